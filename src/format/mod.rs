@@ -1,0 +1,103 @@
+//! Numbers and layouts: what the bytes of an operand mean.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// The element format of an operand or a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// Block-scaled FP4: e2m1 codes, two a byte (low nibble = even k), one e4m3fn scale per 16 elements along k.
+    Nvfp4,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE 754 binary32.
+    F32,
+}
+
+impl Format {
+    /// Every format, in the order of the documentation.
+    pub const ALL: [Format; 4] = [Format::Nvfp4, Format::F16, Format::Bf16, Format::F32];
+
+    /// Bytes that `elements` consecutive elements of a row take, block scales not counted.
+    #[must_use]
+    pub fn bytes(self, elements: usize) -> usize {
+        match self {
+            Format::Nvfp4 => elements / 2,
+            Format::F16 | Format::Bf16 => elements * 2,
+            Format::F32 => elements * 4,
+        }
+    }
+
+    /// The word for it in every spelling.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Format::Nvfp4 => "nvfp4",
+            Format::F16 => "f16",
+            Format::Bf16 => "bf16",
+            Format::F32 => "f32",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.word() == text)
+            .ok_or_else(|| Error::parse(format!("unknown format `{text}`: expected nvfp4, f16, bf16 or f32")))
+    }
+}
+
+/// How the block scales of an NVFP4 operand lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ScaleLayout {
+    /// `[rows, K/16]`, row-major: what checkpoints hold.
+    #[default]
+    Linear,
+    /// 512-byte atoms of 128 rows × 4 scales, padded to whole atoms: what cuBLASLt and FlashInfer call
+    /// 128x4 or "swizzled". Padding bytes may hold anything.
+    Swizzled128x4,
+}
+
+impl ScaleLayout {
+    /// The word for it in every spelling.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            ScaleLayout::Linear => "linear",
+            ScaleLayout::Swizzled128x4 => "128x4",
+        }
+    }
+}
+
+impl fmt::Display for ScaleLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for ScaleLayout {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [ScaleLayout::Linear, ScaleLayout::Swizzled128x4]
+            .into_iter()
+            .find(|layout| layout.word() == text)
+            .ok_or_else(|| Error::parse(format!("unknown scale layout `{text}`: expected linear or 128x4")))
+    }
+}
