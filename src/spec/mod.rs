@@ -1,1 +1,22 @@
-//! placeholder, replaced in the following commits
+//! What, how and where, checked together.
+//!
+//! [`Problem`] says *what* is computed, [`Variant`] *how*, [`Arch`] *on what*. [`Spec`] is the proof that the three
+//! fit: only [`Spec::new`] makes one, and rendering, building and launching take nothing else. Everything that
+//! follows from the three (threads, shared memory, grid, workspace, symbol names) is derived here and nowhere else.
+//!
+//! Plain data: no input or output, no CUDA text.
+
+mod arch;
+mod checked;
+mod geometry;
+mod parse;
+mod problem;
+mod space;
+mod variant;
+
+pub use arch::{Arch, ComputeCapability};
+pub use checked::{Refusal, Spec};
+pub use geometry::{Geometry, Pass, PassKind};
+pub use problem::{Activation, Operation, Problem};
+pub use space::{baseline, space};
+pub use variant::{Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

@@ -1,0 +1,53 @@
+//! The few helpers that the spellings share.
+
+use crate::error::{Error, Result};
+
+/// Declares a closed set of words: an enum value and its one spelling, with `Display` and `FromStr` that agree.
+macro_rules! words {
+    ($type:ident, $what:literal, { $($value:ident => $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [$type] = &[$($type::$value),+];
+
+            /// The word for it in every spelling.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $($type::$value => $word),+ }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.word())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::error::Error;
+
+            fn from_str(text: &str) -> $crate::error::Result<Self> {
+                $crate::spec::parse::word(Self::ALL, Self::word, $what, text)
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+/// Finds the value whose word is `text`; the refusal lists the words there are.
+pub(crate) fn word<T: Copy>(all: &[T], word_of: fn(T) -> &'static str, what: &str, text: &str) -> Result<T> {
+    all.iter().copied().find(|value| word_of(*value) == text).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|value| word_of(*value)).collect();
+        Error::parse(format!("unknown {what} `{text}`: expected {}", known.join(", ")))
+    })
+}
+
+/// Reads `text` as a letter (or word) followed by a decimal number without sign or leading zeros.
+pub(crate) fn prefixed(text: &str, prefix: &str) -> Option<u32> {
+    number(text.strip_prefix(prefix)?)
+}
+
+/// Reads a decimal number as `Display` writes it, so that a spelling has one form only.
+pub(crate) fn number(text: &str) -> Option<u32> {
+    let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
+    if canonical { text.parse().ok() } else { None }
+}

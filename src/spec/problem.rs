@@ -1,0 +1,324 @@
+//! What is computed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::parse::{number, prefixed, word, words};
+use crate::error::{Error, Result};
+use crate::format::{Format, ScaleLayout};
+
+/// The function applied to the gate product of a dual GEMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activation {
+    /// silu(x) = x / (1 + e^(−x)) (Elfwing et al. 2017; also called swish).
+    Silu,
+    /// gelu(x) ≈ x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks & Gimpel 2016, tanh form).
+    GeluTanh,
+    /// x itself: the product of the two products.
+    None,
+}
+
+words!(Activation, "activation", { Silu => "silu", GeluTanh => "gelu_tanh", None => "none" });
+
+/// What is computed from A and B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// C = α·A·Bᵀ.
+    Gemm,
+    /// C = act(α₁·A·B1ᵀ) ⊙ (α₂·A·B2ᵀ): the gated first half of a SwiGLU or GEGLU MLP.
+    DualGemm(Activation),
+}
+
+impl Operation {
+    /// How many products A·Bᵀ it takes.
+    #[must_use]
+    pub fn products(self) -> u32 {
+        match self {
+            Operation::Gemm => 1,
+            Operation::DualGemm(_) => 2,
+        }
+    }
+
+    /// The activation of the gate; `None` where there is no gate.
+    #[must_use]
+    pub fn activation(self) -> Activation {
+        match self {
+            Operation::Gemm => Activation::None,
+            Operation::DualGemm(activation) => activation,
+        }
+    }
+}
+
+/// What is computed: operation, shape, groups and formats. M is a run-time number.
+///
+/// A is `[M, K]`, every B is `[N, K]`, C is `[M, N]`, all row-major. When grouped, A is `[ΣM, K]` with the groups' rows
+/// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
+///
+/// # Spelling
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
+/// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
+/// `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
+///
+/// ```
+/// use warpsmith::format::Format;
+/// use warpsmith::spec::{Activation, Problem};
+/// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::F16).b(Format::Nvfp4).c(Format::F16);
+/// assert_eq!(problem.to_string(), "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168");
+/// assert_eq!(problem.to_string().parse::<Problem>()?, problem);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Problem {
+    operation: Operation,
+    groups: Option<u32>,
+    n: u32,
+    k: u32,
+    a: Format,
+    b: Format,
+    c: Format,
+    scales: ScaleLayout,
+    m_up_to: Option<u32>,
+}
+
+impl Problem {
+    /// N is a multiple of this.
+    pub const N_STEP: u32 = 16;
+    /// K is a multiple of this.
+    pub const K_STEP: u32 = 64;
+    /// The largest N and K.
+    pub const EXTENT_MAX: u32 = 1 << 20;
+    /// The largest number of groups.
+    pub const GROUPS_MAX: u32 = 1024;
+    /// The largest M (of all groups together).
+    pub const M_MAX: u32 = 1 << 24;
+
+    fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            groups: None,
+            n: 0,
+            k: 0,
+            a: Format::F16,
+            b: Format::Nvfp4,
+            c: Format::F16,
+            scales: ScaleLayout::Linear,
+            m_up_to: None,
+        }
+    }
+
+    /// C = α·A·Bᵀ, from f16 and NVFP4 to f16 unless said otherwise.
+    pub fn gemm() -> Self {
+        Self::new(Operation::Gemm)
+    }
+
+    /// C = act(α₁·A·B1ᵀ) ⊙ (α₂·A·B2ᵀ), from f16 and NVFP4 to f16 unless said otherwise.
+    pub fn dual_gemm(activation: Activation) -> Self {
+        Self::new(Operation::DualGemm(activation))
+    }
+
+    /// `groups` products of the same N and K, each with its own rows of A and its own B.
+    pub fn grouped(mut self, groups: u32) -> Self {
+        self.groups = Some(groups);
+        self
+    }
+
+    /// Rows of B, columns of C: a multiple of [`Problem::N_STEP`].
+    pub fn n(mut self, n: u32) -> Self {
+        self.n = n;
+        self
+    }
+
+    /// Columns of A and B: a multiple of [`Problem::K_STEP`].
+    pub fn k(mut self, k: u32) -> Self {
+        self.k = k;
+        self
+    }
+
+    /// Format of A: nvfp4, f16 or bf16.
+    pub fn a(mut self, format: Format) -> Self {
+        self.a = format;
+        self
+    }
+
+    /// Format of B: nvfp4, or the 16-bit format of A.
+    pub fn b(mut self, format: Format) -> Self {
+        self.b = format;
+        self
+    }
+
+    /// Format of C: f16, bf16 or f32.
+    pub fn c(mut self, format: Format) -> Self {
+        self.c = format;
+        self
+    }
+
+    /// How the block scales of NVFP4 operands lie.
+    pub fn scales(mut self, layout: ScaleLayout) -> Self {
+        self.scales = layout;
+        self
+    }
+
+    /// The largest M that will be asked for; for grouped problems, of all groups together. It guides the choice of a
+    /// variant and is no part of a kernel.
+    pub fn m_up_to(mut self, m: u32) -> Self {
+        self.m_up_to = Some(m);
+        self
+    }
+
+    /// The operation.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The number of groups, if grouped.
+    #[must_use]
+    pub fn groups(&self) -> Option<u32> {
+        self.groups
+    }
+
+    /// Rows of B, columns of C.
+    #[must_use]
+    pub fn columns(&self) -> u32 {
+        self.n
+    }
+
+    /// Columns of A and B.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.k
+    }
+
+    /// Format of A.
+    #[must_use]
+    pub fn a_format(&self) -> Format {
+        self.a
+    }
+
+    /// Format of B.
+    #[must_use]
+    pub fn b_format(&self) -> Format {
+        self.b
+    }
+
+    /// Format of C.
+    #[must_use]
+    pub fn c_format(&self) -> Format {
+        self.c
+    }
+
+    /// How the block scales of NVFP4 operands lie.
+    #[must_use]
+    pub fn scale_layout(&self) -> ScaleLayout {
+        self.scales
+    }
+
+    /// The largest M stated, if any.
+    #[must_use]
+    pub fn m_limit(&self) -> Option<u32> {
+        self.m_up_to
+    }
+
+    /// The 16-bit format that products are computed in: that of the 16-bit operands, else f16, which holds every
+    /// NVFP4 code × scale product exactly.
+    #[must_use]
+    pub fn compute_format(&self) -> Format {
+        if self.a == Format::Bf16 || self.b == Format::Bf16 { Format::Bf16 } else { Format::F16 }
+    }
+
+    /// The same problem without what is no part of a kernel.
+    pub(crate) fn for_kernel(mut self) -> Self {
+        self.m_up_to = None;
+        self
+    }
+
+    /// Floating-point operations for `m` rows (of all groups together): 2·M·N·K a product.
+    #[must_use]
+    pub fn flop(&self, m: u64) -> f64 {
+        2.0 * m as f64 * f64::from(self.n) * f64::from(self.k) * f64::from(self.operation.products())
+    }
+
+    /// The fewest bytes of device memory it must move for `m` rows: A, every B and their scales read once, C
+    /// written once.
+    #[must_use]
+    pub fn bytes(&self, m: u64) -> f64 {
+        let row = |format: Format| {
+            let scales = if format == Format::Nvfp4 { self.k / 16 } else { 0 };
+            (format.bytes(self.k as usize) + scales as usize) as f64
+        };
+        let weight_rows = f64::from(self.n) * f64::from(self.operation.products() * self.groups.unwrap_or(1));
+        row(self.a) * m as f64 + row(self.b) * weight_rows + (m as usize * self.c.bytes(self.n as usize)) as f64
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(groups) = self.groups {
+            write!(f, "grouped{groups}.")?;
+        }
+        match self.operation {
+            Operation::Gemm => f.write_str("gemm")?,
+            Operation::DualGemm(activation) => write!(f, "dual_gemm.{activation}")?,
+        }
+        write!(f, ":{}*{}>{}:n{}:k{}", self.a, self.b, self.c, self.n, self.k)?;
+        if self.scales != ScaleLayout::Linear {
+            write!(f, ":sf{}", self.scales)?;
+        }
+        self.m_up_to.map_or(Ok(()), |m| write!(f, ":m{m}"))
+    }
+}
+
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:mM], OP = gemm or dual_gemm.ACT";
+
+impl FromStr for Problem {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| error.context(format!("problem `{text}`")))
+    }
+}
+
+fn parse(text: &str) -> Result<Problem> {
+    let wrong = |part: &str| Error::parse(format!("cannot read `{part}`: {GRAMMAR}"));
+    let mut segments = text.split(':').peekable();
+    let operation = segments.next().unwrap_or_default();
+    let (groups, operation) = match operation.strip_prefix("grouped") {
+        Some(rest) => {
+            let (groups, rest) = rest.split_once('.').ok_or_else(|| wrong(operation))?;
+            (Some(number(groups).ok_or_else(|| wrong(operation))?), rest)
+        }
+        None => (None, operation),
+    };
+    let mut problem = match operation.split_once('.') {
+        None if operation == "gemm" => Problem::gemm(),
+        Some(("dual_gemm", activation)) => Problem::dual_gemm(activation.parse()?),
+        _ => return Err(wrong(operation)),
+    };
+    problem.groups = groups;
+
+    let formats = segments.next().unwrap_or_default();
+    let (operands, c) = formats.split_once('>').ok_or_else(|| wrong(formats))?;
+    let (a, b) = operands.split_once('*').ok_or_else(|| wrong(formats))?;
+    problem = problem.a(a.parse()?).b(b.parse()?).c(c.parse()?);
+
+    let mut extent = |prefix: &str| {
+        let segment = segments.next().unwrap_or_default();
+        prefixed(segment, prefix).ok_or_else(|| wrong(segment))
+    };
+    problem.n = extent("n")?;
+    problem.k = extent("k")?;
+
+    if let Some(layout) = segments.next_if(|segment| segment.starts_with("sf")) {
+        problem.scales = word(&[ScaleLayout::Swizzled128x4], ScaleLayout::word, "scale layout", &layout[2..])?;
+    }
+    if let Some(m) = segments.next_if(|segment| segment.starts_with('m')) {
+        problem.m_up_to = Some(prefixed(m, "m").ok_or_else(|| wrong(m))?);
+    }
+    match segments.next() {
+        Some(rest) => Err(wrong(rest)),
+        None => Ok(problem),
+    }
+}
