@@ -72,13 +72,14 @@ mod tests {
             Toolchain::at(path).unwrap()
         };
         let (old, new) = (toolchain("libnvrtc.so.13.0.48", ""), toolchain("libnvrtc.so.13.0.88", ""));
+        let longer = toolchain("libnvrtc.so.13.0.89", "longer");
         let source = || Source::new("k.cu", "text", &[], ["k"]);
         let key = |toolchain, source: Source, target| Key::new(toolchain, &source, target).unwrap();
         let keys = [
             key(&new, source(), "sm_90a"),
             key(&new, source(), "sm_90"),
             key(&old, source(), "sm_90a"),
-            key(&toolchain("libnvrtc.so.13.0.89", "longer"), source(), "sm_90a"),
+            key(&longer, source(), "sm_90a"),
             key(&new, source().with_option("-a"), "sm_90a"),
             key(&new, source().with_option("-a").with_option("-b"), "sm_90a"),
             key(&new, source().with_option("-a\noption 2 -b"), "sm_90a"),
