@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used)] // helpers outside `#[test]` functions
 
-mod common;
+mod numbers;
 
-use common::{any_nvfp4, halves, rng, truncating_steps};
 use half::{bf16, f16};
+use numbers::{any_nvfp4, halves, rng, truncating_steps};
 use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, e2m1, e4m3};
 use warpsmith::oracle::{Matrix, Products, Reference, dual_gemm, gemm, grouped};
 use warpsmith::spec::{Activation, Operation};

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // helpers outside `#[test]` functions
 
-mod common;
+mod numbers;
 
-use common::{any_nvfp4, halves, rng, truncating_steps, usual_nvfp4};
 use half::bf16;
+use numbers::{any_nvfp4, halves, rng, truncating_steps, usual_nvfp4};
 use proptest::prelude::*;
 use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, ScaleLayout, e2m1, e4m3};
 use warpsmith::oracle::{Matrix, Products, activate, dual_gemm, gemm, grouped};
