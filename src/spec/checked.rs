@@ -148,7 +148,7 @@ impl Spec {
         check_path(variant.path, arch)?;
         check_fusion(problem.operation(), variant.fusion)?;
         check_axes(variant)?;
-        let geometry = Geometry::new(problem, variant);
+        let geometry = Geometry::new(problem, variant, arch);
         check_resources(&geometry, arch)?;
         check_split(problem, variant)?;
         Ok(Self { problem: problem.for_kernel(), variant: *variant, arch: *arch, geometry })
@@ -197,7 +197,6 @@ impl Spec {
     }
 
     /// The launches that compute `m` rows (of all groups together), in order.
-    #[must_use]
     pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + use<> {
         let (passes, count) = geometry::passes(&self.problem, &self.variant, &self.geometry, m);
         passes.into_iter().take(count)
