@@ -1,1 +1,25 @@
-//! placeholder, replaced in the following commits
+//! Spec → Source → Cubin.
+//!
+//! [`Source`] is the rendered CUDA, [`Toolchain`] the NVRTC that was found (or, on request, installed), [`Cubin`] what
+//! the one makes of the other, with its resource use and where it came from. Finding a toolchain only looks at files;
+//! the library is opened at the first compile, once, and kept for the life of the process, so a process whose kernels
+//! are all cached never pays for it.
+//!
+//! Only `nvrtc` calls NVRTC. Nothing here needs a GPU or a driver.
+
+mod cubin;
+mod install;
+mod nvrtc;
+mod resources;
+mod search;
+mod source;
+mod target;
+mod toolchain;
+mod user_dir;
+
+pub use cubin::{Cubin, Provenance, compile, options, ptx};
+pub use resources::Resources;
+pub use search::Search;
+pub use source::{Digest, Header, Source};
+pub use toolchain::{Toolchain, Version};
+pub(crate) use user_dir::user_cache_dir;

@@ -1,0 +1,61 @@
+//! The bytes of one disk entry.
+//!
+//! ```text
+//! warpsmith-cubin 1 {"key_bytes":…,"image_bytes":…,"about":{…}}\n   one line, so that `head -1` tells what it is
+//! key text
+//! image (ELF)
+//! 32 bytes: BLAKE3 of all before
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::key::{FORMAT_VERSION, Key};
+use crate::build::{Cubin, Digest};
+
+const MAGIC: &str = "warpsmith-cubin";
+const TRAILER: usize = 32;
+
+/// The JSON of the first line; borrowed when written, owned when read.
+#[derive(Serialize, Deserialize)]
+struct Header<A> {
+    key_bytes: usize,
+    image_bytes: usize,
+    about: A,
+}
+
+/// The whole entry.
+pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
+    let header = Header { key_bytes: key.text().len(), image_bytes: cubin.image().len(), about: cubin.about() };
+    let header = serde_json::to_string(&header).map_err(|error| format!("header: {error}"))?;
+    let mut bytes = format!("{MAGIC} {FORMAT_VERSION} {header}\n{}", key.text()).into_bytes();
+    bytes.extend_from_slice(cubin.image());
+    let digest = Digest::of(&bytes);
+    bytes.extend_from_slice(digest.as_bytes());
+    Ok(bytes)
+}
+
+/// The cubin, if every byte is as it was written and the entry is that of `key`; else the reason.
+pub(super) fn decode(key: &Key, bytes: &[u8]) -> Result<Cubin, String> {
+    let line_end = bytes.iter().position(|byte| *byte == b'\n').ok_or("torn: no header line")?;
+    let line = std::str::from_utf8(&bytes[..line_end]).map_err(|_| "the header is not text")?;
+    let rest = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')).ok_or("wrong magic")?;
+    let (version, header) = rest.split_once(' ').ok_or("no format version")?;
+    if version != FORMAT_VERSION.to_string() {
+        return Err(format!("format version {version:?}, this is {FORMAT_VERSION}"));
+    }
+    // The digest before anything of the header is believed.
+    let (body, trailer) = bytes.split_at_checked(bytes.len().saturating_sub(TRAILER)).ok_or("torn: no digest")?;
+    if Digest::of(body).as_bytes() != trailer {
+        return Err(format!("damaged: {} bytes do not have the digest they end with", bytes.len()));
+    }
+    let header: Header<_> = serde_json::from_str(header).map_err(|error| format!("header: {error}"))?;
+    let rest = body.get(line_end + 1..).ok_or("torn: nothing after the header")?;
+    let (text, image) = rest.split_at_checked(header.key_bytes).ok_or("the key is shorter than the header says")?;
+    if image.len() != header.image_bytes {
+        return Err(format!("the image has {} bytes, the header says {}", image.len(), header.image_bytes));
+    }
+    if text != key.text().as_bytes() {
+        return Err("the entry is of another key".to_owned());
+    }
+    Ok(Cubin::from_parts(header.about, image.to_vec()))
+}

@@ -1,0 +1,36 @@
+//! What several tests need: a toolchain, or the word that there is none.
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpsmith::build::{Source, Toolchain};
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Says, and counts, what was not tested here.
+pub fn skip(what: &str, why: &str) {
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    eprintln!("SKIPPED ({count} in this file so far): {what}: {why}");
+}
+
+/// The machine's NVRTC; with `WARPSMITH_TEST_INSTALL=1` one is installed if there is none.
+pub fn toolchain(test: &str) -> Option<Toolchain> {
+    let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some_and(|value| value == "1");
+    let found = if install { Toolchain::find_or_install() } else { Toolchain::find() };
+    found.map_err(|error| skip(test, &error.to_string())).ok()
+}
+
+/// Every toolchain of `WARPSMITH_TEST_NVRTCS` (colon-separated paths); without it, the machine's.
+pub fn toolchains(test: &str) -> Vec<Toolchain> {
+    match std::env::var_os("WARPSMITH_TEST_NVRTCS") {
+        Some(paths) => std::env::split_paths(&paths).map(|path| Toolchain::at(path).unwrap()).collect(),
+        None => toolchain(test).into_iter().collect(),
+    }
+}
+
+/// The smallest kernel worth compiling.
+pub fn axpy() -> Source {
+    let text = "extern \"C\" __global__ void axpy(float a, const float* x, float* y) {\n\
+                    y[threadIdx.x] += a * x[threadIdx.x];\n}\n";
+    Source::new("axpy.cu", text, &[], ["axpy"])
+}

@@ -1,0 +1,271 @@
+//! Finding NVRTC in made-up directory trees, installing it with made-up pips, and compiling with the real one.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use warpsmith::build::{self, Header, Search, Source, Toolchain};
+
+/// A directory with a file called like NVRTC and, if asked, one called like its builtins.
+fn fake(dir: &Path, library: &str, builtins: Option<&str>) -> PathBuf {
+    fs::create_dir_all(dir).unwrap();
+    fs::write(dir.join(library), "nvrtc").unwrap();
+    builtins.iter().for_each(|name| fs::write(dir.join(name), "builtins").unwrap());
+    dir.join(library).canonicalize().unwrap()
+}
+
+fn whole(dir: PathBuf) -> PathBuf {
+    fake(&dir, "libnvrtc.so.13", Some("libnvrtc-builtins.so.13.0"))
+}
+
+/// A `python3` that is this shell script.
+fn python(bin: &Path, script: &str) {
+    fs::create_dir_all(bin).unwrap();
+    fs::write(bin.join("python3"), format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(bin.join("python3"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn each_place_is_found_and_the_earlier_wins() {
+    let temp = tempfile::tempdir().unwrap();
+    let at = |path: &str| temp.path().join(path);
+    let site = |prefix: &str| at(prefix).join("lib/python3.11/site-packages/nvidia/cu13/lib");
+    python(&at("py/bin"), "exit 1");
+    // From last to first: each one that appears must be preferred to all that are there already.
+    let places: [(&str, PathBuf); 11] = [
+        ("ld.so.conf", at("root/opt/nvrtc")),
+        ("loader's directory", at(&format!("root/usr/lib/{}-linux-gnu", std::env::consts::ARCH))),
+        ("CUDA toolkit", at("root/usr/local/cuda-12.9/lib64")),
+        ("CUDA toolkit", at("root/usr/local/cuda-13.0/lib64")),
+        ("LD_LIBRARY_PATH", at("ld")),
+        ("system Python", at("root/usr/lib/python3/dist-packages/nvidia/cu13/lib")),
+        ("~/.local", site("home/.local")),
+        ("python3 on PATH", site("py")),
+        ("conda", site("conda")),
+        ("virtual environment", site("venv")),
+        ("installed", at("cache/nvrtc/13.0.88/nvidia/cu13/lib")),
+    ];
+    fs::create_dir_all(at("root/etc/ld.so.conf.d")).unwrap();
+    fs::write(at("root/etc/ld.so.conf.d/nvrtc.conf"), "# NVRTC\n/opt/nvrtc\n").unwrap();
+    let search = Search::nowhere()
+        .root(at("root"))
+        .var("HOME", at("home"))
+        .var("PATH", at("py/bin"))
+        .var("LD_LIBRARY_PATH", at("ld"))
+        .var("CONDA_PREFIX", at("conda"))
+        .var("VIRTUAL_ENV", at("venv"))
+        .var("WARPSMITH_CACHE_DIR", at("cache"));
+    assert!(search.find().unwrap_err().is_missing_library());
+    for (origin, dir) in places {
+        let expected = whole(dir);
+        let found = search.find().unwrap();
+        assert_eq!((found.origin(), found.library()), (origin, expected.as_path()));
+    }
+    let named = whole(at("named"));
+    let search = search.var("WARPSMITH_NVRTC", at("named"));
+    assert_eq!(search.find().unwrap().library(), named);
+    let explicit = whole(at("explicit"));
+    assert_eq!(search.explicit(explicit.clone()).find().unwrap().library(), explicit);
+}
+
+#[test]
+fn a_wrong_path_is_an_error_not_another_compiler() {
+    let temp = tempfile::tempdir().unwrap();
+    whole(temp.path().join("ld"));
+    let search = Search::nowhere().var("LD_LIBRARY_PATH", temp.path().join("ld"));
+    assert!(search.find().is_ok());
+    fs::write(temp.path().join("libnvrtc.alt.so.13"), "twin").unwrap();
+    fs::write(temp.path().join("other.so"), "other").unwrap();
+    for wrong in ["nowhere", "libnvrtc.alt.so.13", "other.so", ""] {
+        let wrong = temp.path().join(wrong);
+        for search in [search.clone().var("WARPSMITH_NVRTC", &wrong), search.clone().explicit(&wrong)] {
+            for error in [search.find().unwrap_err(), search.find_or_install().unwrap_err()] {
+                assert!(error.is_missing_library());
+                let text = error.to_string();
+                assert!(text.contains(&*wrong.to_string_lossy()) && text.contains("remedy"), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_error_names_what_was_tried_and_the_remedy() {
+    let error = Search::nowhere().var("LD_LIBRARY_PATH", "/no/such/dir").find().unwrap_err().to_string();
+    for part in ["/no/such/dir (LD_LIBRARY_PATH)", "pip install nvidia-cuda-nvrtc", "WARPSMITH_NVRTC"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+}
+
+#[test]
+fn the_identity_comes_from_names_and_sizes() {
+    let temp = tempfile::tempdir().unwrap();
+    let identity = |path: &Path| Toolchain::at(path).unwrap().identity().to_owned();
+
+    // A wheel: the version is that of the dist-info of the same major.
+    let site = temp.path().join("site");
+    whole(site.join("nvidia/cu13/lib"));
+    fake(&site.join("nvidia/cuda_nvrtc/lib"), "libnvrtc.so.12", Some("libnvrtc-builtins.so.12.9"));
+    for info in ["nvidia_cuda_nvrtc-13.0.88.dist-info", "nvidia_cuda_nvrtc_cu12-12.9.86.dist-info"] {
+        fs::create_dir_all(site.join(info)).unwrap();
+    }
+    assert_eq!(identity(&site), "nvrtc-13.0.88+5.8");
+    assert_eq!(identity(&site.join("nvidia/cuda_nvrtc/lib")), "nvrtc-12.9.86+5.8");
+
+    // A toolkit: links, the last of which has the version; builtins of another release beside it are not taken.
+    let toolkit = temp.path().join("toolkit/lib64");
+    fake(&toolkit, "libnvrtc.so.13.0.88", Some("libnvrtc-builtins.so.13.0.88"));
+    fs::write(toolkit.join("libnvrtc-builtins.so.13.5.37"), "others").unwrap();
+    std::os::unix::fs::symlink("libnvrtc.so.13.0.88", toolkit.join("libnvrtc.so.13")).unwrap();
+    std::os::unix::fs::symlink("libnvrtc.so.13", toolkit.join("libnvrtc.so")).unwrap();
+    assert_eq!(identity(&toolkit), "nvrtc-13.0.88+5.8");
+    assert_eq!(identity(&toolkit.join("libnvrtc.so")), "nvrtc-13.0.88+5.8");
+
+    // Neither: as much as the names say.
+    assert_eq!(identity(&whole(temp.path().join("bare"))), "nvrtc-13.0+5.8");
+}
+
+#[test]
+fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
+    let temp = tempfile::tempdir().unwrap();
+    let broken = temp.path().join("broken");
+    fake(&broken, "libnvrtc.so.13", None);
+    let search = Search::nowhere().var("LD_LIBRARY_PATH", std::env::join_paths([&broken]).unwrap());
+    let found = search.find().unwrap();
+    let error = build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
+    assert!(error.is_missing_library() && error.to_string().contains("libnvrtc-builtins"), "{error}");
+    assert!(!found.is_open());
+
+    // A whole one further on is preferred.
+    let good = whole(temp.path().join("good"));
+    let dirs = std::env::join_paths([broken, temp.path().join("good")]).unwrap();
+    let found = Search::nowhere().var("LD_LIBRARY_PATH", dirs).find().unwrap();
+    assert_eq!(found.library(), good);
+
+    // Files that are no libraries at all are an error as well.
+    let error = build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
+    assert!(error.is_missing_library() && error.to_string().contains("cannot be opened"), "{error}");
+}
+
+#[test]
+fn installing_fails_with_the_reason_and_the_remedy() {
+    let temp = tempfile::tempdir().unwrap();
+    let bin = temp.path().join("bin");
+    let cases = [
+        ("exit 1", "no network?"),
+        ("echo \"$0: No module named pip\" >&2; exit 1", "has no pip"),
+        ("echo 'ERROR: no matching distribution' >&2; exit 1", "no matching distribution"),
+        ("exit 0", "put no NVRTC"),
+    ];
+    for (number, (script, reason)) in cases.into_iter().enumerate() {
+        python(&bin, script);
+        let cache = temp.path().join(number.to_string());
+        let search = Search::nowhere().var("PATH", &bin).var("WARPSMITH_CACHE_DIR", cache);
+        let error = search.find_or_install().unwrap_err();
+        assert!(error.is_missing_library());
+        let text = error.to_string();
+        assert!(text.contains(reason) && text.contains("remedy"), "{script}: {text}");
+    }
+    let no_python = Search::nowhere().var("HOME", temp.path()).find_or_install().unwrap_err().to_string();
+    assert!(no_python.contains("no python3 on PATH"), "{no_python}");
+    let no_home = Search::nowhere().var("PATH", &bin).find_or_install().unwrap_err().to_string();
+    assert!(no_home.contains("HOME"), "{no_home}");
+    let file = temp.path().join("file");
+    fs::write(&file, "").unwrap();
+    let no_room = Search::nowhere().var("PATH", &bin).var("WARPSMITH_CACHE_DIR", file).find_or_install().unwrap_err();
+    assert!(no_room.is_missing_library(), "{no_room}");
+}
+
+/// Unpacks a wheel as pip would, slowly, into the directory after `--target`.
+const PIP: &str = r#"while [ "$1" != --target ]; do shift; done
+mkdir -p "$2/nvidia/cu13/lib" "$2/nvidia_cuda_nvrtc-13.0.88.dist-info"
+sleep 0.1
+for name in nvrtc.so.13 nvrtc-builtins.so.13.0 nvrtc.alt.so.13; do echo x > "$2/nvidia/cu13/lib/lib$name"; done"#;
+
+#[test]
+fn racing_installs_agree_and_leave_no_litter() {
+    let temp = tempfile::tempdir().unwrap();
+    python(&temp.path().join("bin"), PIP);
+    let cache = temp.path().join("cache");
+    let search = Search::nowhere().var("PATH", temp.path().join("bin")).var("WARPSMITH_CACHE_DIR", &cache);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| search.find_or_install().unwrap())).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap().identity(), "nvrtc-13.0.88+2.2");
+        }
+    });
+    let names = |dir: PathBuf| -> Vec<_> { dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect() };
+    assert_eq!(names(cache.join("nvrtc")), ["13.0.88"]);
+    assert_eq!(names(cache.join("nvrtc/13.0.88/nvidia/cu13/lib")).len(), 2, "no .alt. twin");
+    assert_eq!(search.find().unwrap().origin(), "installed");
+}
+
+#[test]
+fn compiles_and_tells_what_it_made() {
+    for toolchain in common::toolchains("compiles_and_tells_what_it_made") {
+        let cubin = build::compile(&toolchain, &common::axpy().rendered_from("p", "v"), "sm_90a").unwrap();
+        assert!(cubin.image().starts_with(b"\x7fELF"));
+        let from = cubin.provenance();
+        assert_eq!((from.problem(), from.variant(), from.target()), ("p", "v", "sm_90a"));
+        assert_eq!(from.toolchain(), toolchain.identity());
+        assert!(cubin.resources_of("axpy").unwrap().registers() > 0);
+        assert!(toolchain.is_open() && toolchain.architectures().unwrap().contains(&90));
+        let again = build::compile(&toolchain, &common::axpy(), "sm_90a").unwrap();
+        assert_eq!(again.image(), cubin.image(), "{toolchain}: the same bytes each time");
+    }
+}
+
+#[test]
+fn an_error_shows_file_and_line() {
+    for toolchain in common::toolchains("an_error_shows_file_and_line") {
+        let source =
+            Source::new("dual_gemm.silu.cu", "extern \"C\" __global__ void k() {\n    nonsense();\n}\n", &[], ["k"]);
+        let error = build::compile(&toolchain, &source, "sm_90a").unwrap_err();
+        assert!(error.is_compile());
+        assert!(error.compile_log().unwrap().contains("dual_gemm.silu.cu(2): error"), "{error}");
+        assert!(error.to_string().contains("nonsense"), "{error}");
+    }
+}
+
+#[test]
+fn headers_are_given_in_memory() {
+    static HEADERS: &[Header] = &[
+        Header { name: "load/two.cuh", text: "#include \"three.cuh\"\n__device__ int two() { return three() - 1; }\n" },
+        Header { name: "three.cuh", text: "#pragma once\n__device__ int three() { return 3; }\n" },
+    ];
+    let text = "#include \"load/two.cuh\"\nextern \"C\" __global__ void k(int* x) { *x = two(); }\n";
+    for toolchain in common::toolchains("headers_are_given_in_memory") {
+        let source = Source::new("k.cu", text, HEADERS, ["k"]);
+        assert!(build::compile(&toolchain, &source, "sm_80").is_ok());
+        let error = build::compile(&toolchain, &Source::new("k.cu", text, &[], ["k"]), "sm_80").unwrap_err();
+        assert!(error.compile_log().unwrap().contains("load/two.cuh"), "{error}");
+    }
+}
+
+#[test]
+fn ptx_on_request() {
+    for toolchain in common::toolchains("ptx_on_request") {
+        for target in ["compute_90a", "sm_90a"] {
+            let ptx = build::ptx(&toolchain, &common::axpy(), target).unwrap();
+            assert!(ptx.contains(".target sm_90a") && ptx.contains(".entry axpy") && !ptx.ends_with('\0'));
+        }
+        assert!(build::compile(&toolchain, &common::axpy(), "compute_90a").unwrap_err().is_parse());
+    }
+}
+
+#[test]
+fn what_cannot_be_compiled_is_said_in_words() {
+    for toolchain in common::toolchains("what_cannot_be_compiled_is_said_in_words") {
+        let error = build::compile(&toolchain, &common::axpy(), "sm_35").unwrap_err();
+        assert!(error.is_unsupported() && error.to_string().contains("90"), "{error}");
+        let option = common::axpy().with_option("--no-such-option");
+        let error = build::compile(&toolchain, &option, "sm_80").unwrap_err();
+        assert!(error.is_compile() && error.to_string().contains("no-such-option"), "{error}");
+        let promise = Source::new("k.cu", common::axpy().text(), &[], ["other"]);
+        let error = build::compile(&toolchain, &promise, "sm_80").unwrap_err();
+        assert!(error.to_string().contains("other"), "{error}");
+        let nul = Source::new("k.cu", "int x;\0", &[], ["k"]);
+        assert!(build::compile(&toolchain, &nul, "sm_80").is_err());
+    }
+}
