@@ -213,7 +213,7 @@ impl Arch {
     #[must_use]
     pub fn blocks_per_sm(&self, threads: u32, shared_bytes: u32, registers: u32) -> u32 {
         let by_threads = self.threads_per_sm / threads.max(1);
-        let by_shared = self.shared_per_sm / (shared_bytes + SHARED_RESERVED_PER_BLOCK);
+        let by_shared = self.shared_per_sm / shared_bytes.saturating_add(SHARED_RESERVED_PER_BLOCK);
         let by_registers = REGISTERS_PER_SM / (threads * registers.div_ceil(8) * 8).max(1);
         by_threads.min(by_shared).min(by_registers)
     }

@@ -148,7 +148,7 @@ impl Spec {
         check_path(variant.path, arch)?;
         check_fusion(problem.operation(), variant.fusion)?;
         check_axes(variant)?;
-        let geometry = Geometry::new(problem, variant);
+        let geometry = Geometry::new(problem, variant, arch);
         check_resources(&geometry, arch)?;
         check_split(problem, variant)?;
         Ok(Self { problem: problem.for_kernel(), variant: *variant, arch: *arch, geometry })

@@ -1,6 +1,6 @@
 //! What follows from a problem and a variant: how warps share a tile, what a stage holds, what is launched.
 
-use super::{Fusion, Operation, Problem, Tile, Variant};
+use super::{Arch, Fusion, Operation, Problem, Tile, Variant};
 use crate::format::Format;
 
 /// Rows and columns of one `mma.sync.m16n8k16` result: weights are its 16 rows, tokens its 8 columns.
@@ -14,6 +14,8 @@ const WARPS_MAX: u32 = 8;
 const WARP_TOKENS: u32 = 64;
 /// Registers that a thread needs beside its accumulators: fragments, addresses, loop state.
 pub(crate) const WORKING_REGISTERS: u32 = 96;
+/// More resident blocks than this hide no more latency.
+const BLOCKS_PER_SM_MAX: u32 = 4;
 /// Threads of the elementwise kernel that finishes partial sums, and columns that each of them takes.
 const FINISH_THREADS: u32 = 256;
 const FINISH_COLUMNS: u32 = 4;
@@ -35,10 +37,13 @@ pub struct Geometry {
     pub shared_bytes: u32,
     /// fp32 accumulators of one thread.
     pub accumulators: u32,
+    /// Blocks that one SM should hold at a time: what shared memory and the estimated registers allow, four at most.
+    /// The compiler is told, so that it does not spend registers that another block needs.
+    pub blocks_per_sm: u32,
 }
 
 impl Geometry {
-    pub(super) fn new(problem: &Problem, variant: &Variant) -> Self {
+    pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
         let Tile { tokens, columns, k } = variant.tile;
         let warps_tokens = tokens.div_ceil(WARP_TOKENS).next_power_of_two();
         let warps_columns = (columns / MMA_ROWS).min(WARPS_MAX / warps_tokens.min(WARPS_MAX)).max(1);
@@ -50,14 +55,18 @@ impl Geometry {
         let stage_bytes =
             rows_bytes(problem.a_format(), tokens, k) + stage_products * rows_bytes(problem.b_format(), columns, k);
         let threads = 32 * warps_tokens * warps_columns;
+        let shared_bytes = variant.stages.saturating_mul(stage_bytes);
+        let accumulators = block_products * tokens * columns / threads;
+        let resident = arch.blocks_per_sm(threads, shared_bytes, accumulators + WORKING_REGISTERS);
         Self {
             warps_columns,
             warps_tokens,
             stage_products,
             block_products,
             stage_bytes,
-            shared_bytes: variant.stages.saturating_mul(stage_bytes),
-            accumulators: block_products * tokens * columns / threads,
+            shared_bytes,
+            accumulators,
+            blocks_per_sm: resident.clamp(1, BLOCKS_PER_SM_MAX),
         }
     }
 

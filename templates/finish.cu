@@ -1,0 +1,29 @@
+
+// Adds the partial sums [split, product, row, column] in the order of the splits, so that the same call gives the same
+// bits, then applies α and activation and rounds to C. One block a row (and 1024 columns), four columns a thread.
+extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __grid_constant__ ws::Params params) {
+  using namespace ws;
+  const int row = blockIdx.x;
+  const int column = (blockIdx.y * 256 + threadIdx.x) * 4;
+  const int group = group_of_row(params, row);
+  if (group < 0 || column >= N) return;
+
+  float sum[PRODUCTS][4] = {};
+  for (int split = 0; split < SPLITS; split++) {
+    for (int product = 0; product < PRODUCTS; product++) {
+      const float4 part = *reinterpret_cast<const float4*>(partial_sum(params, split, product, row, column));
+      sum[product][0] += part.x;
+      sum[product][1] += part.y;
+      sum[product][2] += part.z;
+      sum[product][3] += part.w;
+    }
+  }
+  const Alphas alphas(params, group);
+  float result[4];
+  for (int i = 0; i < 4; i++) {
+    float products[PRODUCTS];
+    for (int product = 0; product < PRODUCTS; product++) products[product] = sum[product][i];
+    result[i] = combine(products, alphas);
+  }
+  Output::store(params.c, static_cast<long long>(row) * N + column, result);
+}

@@ -1,0 +1,30 @@
+// One product along K: what `single` and each launch of `two_pass` do.
+#pragma once
+
+namespace ws {
+
+template <class TokenTile, class WeightTile>
+struct OneProduct {
+  static constexpr int COUNT = 1;
+  static_assert(STAGE_BYTES == TokenTile::BYTES + WeightTile::BYTES, "host and device agree on a stage");
+
+  Accumulators sums[1];
+
+  __device__ void multiply(const Params& params, const Block& block, int product) {
+    const Rows tokens = token_rows(params, block);
+    const Rows weights = weight_rows<WeightTile>(params, block, product);
+    const auto load = [&](int offset, int index) {
+      TokenTile::load(offset, tokens, block.first_k_tile + index);
+      WeightTile::load(offset + TokenTile::BYTES, weights, block.first_k_tile + index);
+    };
+    Pipeline pipeline(load, block.k_tiles);
+    clear(sums[0]);
+#pragma unroll 1
+    for (int index = 0; index < block.k_tiles; index++) {
+      const int stage = pipeline.next();
+      multiply_stage<TokenTile, WeightTile>(sums, stage, {stage + TokenTile::BYTES});
+    }
+  }
+};
+
+}  // namespace ws

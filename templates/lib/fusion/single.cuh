@@ -1,0 +1,17 @@
+// One product, nothing to fuse.
+#pragma once
+
+#include "fusion/one_product.cuh"
+
+namespace ws {
+
+template <class TokenTile, class WeightTile>
+struct Fusion : OneProduct<TokenTile, WeightTile> {
+  __device__ void multiply(const Params& params, const Block& block) {
+    OneProduct<TokenTile, WeightTile>::multiply(params, block, 0);
+  }
+  // Which product `sums[i]` is.
+  __device__ static int product(const Params&, int i) { return i; }
+};
+
+}  // namespace ws

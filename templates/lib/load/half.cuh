@@ -1,0 +1,46 @@
+// Rows of a 16-bit operand: global → shared, shared → fragments.
+//
+// Shared memory holds, for each K block, ROWS × 128 bytes; of a row's eight 16-byte chunks, chunk i lies at place
+// i xor (row mod 8). Lane 4·g + c takes the 16 elements k = 16c … 16c+15 of its rows: chunks 2c and 2c + 1. Eight lanes
+// (two rows) read eight different places: no bank conflict.
+#pragma once
+
+namespace ws {
+
+template <int ROWS, class Order>
+struct HalfTile {
+  static constexpr int BYTES = ROWS * TILE_K * 2;
+  static constexpr long long GROUP_BYTES = static_cast<long long>(N) * K * 2;
+  static constexpr long long GROUP_SCALE_BYTES = 0;
+
+  // Starts copying tile `k_tile` along K into the shared memory at `offset`; rows past the end and blocks past K are
+  // zeros.
+  __device__ static void load(int offset, const Rows& rows, int k_tile) {
+    constexpr int CHUNKS = TILE_K / 8;  // of 16 bytes in a row
+#pragma unroll
+    for (int first = 0; first < ROWS * CHUNKS; first += THREADS) {
+      const int index = first + threadIdx.x;
+      if (ROWS * CHUNKS % THREADS != 0 && index >= ROWS * CHUNKS) break;
+      const int row = index / CHUNKS, chunk = index % CHUNKS;
+      const bool valid = row < rows.count && k_tile * TILE_K + chunk * 8 < K;
+      const long long from = (static_cast<long long>(rows.first + row) * K + k_tile * TILE_K + chunk * 8) * 2;
+      const int position = Order::position(row);
+      const int to = chunk / 8 * ROWS * 128 + position * 128 + ((chunk % 8) ^ (position % 8)) * 16;
+      cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
+    }
+  }
+
+  // Eight of this lane's 16 elements of a row, in four pairs along k: the first eight for half 0, the others for half 1.
+  template <int HALF>
+  __device__ static void fragment(u32 (&pairs)[4], int offset, int k_block, int position) {
+    const int place = (2 * lane_k() + HALF) ^ (position % 8);
+    const u8* row = shared_memory + offset + k_block * ROWS * 128 + position * 128;
+    const uint4 chunk = *reinterpret_cast<const uint4*>(row + place * 16);
+    pairs[0] = chunk.x;
+    pairs[1] = chunk.y;
+    pairs[2] = chunk.z;
+    pairs[3] = chunk.w;
+  }
+};
+
+}  // namespace ws

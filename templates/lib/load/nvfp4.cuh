@@ -1,0 +1,55 @@
+// Rows of an NVFP4 operand: global → shared as they are, shared → fragments of 16-bit values.
+//
+// Shared memory holds, for each K block, ROWS × 32 bytes of codes, and behind all codes ROWS × 4 scales for each K block.
+// Lane 4·g + c takes the 16 elements k = 16c … 16c+15 of its rows: one scale, 8 bytes of codes. Sixteen lanes (four
+// rows of 32 bytes) read 128 consecutive bytes: no bank conflict.
+#pragma once
+
+namespace ws {
+
+template <int ROWS, class Order>
+struct Nvfp4Tile {
+  static constexpr int CODES = ROWS * TILE_K / 2;
+  static constexpr int BYTES = CODES + ROWS * TILE_K / 16;
+  static constexpr long long GROUP_BYTES = static_cast<long long>(N) * (K / 2);
+  static constexpr long long GROUP_SCALE_BYTES = SCALE_BYTES_PER_GROUP;
+
+  // Starts copying tile `k_tile` along K into the shared memory at `offset`; rows past the end and blocks past K are
+  // zeros.
+  __device__ static void load(int offset, const Rows& rows, int k_tile) {
+    constexpr int CHUNKS = TILE_K / 32;  // of 16 bytes in a row
+#pragma unroll
+    for (int first = 0; first < ROWS * CHUNKS; first += THREADS) {
+      const int index = first + threadIdx.x;
+      if (ROWS * CHUNKS % THREADS != 0 && index >= ROWS * CHUNKS) break;
+      const int row = index / CHUNKS, chunk = index % CHUNKS;
+      const bool valid = row < rows.count && k_tile * TILE_K + chunk * 32 < K;
+      const long long from = static_cast<long long>(rows.first + row) * (K / 2) + k_tile * (TILE_K / 2) + chunk * 16;
+      const int to = chunk / 2 * ROWS * 32 + Order::position(row) * 32 + chunk % 2 * 16;
+      cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
+    }
+#pragma unroll
+    for (int first = 0; first < ROWS * K_BLOCKS; first += THREADS) {
+      const int index = first + threadIdx.x;
+      if (ROWS * K_BLOCKS % THREADS != 0 && index >= ROWS * K_BLOCKS) break;
+      const int row = index / K_BLOCKS, block = index % K_BLOCKS;
+      const bool valid = row < rows.count && k_tile * TILE_K + block * K_BLOCK < K;
+      const long long from = scale_offset(rows.first + row, k_tile * K_BLOCKS + block);
+      const int to = CODES + block * ROWS * 4 + Order::position(row) * 4;
+      cp_async_4(shared_address(offset + to), rows.scales + (valid ? from : 0), valid);
+    }
+  }
+
+  // Eight of this lane's 16 elements of a row, in four pairs along k: the first eight for half 0, the others for half 1.
+  template <int HALF>
+  __device__ static void fragment(u32 (&pairs)[4], int offset, int k_block, int position) {
+    const u8* stage = shared_memory + offset;
+    const uint2 codes = *reinterpret_cast<const uint2*>(stage + k_block * ROWS * 32 + position * 32 + lane_k() * 8);
+    const u32 scale = e4m3_pair(stage[CODES + k_block * ROWS * 4 + position * 4 + lane_k()]);
+    e2m1x8(HALF == 0 ? codes.x : codes.y, pairs);
+#pragma unroll
+    for (u32& pair : pairs) pair = Compute::mul(pair, scale);
+  }
+};
+
+}  // namespace ws

@@ -1,0 +1,16 @@
+// C in f32.
+#pragma once
+
+#include "output/vector.cuh"
+
+namespace ws {
+
+struct Output {
+  // Stores COUNT consecutive elements.
+  template <int COUNT>
+  __device__ static void store(u8* c, long long element, const float (&values)[COUNT]) {
+    store_floats(c + element * 4, values);
+  }
+};
+
+}  // namespace ws

@@ -1,0 +1,93 @@
+// One helper an instruction, named after it. Sections are those of the PTX ISA manual, "Instruction Set".
+#pragma once
+
+namespace ws {
+
+// "Data Movement: cp.async". Copies 16 bytes from global to shared memory, past L1; where `valid` is false it reads
+// nothing and writes zeros (src-size 0).
+__device__ __forceinline__ void cp_async_16(u32 shared, const void* global, bool valid) {
+  const u32 bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+
+// The same for 4 bytes (`.ca`: `.cg` exists for 16 bytes only).
+__device__ __forceinline__ void cp_async_4(u32 shared, const void* global, bool valid) {
+  const u32 bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+
+// "cp.async.commit_group": the copies this thread started since the last one form a group.
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// "cp.async.wait_group": waits until at most PENDING groups of this thread are under way.
+template <int PENDING>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// "Data Movement: prmt", default mode: result byte i is byte `selector` nibble i (0…7) of {high, low}; a nibble with
+// bit 3 set replicates that byte's sign bit eight times.
+__device__ __forceinline__ u32 prmt(u32 low, u32 high, u32 selector) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
+// "Half Precision: mul": two f16 products. Subnormals are kept.
+__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
+  u32 result;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+// "Half Precision: fma" with −0 as addend: two bf16 products on every target from sm_80 on (mul.bf16x2 needs sm_90).
+__device__ __forceinline__ u32 mul_bf16x2(u32 a, u32 b) {
+  u32 result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(0x80008000u));
+  return result;
+}
+
+// "Data Conversion: cvt": two fp32 values rounded to nearest even, the first into the low half.
+__device__ __forceinline__ u32 cvt_f16x2(float low, float high) {
+  u32 result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+
+__device__ __forceinline__ u32 cvt_bf16x2(float low, float high) {
+  u32 result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+
+// "Floating Point: ex2": 2^x, relative error at most 2^-22.
+__device__ __forceinline__ float ex2_approx(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// "Floating Point: div.approx": at most 2 ulp for divisors up to 2^126, and 0 for larger ones.
+__device__ __forceinline__ float div_approx(float a, float b) {
+  float result;
+  asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+// "Matrix multiply-accumulate: mma.m16n8k16": d += a·b with fp32 accumulation. Lane = 4·g + c holds of
+//   a: row g (a0, a2) and row g + 8 (a1, a3), k = 2c, 2c+1 (a0, a1) and k = 2c+8, 2c+9 (a2, a3)
+//   b: column g, k = 2c, 2c+1 (b0) and 2c+8, 2c+9 (b1)
+//   d: row g (d0, d1) and row g + 8 (d2, d3), columns 2c and 2c+1
+__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+}  // namespace ws

@@ -1,0 +1,75 @@
+// How a block's tile is shared by its warps and lanes, and in which order its rows lie in shared memory.
+#pragma once
+
+namespace ws {
+
+constexpr int WARPS = WARPS_TOKENS * WARPS_COLUMNS;
+constexpr int THREADS = 32 * WARPS;
+
+constexpr int K_BLOCK = 64;                  // K goes through the kernel in blocks of 64: four k16 steps
+constexpr int K_BLOCKS = TILE_K / K_BLOCK;   // of which one stage holds this many
+constexpr int K_TILES = ceil_div(K, TILE_K);
+
+constexpr int WARP_COLUMNS = COLUMNS / WARPS_COLUMNS;
+constexpr int WARP_TOKENS = TOKENS / WARPS_TOKENS;
+constexpr int WARP_M16 = WARP_COLUMNS / 16;  // m16 tiles of weights of one warp
+constexpr int WARP_N8 = WARP_TOKENS / 8;     // n8 tiles of tokens of one warp
+constexpr int RUN = 2 * WARP_M16;            // consecutive columns of C that one lane holds
+
+static_assert(K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0, "K comes in blocks of 64");
+static_assert(N % 16 == 0, "a run of columns is inside C or outside");
+static_assert(WARP_COLUMNS % 16 == 0 && WARP_TOKENS % 8 == 0, "warps hold whole mma tiles");
+static_assert(16 % RUN == 0, "a run divides 16 columns");
+
+__device__ __forceinline__ int warp_index() { return threadIdx.x / 32; }
+__device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
+// Which warp of the tile's columns and of its tokens this is.
+__device__ __forceinline__ int warp_column() { return warp_index() % WARPS_COLUMNS; }
+__device__ __forceinline__ int warp_token() { return warp_index() / WARPS_COLUMNS; }
+// mma's lane = 4·g + c: g picks the row of a fragment, c its place along k.
+__device__ __forceinline__ int lane_row() { return lane_index() / 4; }
+__device__ __forceinline__ int lane_k() { return lane_index() % 4; }
+
+// Tokens lie in shared memory as they come.
+struct NaturalOrder {
+  __device__ static int position(int row) { return row; }
+};
+
+// Weights lie so that fragment row g of all m16 tiles of a warp is a run of consecutive weight rows: the lane that
+// holds them then holds consecutive columns of C and stores them at once. Row g·RUN + q of a warp's rows goes to
+// position 8·q + g; positions 16·t + (0…7) and 16·t + (8…15) are the two halves of m16 tile t.
+struct FragmentOrder {
+  __device__ static int position(int row) {
+    const int warp = row / WARP_COLUMNS, inside = row % WARP_COLUMNS;
+    return warp * WARP_COLUMNS + (inside % RUN) * 8 + inside / RUN;
+  }
+};
+
+// Rows of an operand that a tile takes: `count` of them from `first` on; a tile's further rows are zeros.
+struct Rows {
+  const u8* values;
+  const u8* scales;
+  int first;
+  int count;
+};
+
+// What one block computes.
+struct Block {
+  int group;
+  int first_row, rows;        // rows of A and C
+  int first_column, columns;  // columns of C: rows of B
+  int first_k_tile, k_tiles;  // along K
+  int split;
+};
+
+__device__ __forceinline__ Rows token_rows(const Params& params, const Block& block) {
+  return {params.a, params.a_scales, block.first_row, block.rows};
+}
+
+extern __shared__ __align__(1024) u8 shared_memory[];
+
+__device__ __forceinline__ u32 shared_address(int offset) {
+  return static_cast<u32>(__cvta_generic_to_shared(shared_memory)) + offset;
+}
+
+}  // namespace ws

@@ -1,0 +1,68 @@
+// <{ name }>
+//
+//   C = combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B [N, K], C [M, N], all row-major
+//
+// Weights (B) are the 16 rows of mma.sync.m16n8k16, tokens (A) its 8 columns, so that a tile of few tokens wastes
+// nothing. One block computes TOKENS × COLUMNS of C:
+//
+//               ┌──────────── COLUMNS ────────────┐
+//          ┌──  │ warp 0 │ warp 1 │ … WARPS_COLUMNS│   a warp: 16·MMA_ROWS_PER_WARP columns × 8·MMA_TOKENS_PER_WARP
+//   TOKENS │    │────────┼────────┼───────────────│   tokens; warps in a row read the same tokens,
+//          └──  │ … × WARPS_TOKENS               │   warps in a column the same weights
+//
+// Shared memory: STAGES × { tokens' values and scales, weights' values and scales (once or twice) }, each stage TILE_K
+// deep, filled by cp.async while older stages are multiplied. NVFP4 stays NVFP4 in shared memory and becomes 16-bit
+// values, exactly, on its way into registers. Every warp loads and every warp multiplies; the only waiting is
+// cp.async.wait_group and one __syncthreads a stage.
+
+#include "base.cuh"
+
+namespace ws {
+
+constexpr int N = <{ n }>;
+constexpr int K = <{ k }>;
+constexpr int GROUPS = <{ groups }>;
+constexpr int PRODUCTS = <{ products }>;
+
+constexpr int TOKENS = <{ tokens }>;
+constexpr int COLUMNS = <{ columns }>;
+constexpr int TILE_K = <{ tile_k }>;
+constexpr int STAGES = <{ stages }>;
+constexpr int SPLITS = <{ splits }>;
+constexpr int WARPS_TOKENS = <{ warps_tokens }>;
+constexpr int WARPS_COLUMNS = <{ warps_columns }>;
+constexpr int STAGE_BYTES = <{ stage_bytes }>;
+// Also at 1 this must be said: without it ptxas gave some sm_90a kernels 32 registers and spilled the rest.
+constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
+
+}  // namespace ws
+
+#include "ptx.cuh"
+#include "tile.cuh"
+#include "mma/<{ compute }>.cuh"
+#include "dequant/e2m1.cuh"
+#include "scales/<{ scales }>.cuh"
+#include "load/<{ load_a }>.cuh"
+#include "load/<{ load_b }>.cuh"
+#include "schedule/<{ schedule }>.cuh"
+#include "pipeline.cuh"
+#include "warps/<{ warps }>.cuh"
+#include "fusion/<{ fusion }>.cuh"
+#include "activation/<{ activation }>.cuh"
+#include "output/<{ c }>.cuh"
+#include "result/combine.cuh"
+#include "epilogue/<{ epilogue }>.cuh"
+#include "result/<{ result }>.cuh"
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM) <{ symbol }>(const __grid_constant__ ws::Params params) {
+  using namespace ws;
+  using TokenTile = <{ tile_a }><TOKENS, NaturalOrder>;
+  using WeightTile = <{ tile_b }><COLUMNS, FragmentOrder>;
+
+  Block block;
+  if (!schedule(params, block)) return;
+
+  Fusion<TokenTile, WeightTile> fusion;
+  fusion.multiply(params, block);
+  store_result(params, block, fusion);
+}
