@@ -3,9 +3,8 @@
 use std::process::Command;
 
 /// Licences whose terms this crate can meet by naming them.
-const ALLOWED: [&str; 9] = [
-    "MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "CC0-1.0", "Unlicense",
-];
+const ALLOWED: [&str; 9] =
+    ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "CC0-1.0", "Unlicense"];
 
 #[test]
 fn every_dependency_has_a_permissive_licence() {

@@ -10,6 +10,7 @@
 mod cubin;
 mod install;
 mod nvrtc;
+mod render;
 mod resources;
 mod search;
 mod source;
@@ -18,6 +19,7 @@ mod toolchain;
 mod user_dir;
 
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
+pub use render::render;
 pub use resources::Resources;
 pub use search::Search;
 pub use source::{Digest, Header, Source};

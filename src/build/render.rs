@@ -155,7 +155,8 @@ pub fn render(spec: &Spec) -> Result<Source> {
         text.push_str(&templates.render("finish.cu", &context).map_err(wrong)?);
         entries.push(finish);
     }
-    Ok(Source::new(format!("{}.cu", spec.symbol()), text, HEADERS, entries))
+    let source = Source::new(format!("{}.cu", spec.symbol()), text, HEADERS, entries);
+    Ok(source.rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
 /// The parsed templates: once a process.

@@ -1,0 +1,170 @@
+//! Rendered CUDA and what the compiler makes of it; no GPU needed.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use warpsmith::build::{self, Toolchain};
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::pick;
+use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, baseline, space};
+
+/// The problems of the built-in suite, with the M's they are asked for.
+fn suite() -> Vec<(Problem, Vec<u32>)> {
+    let dual = |n, k| Problem::dual_gemm(Activation::Silu).n(n).k(k);
+    let gemm = |n, k| Problem::gemm().n(n).k(k);
+    let mut problems = Vec::new();
+    for a in [Format::F16, Format::Nvfp4] {
+        problems.push((dual(4096, 7168).a(a), vec![1, 8, 16, 40, 64, 128, 192, 248, 256, 512]));
+        problems.push((dual(3072, 4096).a(a), vec![256]));
+        problems.push((dual(3072, 7168).a(a), vec![512]));
+        for (groups, n, k, m) in
+            [(8, 4096, 7168, 1024), (8, 7168, 2048, 1024), (2, 3072, 4096, 512), (2, 4096, 1536, 512)]
+        {
+            problems.push((dual(n, k).a(a).grouped(groups), vec![m]));
+            problems.push((gemm(n, k).a(a).grouped(groups), vec![m]));
+        }
+    }
+    problems
+}
+
+/// Compiles every spec on all cores; returns what went wrong.
+fn compile_all(
+    toolchain: &Toolchain,
+    specs: &[Spec],
+    check: impl Fn(&Spec, &build::Cubin) -> Option<String> + Sync,
+) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let one = |spec: &Spec| {
+        let built = build::render(spec).and_then(|source| build::compile(toolchain, &source, spec.arch().target()));
+        match built {
+            Ok(cubin) => check(spec, &cubin),
+            Err(error) => Some(format!("{spec}: {error:?}")),
+        }
+    };
+    let worker = || {
+        let mut wrong = Vec::new();
+        while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
+            wrong.extend(one(spec));
+        }
+        wrong
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..std::thread::available_parallelism().map_or(2, usize::from)).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+/// Every `step`th of the space, so that a few land in each part of it.
+fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spec> {
+    let all: Vec<_> = space(problem, arch).collect();
+    let step = (all.len() / count).max(1);
+    all.into_iter().skip(seed % step).step_by(step).collect()
+}
+
+#[test]
+fn the_default_picks_compile_without_spills() {
+    let Some(toolchain) = common::toolchain("default picks") else { return };
+    let mut specs = Vec::new();
+    for arch in [Arch::A100, Arch::L40S, Arch::H200] {
+        for (problem, ms) in suite() {
+            for m in ms {
+                let spec = *pick::choose(&problem, m, &arch).unwrap().spec();
+                if !specs.contains(&spec) {
+                    specs.push(spec);
+                }
+            }
+        }
+    }
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+        let spilled = cubin.resources().iter().find(|entry| entry.has_spills() || entry.local_bytes() > 0)?;
+        Some(format!("{spec}: {spilled}"))
+    });
+    eprintln!("{} default picks compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+#[test]
+fn sampled_variants_of_every_suite_problem_compile() {
+    let Some(toolchain) = common::toolchain("sampled variants") else { return };
+    let mut specs = Vec::new();
+    for (seed, (problem, _)) in suite().into_iter().enumerate() {
+        for arch in [Arch::A100, Arch::L40S, Arch::H200] {
+            specs.extend(sampled(&problem, &arch, 2, 37 * seed));
+        }
+    }
+    let wrong = compile_all(&toolchain, &specs, |_, _| None);
+    eprintln!("{} sampled variants compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the
+/// oldest and on newer targets, and the compiler has nothing to warn about.
+#[test]
+fn every_word_compiles_without_a_warning() {
+    let Some(toolchain) = common::toolchain("every word") else { return };
+    let mut specs = Vec::new();
+    let small = |problem: Problem| problem.n(272).k(448);
+    let operations = || [Problem::gemm()].into_iter().chain(Activation::ALL.iter().map(|act| Problem::dual_gemm(*act)));
+    let pairs = [
+        (Format::F16, Format::Nvfp4),
+        (Format::Nvfp4, Format::Nvfp4),
+        (Format::Bf16, Format::Nvfp4),
+        (Format::F16, Format::F16),
+        (Format::Bf16, Format::Bf16),
+        (Format::Nvfp4, Format::F16),
+        (Format::Nvfp4, Format::Bf16),
+    ];
+    for (index, operation) in operations().enumerate() {
+        for (pair, (a, b)) in pairs.into_iter().enumerate() {
+            let turn = index + pair;
+            let c = [Format::F16, Format::Bf16, Format::F32][turn % 3];
+            let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][turn % 2];
+            let problem = small(operation).a(a).b(b).c(c).scales(layout);
+            let problem = if turn % 4 < 2 { problem } else { problem.grouped(3) };
+            let arch = [Arch::A100, Arch::H200, Arch::L40S, Arch::B200, Arch::RTX5090][turn % 5];
+            specs.extend(sampled(&problem, &arch, 1, 101 * turn));
+        }
+    }
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+        let warning = cubin.log().lines().find(|line| line.contains("warning"))?;
+        Some(format!("{spec}: {warning}"))
+    });
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// One problem through every NVRTC there is (`WARPSMITH_TEST_NVRTCS`).
+#[test]
+fn every_nvrtc_compiles_the_same_kernels() {
+    let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+    let specs: Vec<_> = [Arch::A100, Arch::L40S, Arch::H200]
+        .iter()
+        .flat_map(|arch| sampled(&dual, arch, 2, 11))
+        .chain(pick::choose(&dual, 64, &Arch::H200).map(|choice| *choice.spec()))
+        .collect();
+    for toolchain in common::toolchains("every NVRTC") {
+        let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+            let entries = 1 + usize::from(spec.finish_symbol().is_some());
+            (cubin.resources().len() != entries).then(|| format!("{spec}: {} entries", cubin.resources().len()))
+        });
+        assert!(wrong.is_empty(), "{}:\n{}", toolchain.identity(), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn rendered_source_is_the_reviewed_one() {
+    let h200 = |problem: Problem, variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
+    let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+    let specs = [
+        h200(dual, "mma.t64x128x64.s3.interleaved.uniform.direct"),
+        h200(
+            dual.a(Format::Nvfp4).c(Format::Bf16).grouped(8).scales(ScaleLayout::Swizzled128x4),
+            "mma.t16x64x128.s4.sequential.uniform.direct.k2",
+        ),
+        Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(Operation::Gemm), &Arch::A100).unwrap(),
+    ];
+    for spec in specs {
+        insta::assert_snapshot!(spec.symbol(), build::render(&spec).unwrap().text());
+    }
+}
