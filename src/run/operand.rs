@@ -7,6 +7,7 @@ use half::{bf16, f16};
 
 use super::check::{Buffer, MatrixSize, Sizes};
 use super::params::Params;
+use crate::error::{Error, Result};
 use crate::format::Format;
 
 /// An operand that is read: A `[m, K]` or B `[N, K]` (`[G, N, K]` when grouped), row-major.
@@ -101,6 +102,25 @@ impl<'a> MatrixMut<'a> {
     #[must_use]
     pub fn f32(values: &'a mut CudaSlice<f32>) -> Self {
         MatrixMut::F32(values.as_view_mut())
+    }
+
+    /// Untyped memory taken as values of a format; bytes beyond the last whole value are left out.
+    ///
+    /// # Errors
+    /// Operand, if `format` is not f16, bf16 or f32.
+    pub fn from_bytes(format: Format, bytes: &'a mut CudaViewMut<'_, u8>) -> Result<Self> {
+        let length = bytes.len();
+        // SAFETY: every bit pattern is a value of each of these types, the length in bytes is not exceeded, and the
+        // alignment of the address is checked at launch.
+        let matrix = unsafe {
+            match format {
+                Format::F16 => bytes.transmute_mut(length / 2).map(MatrixMut::F16),
+                Format::Bf16 => bytes.transmute_mut(length / 2).map(MatrixMut::Bf16),
+                Format::F32 => bytes.transmute_mut(length / 4).map(MatrixMut::F32),
+                Format::Nvfp4 => None,
+            }
+        };
+        matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
     }
 
     fn size(&self) -> MatrixSize {
