@@ -1,4 +1,59 @@
 //! GPU kernels made for one problem shape.
+//!
+//! Say *what* is to be computed, as a [`Problem`](spec::Problem): operation, N, K, formats. warpsmith picks *how*, a
+//! [`Variant`](spec::Variant): tile, pipeline stages, fusion, split-K; renders the CUDA for exactly that, compiles it
+//! with NVRTC to a cubin, remembers it in memory and on disk, and launches it. The home problem is the first half of
+//! every SwiGLU MLP on NVFP4 weights, `C = silu(A·B1ᵀ) ⊙ (A·B2ᵀ)`, single and grouped; beside it plain GEMM.
+//!
+//! ```no_run
+//! use warpsmith::engine::Engine;
+//! use warpsmith::run::{Device, Matrix, MatrixMut, Operands};
+//! use warpsmith::spec::{Activation, Problem};
+//!
+//! let device = Device::open(0)?;
+//! let engine = Engine::new(&device);
+//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);   // f16 A, NVFP4 weights, f16 C
+//! let selected = engine.kernel(&problem, 256)?;                          // picked, compiled or from a cache, loaded
+//! # let stream = device.context().default_stream();
+//! # let (a, gate, gate_scales, up, up_scales) = (stream.alloc_zeros(256 * 7168)?, stream.alloc_zeros(4096 * 3584)?,
+//! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
+//! # let mut c = stream.alloc_zeros(256 * 4096)?;
+//! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
+//! let operands = Operands::dual_gemm(256, Matrix::f16(&a), gate, up, MatrixMut::f16(&mut c));
+//! selected.kernel().launch(&stream, operands)?;                          // checked, asynchronous, allocates nothing
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # From a problem to a result
+//!
+//! ```text
+//! Problem ─ pick ─▶ Variant ─ check ─▶ Spec ─ render ─▶ Source ─ NVRTC ─▶ Cubin ─ load ─▶ Kernel ─ launch
+//!    what             how            legal here      CUDA text          bytes + resources      on a device
+//!                                                              memory LRU ▸ disk ▸ compile
+//! ```
+//!
+//! Everything before "load" works with no GPU and no CUDA toolkit: architectures have [presets](spec::Arch), and NVRTC
+//! comes from a Python wheel.
+//!
+//! # Where things live
+//!
+//! Modules use only those above them in this list.
+//!
+//! | module | |
+//! |---|---|
+//! | [`error`] | one opaque error; ask it what it is |
+//! | [`format`] | numbers and layouts: e2m1, e4m3, NVFP4 tensors, scale layouts |
+//! | [`spec`] | problem, variant, architecture, and the three checked together |
+//! | [`oracle`] | the truth: f64 on the CPU, with an error bound for every element |
+//! | [`pick`] | which variant, and why |
+//! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
+//! | [`cache`] | memory, disk, and the forge that goes through both |
+//! | [`run`] | device side: operands, loading, launching, timing |
+//! | [`tune`] | the gate that a kernel must pass before anyone times it |
+//! | [`engine`] | the composition root on a device |
+//!
+//! The kernels themselves are under `templates/`: rendered files that name constants and includes, and below
+//! `templates/lib/` ordinary CUDA, one folder an axis, one file a value.
 
 pub mod build;
 pub mod cache;

@@ -1,5 +1,7 @@
 //! Rendered CUDA and what the compiler makes of it; no GPU needed.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

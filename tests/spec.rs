@@ -1,5 +1,7 @@
 //! Spellings and legality: what is written reads back, and what is refused says which limit, with both numbers.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::spec::{

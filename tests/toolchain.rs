@@ -1,10 +1,14 @@
 //! Finding NVRTC in made-up directory trees, installing it with made-up pips, and compiling with the real one.
 
+// Helpers of tests may do what tests may.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use warpsmith::build::{self, Header, Search, Source, Toolchain};
 
@@ -19,6 +23,10 @@ fn fake(dir: &Path, library: &str, builtins: Option<&str>) -> PathBuf {
 fn whole(dir: PathBuf) -> PathBuf {
     fake(&dir, "libnvrtc.so.13", Some("libnvrtc-builtins.so.13.0"))
 }
+
+/// Held by tests that run scripts they wrote: a fork in another test would inherit the file while it is still open
+/// for writing, and running it would be refused ("text file busy").
+static SCRIPTS: Mutex<()> = Mutex::new(());
 
 /// A `python3` that is this shell script.
 fn python(bin: &Path, script: &str) {
@@ -150,6 +158,7 @@ fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
 
 #[test]
 fn installing_fails_with_the_reason_and_the_remedy() {
+    let _alone = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
     let temp = tempfile::tempdir().unwrap();
     let bin = temp.path().join("bin");
     let cases = [
@@ -185,6 +194,7 @@ for name in nvrtc.so.13 nvrtc-builtins.so.13.0 nvrtc.alt.so.13; do echo x > "$2/
 
 #[test]
 fn racing_installs_agree_and_leave_no_litter() {
+    let _alone = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
     let temp = tempfile::tempdir().unwrap();
     python(&temp.path().join("bin"), PIP);
     let cache = temp.path().join("cache");

@@ -69,16 +69,16 @@ impl Provenance {
 }
 
 /// What is known about machine code besides its bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     provenance: Provenance,
     resources: Vec<Resources>,
-    compile_ms: f64,
+    compile_us: u64,
     log: String,
 }
 
 /// Machine code for one architecture, with its resource use and provenance.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Cubin {
     about: About,
     image: Vec<u8>,
@@ -120,7 +120,7 @@ impl Cubin {
     /// How long NVRTC took, in milliseconds, when it was made.
     #[must_use]
     pub fn compile_ms(&self) -> f64 {
-        self.about.compile_ms
+        self.about.compile_us as f64 / 1e3
     }
 
     /// What the compiler said: warnings, and the assembler's report.
@@ -180,14 +180,14 @@ pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<C
     let nvrtc = Nvrtc::open(toolchain)?;
     let start = Instant::now();
     let Compiled { image, log } = nvrtc.compile(source, &parsed, &options)?;
-    let compile_ms = start.elapsed().as_secs_f64() * 1e3;
+    let compile_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
 
     let resources = resources::of_image(&image, &log).map_err(|error| error.context(source.name().to_owned()))?;
     if let Some(entry) = source.entries().iter().find(|entry| resources.iter().all(|found| found.entry() != *entry)) {
         let found: Vec<_> = resources.iter().map(Resources::entry).collect();
         return Err(Error::internal(format!("{} promises kernel {entry}, compiled are {found:?}", source.name())));
     }
-    tracing::debug!(source = source.name(), target, compile_ms, bytes = image.len(), "compiled");
+    tracing::debug!(source = source.name(), target, compile_us, bytes = image.len(), "compiled");
     let provenance = Provenance {
         name: source.name().to_owned(),
         problem: source.problem().to_owned(),
@@ -197,7 +197,7 @@ pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<C
         options,
         source: source.digest().to_string(),
     };
-    Ok(Cubin { about: About { provenance, resources, compile_ms, log }, image })
+    Ok(Cubin { about: About { provenance, resources, compile_us, log }, image })
 }
 
 /// Compiles to PTX, for reading; `target` is `compute_90a` or, meaning the same, `sm_90a`. Never cached.

@@ -90,7 +90,7 @@ impl Nvrtc {
                 toolchain.library().display()
             ))
         })?;
-        // Leaked on purpose: compiled-code tables of NVRTC do not survive dlclose, and a few hundred bytes a version
+        // Leaked on purpose: the table must outlive every compile, on whatever thread, and a few hundred bytes a version
         // are all that is lost.
         let open: &'static Self = Box::leak(Box::new(Self::load(toolchain.library(), builtins)?));
         map.insert(toolchain.library().to_owned(), open);
@@ -99,8 +99,8 @@ impl Nvrtc {
     }
 
     fn load(library: &Path, builtins: &Path) -> Result<Self> {
-        // The builtins first: NVRTC asks the loader for them by bare name, and only 13.1 and later say where to look.
-        // Once they are in the process, the name is found.
+        // The builtins first: NVRTC asks the loader for them by bare name, and 12.9 and 13.0 do not say where to look
+        // (13.5 does). Once they are in the process, the name is found.
         let builtins = dlopen(builtins)?;
         let nvrtc = dlopen(library)?;
         macro_rules! function {

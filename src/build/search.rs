@@ -246,6 +246,9 @@ fn wheel_dirs(site: &Path) -> Vec<PathBuf> {
     let is_major = |name: &str| name.strip_prefix("cu").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let mut majors = sorted(&site.join("nvidia"), is_major);
     majors.reverse();
+    if majors.is_empty() {
+        majors.push(site.join("nvidia/cu13")); // For the list of what was tried.
+    }
     majors.push(site.join("nvidia/cuda_nvrtc"));
     majors.into_iter().map(|dir| dir.join("lib")).collect()
 }

@@ -110,6 +110,12 @@ pub struct ForgeBuilder {
 }
 
 impl ForgeBuilder {
+    /// Renders with this function instead of [`build::render`]: for experiments with other kernels, and tests.
+    pub fn render(mut self, render: fn(&Spec) -> Result<Source>) -> Self {
+        self.render = render;
+        self
+    }
+
     /// Compiles with this toolchain.
     pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
         self.choice = Choice::Given(Box::new(toolchain));
@@ -159,9 +165,21 @@ impl ForgeBuilder {
 }
 
 impl Forge {
-    /// Settings of a forge that renders with `render`.
-    pub fn builder(render: fn(&Spec) -> Result<Source>) -> ForgeBuilder {
-        ForgeBuilder { render, choice: Choice::Find, max_entries: 1024, max_bytes: 256 << 20, disk: None }
+    /// A forge with the default settings: the first NVRTC there is, the user's cache directory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Settings to change.
+    pub fn builder() -> ForgeBuilder {
+        ForgeBuilder {
+            render: build::render,
+            choice: Choice::Find,
+            max_entries: 1024,
+            max_bytes: 256 << 20,
+            disk: None,
+        }
     }
 
     /// The cubin of `spec`. Compiles, blocking, if no tier has it; threads that ask for the same spec meanwhile wait
@@ -227,6 +245,12 @@ impl Forge {
         let cubin = compiled?;
         self.disk.put(&key, &cubin);
         Ok((cubin, Tier::Compiled))
+    }
+}
+
+impl Default for Forge {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

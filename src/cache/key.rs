@@ -56,3 +56,40 @@ fn field(text: &mut String, name: &str, value: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{name} {} {value}", value.len());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::Header;
+
+    #[test]
+    fn whatever_changes_the_bytes_changes_the_key() {
+        static HEADERS: &[Header] = &[Header { name: "a.cuh", text: "" }];
+        let temp = tempfile::tempdir().unwrap();
+        let toolchain = |library: &str, text: &str| {
+            let path = temp.path().join(library);
+            std::fs::write(&path, text).unwrap();
+            Toolchain::at(path).unwrap()
+        };
+        let (old, new) = (toolchain("libnvrtc.so.13.0.48", ""), toolchain("libnvrtc.so.13.0.88", ""));
+        let longer = toolchain("libnvrtc.so.13.0.89", "longer");
+        let source = || Source::new("k.cu", "text", &[], ["k"]);
+        let key = |toolchain, source: Source, target| Key::new(toolchain, &source, target).unwrap();
+        let keys = [
+            key(&new, source(), "sm_90a"),
+            key(&new, source(), "sm_90"),
+            key(&old, source(), "sm_90a"),
+            key(&longer, source(), "sm_90a"),
+            key(&new, source().with_option("-a"), "sm_90a"),
+            key(&new, source().with_option("-a").with_option("-b"), "sm_90a"),
+            key(&new, source().with_option("-a\noption 2 -b"), "sm_90a"),
+            key(&new, Source::new("k.cu", "text", HEADERS, ["k"]), "sm_90a"),
+            key(&new, Source::new("k.cu", "other", &[], ["k"]), "sm_90a"),
+            key(&new, Source::new("other.cu", "text", &[], ["k"]), "sm_90a"),
+        ];
+        let hashes: std::collections::HashSet<_> = keys.iter().map(Key::hash).collect();
+        assert_eq!(hashes.len(), keys.len());
+        assert_eq!(key(&new, source().rendered_from("p", "v"), "sm_90a"), keys[0]);
+        assert!(keys[0].text().contains("\ntarget 6 sm_90a\ntoolchain "), "{}", keys[0].text());
+    }
+}

@@ -1,1 +1,51 @@
-//! placeholder, replaced in the following commits
+//! The truth: slow, obvious, on the CPU, in f64.
+//!
+//! For every element of a result the oracle gives the exact value *and* how far a correct kernel may be from it, so
+//! that no test has a tolerance of its own. Two layers, so that either can be replaced:
+//!
+//! 1. [`Products`]: Σ a·b and Σ |a·b| for every element, in f64. Large ones may come from a matrix library
+//!    ([`Products::from_parts`]).
+//! 2. [`gemm`] and [`dual_gemm`]: from the products, α, the activation and the output format to [`Reference`], an
+//!    [`Expected`] (value and bound) per element. [`grouped`] runs either of them group by group.
+//!
+//! Operands are [`Matrix`]: the exact f32 values that a kernel multiplies. NVFP4's tensor scale is part of α.
+//!
+//! # The bound, and why it is what it is
+//! Write u(f) for half an ulp of format f. A kernel may be away from the exact value by:
+//!
+//! * **Products: nothing.** Operands have at most 11 significant bits (f16; NVFP4's code × scale has 5), so a·b is
+//!   exact in f32. (f32 operands are accepted by the oracle, but their bound would have to be wider than this.)
+//! * **Accumulation:** `e_acc = (K/16 + 16)·2⁻²²·Σ|a·b|`. Tensor cores add 16 products at a step to an f32 accumulator
+//!   and may truncate what falls below its last bits: K/16 steps, each at most 2⁻²² of what has been summed so far,
+//!   which is at most Σ|a·b|. The order is free: 16 more steps pay for split-K and for pairwise sums of partial
+//!   results.
+//! * **α:** `e₁ = |α|·e_acc + 2⁻²³·|α|·(|s| + e_acc)`: α is a f32, the multiplication rounds once; a second rounding
+//!   (α folded from two factors) fits too.
+//! * **Activation of the gate:** `e_act = L·e₁ + |act(x)|·ε(z) + 10⁻³⁰`. L is the largest slope (1.0999 for silu,
+//!   1.13 for gelu_tanh). Both functions are x·σ(z), with z = x for silu and z = 2·√(2/π)·(x + 0.044715·x³) for
+//!   gelu_tanh. With an approximate exponential and division, σ(z) = 1/(1 + e^(−z)) is off by 2⁻²⁰ relative, plus what
+//!   the rounding of z, at most |z|·2⁻²² absolute, does to e^(−z); that reaches σ multiplied by 1 − σ(z):
+//!   `ε(z) = 2⁻²⁰ + |z|·2⁻²²·(1 − σ(z))`. The floor is where e^(−z) or its reciprocal leaves f32's range.
+//!   gelu computed as x/2·(1 + tanh) cancels for x < 0, by |x|·2⁻²⁴, for which L·e₁ has room; the 2⁻¹¹ of
+//!   `tanh.approx` (PTX ISA) is not within the bound.
+//! * **gate ⊙ up:** `|act|·e₂ + |x₂|·e_act + e_act·e₂`, and 2⁻²³ of the product for its own rounding.
+//! * **Output:** half an ulp of the format at |value| + everything so far, subnormals included.
+//!
+//! The bound grows with Σ|a·b|, not with |Σ a·b|, as any honest bound does; losing 16 of 2048 random products still
+//! exceeds it almost everywhere (`tests/oracle.rs` holds it to that).
+//!
+//! # Beyond the range
+//! Where value − bound is above the output format's largest finite number an infinity of the right sign is required;
+//! where value + bound is below, a finite number; between the two, either will do. Where an *intermediate* f32 (a
+//! product before the activation, say) may overflow, the bound is infinite and anything but NaN passes. NaN is right
+//! exactly where the formula in f64 gives NaN; so silu(−∞), which is −∞/∞, is NaN.
+
+mod expected;
+mod finish;
+mod matrix;
+mod products;
+
+pub use expected::{Expected, Reference};
+pub use finish::{activate, dual_gemm, gemm, grouped};
+pub use matrix::Matrix;
+pub use products::Products;

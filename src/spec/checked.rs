@@ -197,7 +197,6 @@ impl Spec {
     }
 
     /// The launches that compute `m` rows (of all groups together), in order.
-    #[must_use]
     pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + use<> {
         let (passes, count) = geometry::passes(&self.problem, &self.variant, &self.geometry, m);
         passes.into_iter().take(count)
