@@ -28,7 +28,6 @@ use std::time::Instant;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
-use warpsmith::build;
 use warpsmith::cache::{Forge, ForgeStats};
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Spec};
@@ -101,7 +100,7 @@ fn run(args: &Args) -> Result<bool> {
     let place = Place::find(args)?;
     println!("{}", place.describe());
     let cases = case::cases(args, &place.arch())?;
-    let forge = Forge::builder(build::render).install_if_missing().build();
+    let forge = Forge::builder().install_if_missing().build();
     println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
 
     let specs: Vec<Spec> = cases.iter().flat_map(|case| &case.choices).map(|choice| *choice.spec()).collect();

@@ -78,13 +78,7 @@ fn exact_rows(operands: &HostOperands, rows: Range<usize>) -> Exact {
 }
 
 /// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
-fn multiply(
-    operands: &HostOperands,
-    a: &Exact,
-    b: &HostMatrix,
-    group: usize,
-    columns: &[usize],
-) -> Result<Products> {
+fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
     let (n, k) = (operands.problem.columns() as usize, operands.problem.depth() as usize);
     let shape = Shape { layout: operands.problem.scale_layout(), rows: n, k };
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();

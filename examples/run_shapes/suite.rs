@@ -48,6 +48,11 @@ pub const SUITE: &[Entry] = &[
     entry("grouped2.gemm:nvfp4*nvfp4>f16:n4096:k1536", ROWS_UNEVEN, true, "two uneven groups, little work"),
     entry("grouped8.dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k7168", ROWS_WIDE, false, "as experts of an MLP; α≠1 a group"),
     entry("grouped8.dual_gemm.silu:nvfp4*nvfp4>f16:n7168:k2048", ROWS_DEEP, true, "as experts, awkward rows"),
-    entry("grouped2.dual_gemm.gelu_tanh:nvfp4*nvfp4>f16:n3072:k4096", ROWS_TWO, false, "gelu; every scale, α≠1 a group"),
+    entry(
+        "grouped2.dual_gemm.gelu_tanh:nvfp4*nvfp4>f16:n3072:k4096",
+        ROWS_TWO,
+        false,
+        "gelu; every scale, α≠1 a group",
+    ),
     entry("grouped2.dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k1536", ROWS_UNEVEN, true, "two uneven experts"),
 ];

@@ -170,18 +170,8 @@ impl Row {
     }
 }
 
-const HEAD: [&str; 10] = [
-    "problem",
-    "M",
-    "variant",
-    "build ms",
-    "from",
-    "reg/spill/smem",
-    "err/bound",
-    "µs/call",
-    "TFLOP/s",
-    "of floor",
-];
+const HEAD: [&str; 10] =
+    ["problem", "M", "variant", "build ms", "from", "reg/spill/smem", "err/bound", "µs/call", "TFLOP/s", "of floor"];
 
 /// The table; below every row why this variant, and what was found beside numbers.
 pub fn table(rows: &[Row]) -> String {

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::build;
 use crate::cache::{Forge, Memory, Tier};
 use crate::error::Result;
 use crate::pick::{self, Choice};
@@ -76,7 +75,7 @@ impl Engine {
     /// An engine with a forge of default settings: it finds NVRTC, and never installs it.
     #[must_use]
     pub fn new(device: &Device) -> Self {
-        Self::with_forge(device, Forge::builder(build::render).build())
+        Self::with_forge(device, Forge::builder().build())
     }
 
     /// An engine with its own forge.
