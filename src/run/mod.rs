@@ -1,1 +1,29 @@
-//! placeholder, replaced in the following commits
+//! The device side: a device, operands that are checked before anything is launched, kernels, and clocks.
+//!
+//! [`Device`] is opened by ordinal and owned by its caller: there is no global device. [`Operands`] borrow device
+//! memory; their sizes, alignment and device are checked at every launch, so that [`Kernel::launch`] is safe. It is
+//! also asynchronous and allocates nothing, on the host or on the device: workspace is an operand like any other.
+//!
+//! `unsafe` stands in this module only (and where NVRTC is called), each time with the reason why it holds.
+
+mod check;
+mod device;
+mod kernel;
+mod operand;
+mod params;
+mod timing;
+
+pub use device::{Device, DriverVersion};
+pub use kernel::Kernel;
+pub use operand::{Alpha, Matrix, MatrixMut, Operands};
+pub use timing::{Timer, Timing, operand_sets, wait};
+
+use cudarc::driver::DriverError;
+
+use crate::error::Error;
+
+/// Wraps what the driver said.
+fn refused(doing: impl std::fmt::Display, error: DriverError) -> Error {
+    // Only the code: the driver's own sentence for it comes with `source()`.
+    Error::driver(format!("{doing}: {:?}", error.0)).with_source(error)
+}

@@ -1,0 +1,103 @@
+//! What is to be run: problems with their operands, and the variants for each.
+
+use warpsmith::pick::{self, Choice};
+use warpsmith::spec::{Arch, Problem, baseline, space};
+
+use crate::Result;
+use crate::args::Args;
+use crate::operands::{HostOperands, Spread, random};
+use crate::safetensors_io::{self, Wanted};
+use crate::suite::SUITE;
+
+/// A problem, where its operands come from, and the variants to run.
+pub struct Case {
+    pub problem: Problem,
+    pub m: u32,
+    /// Why it is in the suite.
+    pub why: Option<&'static str>,
+    pub choices: Vec<Choice>,
+    input: Input,
+}
+
+enum Input {
+    Random { rows: Vec<u32>, spread: Spread },
+    File(Box<HostOperands>),
+}
+
+impl Case {
+    /// The operands; random ones are made anew, the same every time.
+    pub fn operands(&self) -> HostOperands {
+        match &self.input {
+            Input::File(operands) => HostOperands::clone(operands),
+            Input::Random { rows, spread } => random(&self.problem, rows, *spread, 0x5EED + u64::from(self.m)),
+        }
+    }
+}
+
+/// What the command line asks for.
+pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
+    if let Some(path) = &args.operands {
+        let wanted = Wanted { scales: args.scales, activation: args.act, c: args.c };
+        let operands = safetensors_io::read(path, wanted)?;
+        let (problem, m) = (operands.problem, operands.m);
+        let choices = choices(args, &problem, m, arch)?;
+        return Ok(vec![Case { problem, m, why: None, choices, input: Input::File(Box::new(operands)) }]);
+    }
+    if let Some(problem) = args.problem {
+        let rows = rows(&problem, &args.m)?;
+        return Ok(vec![random_case(args, problem, rows, Spread::Every, None, arch)?]);
+    }
+    SUITE
+        .iter()
+        .map(|entry| {
+            let spread = if entry.plain { Spread::Plain } else { Spread::Every };
+            random_case(args, entry.problem.parse()?, entry.rows.to_vec(), spread, Some(entry.why), arch)
+        })
+        .collect()
+}
+
+fn random_case(
+    args: &Args,
+    problem: Problem,
+    rows: Vec<u32>,
+    spread: Spread,
+    why: Option<&'static str>,
+    arch: &Arch,
+) -> Result<Case> {
+    let m = rows.iter().sum();
+    let choices = choices(args, &problem, m, arch)?;
+    Ok(Case { problem, m, why, choices, input: Input::Random { rows, spread } })
+}
+
+/// The rows of each group: as given, or shared out evenly.
+fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
+    let groups = problem.groups().unwrap_or(1);
+    let whole = |m: u32| (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect();
+    let rows: Vec<u32> = match given {
+        [] => whole(problem.m_limit().unwrap_or(256)),
+        [m] => whole(*m),
+        rows if rows.len() == groups as usize => rows.to_vec(),
+        rows => return Err(format!("--m has {} numbers, expected 1 or {groups}", rows.len()).into()),
+    };
+    let m: u64 = rows.iter().map(|rows| u64::from(*rows)).sum();
+    if m == 0 || m > u64::from(Problem::M_MAX) {
+        return Err(format!("--m: {m} rows in all, must be 1 to {}", Problem::M_MAX).into());
+    }
+    Ok(rows)
+}
+
+/// One choice, or with `--variants all` the baseline and then every other legal variant.
+fn choices(args: &Args, problem: &Problem, m: u32, arch: &Arch) -> Result<Vec<Choice>> {
+    if let Some(variant) = &args.variant {
+        return Ok(vec![Choice::pinned(problem, variant, arch)?]);
+    }
+    if args.variants.is_none() {
+        return Ok(vec![pick::choose(problem, m, arch)?]);
+    }
+    let baseline = baseline(problem.operation());
+    let others = space(problem, arch).map(|spec| *spec.variant()).filter(|variant| *variant != baseline);
+    std::iter::once(baseline)
+        .chain(others.step_by(args.every.max(1)))
+        .map(|variant| Ok(Choice::pinned(problem, &variant, arch)?))
+        .collect()
+}

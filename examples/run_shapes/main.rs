@@ -1,0 +1,245 @@
+//! The main job: from a problem to a checked and timed result, end to end.
+//!
+//! ```text
+//! cargo run --release --example run_shapes
+//! cargo run --release --example run_shapes -- --problem 'gemm:f16*nvfp4>f16:n4096:k4096' --m 64 --variants all
+//! cargo run --release --example run_shapes -- --operands in.safetensors --out out.safetensors
+//! ```
+//!
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong, 2 if something could not be done at all, 3 if a
+//! kernel hung or broke the device's context.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod case;
+mod compile;
+mod gpu;
+mod operands;
+mod reference;
+mod safetensors_io;
+mod suite;
+mod table;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use tracing_subscriber::EnvFilter;
+use warpsmith::cache::{Forge, ForgeStats};
+use warpsmith::run::Device;
+use warpsmith::spec::{Arch, Spec};
+
+use args::Args;
+use case::Case;
+use compile::Made;
+use gpu::Gpu;
+use table::{Outcome, Row};
+
+/// Everything here ends in a sentence.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Without a GPU the suite's host reference takes columns worth this many operations of each problem, so that the whole
+/// of it stays within a minute on two cores.
+const SUITE_FLOP: f64 = 6e9;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Where kernels run, if anywhere.
+enum Place {
+    Device(Device),
+    /// No device, and why.
+    Host(Arch, String),
+}
+
+impl Place {
+    fn find(args: &Args) -> Result<Self> {
+        if let Some(arch) = args.arch {
+            return Ok(Place::Host(arch, "--arch given".to_owned()));
+        }
+        match Device::count() {
+            Ok(0) => Ok(Place::Host(Arch::H200, "the CUDA driver finds no device".to_owned())),
+            Err(error) if error.is_missing_library() => Ok(Place::Host(Arch::H200, error.to_string())),
+            _ => Ok(Place::Device(Device::open(args.device)?)),
+        }
+    }
+
+    fn arch(&self) -> Arch {
+        match self {
+            Place::Device(device) => *device.arch(),
+            Place::Host(arch, _) => *arch,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Place::Device(device) => device.to_string(),
+            Place::Host(arch, why) => {
+                format!("no GPU used ({why}): compiling for {arch}, results come from the host reference")
+            }
+        }
+    }
+}
+
+/// Whether everything is right.
+fn run(args: &Args) -> Result<bool> {
+    let start = Instant::now();
+    let place = Place::find(args)?;
+    println!("{}", place.describe());
+    let cases = case::cases(args, &place.arch())?;
+    let forge = Forge::builder().install_if_missing().build();
+    println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+
+    let specs: Vec<Spec> = cases.iter().flat_map(|case| &case.choices).map(|choice| *choice.spec()).collect();
+    let progress = bar(specs.len(), "kernels built");
+    let made = compile::all(&forge, &specs, &progress);
+    progress.finish_and_clear();
+    if let Some(to) = &args.dump {
+        compile::dump(&forge, &specs, &made, to)?;
+    }
+
+    let (rows, stats) = match &place {
+        Place::Device(device) => {
+            let gpu = Gpu::new(device, forge)?;
+            (on_device(args, &gpu, &cases, &made)?, gpu.engine().forge().stats())
+        }
+        Place::Host(..) => (on_host(args, &cases, &made)?, forge.stats()),
+    };
+    report(args, &place, &rows, &stats)?;
+    println!("{:.1} s in all", start.elapsed().as_secs_f64());
+    Ok(rows.iter().all(|row| row.failed().is_none()))
+}
+
+/// Every case with its part of what was built.
+fn with_made<'a>(cases: &'a [Case], made: &'a [Made]) -> impl Iterator<Item = (&'a Case, &'a [Made])> {
+    let mut rest = made;
+    cases.iter().map(move |case| {
+        let (part, left) = rest.split_at(case.choices.len());
+        rest = left;
+        (case, part)
+    })
+}
+
+fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
+    let progress = bar(made.len(), "kernels checked and timed");
+    let mut rows = Vec::new();
+    for (case, made) in with_made(cases, made) {
+        note(&progress, case);
+        let operands = case.operands();
+        let columns = reference::columns_within(&operands, f64::INFINITY);
+        let reference = reference::reference(&operands, &columns)?;
+        let mut session = gpu.session(&operands, &reference)?;
+        for (choice, made) in case.choices.iter().zip(made) {
+            let outcome = match made {
+                Err(error) => Outcome::Failed(error.clone()),
+                Ok(_) => match session.measure(choice) {
+                    Err(error) => Outcome::Failed(error.to_string()),
+                    Ok(measured) => {
+                        write_out(args, case, &measured.c)?;
+                        let worst = measured.verdict.worst();
+                        match measured.timing {
+                            Some(timing) => Outcome::Passed { worst, timing },
+                            None => Outcome::Failed(measured.verdict.to_string()),
+                        }
+                    }
+                },
+            };
+            rows.push(Row::new(choice.clone(), case.m, made.clone().ok(), outcome));
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(rows)
+}
+
+/// The same job without a device: one result a case, from the host reference.
+fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
+    let progress = bar(cases.len(), "results computed on the host");
+    // Somebody who asks for one problem wants all of its result; the suite is a tour.
+    let flop = if cases.len() == 1 { f64::INFINITY } else { SUITE_FLOP };
+    let mut rows = Vec::new();
+    for (case, made) in with_made(cases, made) {
+        note(&progress, case);
+        // A ladder compares variants; the one result that all of them have adds nothing to it.
+        let host = match args.variants {
+            Some(_) => None,
+            None => {
+                let operands = case.operands();
+                let columns = reference::columns_within(&operands, flop);
+                let reference = reference::reference(&operands, &columns)?;
+                write_out(args, case, &reference::rounded(&reference))?;
+                let largest = reference.elements().iter().map(|element| element.value.abs()).fold(0.0, f64::max);
+                Some((columns.len(), largest))
+            }
+        };
+        for (choice, made) in case.choices.iter().zip(made) {
+            let outcome = match (made, host) {
+                (Err(error), _) => Outcome::Failed(error.clone()),
+                (Ok(_), Some((columns, largest))) => Outcome::Host { columns, largest },
+                (Ok(_), None) => Outcome::Compiled,
+            };
+            rows.push(Row::new(choice.clone(), case.m, made.clone().ok(), outcome));
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(rows)
+}
+
+fn write_out(args: &Args, case: &Case, c: &[u8]) -> Result<()> {
+    let Some(path) = &args.out else { return Ok(()) };
+    let (m, n) = (case.m as usize, case.problem.columns() as usize);
+    safetensors_io::write(path, case.problem.c_format(), m, n, c)
+}
+
+fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Result<()> {
+    print!("\n{}", if args.variants.is_some() { table::ladder(rows) } else { table::table(rows) });
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&table::json(rows, &place.describe()))?;
+        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let failed = rows.iter().filter_map(Row::failed);
+    let wrong = failed.clone().count();
+    println!();
+    if args.variants.is_some() {
+        failed.take(10).for_each(|why| println!("WRONG: {why}"));
+    }
+    match (wrong, place) {
+        (0, Place::Device(_)) => println!("{} results, every element within its bound", rows.len()),
+        (0, Place::Host(..)) => println!("{} kernels built, none launched: no GPU used", rows.len()),
+        _ => println!("{wrong} of {} WRONG", rows.len()),
+    }
+    println!(
+        "compiled {} kernels ({:.1} s), {} from disk, {} from memory",
+        stats.compiles,
+        stats.compile_ms / 1e3,
+        stats.disk_hits,
+        stats.memory_hits
+    );
+    Ok(())
+}
+
+fn bar(length: usize, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}]");
+    let bar = ProgressBar::new(length as u64).with_message(what);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn note(progress: &ProgressBar, case: &Case) {
+    let why = case.why.map_or(String::new(), |why| format!(" ({why})"));
+    progress.set_message(format!("{} M={}{why}", case.problem, case.m));
+}

@@ -1,0 +1,142 @@
+//! The host reference of large problems: exact operands, products in f64 by a matrix library, then the oracle.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use half::{bf16, f16};
+use warpsmith::format::Format;
+use warpsmith::oracle::{self, Products};
+use warpsmith::spec::Operation;
+
+use crate::Result;
+use crate::operands::{HostMatrix, HostOperands, Shape};
+
+/// Columns that one step multiplies: their exact values take some megabytes.
+const STEP: usize = 64;
+
+/// What the result should be in the given columns: `[m, columns]`, value and bound of every element.
+pub fn reference(operands: &HostOperands, columns: &[usize]) -> Result<oracle::Reference> {
+    let problem = &operands.problem;
+    let output = problem.c_format();
+    let mut elements = Vec::with_capacity(operands.m as usize * columns.len());
+    for (group, rows) in operands.groups().into_iter().enumerate() {
+        if rows.is_empty() {
+            continue;
+        }
+        let a = exact_rows(operands, rows);
+        let products = operands.b.iter().map(|b| multiply(operands, &a, b, group, columns));
+        let products = products.collect::<Result<Vec<_>>>()?;
+        let part = match (problem.operation(), &products[..]) {
+            (Operation::DualGemm(activation), [gate, up]) => {
+                let alpha = [operands.alpha_of(0, group), operands.alpha_of(1, group)];
+                oracle::dual_gemm(gate, up, alpha, activation, output)?
+            }
+            _ => oracle::gemm(&products[0], operands.alpha_of(0, group), output)?,
+        };
+        elements.extend_from_slice(part.elements());
+    }
+    Ok(oracle::Reference::new(operands.m as usize, columns.len(), output, elements)?)
+}
+
+/// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check.
+pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
+    // Values and magnitudes.
+    let work = 2.0 * operands.problem.flop(operands.m.into());
+    let step = (work / flop).ceil().max(1.0) as usize;
+    (0..operands.problem.columns() as usize).step_by(step).collect()
+}
+
+/// The exact values rounded to the result's format, as bytes.
+pub fn rounded(reference: &oracle::Reference) -> Vec<u8> {
+    let values = reference.elements().iter().map(|element| element.value);
+    match reference.output() {
+        Format::F16 => values.flat_map(|value| f16::from_f64(value).to_le_bytes()).collect(),
+        Format::Bf16 => values.flat_map(|value| bf16::from_f64(value).to_le_bytes()).collect(),
+        _ => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
+    }
+}
+
+/// Values and magnitudes of some rows of A, `[rows, K]`.
+struct Exact {
+    rows: usize,
+    values: Vec<f64>,
+    magnitudes: Vec<f64>,
+}
+
+fn exact_rows(operands: &HostOperands, rows: Range<usize>) -> Exact {
+    let k = operands.problem.depth() as usize;
+    let shape = Shape { layout: operands.problem.scale_layout(), rows: operands.m as usize, k };
+    let mut values = vec![0.0; rows.len() * k];
+    for (row, out) in rows.clone().zip(values.chunks_mut(k)) {
+        operands.a.decode_row(shape, 0, row, out);
+    }
+    let magnitudes = values.iter().map(|value| value.abs()).collect();
+    Exact { rows: rows.len(), values, magnitudes }
+}
+
+/// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
+fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
+    let (n, k) = (operands.problem.columns() as usize, operands.problem.depth() as usize);
+    let shape = Shape { layout: operands.problem.scale_layout(), rows: n, k };
+    let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
+    let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let mut decoded = vec![0.0; STEP * k];
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(step) = steps.get(index) else { break };
+            let decoded = &mut decoded[..step.len() * k];
+            for (column, out) in step.iter().zip(decoded.chunks_mut(k)) {
+                b.decode_row(shape, group, *column, out);
+            }
+            let value = product(a.rows, k, &a.values, step.len(), decoded);
+            decoded.iter_mut().for_each(|value| *value = value.abs());
+            let magnitude = product(a.rows, k, &a.magnitudes, step.len(), decoded);
+            tiles.lock().unwrap_or_else(PoisonError::into_inner).push((index * STEP, step.len(), value, magnitude));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let (mut value, mut magnitude) = (vec![0.0; a.rows * columns.len()], vec![0.0; a.rows * columns.len()]);
+    for (first, width, values, magnitudes) in tiles.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for row in 0..a.rows {
+            let to = row * columns.len() + first..row * columns.len() + first + width;
+            value[to.clone()].copy_from_slice(&values[row * width..][..width]);
+            magnitude[to].copy_from_slice(&magnitudes[row * width..][..width]);
+        }
+    }
+    Ok(Products::from_parts(a.rows, columns.len(), k, value, magnitude)?)
+}
+
+/// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major.
+fn product(m: usize, k: usize, a: &[f64], n: usize, b: &[f64]) -> Vec<f64> {
+    assert!(a.len() == m * k && b.len() == n * k);
+    let mut c = vec![0.0; m * n];
+    let (k_step, n_step) = (k as isize, n as isize);
+    // SAFETY: the lengths above are those that the strides walk, and `c` has m·n elements.
+    unsafe {
+        matrixmultiply::dgemm(
+            m,
+            k,
+            n,
+            1.0,
+            a.as_ptr(),
+            k_step,
+            1,
+            b.as_ptr(),
+            1,
+            k_step,
+            0.0,
+            c.as_mut_ptr(),
+            n_step,
+            1,
+        );
+    }
+    c
+}

@@ -1,0 +1,184 @@
+//! One test for every refusal.
+
+use super::*;
+use crate::spec::{Activation, Arch, Variant, baseline};
+
+const HOME: Home = Home { context: 0x1000, ordinal: 0 };
+
+fn buffer(elements: u64) -> Buffer {
+    Buffer { elements, context: HOME.context, ordinal: HOME.ordinal }
+}
+
+fn matrix_of(format: Format, elements: u64, scales: u64) -> MatrixSize {
+    match format {
+        Format::Nvfp4 => MatrixSize { format, values: buffer(elements / 2), scales: Some(buffer(scales)) },
+        _ => MatrixSize { format, values: buffer(elements), scales: None },
+    }
+}
+
+const M: u32 = 5;
+const N: u32 = 48;
+const K: u32 = 192;
+
+fn gemm() -> Problem {
+    Problem::gemm().n(N).k(K).a(Format::Nvfp4)
+}
+
+fn dual() -> Problem {
+    Problem::dual_gemm(Activation::Silu).n(N).k(K)
+}
+
+fn spec(problem: &Problem) -> Spec {
+    Spec::new(problem, &baseline(problem.operation()), &Arch::H200).unwrap()
+}
+
+/// Exactly what the spec needs, not an element more.
+fn exact(spec: &Spec) -> Sizes {
+    let problem = spec.problem();
+    let groups = u64::from(problem.groups().unwrap_or(1));
+    let padded = problem.scale_layout() == ScaleLayout::Swizzled128x4;
+    let scales = |rows: u64| (if padded { rows.next_multiple_of(128) } else { rows }) * u64::from(K / 16);
+    let (m, n, k) = (u64::from(M), u64::from(N), u64::from(K));
+    let b = matrix_of(problem.b_format(), groups * n * k, groups * scales(n));
+    Sizes {
+        m: M,
+        a: matrix_of(problem.a_format(), m * k, scales(m)),
+        b: [Some(b), (problem.operation().products() == 2).then_some(b)],
+        alpha: [None, Some(buffer(1))],
+        offsets: problem.groups().map(|groups| buffer(u64::from(groups) + 1)),
+        c: matrix_of(problem.c_format(), m * n, 0),
+        workspace: Some(buffer(spec.workspace_bytes(M))),
+    }
+}
+
+#[track_caller]
+fn refused(spec: &Spec, change: impl FnOnce(&mut Sizes), words: &str) {
+    let mut operands = exact(spec);
+    sizes(spec, HOME, &operands).unwrap();
+    change(&mut operands);
+    let error = sizes(spec, HOME, &operands).unwrap_err();
+    assert!(error.is_operand());
+    assert_eq!(error.to_string(), words);
+}
+
+#[test]
+fn exact_sizes_are_enough_in_every_layout() {
+    for problem in [gemm(), dual(), gemm().grouped(3), dual().grouped(3).a(Format::Nvfp4).c(Format::F32)] {
+        for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+            let spec = spec(&problem.scales(layout));
+            sizes(&spec, HOME, &exact(&spec)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn m_has_limits() {
+    refused(&spec(&gemm()), |o| o.m = 0, "m = 0: must be 1 to 16777216");
+    refused(&spec(&gemm()), |o| o.m = 1 << 25, "m = 33554432: must be 1 to 16777216");
+}
+
+#[test]
+fn formats_are_the_kernels() {
+    refused(&spec(&gemm()), |o| o.a = matrix_of(Format::F16, 960, 0), "a is f16, the kernel is for nvfp4");
+    refused(&spec(&dual()), |o| o.c.format = Format::Bf16, "c is bf16, the kernel is for f16");
+    refused(
+        &spec(&dual()),
+        |o| o.b[1] = Some(matrix_of(Format::F16, 48 * 192, 0)),
+        "b2 is f16, the kernel is for nvfp4",
+    );
+}
+
+#[test]
+fn an_element_too_few_is_refused() {
+    refused(&spec(&gemm()), |o| o.a.values.elements -= 1, "a has 479 bytes of codes, 480 are needed");
+    refused(&spec(&gemm()), |o| o.a.scales = Some(buffer(59)), "a has 59 bytes of block scales, 60 are needed");
+    refused(&spec(&dual()), |o| o.a.values.elements -= 1, "a has 959 elements, 960 are needed");
+    refused(&spec(&dual()), |o| o.c.values.elements -= 1, "c has 239 elements, 240 are needed");
+    let grouped = spec(&gemm().grouped(3));
+    refused(
+        &grouped,
+        |o| o.b[0] = Some(matrix_of(Format::Nvfp4, 2 * 48 * 192, 3 * 48 * 12)),
+        "b has 9216 bytes of codes, 13824 are needed",
+    );
+}
+
+#[test]
+fn padded_scales_are_counted_by_group() {
+    let grouped = spec(&gemm().grouped(3).scales(ScaleLayout::Swizzled128x4));
+    refused(
+        &grouped,
+        |o| o.b[0] = Some(matrix_of(Format::Nvfp4, 3 * 48 * 192, 256 * 12)),
+        "b has 3072 bytes of block scales, 4608 are needed",
+    );
+    refused(&grouped, |o| o.a.scales = Some(buffer(60)), "a has 60 bytes of block scales, 1536 are needed");
+}
+
+#[test]
+fn the_number_of_bs_is_the_operations() {
+    let b2 = exact(&spec(&dual())).b[1];
+    refused(&spec(&gemm()), |o| o.b[1] = b2, "two B given, gemm takes one: use Operands::gemm");
+    refused(&spec(&dual()), |o| o.b[1] = None, "one B given, dual_gemm takes two: use Operands::dual_gemm");
+}
+
+#[test]
+fn offsets_go_with_groups() {
+    let grouped = spec(&dual().grouped(3));
+    refused(&grouped, |o| o.offsets = None, "no offsets given: 3 groups need 4 of them");
+    refused(&grouped, |o| o.offsets = Some(buffer(3)), "offsets has 3 elements, 4 are needed");
+    refused(&spec(&dual()), |o| o.offsets = Some(buffer(4)), "offsets given, but the problem is not grouped");
+}
+
+#[test]
+fn alpha_is_one_or_one_a_group() {
+    let grouped = spec(&dual().grouped(3));
+    refused(
+        &grouped,
+        |o| o.alpha[1] = Some(buffer(2)),
+        "alpha2 has 2 elements, expected 1 or one for each of 3 groups",
+    );
+    refused(&spec(&gemm()), |o| o.alpha[0] = Some(buffer(3)), "alpha has 3 elements, expected 1");
+    let mut each = exact(&grouped);
+    each.alpha = [Some(buffer(3)), Some(buffer(1))];
+    sizes(&grouped, HOME, &each).unwrap();
+}
+
+#[test]
+fn workspace_is_asked_for_where_partial_sums_leave_the_kernel() {
+    let two_pass = spec(&dual());
+    refused(&two_pass, |o| o.workspace = None, "no workspace given: 1920 bytes are needed for m = 5");
+    refused(&two_pass, |o| o.workspace = Some(buffer(1919)), "workspace has 1919 bytes, 1920 are needed");
+    let interleaved: Variant = "mma.t64x128x64.s3.interleaved.uniform.direct".parse().unwrap();
+    let interleaved = Spec::new(&dual(), &interleaved, &Arch::H200).unwrap();
+    let without = Sizes { workspace: None, ..exact(&interleaved) };
+    sizes(&interleaved, HOME, &without).unwrap();
+}
+
+#[test]
+fn everything_is_in_the_kernels_context() {
+    let grouped = spec(&dual().grouped(3));
+    refused(&grouped, |o| o.a.values.ordinal = 1, "a is on device 1, the kernel on device 0");
+    refused(&grouped, |o| o.c.values.context = 7, "c belongs to another context of device 0 than the kernel");
+    let elsewhere = |elements| Buffer { ordinal: 2, ..buffer(elements) };
+    refused(&grouped, |o| o.offsets = Some(elsewhere(4)), "offsets is on device 2, the kernel on device 0");
+    refused(&grouped, |o| o.alpha[0] = Some(elsewhere(3)), "alpha1 is on device 2, the kernel on device 0");
+    refused(&grouped, |o| o.workspace = Some(elsewhere(1 << 20)), "workspace is on device 2, the kernel on device 0");
+}
+
+#[test]
+fn addresses_are_aligned() {
+    let good = Params { a: 0x100, b: [0x200, 0x300], c: 0x400, a_scales: 0x504, offsets: 0x608, ..Params::default() };
+    alignment(&good).unwrap();
+    for (bad, words) in [
+        (Params { a: 0x108, ..good }, "a begins at 0x108, which is not a multiple of 16 bytes"),
+        (Params { b: [0x200, 0x304], ..good }, "b2 begins at 0x304, which is not a multiple of 16 bytes"),
+        (Params { c: 0x402, ..good }, "c begins at 0x402, which is not a multiple of 16 bytes"),
+        (Params { workspace: 4, ..good }, "workspace begins at 0x4, which is not a multiple of 16 bytes"),
+        (Params { b_scales: [2, 0], ..good }, "scales of b begins at 0x2, which is not a multiple of 4 bytes"),
+        (Params { alpha: [0, 3], ..good }, "alpha2 begins at 0x3, which is not a multiple of 4 bytes"),
+        (Params { offsets: 0x606, ..good }, "offsets begins at 0x606, which is not a multiple of 4 bytes"),
+    ] {
+        let error = alignment(&bad).unwrap_err();
+        assert!(error.is_operand());
+        assert_eq!(error.to_string(), words);
+    }
+}

@@ -1,0 +1,195 @@
+//! A device, opened by its ordinal.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use cudarc::driver::{CudaContext, DriverError};
+
+use super::refused;
+use crate::error::{Error, Result};
+use crate::spec::{Arch, ComputeCapability};
+
+/// The CUDA version that a driver supports, such as 13.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DriverVersion {
+    /// The part before the point.
+    pub major: u32,
+    /// The part behind the point.
+    pub minor: u32,
+}
+
+impl DriverVersion {
+    /// The oldest driver that has every function this crate calls: `cuEventElapsedTime_v2` came last, with CUDA 12.8.
+    /// An absent function would be a panic in cudarc's loader, so older drivers are refused before it can be.
+    pub const OLDEST: DriverVersion = DriverVersion { major: 12, minor: 8 };
+
+    /// From the driver's own number, 1000 · major + 10 · minor.
+    fn from_number(number: i32) -> Self {
+        let number = u32::try_from(number).unwrap_or(0);
+        Self { major: number / 1000, minor: number % 1000 / 10 }
+    }
+}
+
+impl fmt::Display for DriverVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// One GPU: its context, what it is, and the driver under it. Cloning shares the context.
+#[derive(Clone, Debug)]
+pub struct Device {
+    context: Arc<CudaContext>,
+    arch: Arch,
+    name: String,
+    driver: DriverVersion,
+}
+
+impl Device {
+    /// The number of devices; 0 where the driver finds none.
+    ///
+    /// # Errors
+    /// Missing library, if there is no CUDA driver or it is older than [`DriverVersion::OLDEST`]; driver, if it cannot
+    /// be initialised.
+    pub fn count() -> Result<usize> {
+        driver_version()?;
+        count_devices()
+    }
+
+    /// Opens a device by its ordinal, with the context that every CUDA library in the process shares (the primary one).
+    ///
+    /// # Errors
+    /// As [`Device::count`]; driver, if there is no such device; unsupported, if no architecture row fits it.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let driver = driver_version()?;
+        let count = count_devices()?;
+        if ordinal >= count {
+            return Err(Error::driver(match count {
+                0 => "the CUDA driver finds no device (CUDA_VISIBLE_DEVICES may hide it)".to_owned(),
+                _ => format!("there is no device {ordinal}: the CUDA driver finds {count}, counted from 0"),
+            }));
+        }
+        let context = CudaContext::new(ordinal).map_err(|error| refused(format!("opening device {ordinal}"), error))?;
+        Self::describe(context, driver)
+    }
+
+    /// The device of a context that something else has opened.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn of_context(context: &Arc<CudaContext>) -> Result<Self> {
+        Self::describe(Arc::clone(context), driver_version()?)
+    }
+
+    fn describe(context: Arc<CudaContext>, driver: DriverVersion) -> Result<Self> {
+        let ask = || -> Result<_, DriverError> {
+            let number = |attribute| context.attribute(attribute).map(|value| u32::try_from(value).unwrap_or(0));
+            Ok((
+                context.name()?,
+                ComputeCapability {
+                    major: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                    minor: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+                },
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            ))
+        };
+        let (name, capability, sms, shared_per_block, l2_bytes) =
+            ask().map_err(|error| refused(format!("asking device {} what it is", context.ordinal()), error))?;
+        let arch = Arch::of_device(&name, capability, sms, shared_per_block, l2_bytes.into())?;
+        Ok(Self { context, arch, name, driver })
+    }
+
+    /// The context that operands, streams and kernels of this device belong to.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Its row of hardware numbers, with its own SM count, shared memory and L2 size.
+    #[must_use]
+    pub fn arch(&self) -> &Arch {
+        &self.arch
+    }
+
+    /// What the driver calls it, such as `NVIDIA H200`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its ordinal.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.context.ordinal()
+    }
+
+    /// The CUDA version of its driver.
+    #[must_use]
+    pub fn driver_version(&self) -> DriverVersion {
+        self.driver
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {}: {}, {} SMs, driver CUDA {}", self.ordinal(), self.name, self.arch.sms(), self.driver)
+    }
+}
+
+/// Makes sure that the driver is there and new enough, before any call that could panic.
+fn driver_version() -> Result<DriverVersion> {
+    // SAFETY: it opens and closes shared libraries by name; their initialisers are the CUDA driver's own.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::missing_library(
+            "the CUDA driver library (libcuda.so.1) was not found: install the NVIDIA driver, or, in a container, \
+             start it with the GPU passed through (rendering, compiling and caching work without it)",
+        ));
+    }
+    let mut number = 0;
+    // SAFETY: `number` is a valid place for one int, and this call may precede cuInit.
+    unsafe { sys::cuDriverGetVersion(&raw mut number) }
+        .result()
+        .map_err(|error| refused("asking the CUDA driver for its version", error))?;
+    let version = DriverVersion::from_number(number);
+    if version < DriverVersion::OLDEST {
+        return Err(Error::missing_library(format!(
+            "the CUDA driver supports CUDA {version}, {} is needed: install a newer NVIDIA driver (570 or later)",
+            DriverVersion::OLDEST
+        )));
+    }
+    Ok(version)
+}
+
+fn count_devices() -> Result<usize> {
+    match CudaContext::device_count() {
+        Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(0),
+        Err(error) => Err(refused("initialising the CUDA driver", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_number_is_read() {
+        let version = DriverVersion::from_number(12_080);
+        assert_eq!(version, DriverVersion::OLDEST);
+        assert_eq!(DriverVersion::from_number(13_000).to_string(), "13.0");
+        assert!(DriverVersion::from_number(12_070) < DriverVersion::OLDEST);
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_is_told_the_remedy() {
+        // On a machine with a driver this opens the device or says that there is none: no panic either way.
+        match Device::open(0) {
+            Ok(device) => assert!(device.arch().sms() > 0),
+            Err(error) if error.is_missing_library() => assert!(error.to_string().contains("install"), "{error}"),
+            Err(error) => assert!(error.is_driver() || error.is_unsupported(), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A cubin loaded on a device, and its launch.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, result};
+use cudarc::nvrtc::Ptx;
+
+use super::check::{self, Home};
+use super::operand::Guards;
+use super::{Operands, refused};
+use crate::build::Cubin;
+use crate::error::{Error, Result};
+use crate::spec::{PassKind, Spec};
+
+/// Dynamic shared memory that every block may have without asking.
+const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+
+/// A [`Cubin`] loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
+///
+/// Loading may wait for the device: load ahead, not on the hot path and not while a graph is being captured.
+pub struct Kernel {
+    spec: Spec,
+    cubin: Arc<Cubin>,
+    context: Arc<CudaContext>,
+    /// The matrix kernel. It holds the module, and the module the context.
+    products: CudaFunction,
+    /// The elementwise kernel, if the variant has one.
+    finish: Option<CudaFunction>,
+    /// `PROBLEM/VARIANT`, for errors.
+    name: String,
+}
+
+impl Kernel {
+    /// Loads the cubin that was made for `spec` into a context.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image (another architecture, an ABI newer than the driver) or has not enough memory;
+    /// unsupported, if the device cannot run a block of it.
+    pub fn load(context: &Arc<CudaContext>, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self> {
+        let name = spec.name();
+        Self::load_named(context, spec, cubin, &name).map_err(|error| error.context(format!("loading {name}")))
+    }
+
+    fn load_named(context: &Arc<CudaContext>, spec: &Spec, cubin: Arc<Cubin>, name: &str) -> Result<Self> {
+        let module = context
+            .load_module(Ptx::from_binary(cubin.image().to_vec()))
+            .map_err(|error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error))?;
+        let (threads, shared_bytes) = (spec.geometry().threads(), spec.geometry().shared_bytes);
+        let products = entry(&module, &spec.symbol())?;
+        fits(&products, threads)?;
+        if shared_bytes > SHARED_WITHOUT_ASKING {
+            allow_shared(context, &products, shared_bytes)?;
+        }
+        let finish = match spec.finish_symbol() {
+            Some(symbol) => {
+                let finish = entry(&module, &symbol)?;
+                // Its threads do not depend on M.
+                spec.passes(1)
+                    .filter(|pass| pass.kind == PassKind::Finish)
+                    .try_for_each(|pass| fits(&finish, pass.threads))?;
+                Some(finish)
+            }
+            None => None,
+        };
+        Ok(Self { spec: *spec, cubin, context: Arc::clone(context), products, finish, name: name.to_owned() })
+    }
+
+    /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.
+    ///
+    /// Nothing is allocated, on the host or on the device. The call can be captured into a graph, if cudarc's event
+    /// tracking is off in this context (it would wait for events from outside of the capture).
+    ///
+    /// # Errors
+    /// Operand, if a format, size, alignment or device does not fit, before anything is launched; driver, if a launch
+    /// is refused or an earlier asynchronous failure shows.
+    pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+        self.checked_launch(stream, &mut operands).map_err(|error| error.context(self.name.as_str()))
+    }
+
+    fn checked_launch(&self, stream: &CudaStream, operands: &mut Operands<'_>) -> Result<()> {
+        let home = Home { context: self.context.cu_ctx() as usize, ordinal: self.context.ordinal() };
+        home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
+        let sizes = operands.sizes();
+        check::sizes(&self.spec, home, &sizes)?;
+        self.check_capture(stream)?;
+
+        // Waits for earlier users of the buffers where cudarc tracks them, and records this use when dropped.
+        let mut guards = Guards::default();
+        let mut params = operands.params(stream, &mut guards);
+        check::alignment(&params)?;
+        // Shows what those waits may have met, too.
+        self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
+
+        for pass in self.spec.passes(sizes.m) {
+            let function = match pass.kind {
+                PassKind::Products { product } => {
+                    params.product = i32::from(product != 0);
+                    &self.products
+                }
+                PassKind::Finish => self.finish.as_ref().ok_or_else(|| Error::internal("a pass without its kernel"))?,
+            };
+            let [x, y, z] = pass.grid;
+            let mut arguments = [(&raw mut params).cast::<c_void>()];
+            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
+            // parameter has the layout of `Params` (checked in params.rs against templates/lib/base.cuh), which the
+            // driver copies before it returns. Every address in it is of live memory of this context, as large as the
+            // kernel reads or writes for `sizes.m` rows (check.rs); what is written is borrowed mutably, and cudarc's
+            // guards order this use before the memory is released or used in another stream.
+            unsafe {
+                result::launch_kernel(
+                    function.cu_function(),
+                    (x, y, z),
+                    (pass.threads, 1, 1),
+                    pass.shared_bytes,
+                    stream.cu_stream(),
+                    &mut arguments,
+                )
+            }
+            .map_err(|error| refused(format!("launching {x}×{y}×{z} blocks of {} threads", pass.threads), error))?;
+        }
+        Ok(())
+    }
+
+    /// Event tracking and capture do not go together: refuse before the capture is spoilt.
+    fn check_capture(&self, stream: &CudaStream) -> Result<()> {
+        if !self.context.is_managing_stream_synchronization() {
+            return Ok(());
+        }
+        match stream.capture_status() {
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => Ok(()),
+            Ok(_) => Err(Error::operand(
+                "the stream is being captured while cudarc tracks events in its context: call \
+                 `CudaContext::disable_event_tracking` first",
+            )),
+            Err(error) => Err(refused("asking whether the stream is being captured", error)),
+        }
+    }
+
+    /// What it was made for.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The machine code, with its resource use and provenance.
+    #[must_use]
+    pub fn cubin(&self) -> &Arc<Cubin> {
+        &self.cubin
+    }
+
+    /// The context it is loaded in.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on device {}", self.name, self.context.ordinal())
+    }
+}
+
+fn entry(module: &Arc<CudaModule>, symbol: &str) -> Result<CudaFunction> {
+    module.load_function(symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))
+}
+
+/// Checks that a block of `threads` threads can have the registers and the barriers that the compiler gave the kernel.
+fn fits(function: &CudaFunction, threads: u32) -> Result<()> {
+    let ask = || Ok((function.max_threads_per_block()?, function.num_regs()?));
+    let (most, registers) = ask().map_err(|error| refused("asking for the kernel's limits", error))?;
+    if u32::try_from(most).unwrap_or(0) < threads {
+        return Err(Error::unsupported(format!(
+            "a block has {threads} threads, but with {registers} registers each the device runs at most {most}"
+        )));
+    }
+    Ok(())
+}
+
+fn allow_shared(context: &CudaContext, function: &CudaFunction, bytes: u32) -> Result<()> {
+    let value = i32::try_from(bytes).map_err(|_| Error::internal("shared memory beyond 2 GiB"))?;
+    // cudarc binds the context in its getters, not in this setter.
+    context
+        .bind_to_thread()
+        .and_then(|()| {
+            function.set_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
+        })
+        .map_err(|error| refused(format!("asking for {bytes} bytes of shared memory a block"), error))
+}

@@ -1,0 +1,315 @@
+//! What a launch works on: borrowed device memory with its format.
+
+use std::fmt;
+
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
+use half::{bf16, f16};
+
+use super::check::{Buffer, MatrixSize, Sizes};
+use super::params::Params;
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// An operand that is read: A `[m, K]` or B `[N, K]` (`[G, N, K]` when grouped), row-major.
+#[non_exhaustive]
+pub enum Matrix<'a> {
+    /// e2m1 codes, two a byte (low nibble = even k), with e4m3fn block scales in the problem's layout.
+    Nvfp4 {
+        /// `rows × K/2` bytes.
+        codes: CudaView<'a, u8>,
+        /// Linear: `rows × K/16` bytes. 128x4: `⌈rows/128⌉·128 × K/16` bytes; for A of all groups' rows as one tensor,
+        /// for a grouped B of each group apart.
+        scales: CudaView<'a, u8>,
+    },
+    /// `rows × K` binary16 values.
+    F16(CudaView<'a, f16>),
+    /// `rows × K` bfloat16 values.
+    Bf16(CudaView<'a, bf16>),
+}
+
+impl<'a> Matrix<'a> {
+    /// From whole slices of codes and scales. (Views of parts go into [`Matrix::Nvfp4`] directly.)
+    #[must_use]
+    pub fn nvfp4(codes: &'a CudaSlice<u8>, scales: &'a CudaSlice<u8>) -> Self {
+        Matrix::Nvfp4 { codes: codes.as_view(), scales: scales.as_view() }
+    }
+
+    /// From a whole slice of binary16 values.
+    #[must_use]
+    pub fn f16(values: &'a CudaSlice<f16>) -> Self {
+        Matrix::F16(values.as_view())
+    }
+
+    /// From a whole slice of bfloat16 values.
+    #[must_use]
+    pub fn bf16(values: &'a CudaSlice<bf16>) -> Self {
+        Matrix::Bf16(values.as_view())
+    }
+
+    fn size(&self) -> MatrixSize {
+        match self {
+            Matrix::Nvfp4 { codes, scales } => {
+                MatrixSize { format: Format::Nvfp4, values: buffer(codes), scales: Some(buffer(scales)) }
+            }
+            Matrix::F16(values) => MatrixSize { format: Format::F16, values: buffer(values), scales: None },
+            Matrix::Bf16(values) => MatrixSize { format: Format::Bf16, values: buffer(values), scales: None },
+        }
+    }
+
+    /// Addresses of values and scales (0 for none).
+    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> (u64, u64) {
+        match self {
+            Matrix::Nvfp4 { codes, scales } => (guards.read(codes, stream), guards.read(scales, stream)),
+            Matrix::F16(values) => (guards.read(values, stream), 0),
+            Matrix::Bf16(values) => (guards.read(values, stream), 0),
+        }
+    }
+}
+
+impl fmt::Debug for Matrix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size();
+        write!(f, "{} of {} elements", size.format, size.values.elements)
+    }
+}
+
+/// The operand that is written: C `[m, N]`, row-major.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MatrixMut<'a> {
+    /// `m × N` binary16 values.
+    F16(CudaViewMut<'a, f16>),
+    /// `m × N` bfloat16 values.
+    Bf16(CudaViewMut<'a, bf16>),
+    /// `m × N` binary32 values.
+    F32(CudaViewMut<'a, f32>),
+}
+
+impl<'a> MatrixMut<'a> {
+    /// From a whole slice of binary16 values.
+    #[must_use]
+    pub fn f16(values: &'a mut CudaSlice<f16>) -> Self {
+        MatrixMut::F16(values.as_view_mut())
+    }
+
+    /// From a whole slice of bfloat16 values.
+    #[must_use]
+    pub fn bf16(values: &'a mut CudaSlice<bf16>) -> Self {
+        MatrixMut::Bf16(values.as_view_mut())
+    }
+
+    /// From a whole slice of binary32 values.
+    #[must_use]
+    pub fn f32(values: &'a mut CudaSlice<f32>) -> Self {
+        MatrixMut::F32(values.as_view_mut())
+    }
+
+    /// Untyped memory taken as values of a format; bytes beyond the last whole value are left out.
+    ///
+    /// # Errors
+    /// Operand, if `format` is not f16, bf16 or f32.
+    pub fn from_bytes(format: Format, bytes: &'a mut CudaViewMut<'_, u8>) -> Result<Self> {
+        let length = bytes.len();
+        // SAFETY: every bit pattern is a value of each of these types, the length in bytes is not exceeded, and the
+        // alignment of the address is checked at launch.
+        let matrix = unsafe {
+            match format {
+                Format::F16 => bytes.transmute_mut(length / 2).map(MatrixMut::F16),
+                Format::Bf16 => bytes.transmute_mut(length / 2).map(MatrixMut::Bf16),
+                Format::F32 => bytes.transmute_mut(length / 4).map(MatrixMut::F32),
+                Format::Nvfp4 => None,
+            }
+        };
+        matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
+    }
+
+    fn size(&self) -> MatrixSize {
+        let (format, values) = match self {
+            MatrixMut::F16(values) => (Format::F16, buffer(values)),
+            MatrixMut::Bf16(values) => (Format::Bf16, buffer(values)),
+            MatrixMut::F32(values) => (Format::F32, buffer(values)),
+        };
+        MatrixSize { format, values, scales: None }
+    }
+
+    fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> u64 {
+        match self {
+            MatrixMut::F16(values) => guards.write(values, stream),
+            MatrixMut::Bf16(values) => guards.write(values, stream),
+            MatrixMut::F32(values) => guards.write(values, stream),
+        }
+    }
+}
+
+/// The factor of one product; applied in f32, before the activation and before the cast.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Alpha<'a> {
+    /// One number for all groups.
+    Value(f32),
+    /// Read on the device when the kernel runs: one number, or one a group.
+    Device(CudaView<'a, f32>),
+}
+
+impl Default for Alpha<'_> {
+    fn default() -> Self {
+        Alpha::Value(1.0)
+    }
+}
+
+impl From<f32> for Alpha<'_> {
+    fn from(value: f32) -> Self {
+        Alpha::Value(value)
+    }
+}
+
+impl<'a> From<&'a CudaSlice<f32>> for Alpha<'a> {
+    fn from(values: &'a CudaSlice<f32>) -> Self {
+        Alpha::Device(values.as_view())
+    }
+}
+
+impl Alpha<'_> {
+    fn size(&self) -> Option<Buffer> {
+        match self {
+            Alpha::Value(_) => None,
+            Alpha::Device(values) => Some(buffer(values)),
+        }
+    }
+
+    fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> u64 {
+        match self {
+            Alpha::Value(_) => 0,
+            Alpha::Device(values) => guards.read(values, stream),
+        }
+    }
+}
+
+/// The operands of one launch, all on the kernel's device.
+///
+/// Base addresses of A, B, C and workspace are multiples of 16 bytes, of scales, α and offsets of 4; what cudarc
+/// allocates is, and so is every view that begins at a row.
+///
+/// When grouped, the rows of group g are `offsets[g]..offsets[g + 1]` of A and C; a group may have none. The offsets are
+/// read on the device when the kernel runs, so a captured graph can be replayed with other sizes up to `m`. Kernels
+/// clamp them to `0..=m` and take a group that runs backwards as empty: no offset makes them touch memory outside of
+/// A and C. Rows of C that belong to no group are left as they are.
+#[derive(Debug)]
+#[must_use]
+pub struct Operands<'a> {
+    m: u32,
+    a: Matrix<'a>,
+    b: [Option<Matrix<'a>>; 2],
+    alpha: [Alpha<'a>; 2],
+    offsets: Option<CudaView<'a, i32>>,
+    c: MatrixMut<'a>,
+    workspace: Option<CudaViewMut<'a, u8>>,
+}
+
+impl<'a> Operands<'a> {
+    /// C = A·Bᵀ for `m` rows (of all groups together: what A and C have room for).
+    pub fn gemm(m: u32, a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
+        Self { m, a, b: [Some(b), None], alpha: Default::default(), offsets: None, c, workspace: None }
+    }
+
+    /// C = act(A·B1ᵀ) ⊙ (A·B2ᵀ) for `m` rows (of all groups together: what A and C have room for).
+    pub fn dual_gemm(m: u32, a: Matrix<'a>, b1: Matrix<'a>, b2: Matrix<'a>, c: MatrixMut<'a>) -> Self {
+        Self { m, a, b: [Some(b1), Some(b2)], alpha: Default::default(), offsets: None, c, workspace: None }
+    }
+
+    /// The factor of the only (or first) product; 1 if not given.
+    pub fn alpha(mut self, alpha: impl Into<Alpha<'a>>) -> Self {
+        self.alpha[0] = alpha.into();
+        self
+    }
+
+    /// The factors of both products of a dual GEMM; 1 if not given.
+    pub fn alphas(mut self, alpha1: impl Into<Alpha<'a>>, alpha2: impl Into<Alpha<'a>>) -> Self {
+        self.alpha = [alpha1.into(), alpha2.into()];
+        self
+    }
+
+    /// G + 1 row offsets, ascending from 0 to at most `m`: needed by grouped problems, and only by them.
+    pub fn offsets(mut self, offsets: CudaView<'a, i32>) -> Self {
+        self.offsets = Some(offsets);
+        self
+    }
+
+    /// At least [`Spec::workspace_bytes`](crate::spec::Spec::workspace_bytes) bytes; not needed where that is 0. Its
+    /// contents before and after a launch mean nothing.
+    pub fn workspace(mut self, workspace: CudaViewMut<'a, u8>) -> Self {
+        self.workspace = Some(workspace);
+        self
+    }
+
+    /// Formats, sizes and places, without addresses.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            m: self.m,
+            a: self.a.size(),
+            b: self.b.each_ref().map(|b| b.as_ref().map(Matrix::size)),
+            alpha: self.alpha.each_ref().map(Alpha::size),
+            offsets: self.offsets.as_ref().map(buffer),
+            c: self.c.size(),
+            workspace: self.workspace.as_ref().map(buffer),
+        }
+    }
+
+    /// Addresses for a launch on `stream`. `guards` keeps cudarc's record of who uses what; it must live until the last
+    /// launch is in the stream.
+    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> Params {
+        let (a, a_scales) = self.a.addresses(stream, guards);
+        let [b1, b2] = self.b.each_ref().map(|b| b.as_ref().map_or((0, 0), |b| b.addresses(stream, guards)));
+        let step = |alpha: &Alpha<'_>| i32::from(matches!(alpha, Alpha::Device(values) if values.len() > 1));
+        let value = |alpha: &Alpha<'_>| if let Alpha::Value(value) = alpha { *value } else { 1.0 };
+        Params {
+            a,
+            a_scales,
+            b: [b1.0, b2.0],
+            b_scales: [b1.1, b2.1],
+            alpha: self.alpha.each_ref().map(|alpha| alpha.address(stream, guards)),
+            offsets: self.offsets.as_ref().map_or(0, |offsets| guards.read(offsets, stream)),
+            alpha_value: self.alpha.each_ref().map(value),
+            alpha_step: self.alpha.each_ref().map(step),
+            c: self.c.address(stream, guards),
+            workspace: self.workspace.as_mut().map_or(0, |workspace| guards.write(workspace, stream)),
+            m: i32::try_from(self.m).unwrap_or(i32::MAX),
+            product: 0,
+        }
+    }
+}
+
+/// cudarc's guards of every buffer of a launch: on drop each records "used up to here" in the stream, for other
+/// streams and for the release of the memory. A fixed array, since a launch allocates nothing.
+#[derive(Default)]
+pub(super) struct Guards<'a> {
+    // A, B1, B2 with scales, two α, offsets, C, workspace.
+    slots: [Option<SyncOnDrop<'a>>; 11],
+    used: usize,
+}
+
+impl<'a> Guards<'a> {
+    fn read<T>(&mut self, view: &'a CudaView<'_, T>, stream: &'a CudaStream) -> u64 {
+        let (address, guard) = view.device_ptr(stream);
+        self.keep(guard);
+        address
+    }
+
+    fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
+        let (address, guard) = view.device_ptr_mut(stream);
+        self.keep(guard);
+        address
+    }
+
+    fn keep(&mut self, guard: SyncOnDrop<'a>) {
+        if let Some(slot) = self.slots.get_mut(self.used) {
+            *slot = Some(guard);
+            self.used += 1;
+        }
+    }
+}
+
+fn buffer<T>(view: &impl DeviceSlice<T>) -> Buffer {
+    let context = view.stream().context();
+    Buffer { elements: view.len() as u64, context: context.cu_ctx() as usize, ordinal: context.ordinal() }
+}
