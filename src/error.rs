@@ -30,7 +30,6 @@ enum Kind {
     Operand,
     Data,
     Driver,
-    Io,
     Internal,
 }
 
@@ -74,11 +73,6 @@ impl Error {
     /// The CUDA driver refused a call.
     pub(crate) fn driver(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Driver, message)
-    }
-
-    /// A file or directory that could not be used.
-    pub(crate) fn io(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(Kind::Io, message)
     }
 
     /// A promise of this crate that did not hold (a template without a value, say). Worth a bug report.
@@ -139,12 +133,6 @@ impl Error {
     #[must_use]
     pub fn is_driver(&self) -> bool {
         self.0.kind == Kind::Driver
-    }
-
-    /// A file or directory could not be used.
-    #[must_use]
-    pub fn is_io(&self) -> bool {
-        self.0.kind == Kind::Io
     }
 
     /// What the compiler said, if it was the compiler.

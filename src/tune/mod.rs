@@ -1,5 +1,13 @@
-//! Build → gate → time → table: the evidence that a variant is right, and then that it is fast.
+//! The evidence that a kernel is right, and only then how fast it is.
 //!
-//! [`gate`] is the pure half of the gate: it judges the bytes that a kernel left behind. It knows no device.
+//! [`gate`] judges the bytes that a kernel left behind and knows no device. [`HostOperands`] are what a launch reads,
+//! random ones among them; a [`Trial`] has them on a device, checks kernels, and times those that passed.
 
 pub mod gate;
+mod operands;
+mod random;
+mod trial;
+
+pub use operands::{HostMatrix, HostOperands, Shape};
+pub use random::Spread;
+pub use trial::{Checked, Trial};

@@ -1,0 +1,213 @@
+//! The gate's device half: launch into poisoned and guarded memory, compare every element, and only then time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+use half::{bf16, f16};
+
+use super::gate::{Guarded, Verdict};
+use super::operands::{HostMatrix, HostOperands};
+use crate::error::{Error, Result};
+use crate::oracle::Reference;
+use crate::run::{Alpha, Kernel, Matrix, MatrixMut, Operands, Timer, Timing, operand_sets, wait};
+
+/// No launch takes longer; a kernel that hangs makes the check an error.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Operands on a device, with what the result should be: checks kernels, and times those that are right.
+pub struct Trial<'a> {
+    stream: Arc<CudaStream>,
+    host: &'a HostOperands,
+    reference: &'a Reference,
+    guarded: Guarded,
+    /// The first is checked; the others, made when something is timed, hold the same numbers.
+    sets: Vec<Set>,
+}
+
+/// What a check found.
+#[derive(Debug)]
+#[must_use]
+pub struct Checked {
+    kernel: Arc<Kernel>,
+    verdict: Verdict,
+    repeatable: bool,
+    c: Vec<u8>,
+}
+
+impl Checked {
+    /// Every element was right, nothing outside was touched, and a second launch gave the same bits.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.verdict.passed() && self.repeatable
+    }
+
+    /// The gate's verdict on the first launch.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Whether a second launch gave the same bits. If not, the kernel has a race.
+    #[must_use]
+    pub fn repeatable(&self) -> bool {
+        self.repeatable
+    }
+
+    /// The result `[m, N]`, as bytes of its format.
+    #[must_use]
+    pub fn c(&self) -> &[u8] {
+        &self.c
+    }
+}
+
+impl<'a> Trial<'a> {
+    /// Uploads the operands.
+    ///
+    /// # Errors
+    /// Data, if operands and reference do not fit together; driver, if the device has no room.
+    pub fn new(stream: &Arc<CudaStream>, host: &'a HostOperands, reference: &'a Reference) -> Result<Self> {
+        host.check()?;
+        let guarded = Guarded::fitting(reference)?;
+        let first = Set::upload(stream, host).map_err(refused)?;
+        Ok(Self { stream: Arc::clone(stream), host, reference, guarded, sets: vec![first] })
+    }
+
+    /// Launches twice into poisoned and guarded memory, compares every element of the first result with the reference,
+    /// and the second with the first.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::launch`]; driver, if the kernel faults or hangs.
+    pub fn check(&self, kernel: &Arc<Kernel>) -> Result<Checked> {
+        let mut workspace = self.workspace(kernel)?;
+        let first = self.result_of(kernel, &mut workspace)?;
+        let verdict = self.guarded.judge(&first, self.reference)?;
+        let repeatable = self.result_of(kernel, &mut workspace)? == first;
+        let c = first[self.guarded.result()].to_vec();
+        Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
+    }
+
+    /// Times a kernel that has passed, in microseconds per call, with operands that are not in the L2 cache.
+    ///
+    /// # Errors
+    /// Unsupported, if the check did not pass; those of [`Timer::time`].
+    pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
+        let kernel = &checked.kernel;
+        if !checked.passed() {
+            return Err(Error::unsupported(format!("{} is not right, so it is not timed", kernel.spec().name())));
+        }
+        let (stream, host) = (Arc::clone(&self.stream), self.host);
+        let bytes = host.problem.bytes(host.m.into()) as u64;
+        let needed = operand_sets(bytes, kernel.spec().arch().l2_bytes());
+        while self.sets.len() < needed {
+            let another = Set::upload(&stream, host).map_err(refused)?;
+            self.sets.push(another);
+        }
+        let mut results = (0..needed)
+            .map(|_| stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused))
+            .collect::<Result<Vec<_>>>()?;
+        let mut workspace = self.workspace(kernel)?;
+        Timer::new(&stream)?.limit(LIMIT).time(needed, |set| {
+            let mut view = results[set].as_view_mut();
+            let c = MatrixMut::from_bytes(host.problem.c_format(), &mut view)?;
+            kernel.launch(&stream, self.sets[set].operands(host, c, &mut workspace))
+        })
+    }
+
+    fn result_of(&self, kernel: &Kernel, workspace: &mut CudaSlice<u8>) -> Result<Vec<u8>> {
+        let stream = &self.stream;
+        let mut buffer = stream.clone_htod(&self.guarded.fill()).map_err(refused)?;
+        let mut view = buffer.slice_mut(self.guarded.result());
+        let c = MatrixMut::from_bytes(self.host.problem.c_format(), &mut view)?;
+        kernel.launch(stream, self.sets[0].operands(self.host, c, workspace))?;
+        wait(stream, LIMIT)?;
+        let found = stream.clone_dtoh(&buffer).map_err(refused)?;
+        wait(stream, LIMIT)?;
+        Ok(found)
+    }
+
+    /// Workspace full of NaN: partial sums that are read before they are written show.
+    fn workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
+        let bytes = usize::try_from(kernel.spec().workspace_bytes(self.host.m)).unwrap_or(usize::MAX).max(16);
+        self.stream.clone_htod(&vec![0xFFu8; bytes]).map_err(refused)
+    }
+}
+
+impl std::fmt::Debug for Trial<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "trial of {} with m = {}", self.host.problem, self.host.m)
+    }
+}
+
+fn refused(error: cudarc::driver::DriverError) -> Error {
+    Error::driver(format!("operands of a trial: {error}")).with_source(error)
+}
+
+type Driven<T> = std::result::Result<T, cudarc::driver::DriverError>;
+
+/// One set of operands on the device.
+struct Set {
+    a: DeviceMatrix,
+    b: Vec<DeviceMatrix>,
+    /// Those that differ by group.
+    alpha: Vec<Option<CudaSlice<f32>>>,
+    offsets: Option<CudaSlice<i32>>,
+}
+
+impl Set {
+    fn upload(stream: &Arc<CudaStream>, host: &HostOperands) -> Driven<Self> {
+        let alpha = host.alpha.iter().map(|alpha| match &alpha[..] {
+            [_] => Ok(None),
+            _ => stream.clone_htod(alpha).map(Some),
+        });
+        Ok(Self {
+            a: DeviceMatrix::upload(stream, &host.a)?,
+            b: host.b.iter().map(|b| DeviceMatrix::upload(stream, b)).collect::<Driven<_>>()?,
+            alpha: alpha.collect::<Driven<_>>()?,
+            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose()?,
+        })
+    }
+
+    fn operands<'a>(&'a self, host: &HostOperands, c: MatrixMut<'a>, workspace: &'a mut CudaSlice<u8>) -> Operands<'a> {
+        let alpha = |product: usize| match &self.alpha[product] {
+            Some(alpha) => Alpha::from(alpha),
+            None => Alpha::from(host.alpha[product][0]),
+        };
+        let operands = match &self.b[..] {
+            [b1, b2] => {
+                Operands::dual_gemm(host.m, self.a.view(), b1.view(), b2.view(), c).alphas(alpha(0), alpha(1))
+            }
+            _ => Operands::gemm(host.m, self.a.view(), self.b[0].view(), c).alpha(alpha(0)),
+        };
+        let operands = operands.workspace(workspace.as_view_mut());
+        match &self.offsets {
+            Some(offsets) => operands.offsets(offsets.as_view()),
+            None => operands,
+        }
+    }
+}
+
+enum DeviceMatrix {
+    Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+}
+
+impl DeviceMatrix {
+    fn upload(stream: &Arc<CudaStream>, host: &HostMatrix) -> Driven<Self> {
+        Ok(match host {
+            HostMatrix::Nvfp4 { codes, scales } => {
+                Self::Nvfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
+            }
+            HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
+            HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
+        })
+    }
+
+    fn view(&self) -> Matrix<'_> {
+        match self {
+            Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
+            Self::F16(values) => Matrix::f16(values),
+            Self::Bf16(values) => Matrix::bf16(values),
+        }
+    }
+}
