@@ -53,6 +53,7 @@ const HEADERS: &[Header] = headers![
     "result/partial.cuh",
     "scales/128x4.cuh",
     "scales/linear.cuh",
+    "schedule/columns.cuh",
     "schedule/grouped.cuh",
     "schedule/single.cuh",
     "tile.cuh",

@@ -7,8 +7,8 @@ use crate::spec::{Arch, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, 
 
 /// Tokens of a tile at most.
 const TOKENS_MAX: u32 = 128;
-/// Up to this many tokens a tile is 128 columns wide, with more it is 64.
-const WIDE_TOKENS: u32 = 64;
+/// Columns of a tile: one m16 tile of weights for each of eight warps.
+const COLUMNS: u32 = 128;
 /// Splits of K at most: beyond, adding up the partial sums costs more than idle SMs do.
 const SPLITS_MAX: u32 = 8;
 /// A split of K has at least this many elements, so that its pipeline gets past its first stages.
@@ -18,9 +18,13 @@ const STAGES_MAX: u32 = 4;
 
 pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let tokens = token_tile(problem, m);
-    let columns = if tokens > WIDE_TOKENS { 64 } else { 128 };
-    let k = if tokens > 8 { 128 } else { 256 };
-    let blocks = token_tiles(problem, m, tokens).saturating_mul(problem.columns().div_ceil(columns));
+    // The fewer the tokens, the deeper a stage may be.
+    let k = match tokens {
+        ..=8 => 256,
+        9..=64 => 128,
+        _ => 64,
+    };
+    let blocks = token_tiles(problem, m, tokens).saturating_mul(problem.columns().div_ceil(COLUMNS));
     let split_k = splits(problem, blocks, arch);
     let fusion = match problem.operation() {
         Operation::Gemm => Fusion::Single,
@@ -28,7 +32,7 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     };
     let wanted = Variant {
         path: MatrixPath::Mma,
-        tile: Tile { tokens, columns, k },
+        tile: Tile { tokens, columns: COLUMNS, k },
         stages: STAGES_MAX,
         fusion,
         warps: Warps::Uniform,

@@ -10,7 +10,7 @@ pub(crate) const MMA_TOKENS: u32 = 8;
 pub(crate) const K_BLOCK: u32 = 64;
 /// Warps of one block at most; more would halve the registers that each thread may use.
 const WARPS_MAX: u32 = 8;
-/// Tokens that one warp holds accumulators for at most, as long as there are warps left to share them.
+/// Tokens of one warp, as long as there are warps left to share them.
 const WARP_TOKENS: u32 = 64;
 /// Registers that a thread needs beside its accumulators: fragments, addresses, loop state.
 pub(crate) const WORKING_REGISTERS: u32 = 96;
@@ -45,8 +45,9 @@ pub struct Geometry {
 impl Geometry {
     pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
         let Tile { tokens, columns, k } = variant.tile;
-        let warps_tokens = tokens.div_ceil(WARP_TOKENS).next_power_of_two();
-        let warps_columns = (columns / MMA_ROWS).min(WARPS_MAX / warps_tokens.min(WARPS_MAX)).max(1);
+        // Warps go along the columns first: warps that share weights each turn them into 16-bit values for themselves.
+        let warps_columns = (columns / MMA_ROWS).clamp(1, WARPS_MAX);
+        let warps_tokens = tokens.div_ceil(WARP_TOKENS).next_power_of_two().min(WARPS_MAX / warps_columns);
         let (stage_products, block_products) = match variant.fusion {
             Fusion::Single | Fusion::TwoPass => (1, 1),
             Fusion::Sequential => (1, 2),

@@ -45,12 +45,12 @@ struct FragmentOrder {
   }
 };
 
-// Rows of an operand that a tile takes: `count` of them from `first` on; a tile's further rows are zeros.
+// Rows of an operand that a tile takes. Offsets inside a tile fit 32 bits; only where it begins takes 64.
 struct Rows {
-  const u8* values;
-  const u8* scales;
-  int first;
-  int count;
+  const u8* values;  // the first row's
+  const u8* scales;  // the first row's, or those of the atom that it is in
+  int scale_row;     // which row of `scales` the first is
+  int count;         // rows there are; a tile's further rows are zeros
 };
 
 // What one block computes.
@@ -62,8 +62,16 @@ struct Block {
   int split;
 };
 
-__device__ __forceinline__ Rows token_rows(const Params& params, const Block& block) {
-  return {params.a, params.a_scales, block.first_row, block.rows};
+// Shares ROWS × PARTS pieces of a tile among the threads: part(row, which) for each piece of this thread. Consecutive
+// threads take consecutive parts of a row, and a thread always the same part.
+template <int ROWS, int PARTS, class Part>
+__device__ __forceinline__ void for_each_row(Part part) {
+  constexpr int STEP = THREADS / PARTS;
+  static_assert(THREADS % PARTS == 0, "whole rows at a step");
+  const int row = threadIdx.x / PARTS, which = threadIdx.x % PARTS;
+#pragma unroll
+  for (int begin = 0; begin < ROWS; begin += STEP)
+    if (ROWS % STEP == 0 || begin + row < ROWS) part(begin + row, which);
 }
 
 extern __shared__ __align__(1024) u8 shared_memory[];

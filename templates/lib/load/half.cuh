@@ -10,24 +10,28 @@ namespace ws {
 template <int ROWS, class Order>
 struct HalfTile {
   static constexpr int BYTES = ROWS * TILE_K * 2;
-  static constexpr long long GROUP_BYTES = static_cast<long long>(N) * K * 2;
-  static constexpr long long GROUP_SCALE_BYTES = 0;
+
+  // `count` rows from `first` on, of a matrix.
+  __device__ static Rows rows(const u8* values, const u8*, int first, int count) {
+    return {values + static_cast<long long>(first) * (K * 2), nullptr, 0, count};
+  }
+
+  // The weights of a group: `count` rows from `first` on.
+  __device__ static Rows rows_of_group(const u8* values, const u8*, int group, int first, int count) {
+    return rows(values + group * (static_cast<long long>(N) * (K * 2)), nullptr, first, count);
+  }
 
   // Starts copying tile `k_tile` along K into the shared memory at `offset`; rows past the end and blocks past K are
   // zeros.
   __device__ static void load(int offset, const Rows& rows, int k_tile) {
     constexpr int CHUNKS = TILE_K / 8;  // of 16 bytes in a row
-#pragma unroll
-    for (int first = 0; first < ROWS * CHUNKS; first += THREADS) {
-      const int index = first + threadIdx.x;
-      if (ROWS * CHUNKS % THREADS != 0 && index >= ROWS * CHUNKS) break;
-      const int row = index / CHUNKS, chunk = index % CHUNKS;
+    for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
       const bool valid = row < rows.count && k_tile * TILE_K + chunk * 8 < K;
-      const long long from = (static_cast<long long>(rows.first + row) * K + k_tile * TILE_K + chunk * 8) * 2;
+      const int from = (row * K + k_tile * TILE_K + chunk * 8) * 2;
       const int position = Order::position(row);
       const int to = chunk / 8 * ROWS * 128 + position * 128 + ((chunk % 8) ^ (position % 8)) * 16;
       cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
-    }
+    });
   }
 
   // Eight of this lane's 16 elements of a row, in four pairs along k: the first eight for half 0, the others for half 1.

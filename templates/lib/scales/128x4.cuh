@@ -7,9 +7,15 @@ namespace ws {
 
 constexpr long long SCALE_BYTES_PER_GROUP = static_cast<long long>(ceil_div(N, 128)) * (K / 64) * 512;
 
-// Where the four scales of K block `k_block` of a row are.
-__device__ __forceinline__ long long scale_offset(int row, int k_block) {
-  const long long atom = static_cast<long long>(row / 128) * (K / 64) + k_block;
+// Where a tile that begins with row `first` finds its first row of atoms, and which row of those `first` is.
+__device__ __forceinline__ long long scale_begin(int first) {
+  return static_cast<long long>(first / 128) * (K / 64) * 512;
+}
+__device__ __forceinline__ int scale_row(int first) { return first % 128; }
+
+// From there to the four scales of K block `k_block` of a row.
+__device__ __forceinline__ int scale_offset(int row, int k_block) {
+  const int atom = row / 128 * (K / 64) + k_block;
   return atom * 512 + (row % 32) * 16 + (row % 128) / 32 * 4;
 }
 

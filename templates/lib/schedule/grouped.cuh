@@ -4,6 +4,8 @@
 // result but never an access outside A or C.
 #pragma once
 
+#include "schedule/columns.cuh"
+
 namespace ws {
 
 __device__ __forceinline__ int clamped_offset(const Params& params, int group) {
@@ -22,12 +24,7 @@ __device__ __forceinline__ int group_of_row(const Params& params, int row) {
 }
 
 __device__ __forceinline__ bool schedule(const Params& params, Block& block) {
-  constexpr int PER_SPLIT = ceil_div(K_TILES, SPLITS);
-  block.first_column = blockIdx.y * COLUMNS;
-  block.columns = N - block.first_column;
-  block.split = blockIdx.z;
-  block.first_k_tile = block.split * PER_SPLIT;
-  block.k_tiles = min(PER_SPLIT, K_TILES - block.first_k_tile);
+  schedule_columns(block);
 
   int before = 0;  // tiles of the groups already looked at
   const int wanted = blockIdx.x;

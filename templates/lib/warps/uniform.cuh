@@ -60,10 +60,15 @@ __device__ __forceinline__ void multiply_stage(Accumulators (&sums)[COUNT], int 
   }
 }
 
+template <class TokenTile>
+__device__ __forceinline__ Rows token_rows(const Params& params, const Block& block) {
+  return TokenTile::rows(params.a, params.a_scales, block.first_row, block.rows);
+}
+
 template <class WeightTile>
 __device__ __forceinline__ Rows weight_rows(const Params& params, const Block& block, int product) {
-  return {params.b[product] + block.group * WeightTile::GROUP_BYTES,
-          params.b_scales[product] + block.group * WeightTile::GROUP_SCALE_BYTES, block.first_column, block.columns};
+  return WeightTile::rows_of_group(params.b[product], params.b_scales[product], block.group, block.first_column,
+                                   block.columns);
 }
 
 }  // namespace ws
