@@ -215,7 +215,7 @@ fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Resul
     let wrong = failed.clone().count();
     println!();
     if args.variants.is_some() {
-        failed.take(10).for_each(|why| println!("WRONG: {why}"));
+        failed.take(10).for_each(|why| println!("{why}"));
     }
     match (wrong, place) {
         (0, Place::Device(_)) => println!("right: {} of {}, every element within its bound", rows.len(), rows.len()),
