@@ -1,6 +1,6 @@
 //! Cubins ahead of everything else, on all cores; and what `--dump` writes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::num::NonZero;
 use std::path::Path;
@@ -18,26 +18,29 @@ use crate::Result;
 /// What came of a spec; the error as text, since it is shown in several places.
 pub type Made = std::result::Result<Forged, String>;
 
-/// The cubin of every spec, in order.
+/// The cubin of every spec, in order. Each is built once; those that ask for it again get it from memory.
 pub fn all(forge: &Forge, specs: &[Spec], progress: &ProgressBar) -> Vec<Made> {
-    let made: Vec<OnceLock<Made>> = specs.iter().map(|_| OnceLock::new()).collect();
+    let make = |spec: &Spec| {
+        let made = forge.cubin(spec).map_err(|error| format!("{error:?}"));
+        progress.inc(1);
+        made
+    };
+    let mut seen = HashSet::new();
+    let once: Vec<(&Spec, OnceLock<Made>)> =
+        specs.iter().filter(|spec| seen.insert(**spec)).map(|spec| (spec, OnceLock::new())).collect();
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(specs.len()) {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(once.len()) {
             scope.spawn(|| {
-                while let Some((spec, slot)) = pair(specs, &made, next.fetch_add(1, Ordering::Relaxed)) {
-                    // Every slot is visited once.
-                    let _ = slot.set(forge.cubin(spec).map_err(|error| format!("{error:?}")));
-                    progress.inc(1);
+                while let Some((spec, made)) = once.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    made.get_or_init(|| make(spec));
                 }
             });
         }
     });
-    made.into_iter().map(|slot| slot.into_inner().unwrap_or_else(|| Err("not built".to_owned()))).collect()
-}
-
-fn pair<'a, A, B>(a: &'a [A], b: &'a [B], index: usize) -> Option<(&'a A, &'a B)> {
-    a.get(index).zip(b.get(index))
+    let mut made: HashMap<Spec, Made> =
+        once.into_iter().filter_map(|(spec, made)| Some((*spec, made.into_inner()?))).collect();
+    specs.iter().map(|spec| made.remove(spec).unwrap_or_else(|| make(spec))).collect()
 }
 
 /// Writes source, PTX, cubin and log of every spec as `SYMBOL.cu`, `.ptx`, `.cubin`, `.log`.

@@ -215,15 +215,15 @@ fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Resul
     let wrong = failed.clone().count();
     println!();
     if args.variants.is_some() {
-        failed.take(10).for_each(|why| println!("WRONG: {why}"));
+        failed.take(10).for_each(|why| println!("{why}"));
     }
     match (wrong, place) {
-        (0, Place::Device(_)) => println!("{} results, every element within its bound", rows.len()),
-        (0, Place::Host(..)) => println!("{} kernels built, none launched: no GPU used", rows.len()),
-        _ => println!("{wrong} of {} WRONG", rows.len()),
+        (0, Place::Device(_)) => println!("right: {} of {}, every element within its bound", rows.len(), rows.len()),
+        (0, Place::Host(..)) => println!("built: {} of {}; none launched, no GPU used", rows.len(), rows.len()),
+        _ => println!("WRONG: {wrong} of {}", rows.len()),
     }
     println!(
-        "compiled {} kernels ({:.1} s), {} from disk, {} from memory",
+        "kernels: compiled {} ({:.1} s), from disk {}, from memory {}",
         stats.compiles,
         stats.compile_ms / 1e3,
         stats.disk_hits,

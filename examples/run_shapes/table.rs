@@ -193,7 +193,7 @@ pub fn table(rows: &[Row]) -> String {
     for (row, cells) in rows.iter().zip(&cells) {
         line(cells);
         let note = match &row.outcome {
-            Outcome::Failed(why) => format!("; WRONG: {why}"),
+            Outcome::Failed(why) => format!("; {why}"),
             Outcome::Host { columns, largest } => {
                 let all = row.spec().problem().columns();
                 format!("; host reference of {columns} of {all} columns: largest |c| = {largest:.4}")
