@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code)]
-#[path = "../examples/run_shapes/operands.rs"]
-mod operands;
 #[path = "../examples/run_shapes/reference.rs"]
 mod reference;
 #[path = "../examples/run_shapes/safetensors_io.rs"]

@@ -2,10 +2,10 @@
 
 use warpsmith::pick::{self, Choice};
 use warpsmith::spec::{Arch, Problem, baseline, space};
+use warpsmith::tune::{HostOperands, Spread};
 
 use crate::Result;
 use crate::args::Args;
-use crate::operands::{HostOperands, Spread, random};
 use crate::safetensors_io::{self, Wanted};
 use crate::suite::SUITE;
 
@@ -29,7 +29,9 @@ impl Case {
     pub fn operands(&self) -> HostOperands {
         match &self.input {
             Input::File(operands) => HostOperands::clone(operands),
-            Input::Random { rows, spread } => random(&self.problem, rows, *spread, 0x5EED + u64::from(self.m)),
+            Input::Random { rows, spread } => {
+                HostOperands::random(&self.problem, rows, *spread, 0x5EED + u64::from(self.m))
+            }
         }
     }
 }
@@ -50,7 +52,7 @@ pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
     SUITE
         .iter()
         .map(|entry| {
-            let spread = if entry.plain { Spread::Plain } else { Spread::Every };
+            let spread = if entry.plain { Spread::Uniform } else { Spread::Every };
             random_case(args, entry.problem.parse()?, entry.rows.to_vec(), spread, Some(entry.why), arch)
         })
         .collect()

@@ -15,7 +15,6 @@ mod args;
 mod case;
 mod compile;
 mod gpu;
-mod operands;
 mod reference;
 mod safetensors_io;
 mod suite;
@@ -31,6 +30,7 @@ use tracing_subscriber::EnvFilter;
 use warpsmith::cache::{Forge, ForgeStats};
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Spec};
+use warpsmith::tune::Trial;
 
 use args::Args;
 use case::Case;
@@ -141,20 +141,17 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
         let operands = case.operands();
         let columns = reference::columns_within(&operands, f64::INFINITY);
         let reference = reference::reference(&operands, &columns)?;
-        let mut session = gpu.session(&operands, &reference)?;
+        let mut trial = Trial::new(gpu.stream(), &operands, &reference)?;
         for (choice, made) in case.choices.iter().zip(made) {
             let outcome = match made {
                 Err(error) => Outcome::Failed(error.clone()),
-                Ok(_) => match session.measure(choice) {
+                Ok(_) => match gpu.measure(&mut trial, choice) {
                     Err(error) => Outcome::Failed(error.to_string()),
-                    Ok(measured) => {
-                        write_out(args, case, &measured.c)?;
-                        let worst = measured.verdict.worst();
-                        match measured.timing {
-                            Some(timing) => Outcome::Passed { worst, timing },
-                            None => Outcome::Failed(measured.verdict.to_string()),
-                        }
+                    Ok((checked, Some(timing))) => {
+                        write_out(args, case, checked.c())?;
+                        Outcome::Passed { worst: checked.verdict().worst(), timing }
                     }
+                    Ok((checked, None)) => Outcome::Failed(checked.to_string()),
                 },
             };
             rows.push(Row::new(choice.clone(), case.m, made.clone().ok(), outcome));

@@ -8,37 +8,19 @@ use std::thread;
 
 use half::{bf16, f16};
 use warpsmith::format::Format;
-use warpsmith::oracle::{self, Products};
-use warpsmith::spec::Operation;
-
-use crate::Result;
-use crate::operands::{HostMatrix, HostOperands, Shape};
+use warpsmith::oracle::{Products, Reference};
+use warpsmith::tune::{HostMatrix, HostOperands, Shape};
 
 /// Columns that one step multiplies: their exact values take some megabytes.
 const STEP: usize = 64;
 
 /// What the result should be in the given columns: `[m, columns]`, value and bound of every element.
-pub fn reference(operands: &HostOperands, columns: &[usize]) -> Result<oracle::Reference> {
-    let problem = &operands.problem;
-    let output = problem.c_format();
-    let mut elements = Vec::with_capacity(operands.m as usize * columns.len());
-    for (group, rows) in operands.groups().into_iter().enumerate() {
-        if rows.is_empty() {
-            continue;
-        }
+pub fn reference(operands: &HostOperands, columns: &[usize]) -> warpsmith::Result<Reference> {
+    operands.check()?;
+    operands.reference_from(columns.len(), |group, rows| {
         let a = exact_rows(operands, rows);
-        let products = operands.b.iter().map(|b| multiply(operands, &a, b, group, columns));
-        let products = products.collect::<Result<Vec<_>>>()?;
-        let part = match (problem.operation(), &products[..]) {
-            (Operation::DualGemm(activation), [gate, up]) => {
-                let alpha = [operands.alpha_of(0, group), operands.alpha_of(1, group)];
-                oracle::dual_gemm(gate, up, alpha, activation, output)?
-            }
-            _ => oracle::gemm(&products[0], operands.alpha_of(0, group), output)?,
-        };
-        elements.extend_from_slice(part.elements());
-    }
-    Ok(oracle::Reference::new(operands.m as usize, columns.len(), output, elements)?)
+        operands.b.iter().map(|b| multiply(operands, &a, b, group, columns)).collect()
+    })
 }
 
 /// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check.
@@ -50,7 +32,7 @@ pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
 }
 
 /// The exact values rounded to the result's format, as bytes.
-pub fn rounded(reference: &oracle::Reference) -> Vec<u8> {
+pub fn rounded(reference: &Reference) -> Vec<u8> {
     let values = reference.elements().iter().map(|element| element.value);
     match reference.output() {
         Format::F16 => values.flat_map(|value| f16::from_f64(value).to_le_bytes()).collect(),
@@ -67,20 +49,31 @@ struct Exact {
 }
 
 fn exact_rows(operands: &HostOperands, rows: Range<usize>) -> Exact {
-    let k = operands.problem.depth() as usize;
-    let shape = Shape { layout: operands.problem.scale_layout(), rows: operands.m as usize, k };
-    let mut values = vec![0.0; rows.len() * k];
-    for (row, out) in rows.clone().zip(values.chunks_mut(k)) {
-        operands.a.decode_row(shape, 0, row, out);
-    }
+    let (count, k) = (rows.len(), operands.problem.depth() as usize);
+    let mut values = vec![0.0; count * k];
+    decode(&operands.a, operands.a_shape(), 0, rows, &mut values);
     let magnitudes = values.iter().map(|value| value.abs()).collect();
-    Exact { rows: rows.len(), values, magnitudes }
+    Exact { rows: count, values, magnitudes }
+}
+
+/// The exact values of some rows, `[rows, K]`.
+fn decode(matrix: &HostMatrix, shape: Shape, group: usize, rows: impl Iterator<Item = usize>, out: &mut [f64]) {
+    let mut exact = vec![0.0f32; shape.k];
+    for (row, out) in rows.zip(out.chunks_mut(shape.k)) {
+        matrix.decode_row(shape, group, row, &mut exact);
+        out.iter_mut().zip(&exact).for_each(|(out, value)| *out = f64::from(*value));
+    }
 }
 
 /// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
-fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
-    let (n, k) = (operands.problem.columns() as usize, operands.problem.depth() as usize);
-    let shape = Shape { layout: operands.problem.scale_layout(), rows: n, k };
+fn multiply(
+    operands: &HostOperands,
+    a: &Exact,
+    b: &HostMatrix,
+    group: usize,
+    columns: &[usize],
+) -> warpsmith::Result<Products> {
+    let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
     let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -89,9 +82,7 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(step) = steps.get(index) else { break };
             let decoded = &mut decoded[..step.len() * k];
-            for (column, out) in step.iter().zip(decoded.chunks_mut(k)) {
-                b.decode_row(shape, group, *column, out);
-            }
+            decode(b, operands.b_shape(), group, step.iter().copied(), decoded);
             let value = product(a.rows, k, &a.values, step.len(), decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
             let magnitude = product(a.rows, k, &a.magnitudes, step.len(), decoded);
@@ -111,7 +102,7 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             magnitude[to].copy_from_slice(&magnitudes[row * width..][..width]);
         }
     }
-    Ok(Products::from_parts(a.rows, columns.len(), k, value, magnitude)?)
+    Products::from_parts(a.rows, columns.len(), k, value, magnitude)
 }
 
 /// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major.

@@ -7,9 +7,9 @@ use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use warpsmith::format::{Format, ScaleLayout, e4m3};
 use warpsmith::spec::{Activation, Problem};
+use warpsmith::tune::{HostMatrix, HostOperands};
 
 use crate::Result;
-use crate::operands::{HostMatrix, HostOperands};
 
 /// What the file does not say.
 #[derive(Clone, Copy, Debug)]

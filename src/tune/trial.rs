@@ -1,5 +1,6 @@
 //! The gate's device half: launch into poisoned and guarded memory, compare every element, and only then time.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,13 @@ impl Checked {
     #[must_use]
     pub fn c(&self) -> &[u8] {
         &self.c
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verdict)?;
+        if self.repeatable { Ok(()) } else { f.write_str("; a second launch gave other bits: a race") }
     }
 }
 
@@ -132,8 +140,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl std::fmt::Debug for Trial<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Trial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "trial of {} with m = {}", self.host.problem, self.host.m)
     }
 }
@@ -173,9 +181,7 @@ impl Set {
             None => Alpha::from(host.alpha[product][0]),
         };
         let operands = match &self.b[..] {
-            [b1, b2] => {
-                Operands::dual_gemm(host.m, self.a.view(), b1.view(), b2.view(), c).alphas(alpha(0), alpha(1))
-            }
+            [b1, b2] => Operands::dual_gemm(host.m, self.a.view(), b1.view(), b2.view(), c).alphas(alpha(0), alpha(1)),
             _ => Operands::gemm(host.m, self.a.view(), self.b[0].view(), c).alpha(alpha(0)),
         };
         let operands = operands.workspace(workspace.as_view_mut());
