@@ -1,0 +1,84 @@
+//! The device that all trials share.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::CudaStream;
+use warpsmith::build::{self, Toolchain};
+use warpsmith::cache::Forge;
+use warpsmith::run::{Device, Kernel};
+use warpsmith::spec::{Arch, Spec};
+use warpsmith::tune::Checked;
+
+pub struct Bench {
+    pub device: Device,
+    pub stream: Arc<CudaStream>,
+    /// One launch at a time: a fault is then its own.
+    pub turn: Mutex<()>,
+    forge: Forge,
+    report: Option<Mutex<File>>,
+}
+
+impl Bench {
+    pub fn open() -> Result<Self, String> {
+        let device = Device::open(0).map_err(|error| error.to_string())?;
+        // SAFETY: the one stream below is the only one in this process.
+        unsafe { device.context().disable_event_tracking() };
+        let stream = device.context().new_stream().map_err(|error| error.to_string())?;
+        let forge = Forge::builder().install_if_missing().memory(1 << 14, 1 << 32).no_disk().build();
+        let report = std::env::var_os("WARPSMITH_TEST_JSON")
+            .map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap())
+            .map(Mutex::new);
+        Ok(Self { device, stream, turn: Mutex::new(()), forge, report })
+    }
+
+    pub fn arch(&self) -> &Arch {
+        self.device.arch()
+    }
+
+    pub fn toolchain(&self) -> &Toolchain {
+        self.forge.toolchain().unwrap()
+    }
+
+    pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
+        let cubin = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?.into_cubin();
+        Kernel::load(self.device.context(), spec, cubin).map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    /// Compiles `specs` on all cores.
+    pub fn compile(&self, specs: &[Spec]) {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+                scope.spawn(|| {
+                    while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
+                        // What cannot be compiled is reported where the kernel is asked for.
+                        let _ = self.forge.cubin(spec);
+                    }
+                });
+            }
+        });
+    }
+
+    /// A kernel from changed CUDA under the name of `spec`.
+    pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
+        let cubin =
+            build::compile(self.toolchain(), source, spec.arch().target()).map_err(|error| format!("{error:?}"))?;
+        Kernel::load(self.device.context(), spec, Arc::new(cubin)).map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {
+        if let Some(report) = &self.report {
+            let line = serde_json::json!({
+                "problem": spec.problem().to_string(),
+                "variant": spec.variant().to_string(),
+                "m": m,
+                "passed": checked.passed(),
+                "worst": checked.verdict().worst(),
+            });
+            writeln!(report.lock().unwrap(), "{line}").unwrap();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Every operation × operand formats × fusion, its variants sampled densely, at awkward M, through the gate.
+
+use std::collections::HashMap;
+
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::oracle::Reference;
+use warpsmith::spec::{Activation, Fusion, Operation, Problem, Spec, space};
+use warpsmith::tune::{HostOperands, Spread, Trial};
+
+use crate::bench::Bench;
+
+/// Rows that fit no tile, and some that do.
+const AWKWARD_M: [u32; 14] = [1, 3, 7, 17, 40, 72, 76, 128, 148, 248, 255, 257, 300, 512];
+/// N and K that fit no tile, and the smallest there are.
+const SHAPES: [(u32, u32); 4] = [(272, 448), (144, 1088), (16, 64), (400, 640)];
+const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
+
+pub struct Family {
+    problem: Problem,
+    fusion: Fusion,
+    index: usize,
+}
+
+impl Family {
+    pub fn name(&self) -> String {
+        format!("gate: {} {}", self.problem, self.fusion)
+    }
+}
+
+pub fn all() -> Vec<Family> {
+    let pairs = [
+        (Format::F16, Format::Nvfp4),
+        (Format::Nvfp4, Format::Nvfp4),
+        (Format::Bf16, Format::Nvfp4),
+        (Format::F16, Format::F16),
+        (Format::Bf16, Format::Bf16),
+        (Format::Nvfp4, Format::F16),
+        (Format::Nvfp4, Format::Bf16),
+    ];
+    let mut families = Vec::new();
+    for groups in [None, Some(3), Some(40)] {
+        for (a, b) in pairs {
+            for fusion in Fusion::ALL.iter().copied() {
+                // A counter gives every family another mix of what is not its name.
+                let index = families.len();
+                let problem = match fusion {
+                    Fusion::Single => Problem::gemm(),
+                    _ => Problem::dual_gemm(Activation::ALL[index % 3]),
+                };
+                let (n, k) = SHAPES[index % SHAPES.len()];
+                let c = [Format::F16, Format::Bf16, Format::F32][index / 2 % 3];
+                let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 3 % 2];
+                let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
+                let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                families.push(Family { problem, fusion, index });
+            }
+        }
+    }
+    families
+}
+
+/// Rows of each group that together are `m`: uneven, with empty groups among them.
+pub fn rows(problem: &Problem, m: u32, seed: u64) -> Vec<u32> {
+    let groups = problem.groups().unwrap_or(1) as usize;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut ends: Vec<u32> = (1..groups).map(|_| rng.u32(..=m)).chain([m]).collect();
+    ends.sort_unstable();
+    let mut begin = 0;
+    ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end)).collect()
+}
+
+pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
+    let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let legal: Vec<Spec> =
+        space(&family.problem, bench.arch()).filter(|spec| spec.variant().fusion == family.fusion).collect();
+    let step = (legal.len() / samples).max(1);
+    // A step that shares no factor with the axes' sizes walks through all their values.
+    let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
+    let specs: Vec<Spec> = legal.into_iter().skip(family.index % step).step_by(step).collect();
+    bench.compile(&specs);
+
+    let mut operands: HashMap<u32, (HostOperands, Reference)> = HashMap::new();
+    let _turn = bench.turn.lock().unwrap();
+    let mut wrong = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let kernel = bench.kernel(spec)?;
+        for turn in 0..3 {
+            let m = AWKWARD_M[(family.index + 3 * index + 5 * turn) % AWKWARD_M.len()];
+            let (host, reference) = operands.entry(m).or_insert_with(|| {
+                let spread = SPREADS[(family.index + m as usize) % SPREADS.len()];
+                let host = HostOperands::random(&family.problem, &rows(&family.problem, m, u64::from(m)), spread, 7);
+                let reference = host.reference().unwrap();
+                (host, reference)
+            });
+            let trial = Trial::new(&bench.stream, host, reference).map_err(|error| error.to_string())?;
+            let checked = trial.check(&kernel).map_err(|error| format!("{spec}, m = {m}: {error}"))?;
+            bench.note(spec, m, &checked);
+            if !checked.passed() {
+                wrong.push(format!("{spec}, m = {m}: {checked}"));
+            }
+        }
+    }
+    assert!(family.problem.operation() != Operation::Gemm || family.fusion == Fusion::Single);
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{} wrong:\n{}", wrong.len(), wrong.join("\n"))) }
+}

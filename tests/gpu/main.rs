@@ -1,0 +1,62 @@
+//! Kernels on a GPU: every family through the gate, every code and scale exactly, mutants of the CUDA itself.
+//!
+//! Without a GPU every trial is counted as ignored. `WARPSMITH_TEST_SAMPLES` sets how many variants of each family go
+//! through the gate (default 12); `WARPSMITH_TEST_JSON` writes one line a checked kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod exact;
+mod families;
+mod graphs;
+mod mutants;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+
+use bench::Bench;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let bench = match Bench::open() {
+        Ok(bench) => Some(Arc::new(bench)),
+        Err(why) => {
+            eprintln!("SKIPPED: no kernel is launched: {why}");
+            None
+        }
+    };
+    let mut trials = Vec::new();
+    for family in families::all() {
+        trials.push(trial(&bench, family.name(), move |bench| families::passes_the_gate(bench, &family)));
+    }
+    for case in exact::all() {
+        trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));
+    }
+    for mutant in mutants::all() {
+        trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));
+    }
+    trials.push(trial(
+        &bench,
+        "a graph is replayed with other group sizes".to_owned(),
+        graphs::replays_with_other_sizes,
+    ));
+    trials.push(trial(&bench, "wrong offsets touch nothing outside".to_owned(), graphs::wrong_offsets_stay_inside));
+    trials.push(trial(&bench, "bad operands are refused before a launch".to_owned(), graphs::bad_operands_are_refused));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(
+    bench: &Option<Arc<Bench>>,
+    name: String,
+    run: impl FnOnce(&Bench) -> Result<(), String> + Send + 'static,
+) -> Trial {
+    let ignored = bench.is_none();
+    let bench = bench.clone();
+    Trial::test(name, move || match bench {
+        Some(bench) => run(&bench).map_err(Into::into),
+        None => Err("there is no GPU".into()),
+    })
+    .with_ignored_flag(ignored)
+}
