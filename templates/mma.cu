@@ -11,9 +11,10 @@
 //          └──  │ … × WARPS_TOKENS               │   warps in a column the same weights
 //
 // Shared memory: STAGES × { tokens' values and scales, weights' values and scales (once or twice) }, each stage TILE_K
-// deep, filled by cp.async while older stages are multiplied. NVFP4 stays NVFP4 in shared memory and becomes 16-bit
-// values, exactly, on its way into registers. Every warp loads and every warp multiplies; the only waiting is
-// cp.async.wait_group and one __syncthreads a stage.
+// deep, filled by cp.async while older stages are multiplied. NVFP4 weights stay NVFP4 in shared memory and become 16-bit
+// values, exactly, on their way into registers; NVFP4 tokens, which every warp of a row needs, do so once a stage, in
+// shared memory. Every warp loads and every warp multiplies; the only waiting is cp.async.wait_group and one
+// __syncthreads a stage (two with NVFP4 tokens).
 
 #include "base.cuh"
 

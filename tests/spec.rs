@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::pick::{self, Origin};
 use warpsmith::spec::{
     Activation, Arch, Epilogue, Fusion, MatrixPath, Operation, PassKind, Problem, Refusal, Spec, Tile, Variant, Warps,
     baseline, space,
@@ -90,7 +91,8 @@ proptest! {
         let Ok(spec) = Spec::check(&problem, &variant, &arch) else { return Ok(()) };
         let (tile, geometry) = (variant.tile, spec.geometry());
         prop_assert!(geometry.shared_bytes <= arch.shared_per_block());
-        prop_assert!(geometry.shared_bytes == variant.stages * geometry.stage_bytes);
+        let decoded = if problem.a_format() == Format::Nvfp4 { 2 * tile.tokens * tile.k } else { 0 };
+        prop_assert_eq!(geometry.shared_bytes, variant.stages * geometry.stage_bytes + decoded);
         prop_assert!(geometry.accumulators < arch.registers_per_thread(geometry.threads()));
         prop_assert!(geometry.threads() <= 256 && geometry.threads() >= 32);
         // Warps share the tile without remainder.
@@ -113,6 +115,21 @@ proptest! {
         prop_assert!(products.grid[0] >= needed, "{} blocks for {needed} tiles", products.grid[0]);
         prop_assert!(products.grid[1] * variant.tile.columns >= problem.columns());
         prop_assert!(products.grid[1] <= 65_535);
+    }
+}
+
+proptest! {
+    /// Whatever is legal gets a variant, the same one every time, and it is legal where it is to run.
+    #[test]
+    fn every_legal_problem_gets_a_choice((problem, _, arch) in near_legal(), m in 1u32..5000) {
+        let legal = Spec::check(&problem, &baseline(problem.operation()), &arch).is_ok();
+        let choice = pick::choose(&problem, m, &arch);
+        prop_assert_eq!(choice.is_ok(), legal);
+        if let Ok(choice) = choice {
+            prop_assert_eq!(&choice, &pick::choose(&problem, m, &arch).unwrap());
+            prop_assert!(Spec::check(&problem, choice.spec().variant(), &arch).is_ok());
+            prop_assert!(choice.origin() == Origin::Heuristic, "{}: {}", choice.spec(), choice.reason());
+        }
     }
 }
 

@@ -21,9 +21,10 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', requires = "problem")]
     pub m: Vec<u32>,
 
-    /// Pins the variant, such as mma.t64x128x64.s3.interleaved.uniform.direct.
-    #[arg(long)]
-    pub variant: Option<Variant>,
+    /// Pins the variant, such as mma.t64x128x64.s3.interleaved.uniform.direct; several, with commas between, are shown
+    /// as a ladder from the first.
+    #[arg(long, value_delimiter = ',')]
+    pub variant: Vec<Variant>,
 
     /// `all`: every legal variant of the problem, as a ladder from the baseline.
     #[arg(long, value_name = "all", requires = "problem", conflicts_with = "variant")]
@@ -75,4 +76,11 @@ pub struct Args {
 pub enum Variants {
     /// The whole legal space.
     All,
+}
+
+impl Args {
+    /// Whether variants are compared with each other.
+    pub fn is_ladder(&self) -> bool {
+        self.variants.is_some() || self.variant.len() > 1
+    }
 }

@@ -1,7 +1,7 @@
 //! What is to be run: problems with their operands, and the variants for each.
 
 use warpsmith::pick::{self, Choice};
-use warpsmith::spec::{Arch, Problem, baseline, space};
+use warpsmith::spec::{Arch, Problem, Variant, baseline, space};
 use warpsmith::tune::{HostOperands, Spread};
 
 use crate::Result;
@@ -88,18 +88,16 @@ fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     Ok(rows)
 }
 
-/// One choice, or with `--variants all` the baseline and then every other legal variant.
+/// One choice, or those named, or with `--variants all` the baseline and then every other legal variant.
 fn choices(args: &Args, problem: &Problem, m: u32, arch: &Arch) -> Result<Vec<Choice>> {
-    if let Some(variant) = &args.variant {
-        return Ok(vec![Choice::pinned(problem, variant, arch)?]);
+    let pinned = |variant: &Variant| Ok(Choice::pinned(problem, variant, arch)?);
+    if !args.variant.is_empty() {
+        return args.variant.iter().map(pinned).collect();
     }
     if args.variants.is_none() {
         return Ok(vec![pick::choose(problem, m, arch)?]);
     }
     let baseline = baseline(problem.operation());
     let others = space(problem, arch).map(|spec| *spec.variant()).filter(|variant| *variant != baseline);
-    std::iter::once(baseline)
-        .chain(others.step_by(args.every.max(1)))
-        .map(|variant| Ok(Choice::pinned(problem, &variant, arch)?))
-        .collect()
+    std::iter::once(baseline).chain(others.step_by(args.every.max(1))).map(|variant| pinned(&variant)).collect()
 }

@@ -171,9 +171,9 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
     for (case, made) in with_made(cases, made) {
         note(&progress, case);
         // A ladder compares variants; the one result that all of them have adds nothing to it.
-        let host = match args.variants {
-            Some(_) => None,
-            None => {
+        let host = match args.is_ladder() {
+            true => None,
+            false => {
                 let operands = case.operands();
                 let columns = reference::columns_within(&operands, flop);
                 let reference = reference::reference(&operands, &columns)?;
@@ -203,7 +203,7 @@ fn write_out(args: &Args, case: &Case, c: &[u8]) -> Result<()> {
 }
 
 fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Result<()> {
-    print!("\n{}", if args.variants.is_some() { table::ladder(rows) } else { table::table(rows) });
+    print!("\n{}", if args.is_ladder() { table::ladder(rows) } else { table::table(rows) });
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&table::json(rows, &place.describe()))?;
         fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
@@ -211,7 +211,7 @@ fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Resul
     let failed = rows.iter().filter_map(Row::failed);
     let wrong = failed.clone().count();
     println!();
-    if args.variants.is_some() {
+    if args.is_ladder() {
         failed.take(10).for_each(|why| println!("{why}"));
     }
     match (wrong, place) {

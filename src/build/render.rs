@@ -38,6 +38,7 @@ const HEADERS: &[Header] = headers![
     "fusion/sequential.cuh",
     "fusion/single.cuh",
     "fusion/two_pass.cuh",
+    "load/decoded.cuh",
     "load/half.cuh",
     "load/nvfp4.cuh",
     "mma/bf16.cuh",
@@ -96,8 +97,14 @@ struct Names {
 impl Names {
     fn new(spec: &Spec) -> Self {
         let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-        let (load_a, tile_a) = rows_of(problem.a_format());
-        let (load_b, tile_b) = rows_of(problem.b_format());
+        let (load_a, tile_a) = match problem.a_format() {
+            Format::Nvfp4 => ("decoded", "DecodedTile"),
+            Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        };
+        let (load_b, tile_b) = match problem.b_format() {
+            Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
+            Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        };
         Self {
             name: spec.name(),
             symbol: spec.symbol(),
@@ -134,13 +141,8 @@ impl Names {
     }
 }
 
-/// The header that loads rows of a format, and its tile.
-fn rows_of(format: Format) -> (&'static str, &'static str) {
-    match format {
-        Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
-        Format::F16 | Format::Bf16 | Format::F32 => ("half", "HalfTile"),
-    }
-}
+/// Rows of 16-bit values: the header that loads them, and its tile.
+const HALF: (&str, &str) = ("half", "HalfTile");
 
 /// Renders the CUDA text of a spec.
 ///

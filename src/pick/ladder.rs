@@ -9,6 +9,8 @@ use crate::spec::{Arch, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, 
 const TOKENS_MAX: u32 = 128;
 /// Columns of a tile: one m16 tile of weights for each of eight warps.
 const COLUMNS: u32 = 128;
+/// A small tile.
+const SMALL: Tile = Tile { tokens: 64, columns: 64, k: 64 };
 /// Splits of K at most: beyond, adding up the partial sums costs more than idle SMs do.
 const SPLITS_MAX: u32 = 8;
 /// A split of K has at least this many elements, so that its pipeline gets past its first stages.
@@ -17,22 +19,15 @@ const SPLIT_DEPTH: u32 = 512;
 const STAGES_MAX: u32 = 4;
 
 pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
-    let tokens = token_tile(problem, m);
-    // The fewer the tokens, the deeper a stage may be.
-    let k = match tokens {
-        ..=8 => 256,
-        9..=64 => 128,
-        _ => 64,
-    };
-    let blocks = token_tiles(problem, m, tokens).saturating_mul(problem.columns().div_ceil(COLUMNS));
-    let split_k = splits(problem, blocks, arch);
+    let tile = tile(problem, m, arch);
+    let split_k = splits(problem, blocks(problem, m, tile), arch);
     let fusion = match problem.operation() {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
     };
     let wanted = Variant {
         path: MatrixPath::Mma,
-        tile: Tile { tokens, columns: COLUMNS, k },
+        tile,
         stages: STAGES_MAX,
         fusion,
         warps: Warps::Uniform,
@@ -41,8 +36,10 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     };
     match shrink_to_fit(problem, wanted, arch) {
         Some(spec) => {
-            let rows = 100 * u64::from(m) / (u64::from(token_tiles(problem, m, tokens)) * u64::from(tokens));
-            let reason = format!("{} blocks for {} SMs, {rows} % of token rows used", blocks * split_k, arch.sms());
+            let blocks = blocks(problem, m, tile) * split_k;
+            let rows = 100 * u64::from(m) / (u64::from(token_tiles(problem, m, tile.tokens)) * u64::from(tile.tokens));
+            let equal = if problem.groups().is_some() { " by equal groups" } else { "" };
+            let reason = format!("{blocks} blocks for {} SMs, {rows} % of token rows used{equal}", arch.sms());
             Ok(Choice { spec, origin: Origin::Heuristic, reason })
         }
         None => {
@@ -60,6 +57,22 @@ fn shrink_to_fit(problem: &Problem, wanted: Variant, arch: &Arch) -> Option<Spec
     })
 }
 
+/// The tile. Few tokens get a deep stage; many get a wide tile, unless small ones, of which an SM holds several, do
+/// better: where wide ones leave SMs idle and K cannot be split instead, and for groups, whose sizes are known only on
+/// the device and rarely fill wide tiles.
+fn tile(problem: &Problem, m: u32, arch: &Arch) -> Tile {
+    let tokens = token_tile(problem, m);
+    let wide = Tile { tokens, columns: COLUMNS, k: 64 };
+    if tokens <= SMALL.tokens {
+        return Tile { k: 128, ..wide };
+    }
+    if problem.groups().is_some() {
+        return if problem.operation() == Operation::Gemm { Tile { columns: COLUMNS, ..SMALL } } else { SMALL };
+    }
+    let blocks = blocks(problem, m, wide);
+    if splits(problem, blocks, arch) == 1 && is_idle(blocks, arch) { SMALL } else { wide }
+}
+
 /// The rows of one group, shared evenly by as few tiles as hold them.
 fn token_tile(problem: &Problem, m: u32) -> u32 {
     let rows = m.div_ceil(problem.groups().unwrap_or(1).max(1)).max(1);
@@ -71,6 +84,15 @@ fn token_tile(problem: &Problem, m: u32) -> u32 {
 fn splits(problem: &Problem, blocks: u32, arch: &Arch) -> u32 {
     let fits = |splits: u32| blocks.saturating_mul(splits) <= arch.sms() && problem.depth() / splits >= SPLIT_DEPTH;
     (1..=SPLITS_MAX).rev().find(|splits| splits.is_power_of_two() && fits(*splits)).unwrap_or(1)
+}
+
+/// Whether more than a fifth of the SMs would have no block.
+fn is_idle(blocks: u32, arch: &Arch) -> bool {
+    u64::from(blocks) * 5 < u64::from(arch.sms()) * 4
+}
+
+fn blocks(problem: &Problem, m: u32, tile: Tile) -> u32 {
+    token_tiles(problem, m, tile.tokens).saturating_mul(problem.columns().div_ceil(tile.columns))
 }
 
 /// Tiles of tokens that hold rows; for groups, as if all had the same number.

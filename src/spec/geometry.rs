@@ -56,7 +56,9 @@ impl Geometry {
         let stage_bytes =
             rows_bytes(problem.a_format(), tokens, k) + stage_products * rows_bytes(problem.b_format(), columns, k);
         let threads = 32 * warps_tokens * warps_columns;
-        let shared_bytes = variant.stages.saturating_mul(stage_bytes);
+        // NVFP4 tokens are decoded once a stage, into a tile of 16-bit values behind the stages.
+        let decoded = if problem.a_format() == Format::Nvfp4 { rows_bytes(Format::F16, tokens, k) } else { 0 };
+        let shared_bytes = variant.stages.saturating_mul(stage_bytes).saturating_add(decoded);
         let accumulators = block_products * tokens * columns / threads;
         let resident = arch.blocks_per_sm(threads, shared_bytes, accumulators + WORKING_REGISTERS);
         Self {

@@ -29,17 +29,29 @@ struct HalfTile {
       const bool valid = row < rows.count && k_tile * TILE_K + chunk * 8 < K;
       const int from = (row * K + k_tile * TILE_K + chunk * 8) * 2;
       const int position = Order::position(row);
-      const int to = chunk / 8 * ROWS * 128 + position * 128 + ((chunk % 8) ^ (position % 8)) * 16;
-      cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
+      cp_async_16(shared_address(offset + place(chunk / 8, position, chunk % 8)), rows.values + (valid ? from : 0), valid);
     });
+  }
+
+  // Where a chunk of a K block of a row lies.
+  __device__ static int place(int k_block, int position, int chunk) {
+    return k_block * ROWS * 128 + position * 128 + (chunk ^ (position % 8)) * 16;
+  }
+
+  // Values as they come need nothing done to a stage.
+  __device__ static int ready(int offset) { return offset; }
+
+  // Puts one chunk, four pairs along k, in its place.
+  __device__ static void store(const u32 (&pairs)[4], int offset, int k_block, int position, int chunk) {
+    *reinterpret_cast<uint4*>(shared_memory + offset + place(k_block, position, chunk)) =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 
   // Eight of this lane's 16 elements of a row, in four pairs along k: the first eight for half 0, the others for half 1.
   template <int HALF>
   __device__ static void fragment(u32 (&pairs)[4], int offset, int k_block, int position) {
-    const int place = (2 * lane_k() + HALF) ^ (position % 8);
-    const u8* row = shared_memory + offset + k_block * ROWS * 128 + position * 128;
-    const uint4 chunk = *reinterpret_cast<const uint4*>(row + place * 16);
+    const int from = place(k_block, position, 2 * lane_k() + HALF);
+    const uint4 chunk = *reinterpret_cast<const uint4*>(shared_memory + offset + from);
     pairs[0] = chunk.x;
     pairs[1] = chunk.y;
     pairs[2] = chunk.z;

@@ -41,15 +41,30 @@ struct Nvfp4Tile {
     });
   }
 
-  // Eight of this lane's 16 elements of a row, in four pairs along k: the first eight for half 0, the others for half 1.
+  // Codes and scale of the 16 elements of quarter `quarter` of a K block of a row.
+  struct Quarter {
+    uint2 codes;
+    u32 scale;
+
+    __device__ Quarter(int offset, int k_block, int position, int quarter) {
+      const u8* stage = shared_memory + offset;
+      codes = *reinterpret_cast<const uint2*>(stage + k_block * ROWS * 32 + position * 32 + quarter * 8);
+      scale = e4m3_pair(stage[CODES + k_block * ROWS * 4 + position * 4 + quarter]);
+    }
+
+    // Eight of them, in four pairs along k: the first eight for half 0, the others for half 1.
+    template <int HALF>
+    __device__ void decode(u32 (&pairs)[4]) const {
+      e2m1x8(HALF == 0 ? codes.x : codes.y, pairs);
+#pragma unroll
+      for (u32& pair : pairs) pair = Compute::mul(pair, scale);
+    }
+  };
+
+  // Half of this lane's quarter of a row.
   template <int HALF>
   __device__ static void fragment(u32 (&pairs)[4], int offset, int k_block, int position) {
-    const u8* stage = shared_memory + offset;
-    const uint2 codes = *reinterpret_cast<const uint2*>(stage + k_block * ROWS * 32 + position * 32 + lane_k() * 8);
-    const u32 scale = e4m3_pair(stage[CODES + k_block * ROWS * 4 + position * 4 + lane_k()]);
-    e2m1x8(HALF == 0 ? codes.x : codes.y, pairs);
-#pragma unroll
-    for (u32& pair : pairs) pair = Compute::mul(pair, scale);
+    Quarter(offset, k_block, position, lane_k()).template decode<HALF>(pairs);
   }
 };
 
