@@ -18,9 +18,12 @@
 //! # let (a, gate, gate_scales, up, up_scales) = (stream.alloc_zeros(256 * 7168)?, stream.alloc_zeros(4096 * 3584)?,
 //! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
 //! # let mut c = stream.alloc_zeros(256 * 4096)?;
+//! let kernel = selected.kernel();
+//! let mut workspace = kernel.workspace(&stream, 256)?;                   // once, for every launch to come
+//!
 //! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
 //! let operands = Operands::dual_gemm(256, Matrix::f16(&a), gate, up, MatrixMut::f16(&mut c));
-//! selected.kernel().launch(&stream, operands)?;                          // checked, asynchronous, allocates nothing
+//! kernel.launch(&stream, operands.workspace(workspace.as_view_mut()))?;  // checked, asynchronous, allocates nothing
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus};
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, result};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, result};
 use cudarc::nvrtc::Ptx;
 
 use super::check::{self, Home};
@@ -17,6 +17,8 @@ use crate::spec::{PassKind, Spec};
 
 /// Dynamic shared memory that every block may have without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+/// The driver allocates no empty memory.
+const WORKSPACE_MIN: u64 = 16;
 
 /// A [`Cubin`] loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
 ///
@@ -137,6 +139,18 @@ impl Kernel {
             )),
             Err(error) => Err(refused("asking whether the stream is being captured", error)),
         }
+    }
+
+    /// Device memory for the partial sums of launches of up to `m` rows, one launch at a time: to be allocated ahead and
+    /// used again. A few bytes where the variant has no partial sums.
+    ///
+    /// # Errors
+    /// Driver, if the device has no room.
+    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<CudaSlice<u8>> {
+        let bytes = self.spec.workspace_bytes(m).max(WORKSPACE_MIN);
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let doing = || format!("{}: allocating {bytes} bytes of workspace", self.name);
+        stream.alloc_zeros(length).map_err(|error| refused(doing(), error))
     }
 
     /// What it was made for.

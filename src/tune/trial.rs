@@ -135,8 +135,9 @@ impl<'a> Trial<'a> {
 
     /// Workspace full of NaN: partial sums that are read before they are written show.
     fn workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
-        let bytes = usize::try_from(kernel.spec().workspace_bytes(self.host.m)).unwrap_or(usize::MAX).max(16);
-        self.stream.clone_htod(&vec![0xFFu8; bytes]).map_err(refused)
+        let mut workspace = kernel.workspace(&self.stream, self.host.m)?;
+        self.stream.memcpy_htod(&vec![0xFFu8; workspace.len()], &mut workspace).map_err(refused)?;
+        Ok(workspace)
     }
 }
 

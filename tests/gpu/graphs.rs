@@ -58,7 +58,7 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
         let mut offsets = stream.clone_htod(&[0i32, 50, 100, 150, 200]).map_err(text)?;
         let guarded = Guarded::new(m as usize, 144, Format::F16).map_err(text)?;
         let mut buffer = stream.clone_htod(&guarded.fill()).map_err(text)?;
-        let mut workspace = stream.alloc_zeros::<u8>(spec.workspace_bytes(m).max(16) as usize).map_err(text)?;
+        let mut workspace = kernel.workspace(stream, m).map_err(text)?;
         wait(stream, WAIT).map_err(text)?;
 
         stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
@@ -104,7 +104,7 @@ pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
         {
             let offsets = stream.clone_htod(&ends).map_err(text)?;
             let mut buffer = stream.clone_htod(&guarded.fill()).map_err(text)?;
-            let mut workspace = stream.alloc_zeros::<u8>(spec.workspace_bytes(m).max(16) as usize).map_err(text)?;
+            let mut workspace = kernel.workspace(stream, m).map_err(text)?;
             let mut view = buffer.slice_mut(guarded.result());
             let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
             let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(workspace.as_view_mut());

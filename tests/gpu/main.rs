@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod allocations;
 mod bench;
 mod exact;
 mod families;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     ));
     trials.push(trial(&bench, "wrong offsets touch nothing outside".to_owned(), graphs::wrong_offsets_stay_inside));
     trials.push(trial(&bench, "bad operands are refused before a launch".to_owned(), graphs::bad_operands_are_refused));
+    trials.push(trial(&bench, "a launch allocates nothing on the host".to_owned(), allocations::a_launch_makes_none));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

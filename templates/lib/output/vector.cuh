@@ -25,4 +25,16 @@ __device__ __forceinline__ void store_floats(u8* to, const float (&values)[COUNT
   store_words(to, words);
 }
 
+// C in a 16-bit format: COUNT consecutive elements, rounded in pairs and stored at once.
+template <u32 (*ROUND)(float, float)>
+struct HalfOutput {
+  template <int COUNT>
+  __device__ static void store(u8* c, long long element, const float (&values)[COUNT]) {
+    u32 words[COUNT / 2];
+#pragma unroll
+    for (int i = 0; i < COUNT / 2; i++) words[i] = ROUND(values[2 * i], values[2 * i + 1]);
+    store_words(c + element * 2, words);
+  }
+};
+
 }  // namespace ws
