@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::oracle::Reference;
-use warpsmith::spec::{Activation, Fusion, Operation, Problem, Spec, space};
+use warpsmith::spec::{Activation, Arch, Fusion, Operation, Problem, Spec, Tile, Variant, baseline, space};
 use warpsmith::tune::{HostOperands, Spread, Trial};
 
 use crate::bench::Bench;
@@ -22,6 +22,10 @@ pub struct Family {
 }
 
 impl Family {
+    fn baseline(&self) -> Variant {
+        baseline(self.problem.operation())
+    }
+
     pub fn name(&self) -> String {
         format!("gate: {} {}", self.problem, self.fusion)
     }
@@ -69,6 +73,18 @@ pub fn rows(problem: &Problem, m: u32, seed: u64) -> Vec<u32> {
     ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end)).collect()
 }
 
+/// Legal variants with axis values that are not searched but may be pinned: 24 tokens, 5 stages, 3 splits …
+fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
+    let mut rng = fastrand::Rng::with_seed(family.index as u64);
+    let random = std::iter::repeat_with(|| {
+        let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 << rng.u32(..4), k: 64 << rng.u32(..3) };
+        let fusion = family.fusion;
+        let variant = Variant { tile, stages: rng.u32(1..=16), fusion, split_k: rng.u32(1..=7), ..family.baseline() };
+        Spec::check(&family.problem, &variant, arch).ok()
+    });
+    random.take(1000).flatten().take(count).collect()
+}
+
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     let legal: Vec<Spec> =
@@ -76,7 +92,8 @@ pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     let step = (legal.len() / samples).max(1);
     // A step that shares no factor with the axes' sizes walks through all their values.
     let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
-    let specs: Vec<Spec> = legal.into_iter().skip(family.index % step).step_by(step).collect();
+    let between = legal_between(family, bench.arch(), samples / 3);
+    let specs: Vec<Spec> = legal.into_iter().skip(family.index % step).step_by(step).chain(between).collect();
     bench.compile(&specs);
 
     let mut operands: HashMap<u32, (HostOperands, Reference)> = HashMap::new();
