@@ -39,7 +39,7 @@ impl Gpu {
 
     /// Loads, checks and, if it is right, times a kernel.
     pub fn measure(&self, trial: &mut Trial<'_>, choice: &Choice) -> Result<(Checked, Option<Timing>)> {
-        let selected = self.engine.kernel_for(choice.clone())?;
+        let selected = self.engine.kernel_for(*choice)?;
         let checked = trial.check(selected.kernel()).unwrap_or_else(|error| {
             // A kernel that hangs, or that broke the context, leaves nothing to go on with, not even the release of
             // memory: the process ends here.

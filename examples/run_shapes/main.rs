@@ -154,7 +154,7 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
                     Ok((checked, None)) => Outcome::Failed(checked.to_string()),
                 },
             };
-            rows.push(Row::new(choice.clone(), case.m, made.clone().ok(), outcome));
+            rows.push(Row::new(*choice, case.m, made.clone().ok(), outcome));
             progress.inc(1);
         }
     }
@@ -188,7 +188,7 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
                 (Ok(_), Some((columns, largest))) => Outcome::Host { columns, largest },
                 (Ok(_), None) => Outcome::Compiled,
             };
-            rows.push(Row::new(choice.clone(), case.m, made.clone().ok(), outcome));
+            rows.push(Row::new(*choice, case.m, made.clone().ok(), outcome));
         }
         progress.inc(1);
     }

@@ -161,7 +161,7 @@ impl Row {
             "variant": self.spec().variant().to_string(),
             "arch": self.spec().arch().to_string(),
             "origin": self.choice.origin().to_string(),
-            "reason": self.choice.reason(),
+            "reason": self.choice.reason().to_string(),
             "resources": resources,
             "build": build,
             "floor_us": self.floor_us(),

@@ -1,7 +1,7 @@
 //! The ladder of rules: each rung fixes one axis, from the problem and the device alone. The constants are what won on an
 //! H200 (docs/measurements/).
 
-use super::{Choice, Origin};
+use super::{Choice, Reason};
 use crate::error::Result;
 use crate::spec::{Arch, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, baseline};
 
@@ -34,19 +34,18 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
         epilogue: Epilogue::Direct,
         split_k,
     };
-    match shrink_to_fit(problem, wanted, arch) {
-        Some(spec) => {
-            let blocks = blocks(problem, m, tile) * split_k;
-            let rows = 100 * u64::from(m) / (u64::from(token_tiles(problem, m, tile.tokens)) * u64::from(tile.tokens));
-            let equal = if problem.groups().is_some() { " by equal groups" } else { "" };
-            let reason = format!("{blocks} blocks for {} SMs, {rows} % of token rows used{equal}", arch.sms());
-            Ok(Choice { spec, origin: Origin::Heuristic, reason })
-        }
-        None => {
-            let spec = Spec::new(problem, &baseline(problem.operation()), arch)?;
-            Ok(Choice { spec, origin: Origin::Fallback, reason: format!("nothing like {wanted} is legal") })
-        }
-    }
+    let Some(spec) = shrink_to_fit(problem, wanted, arch) else {
+        let spec = Spec::new(problem, &baseline(problem.operation()), arch)?;
+        return Ok(Choice { spec, reason: Reason::NothingLegal { wanted } });
+    };
+    let room = u64::from(token_tiles(problem, m, tile.tokens)) * u64::from(tile.tokens);
+    let reason = Reason::Ladder {
+        blocks: blocks(problem, m, tile).saturating_mul(split_k),
+        sms: arch.sms(),
+        rows_percent: u32::try_from(100 * u64::from(m) / room).unwrap_or(100),
+        equal_groups: problem.groups().is_some(),
+    };
+    Ok(Choice { spec, reason })
 }
 
 /// The nearest legal variant with fewer stages, or else a shallower tile.

@@ -29,12 +29,48 @@ impl fmt::Display for Origin {
     }
 }
 
+/// The numbers behind a choice; printed as a clause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The caller named it.
+    Named,
+    /// The ladder of rules led to it.
+    Ladder {
+        /// Blocks of its launch, all splits of K counted.
+        blocks: u32,
+        /// SMs of the device.
+        sms: u32,
+        /// Of the rows that its tiles have room for, how many per cent hold tokens.
+        rows_percent: u32,
+        /// Whether groups were taken to be equal, since their sizes are known only on the device.
+        equal_groups: bool,
+    },
+    /// What the ladder led to is not legal, nor anything like it.
+    NothingLegal {
+        /// What it led to.
+        wanted: Variant,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Named => f.write_str("named by the caller"),
+            Reason::Ladder { blocks, sms, rows_percent, equal_groups } => {
+                write!(f, "{blocks} blocks for {sms} SMs, {rows_percent} % of token rows used")?;
+                if *equal_groups { f.write_str(" by equal groups") } else { Ok(()) }
+            }
+            Reason::NothingLegal { wanted } => write!(f, "nothing like {wanted} is legal"),
+        }
+    }
+}
+
 /// A variant, proven legal, with where it came from and the numbers behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     spec: Spec,
-    origin: Origin,
-    reason: String,
+    reason: Reason,
 }
 
 impl Choice {
@@ -43,8 +79,7 @@ impl Choice {
     /// # Errors
     /// Unsupported, if it is not legal for this problem on this architecture.
     pub fn pinned(problem: &Problem, variant: &Variant, arch: &Arch) -> Result<Self> {
-        let spec = Spec::new(problem, variant, arch)?;
-        Ok(Self { spec, origin: Origin::Pinned, reason: "named by the caller".to_owned() })
+        Ok(Self { spec: Spec::new(problem, variant, arch)?, reason: Reason::Named })
     }
 
     /// What was chosen.
@@ -56,12 +91,16 @@ impl Choice {
     /// Where the choice came from.
     #[must_use]
     pub fn origin(&self) -> Origin {
-        self.origin
+        match self.reason {
+            Reason::Named => Origin::Pinned,
+            Reason::Ladder { .. } => Origin::Heuristic,
+            Reason::NothingLegal { .. } => Origin::Fallback,
+        }
     }
 
-    /// The numbers behind it, in words.
+    /// The numbers behind it.
     #[must_use]
-    pub fn reason(&self) -> &str {
+    pub fn reason(&self) -> &Reason {
         &self.reason
     }
 }
