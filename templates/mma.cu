@@ -10,6 +10,9 @@
 //   TOKENS │    │────────┼────────┼───────────────│   tokens; warps in a row read the same tokens,
 //          └──  │ … × WARPS_TOKENS               │   warps in a column the same weights
 //
+// Where that leaves warps over, WARPS_K of them share each place and take turns with the K blocks of a stage; their sums
+// are added in shared memory at the end, always in the same order.
+//
 // Shared memory: STAGES × { tokens' values and scales, weights' values and scales (once or twice) }, each stage TILE_K
 // deep, filled by cp.async while older stages are multiplied. NVFP4 weights stay NVFP4 in shared memory and become 16-bit
 // values, exactly, on their way into registers; NVFP4 tokens, which every warp of a row needs, do so once a stage, in
@@ -32,7 +35,9 @@ constexpr int STAGES = <{ stages }>;
 constexpr int SPLITS = <{ splits }>;
 constexpr int WARPS_TOKENS = <{ warps_tokens }>;
 constexpr int WARPS_COLUMNS = <{ warps_columns }>;
+constexpr int WARPS_K = <{ warps_k }>;
 constexpr int STAGE_BYTES = <{ stage_bytes }>;
+constexpr int SHARED_BYTES = <{ shared_bytes }>;
 // Also at 1 this must be said: without it ptxas gave some sm_90a kernels 32 registers and spilled the rest.
 constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
@@ -65,5 +70,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM) <{ 
 
   Fusion<TokenTile, WeightTile> fusion;
   fusion.multiply(params, block);
-  store_result(params, block, fusion);
+  add_up(fusion.sums);
+  if (warp_k() == 0) store_result(params, block, fusion);
 }

@@ -23,6 +23,8 @@ for stages in 2 4 8; do small+=("mma.t8x128x64.s$stages.interleaved.uniform.dire
 for split in 2 4 8; do small+=("mma.t8x128x64.s4.interleaved.uniform.direct.k$split"); done
 for k in 128 256; do small+=("mma.t8x128x$k.s4.interleaved.uniform.direct.k4"); done
 for columns in 32 64 256; do small+=("mma.t8x${columns}x128.s4.interleaved.uniform.direct.k4"); done
+for stages in 2 3 4; do small+=("mma.t8x32x256.s$stages.interleaved.uniform.direct"); done
+for split in 2 4; do small+=("mma.t8x32x256.s3.interleaved.uniform.direct.k$split"); done
 for tokens in 16 32 64; do small+=("mma.t${tokens}x128x128.s3.interleaved.uniform.direct.k4"); done
 
 grouped() { # fusion

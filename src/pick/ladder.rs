@@ -7,7 +7,7 @@ use crate::spec::{Arch, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, 
 
 /// Tokens of a tile at most.
 const TOKENS_MAX: u32 = 128;
-/// Columns of a tile: one m16 tile of weights for each of eight warps.
+/// Columns of a wide tile: one m16 tile of weights for each of eight warps.
 const COLUMNS: u32 = 128;
 /// A small tile.
 const SMALL: Tile = Tile { tokens: 64, columns: 64, k: 64 };
@@ -15,12 +15,12 @@ const SMALL: Tile = Tile { tokens: 64, columns: 64, k: 64 };
 const SPLITS_MAX: u32 = 8;
 /// A split of K has at least this many elements, so that its pipeline gets past its first stages.
 const SPLIT_DEPTH: u32 = 512;
-/// Stages at most: more bring nothing.
+/// Stages at most: more bring nothing, nor does a fourth with a deep tile.
 const STAGES_MAX: u32 = 4;
 
 pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let tile = tile(problem, m, arch);
-    let split_k = splits(problem, blocks(problem, m, tile), arch);
+    let split_k = splits(problem, m, tile, arch);
     let fusion = match problem.operation() {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
@@ -28,7 +28,7 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let wanted = Variant {
         path: MatrixPath::Mma,
         tile,
-        stages: STAGES_MAX,
+        stages: if tile.k > 128 { 3 } else { STAGES_MAX },
         fusion,
         warps: Warps::Uniform,
         epilogue: Epilogue::Direct,
@@ -56,20 +56,26 @@ fn shrink_to_fit(problem: &Problem, wanted: Variant, arch: &Arch) -> Option<Spec
     })
 }
 
-/// The tile. Few tokens get a deep stage; many get a wide tile, unless small ones, of which an SM holds several, do
-/// better: where wide ones leave SMs idle and K cannot be split instead, and for groups, whose sizes are known only on
-/// the device and rarely fill wide tiles.
+/// The tile. With few tokens a narrow and deep one, in which warps share the K of a stage; with many a wide one, unless
+/// small ones, of which an SM holds several, do better: where wide ones leave SMs idle and K cannot be split instead, and
+/// for groups, whose sizes are known only on the device and rarely fill wide tiles.
 fn tile(problem: &Problem, m: u32, arch: &Arch) -> Tile {
     let tokens = token_tile(problem, m);
-    let wide = Tile { tokens, columns: COLUMNS, k: 64 };
+    let (columns, k) = match tokens {
+        ..=16 => (32, 256),
+        17..=48 => (64, 128),
+        49..=64 => (COLUMNS, 128),
+        _ => (COLUMNS, 64),
+    };
+    let wanted = Tile { tokens, columns, k };
     if tokens <= SMALL.tokens {
-        return Tile { k: 128, ..wide };
+        return wanted;
     }
     if problem.groups().is_some() {
         return if problem.operation() == Operation::Gemm { Tile { columns: COLUMNS, ..SMALL } } else { SMALL };
     }
-    let blocks = blocks(problem, m, wide);
-    if splits(problem, blocks, arch) == 1 && is_idle(blocks, arch) { SMALL } else { wide }
+    let is_idle = is_idle(blocks(problem, m, wanted), arch) && splits(problem, m, wanted, arch) == 1;
+    if is_idle { SMALL } else { wanted }
 }
 
 /// The rows of one group, shared evenly by as few tiles as hold them.
@@ -79,9 +85,11 @@ fn token_tile(problem: &Problem, m: u32) -> u32 {
     rows.next_multiple_of(if rows > 64 { 16 } else { 8 })
 }
 
-/// Splits of K as long as all blocks still run at once.
-fn splits(problem: &Problem, blocks: u32, arch: &Arch) -> u32 {
-    let fits = |splits: u32| blocks.saturating_mul(splits) <= arch.sms() && problem.depth() / splits >= SPLIT_DEPTH;
+/// Splits of K as long as all blocks still run at once: an SM holds one wide block, or two others.
+fn splits(problem: &Problem, m: u32, tile: Tile, arch: &Arch) -> u32 {
+    let room = if tile.columns < COLUMNS { 2 * arch.sms() } else { arch.sms() };
+    let blocks = blocks(problem, m, tile);
+    let fits = |splits: u32| blocks.saturating_mul(splits) <= room && problem.depth() / splits >= SPLIT_DEPTH;
     (1..=SPLITS_MAX).rev().find(|splits| splits.is_power_of_two() && fits(*splits)).unwrap_or(1)
 }
 

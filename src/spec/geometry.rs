@@ -27,6 +27,8 @@ pub struct Geometry {
     pub warps_columns: u32,
     /// Warps along the tile's tokens.
     pub warps_tokens: u32,
+    /// Warps that share each place of the tile and take turns with the K blocks of a stage.
+    pub warps_k: u32,
     /// Products whose weights one stage holds: 2 if interleaved, else 1.
     pub stage_products: u32,
     /// Products accumulated in registers by one block.
@@ -48,6 +50,8 @@ impl Geometry {
         // Warps go along the columns first: warps that share weights each turn them into 16-bit values for themselves.
         let warps_columns = (columns / MMA_ROWS).clamp(1, WARPS_MAX);
         let warps_tokens = tokens.div_ceil(WARP_TOKENS).next_power_of_two().min(WARPS_MAX / warps_columns);
+        let places = warps_columns * warps_tokens;
+        let warps_k = (WARPS_MAX / places).min(k / K_BLOCK).max(1);
         let (stage_products, block_products) = match variant.fusion {
             Fusion::Single | Fusion::TwoPass => (1, 1),
             Fusion::Sequential => (1, 2),
@@ -55,15 +59,19 @@ impl Geometry {
         };
         let stage_bytes =
             rows_bytes(problem.a_format(), tokens, k) + stage_products * rows_bytes(problem.b_format(), columns, k);
-        let threads = 32 * warps_tokens * warps_columns;
+        let threads = 32 * places * warps_k;
+        let accumulators = block_products * tokens * columns / (32 * places);
         // NVFP4 tokens are decoded once a stage, into a tile of 16-bit values behind the stages.
         let decoded = if problem.a_format() == Format::Nvfp4 { rows_bytes(Format::F16, tokens, k) } else { 0 };
         let shared_bytes = variant.stages.saturating_mul(stage_bytes).saturating_add(decoded);
-        let accumulators = block_products * tokens * columns / threads;
+        // Warps at one place but the first hand over their sums where the stages were.
+        let handed_over = 4 * accumulators * 32 * places * (warps_k - 1);
+        let shared_bytes = shared_bytes.max(handed_over);
         let resident = arch.blocks_per_sm(threads, shared_bytes, accumulators + WORKING_REGISTERS);
         Self {
             warps_columns,
             warps_tokens,
+            warps_k,
             stage_products,
             block_products,
             stage_bytes,
@@ -76,7 +84,7 @@ impl Geometry {
     /// Threads of one block.
     #[must_use]
     pub fn threads(&self) -> u32 {
-        32 * self.warps_tokens * self.warps_columns
+        32 * self.warps_tokens * self.warps_columns * self.warps_k
     }
 }
 

@@ -3,7 +3,8 @@
 
 namespace ws {
 
-constexpr int WARPS = WARPS_TOKENS * WARPS_COLUMNS;
+constexpr int PLACES = WARPS_TOKENS * WARPS_COLUMNS;  // of warps in the tile
+constexpr int WARPS = PLACES * WARPS_K;
 constexpr int THREADS = 32 * WARPS;
 
 constexpr int K_BLOCK = 64;                  // K goes through the kernel in blocks of 64: four k16 steps
@@ -20,12 +21,16 @@ static_assert(K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0, "K comes in blocks of 6
 static_assert(N % 16 == 0, "a run of columns is inside C or outside");
 static_assert(WARP_COLUMNS % 16 == 0 && WARP_TOKENS % 8 == 0, "warps hold whole mma tiles");
 static_assert(16 % RUN == 0, "a run divides 16 columns");
+static_assert(K_BLOCKS % WARPS_K == 0, "warps at one place have the same number of K blocks");
 
 __device__ __forceinline__ int warp_index() { return threadIdx.x / 32; }
 __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
-// Which warp of the tile's columns and of its tokens this is.
+// Which warp of the tile's columns, of its tokens and of those at the same place this is.
 __device__ __forceinline__ int warp_column() { return warp_index() % WARPS_COLUMNS; }
-__device__ __forceinline__ int warp_token() { return warp_index() / WARPS_COLUMNS; }
+__device__ __forceinline__ int warp_token() {
+  return WARPS_TOKENS == 1 ? 0 : warp_index() / WARPS_COLUMNS % WARPS_TOKENS;
+}
+__device__ __forceinline__ int warp_k() { return WARPS_K == 1 ? 0 : warp_index() / PLACES; }
 // mma's lane = 4·g + c: g picks the row of a fragment, c its place along k.
 __device__ __forceinline__ int lane_row() { return lane_index() / 4; }
 __device__ __forceinline__ int lane_k() { return lane_index() % 4; }

@@ -55,9 +55,34 @@ template <class TokenTile, class WeightTile, int COUNT>
 __device__ __forceinline__ void multiply_stage(Accumulators (&sums)[COUNT], int stage, const int (&weights)[COUNT]) {
   const int tokens = TokenTile::ready(stage);
 #pragma unroll 2
-  for (int k_block = 0; k_block < K_BLOCKS; k_block++) {
+  for (int k_block = warp_k(); k_block < K_BLOCKS; k_block += WARPS_K) {
     multiply_half<0, TokenTile, WeightTile>(sums, tokens, weights, k_block);
     multiply_half<1, TokenTile, WeightTile>(sums, tokens, weights, k_block);
+  }
+}
+
+// Adds up the sums of the warps at one place, in their order, through shared memory that no stage needs any more. The
+// first of them then has the whole sums.
+template <int COUNT>
+__device__ __forceinline__ void add_up(Accumulators (&sums)[COUNT]) {
+  if constexpr (WARPS_K > 1) {
+    constexpr int LANES = PLACES * 32, LENGTH = COUNT * WARP_N8 * WARP_M16 * 4;
+    static_assert((WARPS_K - 1) * LENGTH * LANES * 4 <= SHARED_BYTES, "sums fit into shared memory");
+    float* shared = reinterpret_cast<float*>(shared_memory);
+    float* own = &sums[0][0][0][0];
+    const int lane = threadIdx.x % LANES;
+    __syncthreads();
+    if (warp_k() > 0) {
+#pragma unroll
+      for (int i = 0; i < LENGTH; i++) shared[((warp_k() - 1) * LENGTH + i) * LANES + lane] = own[i];
+    }
+    __syncthreads();
+    if (warp_k() == 0) {
+#pragma unroll
+      for (int other = 0; other < WARPS_K - 1; other++)
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++) own[i] += shared[(other * LENGTH + i) * LANES + lane];
+    }
   }
 }
 
