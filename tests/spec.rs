@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::pick::{self, Origin};
 use warpsmith::spec::{
-    Activation, Arch, Epilogue, Fusion, MatrixPath, Operation, PassKind, Problem, Refusal, Spec, Tile, Variant, Warps,
-    baseline, space,
+    Activation, Arch, Fusion, Operation, PassKind, Problem, Refusal, Spec, Tile, Variant, baseline, space,
 };
 
 fn any_format() -> impl Strategy<Value = Format> {
@@ -30,17 +29,8 @@ fn any_problem() -> impl Strategy<Value = Problem> {
 
 fn any_variant() -> impl Strategy<Value = Variant> {
     let tile = (any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(tokens, columns, k)| Tile { tokens, columns, k });
-    (tile, any::<u32>(), prop::sample::select(Fusion::ALL), 1u32..).prop_map(|(tile, stages, fusion, split_k)| {
-        Variant {
-            path: MatrixPath::Mma,
-            tile,
-            stages,
-            fusion,
-            warps: Warps::Uniform,
-            epilogue: Epilogue::Direct,
-            split_k,
-        }
-    })
+    (tile, any::<u32>(), prop::sample::select(Fusion::ALL), 1u32..)
+        .prop_map(|(tile, stages, fusion, split_k)| Variant::mma(tile, stages, fusion, split_k))
 }
 
 /// Problems and variants near the legal ones, so that both sides of every limit are met.
@@ -55,15 +45,7 @@ fn near_legal() -> impl Strategy<Value = (Problem, Variant, Arch)> {
     (any_problem(), extents, tile, rest).prop_map(|(problem, (n, k), (tokens, columns, tile_k), rest)| {
         let (stages, fusion, split_k, arch) = rest;
         let tile = Tile { tokens, columns, k: tile_k };
-        let variant = Variant {
-            path: MatrixPath::Mma,
-            tile,
-            stages,
-            fusion,
-            warps: Warps::Uniform,
-            epilogue: Epilogue::Direct,
-            split_k,
-        };
+        let variant = Variant::mma(tile, stages, fusion, split_k);
         (problem.n(n * 16).k(k * 64), variant, arch)
     })
 }

@@ -3,7 +3,7 @@
 
 use super::{Choice, Reason};
 use crate::error::Result;
-use crate::spec::{Arch, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, baseline};
+use crate::spec::{Arch, Fusion, Operation, Problem, Spec, Tile, Variant, baseline};
 
 /// Tokens of a tile at most.
 const TOKENS_MAX: u32 = 128;
@@ -25,15 +25,8 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
     };
-    let wanted = Variant {
-        path: MatrixPath::Mma,
-        tile,
-        stages: if tile.k > 128 { 3 } else { STAGES_MAX },
-        fusion,
-        warps: Warps::Uniform,
-        epilogue: Epilogue::Direct,
-        split_k,
-    };
+    let stages = if tile.k > 128 { 3 } else { STAGES_MAX };
+    let wanted = Variant::mma(tile, stages, fusion, split_k);
     let Some(spec) = shrink_to_fit(problem, wanted, arch) else {
         let spec = Spec::new(problem, &baseline(problem.operation()), arch)?;
         return Ok(Choice { spec, reason: Reason::NothingLegal { wanted } });

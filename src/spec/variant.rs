@@ -112,6 +112,15 @@ pub struct Variant {
     pub split_k: u32,
 }
 
+impl Variant {
+    /// A variant of the [`mma`](MatrixPath::Mma) path, whose warps are all alike and store what they hold.
+    #[must_use]
+    pub fn mma(tile: Tile, stages: u32, fusion: Fusion, split_k: u32) -> Self {
+        let (path, warps, epilogue) = (MatrixPath::Mma, Warps::Uniform, Epilogue::Direct);
+        Self { path, tile, stages, fusion, warps, epilogue, split_k }
+    }
+}
+
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Variant { path, tile, stages, fusion, warps, epilogue, split_k } = self;
