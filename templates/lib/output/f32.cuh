@@ -6,6 +6,8 @@
 namespace ws {
 
 struct Output {
+  static constexpr int BYTES = 4;
+
   // Stores COUNT consecutive elements.
   template <int COUNT>
   __device__ static void store(u8* c, long long element, const float (&values)[COUNT]) {

@@ -28,6 +28,11 @@ __device__ __forceinline__ void store_floats(u8* to, const float (&values)[COUNT
 // C in a 16-bit format: COUNT consecutive elements, rounded in pairs and stored at once.
 template <u32 (*ROUND)(float, float)>
 struct HalfOutput {
+  static constexpr int BYTES = 2;
+
+  // Two elements, the first in the low half.
+  __device__ static u32 round(float low, float high) { return ROUND(low, high); }
+
   template <int COUNT>
   __device__ static void store(u8* c, long long element, const float (&values)[COUNT]) {
     u32 words[COUNT / 2];

@@ -2,13 +2,10 @@
 // y the tiles of columns, z the splits of K.
 #pragma once
 
+#include "groups/single.cuh"
 #include "schedule/columns.cuh"
 
 namespace ws {
-
-static_assert(GROUPS == 1, "one group");
-
-__device__ __forceinline__ int group_of_row(const Params& params, int row) { return row < params.m ? 0 : -1; }
 
 __device__ __forceinline__ bool schedule(const Params& params, Block& block) {
   block.group = 0;

@@ -1,0 +1,42 @@
+// Registers → global memory: 4 bytes a lane, 16 (f32: 32) consecutive bytes of a row at a time.
+#pragma once
+
+namespace ws {
+
+// value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
+template <class Value>
+__device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const Role& role,
+                                           int first_token, Value value) {
+  if (role.k_group == 0 && role.product == 0) {
+    const int lane = lane_index(), columns = tile.columns();
+#pragma unroll
+    for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
+      const int column = Fusion::column(role, held);
+      if (column >= columns) continue;
+#pragma unroll
+      for (int n8 = 0; n8 < HELD_N8; n8++) {
+        if constexpr (Output::BYTES == 2) {
+          const u32 pair = movmatrix_trans(Output::round(value(held, n8, 0), value(held, n8, 1)));
+          const int row = first_token + 8 * n8 + lane / 4;
+          if (row < tile.rows) {
+            const long long at = static_cast<long long>(tile.first_row + row) * N + tile.first_column() + column + lane % 4 * 2;
+            *reinterpret_cast<u32*>(params.c + at * 2) = pair;
+          }
+        } else {
+#pragma unroll
+          for (int token = 0; token < 2; token++) {
+            const int row = first_token + 8 * n8 + lane % 4 * 2 + token;
+            if (row < tile.rows) {
+              const long long at = static_cast<long long>(tile.first_row + row) * N + tile.first_column() + column + lane / 4;
+              *reinterpret_cast<float*>(params.c + at * 4) = value(held, n8, token);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void finish_stores() {}
+
+}  // namespace ws

@@ -1,0 +1,30 @@
+// Registers → shared memory → global memory, 16 bytes a thread and whole rows of the tile at a time.
+#pragma once
+
+#include "wgmma/epilogue/staged.cuh"
+
+namespace ws {
+
+template <class Value>
+__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
+                                           int first_token, Value value) {
+  stage_tile(ring, role, value);
+  group_sync(role);
+  constexpr int PIECES = COLUMNS * Output::BYTES / 16;
+  const int pieces = tile.columns() * Output::BYTES / 16;
+  const u8* staged = shared_memory + scratch_offset(role);
+  for (int i = threadIdx.x % GROUP_THREADS; i < STAGED_ROWS * PIECES; i += GROUP_THREADS) {
+    const int row = i / PIECES, piece = i % PIECES, token = first_token + row;
+    if (token < tile.rows && piece < pieces) {
+      const long long at = static_cast<long long>(tile.first_row + token) * N + tile.first_column();
+      *reinterpret_cast<uint4*>(params.c + at * Output::BYTES + piece * 16) =
+          *reinterpret_cast<const uint4*>(staged + row * STAGED_ROW + piece * 16);
+    }
+  }
+  // The next tile is staged in the same place.
+  if constexpr (PERSISTENT) group_sync(role);
+}
+
+__device__ __forceinline__ void finish_stores() {}
+
+}  // namespace ws

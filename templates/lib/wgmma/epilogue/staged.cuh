@@ -1,0 +1,41 @@
+// Registers → shared memory, as rows of C: what `shared` and `tma` begin with.
+#pragma once
+
+namespace ws {
+
+// Rows are 16 bytes apart from a multiple of 128, so that neither rows nor columns meet in the same banks.
+constexpr int STAGED_ROW = COLUMNS * Output::BYTES + 16;
+constexpr int STAGED_ROWS = 8 * HELD_N8;
+static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
+
+template <class Value>
+__device__ __forceinline__ void stage_tile(const Ring& ring, const Role& role, Value value) {
+  if (role.k_group != 0 || role.product != 0) return;
+  const int lane = lane_index();
+#pragma unroll
+  for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
+    const u32 to = ring.base + scratch_offset(role) + Fusion::column(role, held) * Output::BYTES;
+    if constexpr (Output::BYTES == 2) {
+      u32 pairs[HELD_N8];
+#pragma unroll
+      for (int n8 = 0; n8 < HELD_N8; n8++) pairs[n8] = Output::round(value(held, n8, 0), value(held, n8, 1));
+      if constexpr (HELD_N8 % 4 == 0) {
+#pragma unroll
+        for (int n8 = 0; n8 < HELD_N8; n8 += 4)
+          stmatrix_trans_x4(to + (8 * n8 + lane) * STAGED_ROW, pairs[n8], pairs[n8 + 1], pairs[n8 + 2], pairs[n8 + 3]);
+      } else {
+#pragma unroll
+        for (int n8 = 0; n8 < HELD_N8; n8++) stmatrix_trans_x1(to + (8 * n8 + lane % 8) * STAGED_ROW, pairs[n8]);
+      }
+    } else {
+      float* rows = reinterpret_cast<float*>(shared_memory + scratch_offset(role) + Fusion::column(role, held) * 4);
+#pragma unroll
+      for (int n8 = 0; n8 < HELD_N8; n8++)
+#pragma unroll
+        for (int token = 0; token < 2; token++)
+          rows[(8 * n8 + lane % 4 * 2 + token) * (STAGED_ROW / 4) + lane / 4] = value(held, n8, token);
+    }
+  }
+}
+
+}  // namespace ws

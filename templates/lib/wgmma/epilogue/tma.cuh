@@ -1,0 +1,32 @@
+// Registers → shared memory → global memory by bulk copies, one a row of the tile.
+#pragma once
+
+#include "wgmma/epilogue/staged.cuh"
+
+namespace ws {
+
+template <class Value>
+__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
+                                           int first_token, Value value) {
+  const bool storing = threadIdx.x % GROUP_THREADS < 32;
+  if constexpr (PERSISTENT) {
+    // The tile before is still on its way out of the same place.
+    if (storing) bulk_wait_group_read();
+    group_sync(role);
+  }
+  stage_tile(ring, role, value);
+  fence_proxy_async();
+  group_sync(role);
+  if (storing) {
+    const u32 bytes = tile.columns() * Output::BYTES;
+    for (int row = lane_index(); row < STAGED_ROWS && first_token + row < tile.rows; row += 32) {
+      const long long at = static_cast<long long>(tile.first_row + first_token + row) * N + tile.first_column();
+      bulk_store(params.c + at * Output::BYTES, ring.base + scratch_offset(role) + row * STAGED_ROW, bytes);
+    }
+    bulk_commit_group();
+  }
+}
+
+__device__ __forceinline__ void finish_stores() { bulk_wait_group(); }
+
+}  // namespace ws

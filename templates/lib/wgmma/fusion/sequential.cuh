@@ -1,0 +1,24 @@
+// All of the gate along K, then all of up, in one unbroken pipeline; tokens and weights are loaded twice.
+#pragma once
+
+#include "wgmma/fusion/one_product.cuh"
+
+namespace ws {
+
+struct Fusion : OneProduct {
+  static constexpr int COUNT = 2, PARTIAL_PRODUCTS = 2;
+  static_assert(PRODUCT_GROUPS == 1 && PASSES == 2, "host and device agree");
+
+  template <class Refill>
+  __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
+                                  u32 stage, const Tile& tile, Refill refill) {
+    along_k<ProductRows<0>>(sums[0], ring, role, Cursor::at(stage + role.k_group), tile, refill);
+    along_k<ProductRows<1>>(sums[1], ring, role, Cursor::at(stage + tile.k_tiles + role.k_group), tile, refill);
+  }
+
+  __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int product, int held, int i) {
+    return sums[product][i + 2 * held];
+  }
+};
+
+}  // namespace ws

@@ -1,0 +1,92 @@
+// How a block's work is shared by its warpgroups, and what lies where in shared memory.
+#pragma once
+
+namespace ws {
+
+constexpr int K_BLOCK = 64;                            // K goes through the kernel in blocks of 64: four k16 steps
+constexpr int K_BLOCKS = TILE_K / K_BLOCK;             // of which one stage holds this many
+constexpr int K_BLOCKS_ALL = K / K_BLOCK;
+constexpr int K_TILES = ceil_div(K, TILE_K);
+constexpr int LAST_BLOCKS = K_BLOCKS_ALL - (K_TILES - 1) * K_BLOCKS;  // of the last tile along K
+constexpr bool K_TAIL = LAST_BLOCKS != K_BLOCKS;
+constexpr int K_TILES_PER_SPLIT = ceil_div(K_TILES, SPLITS * CLUSTER_SPLITS);
+
+// Prepared weights: m64 tiles of 64 rows, in blocks of 64 along K (src/format/prepared.rs).
+constexpr int TILE_COLUMNS = 64 / PRODUCTS;            // columns of C that an m64 tile stands for
+constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a block
+constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
+constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
+constexpr int BLOCK_BYTES = 2304, BLOCK_CODES = 2048;  // codes, then scales
+constexpr int TOKEN_BYTES = K_BLOCKS * TOKENS * 128;   // rows of 128 bytes, in TMA's 128-byte swizzle
+constexpr int WEIGHT_BYTES = TILES * K_BLOCKS * BLOCK_BYTES;
+
+// Warpgroups that multiply: TILE_GROUPS × PRODUCT_GROUPS × K_GROUPS × PARTS.
+constexpr int PARTS = TILES / TILES_PER_PART;          // parts of the columns
+constexpr int GROUP_WARPGROUPS = PARTS * K_GROUPS * PRODUCT_GROUPS;  // that work on one tile of C
+constexpr int GROUP_THREADS = 128 * GROUP_WARPGROUPS;
+constexpr int CONSUMER_THREADS = TILE_GROUPS * GROUP_THREADS;
+constexpr int ACCUMULATORS = TOKENS / 2;               // of one thread for 64 rows of weights
+
+static_assert(N % 16 == 0 && K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0 && TOKENS % 8 == 0, "checked by Spec");
+static_assert(COLUMNS % TILE_COLUMNS == 0 && TILES % TILES_PER_PART == 0, "whole m64 tiles");
+static_assert(TOKEN_BYTES + WEIGHT_BYTES <= STAGE_BYTES && STAGE_BYTES % 1024 == 0, "host and device agree on a stage");
+
+extern __shared__ __align__(1024) u8 shared_memory[];
+
+// The address of shared memory, opaque so that it is kept in a register and not computed again in loops.
+__device__ __forceinline__ u32 shared_base() {
+  u32 base;
+  asm volatile("mov.u32 %0, %1;" : "=r"(base) : "r"(static_cast<u32>(__cvta_generic_to_shared(shared_memory))));
+  return base;
+}
+
+__device__ __forceinline__ int warp_index() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
+__device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
+
+// Which part of the work a consumer warpgroup has.
+struct Role {
+  int part;         // of the columns
+  int k_group;      // of the stages: every K_GROUPSth
+  int product;      // where each product has its own warpgroups
+  int tile_group;   // of the tiles: every TILE_GROUPSth
+
+  __device__ explicit Role(int warpgroup)
+      : part(warpgroup % PARTS),
+        k_group(warpgroup / PARTS % K_GROUPS),
+        product(warpgroup / (PARTS * K_GROUPS) % PRODUCT_GROUPS),
+        tile_group(warpgroup / GROUP_WARPGROUPS) {}
+};
+
+// All threads that work on the same tile of C.
+__device__ __forceinline__ void group_sync(const Role& role) {
+  named_barrier_sync<GROUP_THREADS>(1 + role.tile_group);
+}
+
+// A tile of C, and the part of K that this block multiplies for it.
+struct Tile {
+  int group;
+  int first_row, rows;  // of A and C; the rows may be more than TOKENS
+  int column_tile;      // in units of COLUMNS
+  int split;
+  int first_k_tile, k_tiles;
+
+  __device__ int first_column() const { return column_tile * COLUMNS; }
+  // Columns of the tile that are inside C.
+  __device__ int columns() const { return N % COLUMNS == 0 ? COLUMNS : min(COLUMNS, N - first_column()); }
+  // m64 tiles that there are weights for.
+  __device__ int weight_tiles() const {
+    return TILES_PER_GROUP % TILES == 0 ? TILES : min(TILES, TILES_PER_GROUP - column_tile * TILES);
+  }
+  __device__ void take_split(int which) {
+    split = which;
+    first_k_tile = which * K_TILES_PER_SPLIT;
+    k_tiles = min(K_TILES_PER_SPLIT, K_TILES - first_k_tile);
+  }
+};
+
+// Blocks along K in a tile along K.
+__device__ __forceinline__ int blocks_of(int k_tile) {
+  return K_TAIL && k_tile == K_TILES - 1 ? LAST_BLOCKS : K_BLOCKS;
+}
+
+}  // namespace ws

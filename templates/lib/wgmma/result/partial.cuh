@@ -1,0 +1,31 @@
+// The block has partial sums: store them in fp32 for the elementwise kernel.
+#pragma once
+
+namespace ws {
+
+template <class Sums>
+__device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const Role& role,
+                                             int first_token, const Sums& sums) {
+  if (role.k_group != 0 || role.product != 0) return;
+  const int lane = lane_index(), columns = tile.columns();
+#pragma unroll
+  for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
+    const int column = Fusion::column(role, held);
+    if (column >= columns) continue;
+#pragma unroll
+    for (int which = 0; which < Fusion::PARTIAL_PRODUCTS; which++) {
+      const int product = Fusion::PARTIAL_PRODUCTS < PRODUCTS ? params.product : which;
+#pragma unroll
+      for (int n8 = 0; n8 < HELD_N8; n8++)
+#pragma unroll
+        for (int token = 0; token < 2; token++) {
+          const int row = first_token + 8 * n8 + lane % 4 * 2 + token;
+          if (row < tile.rows)
+            *partial_sum(params, tile.split, product, tile.first_row + row, tile.first_column() + column + lane / 4) =
+                WEIGHT_UNIT * Fusion::sum(sums, which, held, 4 * n8 + token);
+        }
+    }
+  }
+}
+
+}  // namespace ws

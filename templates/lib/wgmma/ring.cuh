@@ -1,0 +1,52 @@
+// A ring of STAGES stages in shared memory between those who load and those who multiply. Each stage has two mbarriers:
+// `full` completes when its bytes have arrived, `empty` when every warp that read it has said so.
+#pragma once
+
+namespace ws {
+
+constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES <= SHARED_BYTES, "barriers behind the ring");
+
+// A place in the ring, and the parity of its phase.
+struct Cursor {
+  u32 slot, parity;
+
+  // For who waits for `full`; who waits for `empty` has the opposite parity, so that the first round does not wait.
+  __device__ static Cursor at(u32 stage) { return {stage % STAGES, stage / STAGES & 1}; }
+
+  template <int STEP>
+  __device__ void advance() {
+    slot += STEP;
+    while (STEP > STAGES ? slot >= 2 * STAGES : false) slot -= STAGES, parity ^= 1;
+    if (slot >= STAGES) slot -= STAGES, parity ^= 1;
+  }
+};
+
+struct Ring {
+  u32 base;
+
+  __device__ u32 stage(u32 slot) const { return base + slot * STAGE_BYTES; }
+  __device__ u32 full(u32 slot) const { return base + BARRIERS_OFFSET + 8 * slot; }
+  __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
+
+  // By one thread, before all meet.
+  __device__ void initialise() const {
+    for (int slot = 0; slot < STAGES; slot++) {
+      mbarrier_init(full(slot), FULL_ARRIVALS);
+      mbarrier_init(empty(slot), EMPTY_ARRIVALS);
+    }
+    fence_mbarrier_init();
+  }
+
+  // By each warp that is done with a stage.
+  __device__ void release(u32 slot) const {
+    if constexpr (MULTICAST == 1) {
+      if (lane_index() == 0) mbarrier_arrive(empty(slot));
+    } else {
+      // Every block of the cluster writes into this block's stage.
+      if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty(slot), lane_index());
+    }
+  }
+};
+
+}  // namespace ws

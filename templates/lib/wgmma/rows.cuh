@@ -1,0 +1,75 @@
+// From prepared weights in shared memory to the registers of wgmma's A operand: 64 rows × 16 of k a step.
+#pragma once
+
+namespace ws {
+
+// Both halves of a register the low or the high half of `word`; folded into the multiplication.
+template <int HALF>
+__device__ __forceinline__ u32 both(u32 word) {
+  u32 result;
+  if constexpr (HALF == 0)
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low}; }" : "=r"(result) : "r"(word));
+  else
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high}; }" : "=r"(result) : "r"(word));
+  return result;
+}
+
+__device__ __forceinline__ u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+__device__ __forceinline__ u32 word_of(const uint2& v, int i) { return i == 0 ? v.x : v.y; }
+
+// What a thread reads of one block: the codes of four k16 steps, and the scales of its two rows.
+struct Packed {
+  uint4 codes;
+  uint2 scales;
+
+  __device__ static Packed load(u32 block) {
+    const int thread = threadIdx.x % 128;
+    return {ld_shared_16(block + thread * 16), ld_shared_8(block + BLOCK_CODES + thread / 4 * 8)};
+  }
+
+  template <int STEP>
+  __device__ u32 step_scales() const {
+    return Decode::scales<STEP % 2>(word_of(scales, STEP / 2));
+  }
+};
+
+// The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up.
+struct WholeRows {
+  static constexpr int TILES_USED = 1;
+  Packed packed;
+
+  __device__ void load(u32 block) { packed = Packed::load(block); }
+
+  template <int STEP>
+  __device__ void decode(u32 (&a)[4]) const {
+    const u32 word = word_of(packed.codes, STEP), scales = packed.step_scales<STEP>();
+    a[0] = Decode::mul(Decode::codes<0>(word), both<0>(scales));
+    a[1] = Decode::mul(Decode::codes<1>(word), both<1>(scales));
+    a[2] = Decode::mul(Decode::codes<2>(word), both<0>(scales));
+    a[3] = Decode::mul(Decode::codes<3>(word), both<1>(scales));
+  }
+};
+
+// The 32 rows of one product in each of two neighbouring m64 tiles.
+template <int PRODUCT>
+struct ProductRows {
+  static constexpr int TILES_USED = 2;
+  Packed packed[2];
+
+  __device__ void load(u32 block) {
+    packed[0] = Packed::load(block);
+    packed[1] = Packed::load(block + K_BLOCKS * BLOCK_BYTES);
+  }
+
+  template <int STEP>
+  __device__ void decode(u32 (&a)[4]) const {
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++) {
+      const u32 word = word_of(packed[tile].codes, STEP), scale = both<PRODUCT>(packed[tile].step_scales<STEP>());
+      a[tile] = Decode::mul(Decode::codes<PRODUCT>(word), scale);
+      a[2 + tile] = Decode::mul(Decode::codes<PRODUCT + 2>(word), scale);
+    }
+  }
+};
+
+}  // namespace ws

@@ -1,0 +1,23 @@
+// As many blocks as run at once, each with several tiles. Tiles that follow each other have the same weights.
+#pragma once
+
+#include "groups/single.cuh"
+
+namespace ws {
+
+struct Schedule {
+  __device__ explicit Schedule(const Params&, const Ring&) {}
+
+  // The `index`th tile of this block; false behind the last.
+  __device__ bool tile(const Params& params, int index, Tile& tile) const {
+    const int token_tiles = ceil_div(params.m, TOKENS), ordinal = blockIdx.x + index * gridDim.x;
+    tile.group = 0;
+    tile.first_row = ordinal % token_tiles * TOKENS;
+    tile.rows = params.m - tile.first_row;
+    tile.column_tile = ordinal / token_tiles;
+    tile.take_split(0);
+    return tile.column_tile < COLUMN_TILES;
+  }
+};
+
+}  // namespace ws

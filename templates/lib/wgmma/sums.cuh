@@ -1,0 +1,82 @@
+// fp32 sums on their way from several warpgroups or blocks into one.
+#pragma once
+
+namespace ws {
+
+// Decoded weights are 2^-14 of the true ones.
+constexpr float WEIGHT_UNIT = 16384.f;
+
+// Tokens whose sums a block finishes: all of the tile, or its share where a cluster splits K.
+constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
+static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");
+
+// Scratch memory of a tile group: behind the barriers where the ring is in use all the time, else where the ring was.
+__device__ __forceinline__ int scratch_offset(const Role& role) { return SCRATCH_OFFSET + role.tile_group * SCRATCH_BYTES; }
+
+// Adds the sums of all K groups, in their order, into those of the first.
+template <int COUNT>
+__device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS], const Role& role) {
+  if constexpr (K_GROUPS > 1) {
+    constexpr int LENGTH = COUNT * ACCUMULATORS, LANES = 128 * PARTS * PRODUCT_GROUPS;
+    static_assert((K_GROUPS - 1) * LENGTH * LANES * 4 <= SCRATCH_BYTES, "the sums fit");
+    float* scratch = reinterpret_cast<float*>(shared_memory + scratch_offset(role));
+    const int lane = threadIdx.x % 128 + 128 * (role.part + PARTS * role.product);
+    if (role.k_group > 0) {
+#pragma unroll
+      for (int i = 0; i < LENGTH; i++)
+        scratch[((role.k_group - 1) * LENGTH + i) * LANES + lane] = sums[i / ACCUMULATORS][i % ACCUMULATORS];
+    }
+    group_sync(role);
+    if (role.k_group == 0) {
+#pragma unroll
+      for (int other = 0; other < K_GROUPS - 1; other++)
+#pragma unroll
+        for (int i = 0; i < LENGTH; i++)
+          sums[i / ACCUMULATORS][i % ACCUMULATORS] += scratch[(other * LENGTH + i) * LANES + lane];
+    }
+    group_sync(role);
+  }
+}
+
+// The blocks of a cluster have the same tile and a part of K each. Every block sends the others their share of the
+// tokens, through distributed shared memory, and adds what it is sent in the order of the ranks. On return the share of
+// this block is at the front of `sums`.
+template <int COUNT>
+__device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULATORS], const Ring& ring, const Role& role) {
+  if constexpr (CLUSTER_SPLITS > 1) {
+    constexpr int LANES = 128 * PARTS * PRODUCT_GROUPS, SHARE = COUNT * HELD_N8;  // 16 bytes each
+    static_assert(EXCHANGE_BYTES >= CLUSTER_SPLITS * SHARE * LANES * 16, "the shares fit");
+    const u32 rank = cluster_rank();
+    const int lane = threadIdx.x % 128 + 128 * (role.part + PARTS * role.product);
+    const u32 mine = ring.base + EXCHANGE_OFFSET + lane * 16;
+    if (role.k_group == 0) {
+#pragma unroll
+      for (int to = 0; to < CLUSTER_SPLITS; to++) {
+        const u32 there = map_shared_rank(mine + rank * SHARE * LANES * 16, to);
+#pragma unroll
+        for (int i = 0; i < SHARE; i++) {
+          const float* v = &sums[i / HELD_N8][4 * (to * HELD_N8 + i % HELD_N8)];
+          st_shared_cluster(there + i * LANES * 16, v[0], v[1], v[2], v[3]);
+        }
+      }
+    }
+    cluster_sync();
+    if (role.k_group == 0) {
+#pragma unroll
+      for (int i = 0; i < SHARE; i++) {
+        float* v = &sums[i / HELD_N8][4 * (i % HELD_N8)];
+        v[0] = v[1] = v[2] = v[3] = 0.f;
+#pragma unroll
+        for (int from = 0; from < CLUSTER_SPLITS; from++) {
+          const uint4 part = ld_shared_16(mine + (from * SHARE + i) * LANES * 16);
+          v[0] += __uint_as_float(part.x);
+          v[1] += __uint_as_float(part.y);
+          v[2] += __uint_as_float(part.z);
+          v[3] += __uint_as_float(part.w);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace ws

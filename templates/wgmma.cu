@@ -1,0 +1,122 @@
+// <{ name }>
+//
+//   C = combine(A·B1ᵀ, A·B2ᵀ)      A [M, K] 16-bit, B prepared [N, K] (src/format/prepared.rs), C [M, N]
+//
+// Weights are the 64 rows of wgmma.m64nTOKENSk16 and come from registers, where they are decoded; tokens are its columns
+// and come from shared memory. A block computes TOKENS × COLUMNS of C:
+//
+//   weights (bulk copies)  ─┐                                             ┌─ warpgroup: m64 tile 0, every K_GROUPSth stage
+//                           ├─▶ ring of STAGES × { tokens, TILES m64 } ─▶ ├─ warpgroup: m64 tile 1 …
+//   tokens (tensor map)    ─┘   full ▸ … ▸ empty                          └─ … PARTS × K_GROUPS of them
+//
+// Sums of K groups meet in shared memory, those of the blocks of a cluster in distributed shared memory, those of other
+// splits in the workspace, always in the same order.
+
+#include "base.cuh"
+
+namespace ws {
+
+constexpr int N = <{ n }>;
+constexpr int K = <{ k }>;
+constexpr int GROUPS = <{ groups }>;
+constexpr int PRODUCTS = <{ products }>;
+
+constexpr int TOKENS = <{ tokens }>;
+constexpr int COLUMNS = <{ columns }>;
+constexpr int TILE_K = <{ tile_k }>;
+constexpr int STAGES = <{ stages }>;
+constexpr int SPLITS = <{ splits }>;
+constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
+constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
+constexpr bool PERSISTENT = <{ persistent }>;
+constexpr bool RAGGED = <{ ragged }>;                  // a tile is multiplied as wide as its rows
+
+constexpr int TILES_PER_PART = <{ tiles_per_part }>;
+constexpr int K_GROUPS = <{ k_groups }>;
+constexpr int PRODUCT_GROUPS = <{ product_groups }>;
+constexpr int TILE_GROUPS = <{ tile_groups }>;
+constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
+constexpr int FULL_ARRIVALS = <{ full_arrivals }>;
+constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
+
+constexpr int STAGE_BYTES = <{ stage_bytes }>;
+constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
+constexpr int TABLE_OFFSET = <{ table_offset }>;
+constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
+constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
+constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
+constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
+constexpr int SHARED_BYTES = <{ shared_bytes }>;
+constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
+
+}  // namespace ws
+
+#include "wgmma/ptx.cuh"
+#include "wgmma/layout.cuh"
+#include "wgmma/ring.cuh"
+#include "wgmma/decode/<{ compute }>.cuh"
+#include "wgmma/rows.cuh"
+#include "wgmma/tokens/<{ load_tokens }>.cuh"
+#include "wgmma/schedule/<{ schedule }>.cuh"
+
+namespace ws {
+
+// "wgmma.mma_async": sums += a·tokens for COUNT steps of 16 along K, a from registers, tokens K-major in shared memory.
+// Scale-d, imm-scale-a and imm-scale-b are 1.
+template <int COUNT>
+__device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[COUNT][4], u64 tokens, int rows) {
+  switch (RAGGED ? ceil_div(rows, 8) : TOKENS / 8) {
+<% for width in widths %>
+    case <{ width.n8 }>:
+#pragma unroll
+      for (int step = 0; step < COUNT; step++)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
+                     "{<{ width.sums }>}, {<{ width.a }>}, <{ width.descriptor }>, 1, 1, 1, 0;"
+                     : <{ width.outputs }>
+                     : "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3]), "l"(tokens + step * 2));
+      break;
+<% endfor %>
+  }
+}
+
+}  // namespace ws
+
+#include "wgmma/along_k.cuh"
+#include "wgmma/sums.cuh"
+#include "wgmma/fusion/<{ fusion }>.cuh"
+#include "activation/<{ activation }>.cuh"
+#include "output/<{ c }>.cuh"
+#include "result/combine.cuh"
+#include "wgmma/epilogue/<{ epilogue }>.cuh"
+#include "wgmma/result/<{ result }>.cuh"
+#include "wgmma/warps/<{ warps }>.cuh"
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
+<{ symbol }>(const __grid_constant__ ws::Params params, const __grid_constant__ ws::TensorMap tokens) {
+  using namespace ws;
+  const Ring ring{shared_base()};
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(tokens);
+    ring.initialise();
+  }
+  if constexpr (MULTICAST * CLUSTER_SPLITS > 1)
+    cluster_sync();
+  else
+    __syncthreads();
+  const Schedule schedule(params, ring);
+
+  run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, auto refill) {
+    float sums[Fusion::COUNT][ACCUMULATORS];
+#pragma unroll
+    for (int i = 0; i < Fusion::COUNT; i++) clear(sums[i]);
+    Fusion::multiply(sums, params, ring, role, stage, tile, refill);
+    // Scratch memory may be where the ring is.
+    if constexpr (!PERSISTENT) group_sync(role);
+    add_k_groups(sums, role);
+    add_cluster_splits(sums, ring, role);
+    store_result(params, ring, tile, role, CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8, sums);
+  });
+
+  // Others of the cluster may still arrive at barriers of this block.
+  if constexpr (MULTICAST > 1) cluster_sync();
+}
