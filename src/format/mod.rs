@@ -14,6 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use nvfp4::Nvfp4Tensor;
+pub(crate) use prepared::Coding;
 pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout, Unpacked};
 pub use scales::BLOCK;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use pack::{Nvfp4Weights, Prepared, Unpacked};
-use words::Coding;
+pub(crate) use words::Coding;
 
 use super::Format;
 use crate::error::{Error, Result};

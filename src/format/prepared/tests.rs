@@ -87,7 +87,8 @@ fn check_values(prepared: &Prepared, operands: &[Nvfp4Weights<'_>]) {
 #[test]
 fn every_code_with_every_scale_exactly() {
     // Row r has scale byte r (NaN, negative, zero and subnormal ones among them), and all sixteen codes under each.
-    let codes = (0..256 * 32).map(|i| ((2 * i + i / 32) % 16 | (2 * i + 1 + i / 32) % 16 << 4) as u8).collect();
+    let code = |element: usize| ((element + element / 64) % 16) as u8;
+    let codes = (0..256 * 32).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4).collect();
     let operand = Unpacked { codes, scales: (0..256 * 4).map(|i| (i / 4) as u8).collect() };
     for compute in [Format::F16, Format::Bf16] {
         let layout = PreparedLayout::new(1, compute, 1, 256, 64).unwrap();
@@ -105,6 +106,8 @@ fn words_are_a_bijection() {
         for codes in (0..1 << 20).map(|i: u32| i.wrapping_mul(0x9E37_79B9)) {
             assert_eq!(coding.decode(coding.encode(codes)), codes);
         }
+        let sum = coding.encoder().iter().fold(0, |sum, word| sum ^ word);
+        assert_eq!(sum, coding.encode(u32::MAX));
     }
 }
 

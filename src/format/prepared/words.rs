@@ -67,6 +67,14 @@ impl Coding {
         tables.iter().zip(bytes).fold(0, |word, (table, byte)| word ^ table[usize::from(byte)])
     }
 
+    /// The code words of eight codes with a single bit set, from bit 0 to bit 31: XORed together, those of any codes.
+    pub(crate) fn encoder(self) -> &'static [u32; 32] {
+        match self {
+            Coding::F16 => &F16_ENCODER,
+            Coding::Bf16 => &BF16_ENCODER,
+        }
+    }
+
     /// The scale word of two steps, each with the E5M3 scales of the low and the high row.
     pub(super) fn encode_scales(self, [even, odd]: [[u8; 2]; 2]) -> u32 {
         let place = |[low, high]: [u8; 2]| u32::from(low) << 7 | u32::from(high) << 23;
@@ -120,6 +128,8 @@ impl Coding {
 }
 
 // Computed by the compiler: a decoding that cannot be inverted does not build.
+static F16_ENCODER: [u32; 32] = Coding::F16.inverse();
+static BF16_ENCODER: [u32; 32] = Coding::Bf16.inverse();
 static F16_TABLES: Tables = tables(&Coding::F16.inverse());
 static BF16_TABLES: Tables = tables(&Coding::Bf16.inverse());
 
