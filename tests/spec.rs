@@ -264,3 +264,14 @@ fn the_stated_range_of_m_is_no_part_of_a_kernel() {
     let stated = Spec::new(&dual().m_up_to(8), &variant, &Arch::H200).unwrap();
     assert_eq!(stated, Spec::new(&dual(), &variant, &Arch::H200).unwrap());
 }
+
+#[test]
+fn prepared_weights_follow_from_the_problem() {
+    let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Bf16).grouped(8);
+    assert_eq!(problem.prepared_layout().unwrap().to_string(), "prepared1.dual.bf16:g8:n4096:k7168");
+    let problem = Problem::gemm().n(48).k(64).a(Format::Nvfp4);
+    assert_eq!(problem.prepared_layout().unwrap().to_string(), "prepared1.single.f16:g1:n48:k64");
+    let error = problem.a(Format::F16).b(Format::F16).prepared_layout().unwrap_err();
+    assert!(error.is_unsupported());
+    assert_eq!(error.to_string(), "b is f16: only nvfp4 weights can be prepared");
+}

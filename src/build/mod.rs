@@ -10,6 +10,7 @@
 mod cubin;
 mod install;
 mod nvrtc;
+mod prepare;
 mod render;
 mod resources;
 mod search;
@@ -19,6 +20,7 @@ mod toolchain;
 mod user_dir;
 
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
+pub use prepare::Preparation;
 pub use render::render;
 pub use resources::Resources;
 pub use search::Search;

@@ -15,9 +15,12 @@ use crate::error::{Error, Result};
 use crate::format::{Format, ScaleLayout};
 use crate::spec::Spec;
 
-/// Rendered templates, by name.
+/// Rendered templates, by name: of kernels that compute.
 const TEMPLATES: [(&str, &str); 2] =
     [("mma.cu", include_str!("../../templates/mma.cu")), ("finish.cu", include_str!("../../templates/finish.cu"))];
+
+/// And of those that prepare weights.
+const PREPARE: (&str, &str) = ("prepare.cu", include_str!("../../templates/prepare.cu"));
 
 macro_rules! headers {
     ($($name:literal),+ $(,)?) => {
@@ -48,6 +51,10 @@ const HEADERS: &[Header] = headers![
     "output/f32.cuh",
     "output/vector.cuh",
     "pipeline.cuh",
+    "prepared/scales/128x4.cuh",
+    "prepared/scales/linear.cuh",
+    "prepared/words/bf16.cuh",
+    "prepared/words/f16.cuh",
     "ptx.cuh",
     "result/combine.cuh",
     "result/final.cuh",
@@ -166,6 +173,13 @@ pub fn render(spec: &Spec) -> Result<Source> {
     Ok(source.rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
+/// The text of the preparing kernel, from the values that its template names, and the headers it includes.
+pub(super) fn fill_prepare(names: &impl Serialize) -> Result<(String, &'static [Header])> {
+    let wrong = |error: tera::Error| Error::internal(format!("rendering {}: {error}", PREPARE.0)).with_source(error);
+    let context = Context::from_serialize(names).map_err(wrong)?;
+    Ok((templates()?.render(PREPARE.0, &context).map_err(wrong)?, HEADERS))
+}
+
 /// The parsed templates: once a process.
 fn templates() -> Result<&'static Tera> {
     static PARSED: OnceLock<std::result::Result<Tera, String>> = OnceLock::new();
@@ -188,6 +202,7 @@ fn parse() -> std::result::Result<Tera, tera::Error> {
     })?;
     tera.autoescape_on(Vec::<&'static str>::new());
     tera.add_raw_templates(TEMPLATES)?;
+    tera.add_raw_templates([PREPARE])?;
     Ok(tera)
 }
 

@@ -1,6 +1,7 @@
 //! Spec → Cubin through the tiers.
 
 use std::fmt;
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,8 +12,8 @@ use once_cell::sync::OnceCell;
 use super::disk::{Disk, DiskStats};
 use super::key::Key;
 use super::memory::Memory;
-use crate::build::{self, Cubin, Source, Toolchain};
-use crate::spec::Spec;
+use crate::build::{self, Cubin, Preparation, Source, Toolchain};
+use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
 
 /// How a spec becomes CUDA.
@@ -83,6 +84,8 @@ pub struct Forge {
     choice: Choice,
     toolchain: OnceCell<Toolchain>,
     memory: Memory<Spec, Cubin>,
+    /// Of kernels that prepare weights: eight a target at most, so only single flight is asked of it.
+    preparing: Memory<(Preparation, &'static str), Cubin>,
     disk: Disk,
     memory_hits: AtomicU64,
     disk_hits: AtomicU64,
@@ -154,6 +157,7 @@ impl ForgeBuilder {
             toolchain: OnceCell::new(),
             choice: self.choice,
             memory: Memory::new(self.max_entries, self.max_bytes, Cubin::bytes),
+            preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
             disk: self.disk.unwrap_or_else(Disk::from_env),
             memory_hits: AtomicU64::new(0),
             disk_hits: AtomicU64::new(0),
@@ -188,10 +192,36 @@ impl Forge {
     /// # Errors
     /// Missing library, if there is no NVRTC; compile, if it refuses the source. Neither is remembered.
     pub fn cubin(&self, spec: &Spec) -> Result<Forged> {
+        self.through_memory(&self.memory, spec, || {
+            let source = (self.render)(spec)?;
+            self.make(&source, spec.arch().target())
+        })
+        .map_err(|error| error.context(spec.name()))
+    }
+
+    /// The cubin of a kernel that prepares weights, through the same tiers.
+    ///
+    /// # Errors
+    /// As [`Forge::cubin`].
+    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Forged> {
+        let target = arch.target();
+        self.through_memory(&self.preparing, &(preparation, target), || {
+            let source = preparation.render()?;
+            self.make(&source, target)
+        })
+        .map_err(|error| error.context(preparation.symbol()))
+    }
+
+    fn through_memory<K: Clone + Eq + Hash>(
+        &self,
+        memory: &Memory<K, Cubin>,
+        key: &K,
+        make: impl FnOnce() -> Result<(Cubin, Tier)>,
+    ) -> Result<Forged> {
         let start = Instant::now();
         let mut tier = Tier::Memory;
-        let (cubin, _) = self.memory.get_or_try_compute(spec, || {
-            let (cubin, from) = self.make(spec).map_err(|error| error.context(spec.name()))?;
+        let (cubin, _) = memory.get_or_try_compute(key, || {
+            let (cubin, from) = make()?;
             tier = from;
             Ok::<_, Error>(Arc::new(cubin))
         })?;
@@ -216,29 +246,29 @@ impl Forge {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> ForgeStats {
-        let (kept, kept_bytes) = self.memory.usage();
+        let ((computing, computing_bytes), (preparing, preparing_bytes)) =
+            (self.memory.usage(), self.preparing.usage());
         ForgeStats {
             memory_hits: self.memory_hits.load(Relaxed),
             disk_hits: self.disk_hits.load(Relaxed),
             compiles: self.compiles.load(Relaxed),
             failures: self.failures.load(Relaxed),
             compile_ms: self.compile_us.load(Relaxed) as f64 / 1e3,
-            kept,
-            kept_bytes,
+            kept: computing + preparing,
+            kept_bytes: computing_bytes + preparing_bytes,
             disk: self.disk.stats(),
         }
     }
 
-    fn make(&self, spec: &Spec) -> Result<(Cubin, Tier)> {
-        let source = (self.render)(spec)?;
-        let (toolchain, target) = (self.toolchain()?, spec.arch().target());
-        let key = Key::new(toolchain, &source, target)?;
+    fn make(&self, source: &Source, target: &str) -> Result<(Cubin, Tier)> {
+        let toolchain = self.toolchain()?;
+        let key = Key::new(toolchain, source, target)?;
         if let Some(cubin) = self.disk.get(&key) {
             self.disk_hits.fetch_add(1, Relaxed);
             return Ok((cubin, Tier::Disk));
         }
         let start = Instant::now();
-        let compiled = build::compile(toolchain, &source, target);
+        let compiled = build::compile(toolchain, source, target);
         self.compile_us.fetch_add(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX), Relaxed);
         let counter = if compiled.is_ok() { &self.compiles } else { &self.failures };
         counter.fetch_add(1, Relaxed);

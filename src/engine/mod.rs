@@ -7,10 +7,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cudarc::driver::CudaStream;
+
+use crate::build::Preparation;
 use crate::cache::{Forge, Memory, Tier};
 use crate::error::Result;
 use crate::pick::{self, Choice};
-use crate::run::{Device, Kernel};
+use crate::run::{Device, Kernel, Matrix, PreparedWeights, Preparer};
 use crate::spec::{Problem, Spec};
 
 /// Kernels kept loaded at most. A module of one kernel takes some hundred KiB of device memory.
@@ -35,6 +38,8 @@ pub struct Engine {
     device: Device,
     forge: Forge,
     loaded: Memory<Spec, Kernel>,
+    /// Eight at most.
+    preparers: Memory<Preparation, Preparer>,
 }
 
 /// A kernel ready to launch, why it was chosen, and what it took to get it.
@@ -82,7 +87,8 @@ impl Engine {
     #[must_use]
     pub fn with_forge(device: &Device, forge: Forge) -> Self {
         let loaded = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |kernel: &Kernel| kernel.cubin().image().len());
-        Self { device: device.clone(), forge, loaded }
+        let preparers = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |preparer: &Preparer| preparer.cubin().image().len());
+        Self { device: device.clone(), forge, loaded, preparers }
     }
 
     /// The kernel for `m` rows (of all groups together), picked by [`pick::choose`]. Compiles, blocking, if no cache
@@ -107,6 +113,40 @@ impl Engine {
             Kernel::load(self.device.context(), choice.spec(), forged.into_cubin()).map(Arc::new)
         })?;
         Ok(Selected { choice, kernel, tier, elapsed: start.elapsed() })
+    }
+
+    /// Repacks the NVFP4 weights of `problem`, B `[groups, n, k]` or B1 and B2, for kernels that take them prepared:
+    /// once, at load. Allocates the result and launches in `stream`; asynchronous but for the first of its kind, which
+    /// loads (and compiles, if no cache has it) the kernel that does it.
+    ///
+    /// ```no_run
+    /// use warpsmith::engine::Engine;
+    /// use warpsmith::run::{Device, Matrix};
+    /// use warpsmith::spec::{Activation, Problem};
+    ///
+    /// let device = Device::open(0)?;
+    /// let engine = Engine::new(&device);
+    /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+    /// # let stream = device.context().default_stream();
+    /// # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
+    /// #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
+    /// let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
+    /// let weights = engine.prepare(&stream, &problem, &[gate, up])?;
+    /// println!("{}: {} bytes", weights.layout(), weights.as_view().len());
+    /// # use cudarc::driver::DeviceSlice;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Problem::prepared_layout`], [`Forge::prepare_cubin`], [`Preparer::load`] and [`Preparer::prepare`].
+    pub fn prepare(&self, stream: &Arc<CudaStream>, problem: &Problem, b: &[Matrix<'_>]) -> Result<PreparedWeights> {
+        let layout = problem.prepared_layout()?;
+        let preparation = Preparation::new(&layout, problem.scale_layout());
+        let (preparer, _) = self.preparers.get_or_try_compute(&preparation, || {
+            let cubin = self.forge.prepare_cubin(preparation, self.device.arch())?.into_cubin();
+            Preparer::load(self.device.context(), preparation, cubin).map(Arc::new)
+        })?;
+        preparer.prepare(stream, &layout, b)
     }
 
     /// The device.

@@ -1,17 +1,21 @@
 //! Numbers and layouts: what the bytes of an operand mean.
 //!
 //! [`e2m1`] and [`e4m3`] are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
-//! [`ScaleLayout`] says where its block scales lie. f16 and bf16 are those of the `half` crate.
+//! [`ScaleLayout`] says where its block scales lie. [`Prepared`] weights are the same numbers in the order that kernels
+//! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 
 pub mod e2m1;
 pub mod e4m3;
 mod nvfp4;
+mod prepared;
 mod scales;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use nvfp4::Nvfp4Tensor;
+pub(crate) use prepared::Coding;
+pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout, Unpacked};
 pub use scales::BLOCK;
 
 use crate::error::{Error, Result};

@@ -115,7 +115,14 @@ pub(super) fn sizes(spec: &Spec, home: Home, operands: &Sizes) -> Result<()> {
     }
 }
 
-fn matrix(home: Home, name: &str, size: &MatrixSize, format: Format, elements: u64, scales: u64) -> Result<()> {
+pub(super) fn matrix(
+    home: Home,
+    name: &str,
+    size: &MatrixSize,
+    format: Format,
+    elements: u64,
+    scales: u64,
+) -> Result<()> {
     if size.format != format {
         return Err(Error::operand(format!("{name} is {}, the kernel is for {format}", size.format)));
     }
@@ -146,7 +153,7 @@ fn alphas(home: Home, groups: u64, alphas: &[Option<Buffer>]) -> Result<()> {
 }
 
 /// Bytes of block scales for `rows` × `k` elements.
-fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
+pub(super) fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
     match layout {
         ScaleLayout::Linear => rows * (k / 16),
         ScaleLayout::Swizzled128x4 => rows.next_multiple_of(128) * (k / 16).next_multiple_of(4),
@@ -155,7 +162,7 @@ fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
 
 /// Checks that every address is aligned as kernels load from it: 16 bytes at a time, scales, α and offsets 4.
 pub(super) fn alignment(params: &Params) -> Result<()> {
-    let addresses = [
+    aligned(&[
         ("a", params.a, 16),
         ("b", params.b[0], 16),
         ("b2", params.b[1], 16),
@@ -167,8 +174,12 @@ pub(super) fn alignment(params: &Params) -> Result<()> {
         ("alpha", params.alpha[0], 4),
         ("alpha2", params.alpha[1], 4),
         ("offsets", params.offsets, 4),
-    ];
-    match addresses.into_iter().find(|(_, address, step)| !address.is_multiple_of(*step)) {
+    ])
+}
+
+/// Refuses the first address that is not a multiple of its step.
+pub(super) fn aligned(addresses: &[(&str, u64, u64)]) -> Result<()> {
+    match addresses.iter().find(|(_, address, step)| !address.is_multiple_of(*step)) {
         Some((name, address, step)) => {
             Err(Error::operand(format!("{name} begins at {address:#x}, which is not a multiple of {step} bytes")))
         }

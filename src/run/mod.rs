@@ -11,11 +11,13 @@ mod device;
 mod kernel;
 mod operand;
 mod params;
+mod prepare;
 mod timing;
 
 pub use device::{Device, DriverVersion};
 pub use kernel::Kernel;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
+pub use prepare::{PreparedWeights, Preparer};
 pub use timing::{Timer, Timing, operand_sets, wait};
 
 use cudarc::driver::DriverError;

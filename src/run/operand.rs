@@ -46,7 +46,7 @@ impl<'a> Matrix<'a> {
         Matrix::Bf16(values.as_view())
     }
 
-    fn size(&self) -> MatrixSize {
+    pub(super) fn size(&self) -> MatrixSize {
         match self {
             Matrix::Nvfp4 { codes, scales } => {
                 MatrixSize { format: Format::Nvfp4, values: buffer(codes), scales: Some(buffer(scales)) }
@@ -57,7 +57,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Addresses of values and scales (0 for none).
-    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> (u64, u64) {
+    pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> (u64, u64) {
         match self {
             Matrix::Nvfp4 { codes, scales } => (guards.read(codes, stream), guards.read(scales, stream)),
             Matrix::F16(values) => (guards.read(values, stream), 0),
@@ -295,7 +295,7 @@ impl<'a> Guards<'a> {
         address
     }
 
-    fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
+    pub(super) fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr_mut(stream);
         self.keep(guard);
         address

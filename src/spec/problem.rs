@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::parse::{number, prefixed, word, words};
 use crate::error::{Error, Result};
-use crate::format::{Format, ScaleLayout};
+use crate::format::{Format, PreparedLayout, ScaleLayout};
 
 /// The function applied to the gate product of a dual GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -251,6 +251,18 @@ impl Problem {
         };
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products() * self.groups.unwrap_or(1));
         row(self.a) * m as f64 + row(self.b) * weight_rows + (m as usize * self.c.bytes(self.n as usize)) as f64
+    }
+
+    /// The layout of its weights, all B of all groups, once they are prepared.
+    ///
+    /// # Errors
+    /// Unsupported, if B is not NVFP4; those of [`PreparedLayout::new`].
+    pub fn prepared_layout(&self) -> Result<PreparedLayout> {
+        if self.b != Format::Nvfp4 {
+            return Err(Error::unsupported(format!("b is {}: only nvfp4 weights can be prepared", self.b)));
+        }
+        let groups = self.groups.unwrap_or(1);
+        PreparedLayout::new(self.operation.products(), self.compute_format(), groups, self.n, self.k)
     }
 }
 

@@ -11,6 +11,7 @@ mod exact;
 mod families;
 mod graphs;
 mod mutants;
+mod prepare;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ fn main() -> ExitCode {
     for case in exact::all() {
         trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));
     }
+    for case in prepare::all() {
+        trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));
+    }
+    trials.push(trial(&bench, "prepare: bad operands are refused".to_owned(), prepare::bad_operands_are_refused));
     for mutant in mutants::all() {
         trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));
     }

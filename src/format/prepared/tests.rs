@@ -1,0 +1,293 @@
+//! The specification, read a second time: a reader after docs/prepared-weights.md that shares no code with the writer.
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+use super::*;
+use crate::format::{ScaleLayout, e2m1, e4m3};
+
+/// What a kernel multiplies by: code and scale of row `r` (0 to 63) of a block and column `k` (0 to 63), as the 16-bit
+/// numbers that the formulas of the specification make of the words.
+fn factors(compute: Format, block: &[u8], r: usize, k: usize) -> [f64; 2] {
+    let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
+    let (w, g, high) = (r / 16, r % 8, r / 8 % 2);
+    let (step, inside) = (k / 16, k % 16);
+    let (c, second) = (inside % 8 / 2, inside / 8);
+    let q = word(16 * (32 * w + 4 * g + c) + 4 * step);
+    let scales = word(2048 + 8 * (8 * w + g) + 4 * (step / 2)).rotate_left(8 * (step as u32 % 2));
+    let half = |pair: u32, half: usize| (pair >> (16 * half)) as u16;
+    if compute == Format::F16 {
+        let pair = [q << 9, q ^ (q >> 3), q ^ (q << 4), q ^ (q << 7)][2 * second + high] & 0x8E00_8E00;
+        let scale = scales & 0x7F80_7F80;
+        [half(pair, k % 2), half(scale, high)].map(|bits| f16::from_bits(bits).to_f64())
+    } else {
+        let pair = [q, q << 6, q.rotate_left(12), (q << 2) ^ (q >> 6)][2 * second + high] & 0x81C0_81C0;
+        let scale = (scales & 0x0FF0_0FF0) | 0x7000_7000;
+        [half(pair, k % 2), half(scale, high)].map(|bits| bf16::from_bits(bits).to_f64())
+    }
+}
+
+/// Code · scale of every element of every block, `[block][row][k]`.
+fn values(prepared: &Prepared) -> Vec<f64> {
+    let compute = prepared.layout().compute();
+    let mut values = Vec::new();
+    for block in prepared.bytes().chunks_exact(2304) {
+        for (r, k) in (0..64).flat_map(|r| (0..64).map(move |k| (r, k))) {
+            let [code, scale] = factors(compute, block, r, k);
+            let product = code * scale;
+            let rounded = match compute {
+                Format::F16 => f16::from_f64(product).to_f64(),
+                _ => bf16::from_f64(product).to_f64(),
+            };
+            assert!(rounded == product || product.is_nan(), "{code:e} · {scale:e} is rounded");
+            values.push(product * 2f64.powi(14));
+        }
+    }
+    values
+}
+
+/// Operand of which byte i is a hash of i and the seed; scales from `scale`.
+fn operand(groups: usize, n: usize, k: usize, layout: ScaleLayout, mut scale: impl FnMut() -> u8) -> Unpacked {
+    let codes = (0..groups * n * k / 2).map(|i| (i as u32).wrapping_mul(0x9E37_79B9).to_be_bytes()[1]).collect();
+    Unpacked { codes, scales: (0..groups * layout.bytes(n, k)).map(|_| scale()).collect() }
+}
+
+fn borrowed(operand: &Unpacked, layout: ScaleLayout) -> Nvfp4Weights<'_> {
+    Nvfp4Weights { layout, ..operand.as_weights() }
+}
+
+/// code · scale of an element of `[groups, n, k]`.
+fn value(operand: &Nvfp4Weights<'_>, (n, k): (usize, usize), group: usize, row: usize, col: usize) -> f64 {
+    let pair = operand.codes[((group * n + row) * k + col) / 2];
+    let scale = operand.scales[group * operand.layout.bytes(n, k) + operand.layout.offset(k, row, col / 16)];
+    f64::from(e2m1::decode(pair >> (col % 2 * 4))) * f64::from(e4m3::decode(scale))
+}
+
+/// Checks every element of every block, padding included, against the operands.
+fn check_values(prepared: &Prepared, operands: &[Nvfp4Weights<'_>]) {
+    let layout = prepared.layout();
+    let (n, k) = (layout.n() as usize, layout.k() as usize);
+    let columns = 64 / operands.len();
+    let (tiles, depths) = (n.div_ceil(columns), k / 64);
+    let found = values(prepared);
+    assert_eq!(found.len(), layout.groups() as usize * tiles * depths * 4096);
+    for (at, found) in found.into_iter().enumerate() {
+        let (block, r, col) = (at / 4096, at / 64 % 64, at % 64);
+        let (group, tile, depth) = (block / depths / tiles, block / depths % tiles, block % depths);
+        let (product, row) = match operands.len() {
+            1 => (0, 64 * tile + r),
+            _ => (r / 8 % 2, 32 * tile + r / 16 * 8 + r % 8),
+        };
+        let expected = if row < n { value(&operands[product], (n, k), group, row, 64 * depth + col) } else { 0.0 };
+        let same = found == expected || (found.is_nan() && expected.is_nan());
+        assert!(same, "{layout}: group {group}, tile {tile}, row {r}, k {}: {found}, not {expected}", 64 * depth + col);
+    }
+}
+
+#[test]
+fn every_code_with_every_scale_exactly() {
+    // Row r has scale byte r (NaN, negative, zero and subnormal ones among them), and all sixteen codes under each.
+    let code = |element: usize| ((element + element / 64) % 16) as u8;
+    let codes = (0..256 * 32).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4).collect();
+    let operand = Unpacked { codes, scales: (0..256 * 4).map(|i| (i / 4) as u8).collect() };
+    for compute in [Format::F16, Format::Bf16] {
+        let layout = PreparedLayout::new(1, compute, 1, 256, 64).unwrap();
+        let prepared = Prepared::pack(layout, &[operand.as_weights()]).unwrap();
+        check_values(&prepared, &[operand.as_weights()]);
+        let layout = PreparedLayout::new(2, compute, 1, 256, 64).unwrap();
+        let prepared = Prepared::pack(layout, &[operand.as_weights(); 2]).unwrap();
+        check_values(&prepared, &[operand.as_weights(); 2]);
+    }
+}
+
+#[test]
+fn words_are_a_bijection() {
+    for coding in Coding::ALL {
+        for codes in (0..1 << 20).map(|i: u32| i.wrapping_mul(0x9E37_79B9)) {
+            assert_eq!(coding.decode(coding.encode(codes)), codes);
+        }
+        let sum = coding.encoder().iter().fold(0, |sum, word| sum ^ word);
+        assert_eq!(sum, coding.encode(u32::MAX));
+    }
+}
+
+/// One block of one operand, all zero but for a few codes (row, k, code) and scales (row, step, byte).
+fn sparse(compute: Format, codes: &[(usize, usize, u8)], scales: &[(usize, usize, u8)]) -> Vec<u8> {
+    let mut operand = Unpacked { codes: vec![0; 64 * 32], scales: vec![0; 64 * 4] };
+    codes.iter().for_each(|&(row, k, code)| operand.codes[row * 32 + k / 2] |= code << (k % 2 * 4));
+    scales.iter().for_each(|&(row, step, scale)| operand.scales[row * 4 + step] = scale);
+    let layout = PreparedLayout::new(1, compute, 1, 64, 64).unwrap();
+    Prepared::pack(layout, &[operand.as_weights()]).unwrap().into_bytes()
+}
+
+#[test]
+fn known_bytes_of_code_words() {
+    // Under scale 1.0 (0x38) for rows 0, 8 and 19. Bit 0 of a word appears in p0 alone, as m of the lower code.
+    let one = [(0, 0, 0x38), (8, 0, 0x38), (0, 3, 0x38), (19, 1, 0x38)];
+    let block = sparse(Format::F16, &[(0, 0, 1)], &one);
+    assert_eq!(block[..16], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    // Bit 22 of a word: the sign (bit 31) of the higher code of p0, and, over q ^ (q << 4), bit 26 of p2: its e0. So the
+    // codes 8 at k = 1 and 2 at k = 9.
+    let block = sparse(Format::F16, &[(0, 49, 8), (0, 57, 2)], &one);
+    assert_eq!(block[12..16], [0, 0, 0x40, 0]);
+    // Row 19 = 16·1 + 3, k = 16 + 4: thread 32 + 4·3 + 2 = 46, step 1.
+    let block = sparse(Format::F16, &[(19, 20, 1)], &one);
+    assert_eq!(block.iter().position(|&byte| byte == 1), Some(16 * 46 + 4));
+    // bf16: bit 6 is m in p0 (bit 6) and e1 in p3 (by q << 2, bit 8).
+    let block = sparse(Format::Bf16, &[(0, 0, 1), (8, 8, 4)], &one);
+    assert_eq!(block[..4], [0x40, 0, 0, 0]);
+}
+
+#[test]
+fn known_bytes_of_scale_words() {
+    // 1.0 is 0x3C00 in binary16, so its E5M3 is 0x78; 448 = 1.75·2^8 is 0x5F00 and 0xBE; 2^-9 is 0x1800 and 0x30.
+    let block = sparse(Format::F16, &[], &[(0, 0, 0x38)]);
+    assert_eq!(block[2048..2056], [0x00, 0x3C, 0, 0, 0, 0, 0, 0]);
+    let block = sparse(Format::F16, &[], &[(8, 2, 0x7E)]);
+    assert_eq!(block[2048..2056], [0, 0, 0, 0, 0, 0, 0x00, 0x5F]);
+    // An odd step is rotated right by 8: 0x00001800 becomes 0x00000018.
+    let block = sparse(Format::F16, &[], &[(1, 1, 0x01)]);
+    assert_eq!(block[2056..2060], [0x18, 0, 0, 0]);
+    // bf16: once more by 3: 0x3C00 >> 3 = 0x0780.
+    let block = sparse(Format::Bf16, &[], &[(63 - 8, 0, 0x38)]);
+    assert_eq!(block[2048 + 31 * 8..], [0x80, 0x07, 0, 0, 0, 0, 0, 0]);
+    // NaN is 0x7F80, with its sign or without.
+    let block = sparse(Format::F16, &[], &[(0, 0, 0xFF), (8, 0, 0x7F)]);
+    assert_eq!(block[2048..2052], [0x80, 0x7F, 0x80, 0x7F]);
+}
+
+#[test]
+fn zero_and_negative_scales_change_the_codes() {
+    let operand = Unpacked {
+        codes: [vec![0x97; 8], vec![0x97; 24]].concat().repeat(64),
+        scales: [0x80, 0xB8, 0xFF, 0x38].repeat(64),
+    };
+    let prepared = Prepared::pack(PreparedLayout::new(1, Format::Bf16, 1, 64, 64).unwrap(), &[operand.as_weights()]);
+    let unpacked = prepared.unwrap().unpack().unwrap().remove(0);
+    assert_eq!(unpacked.scales[..4], [0, 0x38, 0x7F, 0x38]);
+    assert_eq!(unpacked.codes[..32], [[0; 8], [0x1F; 8], [0x1F; 8], [0x97; 8]].concat());
+}
+
+#[test]
+fn sizes_are_padded_to_whole_tiles() {
+    let layout = |products, groups, n, k| PreparedLayout::new(products, Format::F16, groups, n, k).unwrap();
+    assert_eq!((layout(1, 1, 272, 448).tiles_per_group(), layout(2, 1, 272, 448).tiles_per_group()), (5, 9));
+    assert_eq!(layout(1, 3, 272, 448).bytes(), 3 * 5 * 7 * 2304);
+    assert_eq!(layout(2, 8, 4096, 7168).bytes(), 2 * 8 * 4096 * 7168 / 16 * 9);
+    assert_eq!(layout(1, 1, 16, 64).source(0, 15), Some((0, 15)));
+    assert_eq!(layout(1, 1, 16, 64).source(0, 16), None);
+    assert_eq!(layout(2, 1, 48, 64).source(1, 16 + 8 + 3), Some((1, 32 + 8 + 3)));
+    assert_eq!(layout(2, 1, 48, 64).source(1, 32), None);
+}
+
+#[test]
+fn what_no_kernel_reads_is_refused() {
+    let refusal = |products, compute, groups, n, k| {
+        let error = PreparedLayout::new(products, compute, groups, n, k).unwrap_err();
+        assert!(error.is_unsupported());
+        error.to_string()
+    };
+    assert_eq!(refusal(3, Format::F16, 1, 64, 64), "3 products: weights are prepared for 1 or 2");
+    assert_eq!(refusal(1, Format::F32, 1, 64, 64), "weights are prepared for f16 or bf16, not for f32");
+    assert_eq!(refusal(1, Format::F16, 0, 64, 64), "0 groups: at least 1 is needed");
+    assert_eq!(refusal(1, Format::F16, 1, 40, 64), "n = 40: must be a positive multiple of 16");
+    assert_eq!(refusal(1, Format::F16, 1, 64, 0), "k = 0: must be a positive multiple of 64");
+    let huge = refusal(1, Format::F16, u32::MAX, 1 << 31, 1 << 31);
+    assert!(huge.contains("takes more than the") && huge.contains("n2147483648"), "{huge}");
+}
+
+#[test]
+fn the_spelling_carries_the_version() {
+    let layout = PreparedLayout::new(2, Format::Bf16, 8, 4096, 7168).unwrap();
+    assert_eq!(layout.to_string(), "prepared1.dual.bf16:g8:n4096:k7168");
+    assert_eq!(layout.to_string().parse::<PreparedLayout>().unwrap(), layout);
+    let error = "prepared2.dual.bf16:g8:n4096:k7168".parse::<PreparedLayout>().unwrap_err();
+    assert!(error.is_unsupported());
+    let words = "prepared layout `prepared2.dual.bf16:g8:n4096:k7168`: layout version 2: only version 1 is known here";
+    assert_eq!(error.to_string(), words);
+    for text in [
+        "",
+        "prepared.dual.f16:g1:n64:k64",
+        "prepared1.triple.f16:g1:n64:k64",
+        "prepared1.dual.f16:g1:n64",
+        "prepared1.dual.f16:g1:n64:k64:",
+        "prepared1.dual.f16:g01:n64:k64",
+        "prepared1.dual.f16:g+1:n64:k64",
+    ] {
+        assert!(text.parse::<PreparedLayout>().unwrap_err().is_parse(), "{text}");
+    }
+}
+
+#[test]
+fn wrong_lengths_are_refused_with_both_numbers() {
+    let layout = PreparedLayout::new(2, Format::F16, 3, 48, 64).unwrap();
+    let good = operand(3, 48, 64, ScaleLayout::Swizzled128x4, || 0x38);
+    let view = borrowed(&good, ScaleLayout::Swizzled128x4);
+    let refusal = |operands: &[Nvfp4Weights<'_>]| {
+        let error = Prepared::pack(layout, operands).unwrap_err();
+        assert!(error.is_data());
+        error.to_string()
+    };
+    assert_eq!(refusal(&[view]), "prepared1.dual.f16:g3:n48:k64 is made of 2 operands, found 1");
+    let short = Nvfp4Weights { codes: &good.codes[1..], ..view };
+    assert_eq!(refusal(&[view, short]), "operand 2: 3×48×64 has 4608 bytes of e2m1 codes, found 4607");
+    let linear = Nvfp4Weights { layout: ScaleLayout::Linear, ..view };
+    assert_eq!(refusal(&[linear, view]), "operand 1: 3×48×64 has 576 bytes of linear scales, found 1536");
+    let error = Prepared::from_bytes(layout, vec![0; 5]).unwrap_err();
+    assert_eq!(error.to_string(), "prepared1.dual.f16:g3:n48:k64 has 13824 bytes, found 5");
+}
+
+#[test]
+fn bytes_that_were_never_prepared_are_refused() {
+    let layout = PreparedLayout::new(1, Format::F16, 1, 64, 64).unwrap();
+    let mut bytes = vec![0; layout.bytes()];
+    bytes[2048] = 0x80; // E5M3 0x01 in the low row of step 0: 2^-15 + …, which e4m3 has not.
+    let error = Prepared::from_bytes(layout, bytes).unwrap().unpack().unwrap_err();
+    assert!(error.is_data());
+    assert_eq!(error.to_string(), "0x01 is no scale of prepared weights (operand 1, group 0, row 0)");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn there_and_back(
+        products in 1usize..3, bf16: bool, groups in 1usize..4, n in 1usize..20, k in 1usize..4, swizzled: bool,
+        usual: bool, mut seed: u64,
+    ) {
+        let (n, k) = (16 * n, 64 * k);
+        let compute = if bf16 { Format::Bf16 } else { Format::F16 };
+        let scales = if swizzled { ScaleLayout::Swizzled128x4 } else { ScaleLayout::Linear };
+        let mut random = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let byte = (seed >> 56) as u8;
+            // Usual scales: neither zero nor negative.
+            if usual { byte % 0x7F + 1 } else { byte }
+        };
+        let operands: Vec<_> = (0..products).map(|_| operand(groups, n, k, scales, &mut random)).collect();
+        let views: Vec<_> = operands.iter().map(|operand| borrowed(operand, scales)).collect();
+        let layout = PreparedLayout::new(products as u32, compute, groups as u32, n as u32, k as u32).unwrap();
+        let prepared = Prepared::pack(layout, &views).unwrap();
+        check_values(&prepared, &views);
+
+        let back = prepared.unpack().unwrap();
+        for (back, view) in back.iter().zip(&views) {
+            let back = back.as_weights();
+            for (group, row, col) in (0..groups * n * k).map(|at| (at / k / n, at / k % n, at % k)) {
+                let (found, expected) = (value(&back, (n, k), group, row, col), value(view, (n, k), group, row, col));
+                prop_assert!(found == expected || (found.is_nan() && expected.is_nan()));
+            }
+            if usual {
+                prop_assert_eq!(back.codes, view.codes);
+                let group = scales.bytes(n, k);
+                let linear = (0..groups).flat_map(|at| {
+                    scales.convert(&view.scales[at * group..][..group], n, k, ScaleLayout::Linear, 0).unwrap()
+                });
+                prop_assert_eq!(back.scales.to_vec(), linear.collect::<Vec<_>>());
+            }
+        }
+        // What came back is prepared to the same bytes, whatever it was made of.
+        let views: Vec<_> = back.iter().map(Unpacked::as_weights).collect();
+        prop_assert_eq!(Prepared::pack(layout, &views).unwrap(), prepared);
+    }
+}

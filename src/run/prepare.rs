@@ -1,0 +1,290 @@
+//! Weights prepared on the device.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUstreamCaptureStatus;
+use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, CudaView, result};
+use cudarc::nvrtc::Ptx;
+
+use super::check::{self, Home, MatrixSize};
+use super::operand::Guards;
+use super::{Matrix, refused};
+use crate::build::{Cubin, Preparation};
+use crate::error::{Error, Result};
+use crate::format::{Format, Prepared, PreparedLayout};
+
+/// Threads of a block, each block of threads repacking blocks of weights.
+const THREADS: u32 = 128;
+/// Blocks of threads at most: more than any device runs at a time, each then takes several blocks of weights.
+const GRID_MAX: u32 = 1 << 16;
+
+/// Prepared weights in device memory.
+#[derive(Debug)]
+pub struct PreparedWeights {
+    bytes: CudaSlice<u8>,
+    layout: PreparedLayout,
+}
+
+impl PreparedWeights {
+    /// Copies weights that were prepared on the host to the device of `stream`.
+    ///
+    /// # Errors
+    /// Driver, if the device has no room or refuses the copy.
+    pub fn from_host(stream: &Arc<CudaStream>, prepared: &Prepared) -> Result<Self> {
+        let layout = *prepared.layout();
+        let doing = || format!("copying {layout} to the device");
+        let bytes = stream.clone_htod(prepared.bytes()).map_err(|error| refused(doing(), error))?;
+        Ok(Self { bytes, layout })
+    }
+
+    /// Copies them to the host, to be stored or looked at; waits for everything in `stream` first.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the copy or something in the stream failed.
+    pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Prepared> {
+        let copy = || {
+            let bytes = stream.clone_dtoh(&self.bytes)?;
+            stream.synchronize().map(|()| bytes)
+        };
+        let bytes = copy().map_err(|error| refused(format!("copying {} to the host", self.layout), error))?;
+        Prepared::from_bytes(self.layout, bytes)
+    }
+
+    /// Where the bytes lie.
+    #[must_use]
+    pub fn layout(&self) -> &PreparedLayout {
+        &self.layout
+    }
+
+    /// The bytes, [`PreparedLayout::bytes`] of them; their address is a multiple of 256.
+    #[must_use]
+    pub fn as_view(&self) -> CudaView<'_, u8> {
+        self.bytes.as_view()
+    }
+}
+
+/// A loaded kernel that prepares weights of any n, k and number of groups. Holding it keeps it loaded.
+///
+/// [`Engine::prepare`](crate::engine::Engine::prepare) loads and keeps what it needs; this is for those who have no
+/// engine.
+pub struct Preparer {
+    preparation: Preparation,
+    cubin: Arc<Cubin>,
+    context: Arc<CudaContext>,
+    function: CudaFunction,
+}
+
+impl Preparer {
+    /// Loads the cubin of `preparation` into a context.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image or has not enough memory.
+    pub fn load(context: &Arc<CudaContext>, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self> {
+        let symbol = preparation.symbol();
+        let function = context
+            .load_module(Ptx::from_binary(cubin.image().to_vec()))
+            .and_then(|module| module.load_function(&symbol))
+            .map_err(|error| refused(format!("loading {symbol}"), error))?;
+        Ok(Self { preparation, cubin, context: Arc::clone(context), function })
+    }
+
+    /// Prepares the one operand `[groups, n, k]` of `layout`, or the two (B1, the gate, first), in `stream`: checks them,
+    /// allocates the result, launches and returns. The operands are not needed once the stream has passed this point;
+    /// the result can be used behind it, in the same stream or in one that waits for it.
+    ///
+    /// # Errors
+    /// Operand, if `layout` is another kernel's, a format, size, alignment or device does not fit, or the stream is being
+    /// captured (this allocates), before anything is launched; driver, if the device has no room or refuses the launch.
+    pub fn prepare(
+        &self,
+        stream: &Arc<CudaStream>,
+        layout: &PreparedLayout,
+        operands: &[Matrix<'_>],
+    ) -> Result<PreparedWeights> {
+        self.checked_launch(stream, layout, operands).map_err(|error| error.context(format!("preparing {layout}")))
+    }
+
+    fn checked_launch(
+        &self,
+        stream: &Arc<CudaStream>,
+        layout: &PreparedLayout,
+        operands: &[Matrix<'_>],
+    ) -> Result<PreparedWeights> {
+        let home = Home { context: self.context.cu_ctx() as usize, ordinal: self.context.ordinal() };
+        home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
+        let sizes: Vec<_> = operands.iter().map(Matrix::size).collect();
+        check_sizes(self.preparation, layout, home, &sizes)?;
+        match stream.capture_status() {
+            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
+            Ok(_) => return Err(Error::operand("the stream is being captured: prepare weights before")),
+            Err(error) => return Err(refused("asking whether the stream is being captured", error)),
+        }
+
+        let doing = || format!("allocating {} bytes", layout.bytes());
+        let mut bytes = stream.alloc_zeros::<u8>(layout.bytes()).map_err(|error| refused(doing(), error))?;
+        {
+            let mut whole = bytes.as_view_mut();
+            let mut guards = Guards::default();
+            let mut params = Params { n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
+            for ((operand, codes), scales) in operands.iter().zip(&mut params.codes).zip(&mut params.scales) {
+                (*codes, *scales) = operand.addresses(stream, &mut guards);
+            }
+            params.prepared = guards.write(&mut whole, stream);
+            params.check_alignment()?;
+            self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
+
+            let blocks = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
+            let mut arguments = [(&raw mut params).cast::<c_void>()];
+            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
+            // parameter has the layout of `Params` (checked below against templates/prepare.cu), which the driver copies
+            // before it returns. Its addresses are of live memory of this context, as large as the kernel reads for
+            // `layout` (check_sizes) and writes (allocated above), and cudarc's guards order this use before the memory
+            // is released or used in another stream.
+            unsafe {
+                result::launch_kernel(
+                    self.function.cu_function(),
+                    (blocks, 1, 1),
+                    (THREADS, 1, 1),
+                    0,
+                    stream.cu_stream(),
+                    &mut arguments,
+                )
+            }
+            .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
+        }
+        Ok(PreparedWeights { bytes, layout: *layout })
+    }
+
+    /// Which kernel it is.
+    pub fn preparation(&self) -> Preparation {
+        self.preparation
+    }
+
+    /// The machine code, with its resource use and provenance.
+    #[must_use]
+    pub fn cubin(&self) -> &Arc<Cubin> {
+        &self.cubin
+    }
+}
+
+impl fmt::Debug for Preparer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on device {}", self.preparation.symbol(), self.context.ordinal())
+    }
+}
+
+/// Checks number, formats, sizes and places of the operands.
+fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, operands: &[MatrixSize]) -> Result<()> {
+    let scales = preparation.scales();
+    let needed = Preparation::new(layout, scales);
+    if needed != preparation {
+        return Err(Error::operand(format!("{} was given what is for {}", preparation.symbol(), needed.symbol())));
+    }
+    let names: &[&str] = if layout.products() == 1 { &["b"] } else { &["b1", "b2"] };
+    if operands.len() != names.len() {
+        return Err(Error::operand(format!("{} B given, {} are needed", operands.len(), names.len())));
+    }
+    let (groups, n, k) = (u64::from(layout.groups()), u64::from(layout.n()), u64::from(layout.k()));
+    let scale_bytes = groups * check::scale_bytes(scales, n, k);
+    names
+        .iter()
+        .zip(operands)
+        .try_for_each(|(name, operand)| check::matrix(home, name, operand, Format::Nvfp4, groups * n * k, scale_bytes))
+}
+
+/// Passed by value; `PrepareParams` in `templates/prepare.cu` has the same order and sizes. Addresses are device memory,
+/// 0 stands for "none".
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Params {
+    codes: [u64; 2],
+    scales: [u64; 2],
+    prepared: u64,
+    n: u32,
+    k: u32,
+    groups: u32,
+}
+
+impl Params {
+    /// Codes are loaded 16 bytes at a time, scales 4.
+    fn check_alignment(&self) -> Result<()> {
+        let ([b, b2], [b_scales, b2_scales]) = (self.codes, self.scales);
+        check::aligned(&[("b", b, 16), ("b2", b2, 16), ("scales of b", b_scales, 4), ("scales of b2", b2_scales, 4)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use super::super::check::Buffer;
+    use super::*;
+    use crate::format::ScaleLayout;
+
+    const HOME: Home = Home { context: 0x1000, ordinal: 0 };
+
+    fn operand(codes: u64, scales: u64) -> MatrixSize {
+        let buffer = |elements| Buffer { elements, context: HOME.context, ordinal: HOME.ordinal };
+        MatrixSize { format: Format::Nvfp4, values: buffer(codes), scales: Some(buffer(scales)) }
+    }
+
+    #[test]
+    fn the_parameters_lie_as_on_the_device_side() {
+        assert_eq!(size_of::<Params>(), 56);
+        let offsets = [
+            offset_of!(Params, codes),
+            offset_of!(Params, scales),
+            offset_of!(Params, prepared),
+            offset_of!(Params, n),
+            offset_of!(Params, k),
+            offset_of!(Params, groups),
+        ];
+        assert_eq!(offsets, [0, 16, 32, 40, 44, 48]);
+    }
+
+    #[test]
+    fn operands_that_do_not_fit_are_refused_with_both_numbers() {
+        let layout = PreparedLayout::new(2, Format::F16, 3, 48, 192).unwrap();
+        let linear = Preparation::new(&layout, ScaleLayout::Linear);
+        let swizzled = Preparation::new(&layout, ScaleLayout::Swizzled128x4);
+        let (codes, scales, padded) = (3 * 48 * 96, 3 * 48 * 12, 3 * 128 * 12);
+        check_sizes(linear, &layout, HOME, &[operand(codes, scales); 2]).unwrap();
+        check_sizes(swizzled, &layout, HOME, &[operand(codes, padded); 2]).unwrap();
+
+        let good = operand(codes, padded);
+        let refusal = |preparation, operands: &[MatrixSize]| {
+            let error = check_sizes(preparation, &layout, HOME, operands).unwrap_err();
+            assert!(error.is_operand());
+            error.to_string()
+        };
+        assert_eq!(refusal(swizzled, &[good]), "1 B given, 2 are needed");
+        assert_eq!(
+            refusal(swizzled, &[good, operand(codes - 1, padded)]),
+            "b2 has 13823 bytes of codes, 13824 are needed"
+        );
+        assert_eq!(
+            refusal(swizzled, &[operand(codes, scales), good]),
+            "b1 has 1728 bytes of block scales, 4608 are needed"
+        );
+        assert_eq!(
+            refusal(swizzled, &[MatrixSize { format: Format::F16, ..good }, good]),
+            "b1 is f16, the kernel is for nvfp4"
+        );
+        let elsewhere = MatrixSize { values: Buffer { ordinal: 1, ..good.values }, ..good };
+        assert_eq!(refusal(swizzled, &[good, elsewhere]), "b2 is on device 1, the kernel on device 0");
+        let single = Preparation::new(&PreparedLayout::new(1, Format::F16, 1, 16, 64).unwrap(), ScaleLayout::Linear);
+        assert_eq!(refusal(single, &[good]), "prepare_single_f16_linear was given what is for prepare_dual_f16_linear");
+    }
+
+    #[test]
+    fn addresses_are_aligned() {
+        let good = Params { codes: [0x100, 0x200], scales: [0x304, 0x408], ..Params::default() };
+        good.check_alignment().unwrap();
+        let error = Params { codes: [0x100, 0x208], ..good }.check_alignment().unwrap_err();
+        assert_eq!(error.to_string(), "b2 begins at 0x208, which is not a multiple of 16 bytes");
+        let error = Params { scales: [0x302, 0], ..good }.check_alignment().unwrap_err();
+        assert_eq!(error.to_string(), "scales of b begins at 0x302, which is not a multiple of 4 bytes");
+    }
+}

@@ -1,0 +1,125 @@
+// <{ symbol }>
+//
+// Repacks NVFP4 weights, <{ products }> × [groups, n, k], into blocks of 64 rows × 64 k (docs/prepared-weights.md).
+// One kernel for every n, k and number of groups.
+//
+//                    ┌──────────── 64 of k: four steps ────────────┐
+//   row 16w + g      │ codes 2c, 2c+1, 2c+8 and 2c+9 of every step │  low     thread 32w + 4g + c writes 16 bytes:
+//   row 16w + g + 8  │ the same                                    │  high    a code word for every step
+//
+// A block of threads repacks a block of weights, and then another. Every thread loads the 64 elements of both its rows,
+// 32 bytes and four scales each: the four threads of a row load the same, which is one transaction. It keeps its
+// quarter, moves signs of scales into codes, clears codes under zero scales and encodes; the first of the four writes
+// the rows' scales. There is no shared memory, and nobody waits for anybody.
+
+#include "base.cuh"
+#include "ptx.cuh"
+#include "prepared/scales/<{ scales }>.cuh"
+#include "prepared/words/<{ compute }>.cuh"
+
+namespace ws {
+
+constexpr int PRODUCTS = <{ products }>;
+constexpr int THREADS = 128;
+constexpr int BLOCK_BYTES = <{ block_bytes }>;
+constexpr int CODE_BYTES = THREADS * 16;
+constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
+
+// The same order and sizes as `Params` on the host side (src/run/prepare.rs).
+struct PrepareParams {
+  const u8* codes[2];   // of B, or of B1 and B2
+  const u8* scales[2];  // their block scales
+  u8* prepared;
+  u32 n, k, groups;
+};
+
+// The code word of eight codes: a linear map over GF(2), the inverse of what kernels do to decode (computed in
+// src/format/prepared/words.rs). Bit i of the codes contributes ENCODER[i].
+__device__ __forceinline__ u32 encode(u32 codes) {
+  constexpr u32 ENCODER[32] = {
+      <{ encoder }>
+  };
+  u32 word = 0;
+#pragma unroll
+  for (int bit = 0; bit < 32; bit++) word ^= (codes >> bit & 1u) != 0 ? ENCODER[bit] : 0u;
+  return word;
+}
+
+// 64 elements of a row, eight bytes of codes and a byte of scale for each of four steps.
+struct Segment {
+  uint4 codes[2];
+  u32 scales;
+
+  // Rows from n on are zeros.
+  __device__ Segment(const PrepareParams& params, int product, u32 group, u32 row, u32 k_block) : codes{}, scales(0) {
+    if (row >= params.n) return;
+    const u64 from = (static_cast<u64>(group) * params.n + row) * (params.k / 2) + k_block * 32;
+    codes[0] = *reinterpret_cast<const uint4*>(params.codes[product] + from);
+    codes[1] = *reinterpret_cast<const uint4*>(params.codes[product] + from + 16);
+    const u64 scale = scale_offset(params.n, params.k, group, row, k_block);
+    scales = *reinterpret_cast<const u32*>(params.scales[product] + scale);
+  }
+
+  // Bytes c and c + 4 of a step's eight, in bytes 0 and 1; the others mean nothing.
+  __device__ u32 pairs(int step, u32 c) const {
+    const uint4& both = codes[step / 2];
+    const u32 selector = c | (c + 4) << 4;
+    return step % 2 == 0 ? prmt(both.x, both.y, selector) : prmt(both.z, both.w, selector);
+  }
+
+  __device__ u32 scale(int step) const { return scales >> (8 * step) & 0xFFu; }
+};
+
+// Codes as they are stored under a scale: negated for a negative one, 0 for zero.
+__device__ __forceinline__ u32 settle(u32 codes, u32 scale) {
+  const u32 negated = (scale & 0x80u) != 0 ? codes ^ 0x88888888u : codes;
+  return (scale & 0x7Fu) != 0 ? negated : 0u;
+}
+
+// The magnitudes of two e4m3 scales as a pair of binary16 numbers. Shifted into its places, an e4m3 number is its value
+// times 2^-8 (exponent bias 15 instead of 7), subnormal or not; the multiplication by 256 is exact. NaN stays NaN.
+__device__ __forceinline__ u32 scale_pair(u32 low, u32 high) {
+  const u32 low_magnitude = low & 0x7Fu, high_magnitude = high & 0x7Fu;
+  u32 pair = mul_f16x2(low_magnitude << 7 | high_magnitude << 23, 0x5C005C00u);
+  if (low_magnitude == 0x7Fu) pair |= 0x00007F80u;
+  if (high_magnitude == 0x7Fu) pair |= 0x7F800000u;
+  return pair;
+}
+
+}  // namespace ws
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::PrepareParams params) {
+  using namespace ws;
+  const u32 thread = threadIdx.x;
+  const u32 row_pair = thread / 4, c = thread % 4;  // row_pair = 8w + g
+  // Of two products, low rows are the first's and high rows the second's.
+  const u32 low_row = PRODUCTS == 2 ? row_pair : row_pair / 8 * 16 + row_pair % 8;
+  const u32 high_row = PRODUCTS == 2 ? row_pair : low_row + 8;
+
+  const u32 k_blocks = params.k / 64;
+  const u32 tiles = (params.n - 1) / TILE_COLUMNS + 1;
+  const u64 blocks = static_cast<u64>(params.groups) * tiles * k_blocks;
+  for (u64 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const u64 group_tile = block / k_blocks;
+    const u32 k_block = static_cast<u32>(block % k_blocks);
+    const u32 group = static_cast<u32>(group_tile / tiles);
+    const u32 first = static_cast<u32>(group_tile % tiles) * TILE_COLUMNS;
+    const Segment low(params, 0, group, first + low_row, k_block);
+    const Segment high(params, PRODUCTS - 1, group, first + high_row, k_block);
+
+    u32 words[4], scales[4];
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+      const u32 low_codes = settle(low.pairs(step, c), low.scale(step));
+      const u32 high_codes = settle(high.pairs(step, c), high.scale(step));
+      words[step] = encode(prmt(low_codes, high_codes, 0x5140u));  // bytes low 0, high 0, low 1, high 1
+      scales[step] = scale_pair(low.scale(step), high.scale(step));
+    }
+    u8* to = params.prepared + block * BLOCK_BYTES;
+    *reinterpret_cast<uint4*>(to + thread * 16) = make_uint4(words[0], words[1], words[2], words[3]);
+    if (c == 0) {
+      const uint2 both = make_uint2(scale_word(scales[0], scales[1]), scale_word(scales[2], scales[3]));
+      *reinterpret_cast<uint2*>(to + CODE_BYTES + row_pair * 8) = both;
+    }
+  }
+}
