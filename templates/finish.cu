@@ -5,6 +5,7 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __gr
   using namespace ws;
   const int row = blockIdx.x;
   const int column = (blockIdx.y * 256 + threadIdx.x) * 4;
+  wait_for_dependencies();
   const int group = group_of_row(params, row);
   if (group < 0 || column >= N) return;
 

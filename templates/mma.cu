@@ -44,6 +44,7 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 }  // namespace ws
 
 #include "ptx.cuh"
+#include "launch/plain.cuh"
 #include "tile.cuh"
 #include "mma/<{ compute }>.cuh"
 #include "dequant/e2m1.cuh"

@@ -52,28 +52,41 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 }  // namespace ws
 
 #include "wgmma/ptx.cuh"
+#include "launch/dependent.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/ring.cuh"
 #include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/rows.cuh"
+#include "mma/<{ compute }>.cuh"
+#include "dequant/e2m1.cuh"
+#include "scales/<{ scales }>.cuh"
 #include "wgmma/tokens/<{ load_tokens }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
 
 namespace ws {
 
+// The width that the rows of a tile are multiplied in, in units of 8 (src/spec/geometry/wgmma.rs has the same function).
+__device__ __forceinline__ int ragged_width(int rows) {
+  constexpr int STEP = TOKENS > 128 ? 2 : 1, HALF = (TOKENS / 16 + STEP - 1) / STEP * STEP, QUARTER = ceil_div(TOKENS / 4, 8);
+  const int width = ceil_div(rows, 8 * STEP) * STEP;
+  return width > HALF ? min(width, TOKENS / 8) : width > QUARTER ? HALF : QUARTER;
+}
+
 // "wgmma.mma_async": sums += a·tokens for COUNT steps of 16 along K, a from registers, tokens K-major in shared memory.
 // Scale-d, imm-scale-a and imm-scale-b are 1.
 template <int COUNT>
 __device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[COUNT][4], u64 tokens, int rows) {
-  switch (RAGGED ? ceil_div(rows, 8) : TOKENS / 8) {
+  switch (RAGGED ? ragged_width(rows) : TOKENS / 8) {
 <% for width in widths %>
     case <{ width.n8 }>:
+      wgmma_fence();
 #pragma unroll
       for (int step = 0; step < COUNT; step++)
         asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
                      "{<{ width.sums }>}, {<{ width.a }>}, <{ width.descriptor }>, 1, 1, 1, 0;"
                      : <{ width.outputs }>
                      : "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3]), "l"(tokens + step * 2));
+      wgmma_commit_group();
       break;
 <% endfor %>
   }
@@ -105,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     __syncthreads();
   const Schedule schedule(params, ring);
 
-  run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, auto refill) {
+  run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, const Refill& refill) {
     float sums[Fusion::COUNT][ACCUMULATORS];
 #pragma unroll
     for (int i = 0; i < Fusion::COUNT; i++) clear(sums[i]);

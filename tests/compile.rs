@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use warpsmith::build::{self, Toolchain};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, baseline, space};
+use warpsmith::spec::{Activation, Arch, Problem, Spec, baseline, space};
 
 /// The problems of the built-in suite, with the M's they are asked for.
 fn suite() -> Vec<(Problem, Vec<u32>)> {
@@ -164,7 +164,7 @@ fn rendered_source_is_the_reviewed_one() {
             dual.a(Format::Nvfp4).c(Format::Bf16).grouped(8).scales(ScaleLayout::Swizzled128x4),
             "mma.t16x64x128.s4.sequential.uniform.direct.k2",
         ),
-        Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(Operation::Gemm), &Arch::A100).unwrap(),
+        Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(&Problem::gemm()), &Arch::A100).unwrap(),
     ];
     for spec in specs {
         insta::assert_snapshot!(spec.symbol(), build::render(&spec).unwrap().text());

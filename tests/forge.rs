@@ -17,7 +17,7 @@ use warpsmith::{Error, Result};
 
 fn spec(n: u32) -> Spec {
     let problem = Problem::gemm().n(n).k(1024).a(Format::F16).b(Format::F16).c(Format::F16);
-    Spec::new(&problem, &baseline(problem.operation()), &Arch::H200).unwrap()
+    Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap()
 }
 
 /// A small kernel under the spec's name, so that these tests measure the caches and not the kernels.

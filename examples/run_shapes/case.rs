@@ -97,7 +97,7 @@ fn choices(args: &Args, problem: &Problem, m: u32, arch: &Arch) -> Result<Vec<Ch
     if args.variants.is_none() {
         return Ok(vec![pick::choose(problem, m, arch)?]);
     }
-    let baseline = baseline(problem.operation());
+    let baseline = baseline(problem);
     let others = space(problem, arch).map(|spec| *spec.variant()).filter(|variant| *variant != baseline);
     std::iter::once(baseline).chain(others.step_by(args.every.max(1))).map(|variant| pinned(&variant)).collect()
 }

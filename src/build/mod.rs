@@ -9,6 +9,7 @@
 
 mod cubin;
 mod install;
+mod names;
 mod nvrtc;
 mod prepare;
 mod render;

@@ -10,14 +10,18 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use tera::{Context, Delimiters, Tera};
 
+use super::names::{MmaNames, WgmmaNames};
 use super::{Header, Source};
 use crate::error::{Error, Result};
-use crate::format::{Format, ScaleLayout};
-use crate::spec::Spec;
+use crate::spec::{Layout, Spec};
 
 /// Rendered templates, by name: of kernels that compute.
-const TEMPLATES: [(&str, &str); 2] =
-    [("mma.cu", include_str!("../../templates/mma.cu")), ("finish.cu", include_str!("../../templates/finish.cu"))];
+const TEMPLATES: [(&str, &str); 4] = [
+    ("mma.cu", include_str!("../../templates/mma.cu")),
+    ("wgmma.cu", include_str!("../../templates/wgmma.cu")),
+    ("prepass.cu", include_str!("../../templates/prepass.cu")),
+    ("finish.cu", include_str!("../../templates/finish.cu")),
+];
 
 /// And of those that prepare weights.
 const PREPARE: (&str, &str) = ("prepare.cu", include_str!("../../templates/prepare.cu"));
@@ -41,6 +45,10 @@ const HEADERS: &[Header] = headers![
     "fusion/sequential.cuh",
     "fusion/single.cuh",
     "fusion/two_pass.cuh",
+    "groups/grouped.cuh",
+    "groups/single.cuh",
+    "launch/dependent.cuh",
+    "launch/plain.cuh",
     "load/decoded.cuh",
     "load/half.cuh",
     "load/nvfp4.cuh",
@@ -66,94 +74,38 @@ const HEADERS: &[Header] = headers![
     "schedule/single.cuh",
     "tile.cuh",
     "warps/uniform.cuh",
+    "wgmma/along_k.cuh",
+    "wgmma/decode/bf16.cuh",
+    "wgmma/decode/f16.cuh",
+    "wgmma/epilogue/direct.cuh",
+    "wgmma/epilogue/shared.cuh",
+    "wgmma/epilogue/staged.cuh",
+    "wgmma/epilogue/tma.cuh",
+    "wgmma/fusion/interleaved.cuh",
+    "wgmma/fusion/one_product.cuh",
+    "wgmma/fusion/per_product.cuh",
+    "wgmma/fusion/ping_pong.cuh",
+    "wgmma/fusion/sequential.cuh",
+    "wgmma/fusion/single.cuh",
+    "wgmma/fusion/two_pass.cuh",
+    "wgmma/layout.cuh",
+    "wgmma/ptx.cuh",
+    "wgmma/result/final.cuh",
+    "wgmma/result/partial.cuh",
+    "wgmma/ring.cuh",
+    "wgmma/rows.cuh",
+    "wgmma/schedule/grouped.cuh",
+    "wgmma/schedule/grouped_persistent.cuh",
+    "wgmma/schedule/single.cuh",
+    "wgmma/schedule/single_persistent.cuh",
+    "wgmma/sums.cuh",
+    "wgmma/tiles.cuh",
+    "wgmma/tokens/decoded.cuh",
+    "wgmma/tokens/multicast.cuh",
+    "wgmma/tokens/tma.cuh",
+    "wgmma/warps/specialised.cuh",
+    "wgmma/warps/uniform.cuh",
 ];
-
-/// What the templates may name.
-#[derive(Serialize)]
-struct Names {
-    name: String,
-    symbol: String,
-    n: u32,
-    k: u32,
-    groups: u32,
-    products: u32,
-    tokens: u32,
-    columns: u32,
-    tile_k: u32,
-    stages: u32,
-    splits: u32,
-    warps_tokens: u32,
-    warps_columns: u32,
-    warps_k: u32,
-    stage_bytes: u32,
-    shared_bytes: u32,
-    blocks_per_sm: u32,
-    compute: &'static str,
-    scales: &'static str,
-    load_a: &'static str,
-    load_b: &'static str,
-    tile_a: &'static str,
-    tile_b: &'static str,
-    schedule: &'static str,
-    warps: &'static str,
-    fusion: &'static str,
-    activation: &'static str,
-    c: &'static str,
-    epilogue: &'static str,
-    result: &'static str,
-}
-
-impl Names {
-    fn new(spec: &Spec) -> Self {
-        let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-        let (load_a, tile_a) = match problem.a_format() {
-            Format::Nvfp4 => ("decoded", "DecodedTile"),
-            Format::F16 | Format::Bf16 | Format::F32 => HALF,
-        };
-        let (load_b, tile_b) = match problem.b_format() {
-            Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
-            Format::F16 | Format::Bf16 | Format::F32 => HALF,
-        };
-        Self {
-            name: spec.name(),
-            symbol: spec.symbol(),
-            n: problem.columns(),
-            k: problem.depth(),
-            groups: problem.groups().unwrap_or(1),
-            products: problem.operation().products(),
-            tokens: variant.tile.tokens,
-            columns: variant.tile.columns,
-            tile_k: variant.tile.k,
-            stages: variant.stages,
-            splits: variant.split_k,
-            warps_tokens: geometry.warps_tokens,
-            warps_columns: geometry.warps_columns,
-            warps_k: geometry.warps_k,
-            stage_bytes: geometry.stage_bytes,
-            shared_bytes: geometry.shared_bytes,
-            blocks_per_sm: geometry.blocks_per_sm,
-            compute: problem.compute_format().word(),
-            scales: match problem.scale_layout() {
-                ScaleLayout::Linear => "linear",
-                ScaleLayout::Swizzled128x4 => "128x4",
-            },
-            load_a,
-            load_b,
-            tile_a,
-            tile_b,
-            schedule: if problem.groups().is_some() { "grouped" } else { "single" },
-            warps: variant.warps.word(),
-            fusion: variant.fusion.word(),
-            activation: problem.operation().activation().word(),
-            c: problem.c_format().word(),
-            epilogue: variant.epilogue.word(),
-            result: if spec.finish_symbol().is_some() { "partial" } else { "final" },
-        }
-    }
-}
-
-/// Rows of 16-bit values: the header that loads them, and its tile.
-const HALF: (&str, &str) = ("half", "HalfTile");
 
 /// Renders the CUDA text of a spec.
 ///
@@ -161,13 +113,19 @@ const HALF: (&str, &str) = ("half", "HalfTile");
 /// Internal, if a template names what there is no value for.
 pub fn render(spec: &Spec) -> Result<Source> {
     let wrong = |error: tera::Error| Error::internal(format!("rendering {spec}: {error}")).with_source(error);
-    let context = Context::from_serialize(&Names::new(spec)).map_err(wrong)?;
+    let (matrix, context) = match spec.geometry().layout {
+        Layout::Mma(layout) => ("mma.cu", Context::from_serialize(&MmaNames::new(spec, &layout))),
+        Layout::Wgmma(layout) => ("wgmma.cu", Context::from_serialize(&WgmmaNames::new(spec, &layout))),
+    };
+    let context = context.map_err(wrong)?;
     let templates = templates()?;
-    let mut text = templates.render("mma.cu", &context).map_err(wrong)?;
+    let mut text = templates.render(matrix, &context).map_err(wrong)?;
     let mut entries = vec![spec.symbol()];
-    if let Some(finish) = spec.finish_symbol() {
-        text.push_str(&templates.render("finish.cu", &context).map_err(wrong)?);
-        entries.push(finish);
+    for (template, symbol) in [("prepass.cu", spec.prepass_symbol()), ("finish.cu", spec.finish_symbol())] {
+        if let Some(symbol) = symbol {
+            text.push_str(&templates.render(template, &context).map_err(wrong)?);
+            entries.push(symbol);
+        }
     }
     let source = Source::new(format!("{}.cu", spec.symbol()), text, HEADERS, entries);
     Ok(source.rendered_from(spec.problem().to_string(), spec.variant().to_string()))
@@ -233,22 +191,25 @@ mod tests {
         assert_eq!(found, listed);
     }
 
+    /// The values of a template are those that it names, or the kernels that go with it.
     #[test]
     fn every_value_is_named_by_a_template() {
+        use crate::spec::{Arch, Problem, Spec, baseline};
         let tera = parse().unwrap();
-        let named: BTreeSet<String> = TEMPLATES
-            .iter()
-            .flat_map(|(name, _)| tera.get_template_variables(name).unwrap())
-            .map(str::to_owned)
-            .collect();
-        let spec = crate::spec::Spec::new(
-            &crate::spec::Problem::gemm().n(64).k(64),
-            &crate::spec::baseline(crate::spec::Operation::Gemm),
-            &crate::spec::Arch::H200,
-        )
-        .unwrap();
-        let given: BTreeSet<String> =
-            serde_json::to_value(Names::new(&spec)).unwrap().as_object().unwrap().keys().cloned().collect();
-        assert_eq!(named, given);
+        let problem = Problem::gemm().n(64).k(64);
+        for (problem, matrix) in [(problem, "mma.cu"), (problem.prepared(), "wgmma.cu")] {
+            let named: BTreeSet<String> = [matrix, "prepass.cu", "finish.cu"]
+                .iter()
+                .flat_map(|name| tera.get_template_variables(name).unwrap())
+                .map(str::to_owned)
+                .collect();
+            let spec = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
+            let given = match spec.geometry().layout {
+                Layout::Mma(layout) => serde_json::to_value(MmaNames::new(&spec, &layout)),
+                Layout::Wgmma(layout) => serde_json::to_value(WgmmaNames::new(&spec, &layout)),
+            };
+            let given: BTreeSet<String> = given.unwrap().as_object().unwrap().keys().cloned().collect();
+            assert_eq!(named, given, "{matrix}");
+        }
     }
 }

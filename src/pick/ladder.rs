@@ -28,7 +28,7 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let stages = if tile.k > 128 { 3 } else { STAGES_MAX };
     let wanted = Variant::mma(tile, stages, fusion, split_k);
     let Some(spec) = shrink_to_fit(problem, wanted, arch) else {
-        let spec = Spec::new(problem, &baseline(problem.operation()), arch)?;
+        let spec = Spec::new(problem, &baseline(problem), arch)?;
         return Ok(Choice { spec, reason: Reason::NothingLegal { wanted } });
     };
     let room = u64::from(token_tiles(problem, m, tile.tokens)) * u64::from(tile.tokens);

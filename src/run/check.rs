@@ -2,7 +2,7 @@
 
 use super::params::Params;
 use crate::error::{Error, Result};
-use crate::format::{Format, ScaleLayout};
+use crate::format::{Format, PreparedLayout, ScaleLayout};
 use crate::spec::{Operation, Problem, Spec};
 
 /// A piece of device memory, without its address.
@@ -23,12 +23,26 @@ pub(super) struct MatrixSize {
     pub(super) scales: Option<Buffer>,
 }
 
+/// Prepared weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PreparedSize {
+    pub(super) layout: PreparedLayout,
+    pub(super) bytes: Buffer,
+}
+
+/// B, or B1 and B2.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WeightSizes {
+    Given([Option<MatrixSize>; 2]),
+    Prepared(PreparedSize),
+}
+
 /// Everything about the operands of a launch but addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) m: u32,
     pub(super) a: MatrixSize,
-    pub(super) b: [Option<MatrixSize>; 2],
+    pub(super) b: WeightSizes,
     /// Those in device memory.
     pub(super) alpha: [Option<Buffer>; 2],
     pub(super) offsets: Option<Buffer>,
@@ -81,21 +95,15 @@ pub(super) fn sizes(spec: &Spec, home: Home, operands: &Sizes) -> Result<()> {
     let layout = problem.scale_layout();
 
     matrix(home, "a", &operands.a, problem.a_format(), rows * k, scale_bytes(layout, rows, k))?;
-    let names: [&str; 2] = match problem.operation() {
-        Operation::Gemm => ["b", "b2"],
-        Operation::DualGemm(_) => ["b1", "b2"],
-    };
     let products = problem.operation().products() as usize;
-    for (index, (name, b)) in names.into_iter().zip(&operands.b).enumerate() {
-        match (b, index < products) {
-            (Some(b), true) => {
-                let scales = groups * scale_bytes(layout, n, k);
-                matrix(home, name, b, problem.b_format(), groups * n * k, scales)?;
-            }
-            (None, false) => {}
-            (Some(_), false) => return Err(Error::operand("two B given, gemm takes one: use Operands::gemm")),
-            (None, true) => return Err(Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm")),
+    match &operands.b {
+        WeightSizes::Given(_) if problem.is_prepared() => {
+            return Err(Error::operand(
+                "weights as they are given, the kernel takes prepared ones: Operands::prepared",
+            ));
         }
+        WeightSizes::Given(b) => weights(problem, home, b)?,
+        WeightSizes::Prepared(size) => prepared(problem, home, size)?,
     }
     matrix(home, "c", &operands.c, problem.c_format(), rows * n, 0)?;
     alphas(home, groups, &operands.alpha[..products])?;
@@ -113,6 +121,41 @@ pub(super) fn sizes(spec: &Spec, home: Home, operands: &Sizes) -> Result<()> {
         None if needed == 0 => Ok(()),
         None => Err(Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))),
     }
+}
+
+/// Checks B, or B1 and B2, as they are given.
+fn weights(problem: &Problem, home: Home, given: &[Option<MatrixSize>; 2]) -> Result<()> {
+    let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
+    let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
+    let products = problem.operation().products() as usize;
+    let names: [&str; 2] = match problem.operation() {
+        Operation::Gemm => ["b", "b2"],
+        Operation::DualGemm(_) => ["b1", "b2"],
+    };
+    for (index, (name, b)) in names.into_iter().zip(given).enumerate() {
+        match (b, index < products) {
+            (Some(b), true) => {
+                let scales = groups * scale_bytes(layout, n, k);
+                matrix(home, name, b, problem.b_format(), groups * n * k, scales)?;
+            }
+            (None, false) => {}
+            (Some(_), false) => return Err(Error::operand("two B given, gemm takes one: use Operands::gemm")),
+            (None, true) => return Err(Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm")),
+        }
+    }
+    Ok(())
+}
+
+/// Checks prepared weights.
+fn prepared(problem: &Problem, home: Home, size: &PreparedSize) -> Result<()> {
+    if !problem.is_prepared() {
+        return Err(Error::operand(format!("{} given, the kernel takes weights as they are", size.layout)));
+    }
+    let expected = problem.prepared_layout()?;
+    if size.layout != expected {
+        return Err(Error::operand(format!("the weights are {}, the kernel is for {expected}", size.layout)));
+    }
+    home.holds("the prepared weights", "bytes", &size.bytes, expected.bytes() as u64)
 }
 
 pub(super) fn matrix(

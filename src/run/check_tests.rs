@@ -29,7 +29,7 @@ fn dual() -> Problem {
 }
 
 fn spec(problem: &Problem) -> Spec {
-    Spec::new(problem, &baseline(problem.operation()), &Arch::H200).unwrap()
+    Spec::new(problem, &baseline(problem), &Arch::H200).unwrap()
 }
 
 /// Exactly what the spec needs, not an element more.
@@ -43,7 +43,7 @@ fn exact(spec: &Spec) -> Sizes {
     Sizes {
         m: M,
         a: matrix_of(problem.a_format(), m * k, scales(m)),
-        b: [Some(b), (problem.operation().products() == 2).then_some(b)],
+        b: WeightSizes::Given([Some(b), (problem.operation().products() == 2).then_some(b)]),
         alpha: [None, Some(buffer(1))],
         offsets: problem.groups().map(|groups| buffer(u64::from(groups) + 1)),
         c: matrix_of(problem.c_format(), m * n, 0),
@@ -83,7 +83,7 @@ fn formats_are_the_kernels() {
     refused(&spec(&dual()), |o| o.c.format = Format::Bf16, "c is bf16, the kernel is for f16");
     refused(
         &spec(&dual()),
-        |o| o.b[1] = Some(matrix_of(Format::F16, 48 * 192, 0)),
+        |o| given(o)[1] = Some(matrix_of(Format::F16, 48 * 192, 0)),
         "b2 is f16, the kernel is for nvfp4",
     );
 }
@@ -97,7 +97,7 @@ fn an_element_too_few_is_refused() {
     let grouped = spec(&gemm().grouped(3));
     refused(
         &grouped,
-        |o| o.b[0] = Some(matrix_of(Format::Nvfp4, 2 * 48 * 192, 3 * 48 * 12)),
+        |o| given(o)[0] = Some(matrix_of(Format::Nvfp4, 2 * 48 * 192, 3 * 48 * 12)),
         "b has 9216 bytes of codes, 13824 are needed",
     );
 }
@@ -107,7 +107,7 @@ fn padded_scales_are_counted_by_group() {
     let grouped = spec(&gemm().grouped(3).scales(ScaleLayout::Swizzled128x4));
     refused(
         &grouped,
-        |o| o.b[0] = Some(matrix_of(Format::Nvfp4, 3 * 48 * 192, 256 * 12)),
+        |o| given(o)[0] = Some(matrix_of(Format::Nvfp4, 3 * 48 * 192, 256 * 12)),
         "b has 3072 bytes of block scales, 4608 are needed",
     );
     refused(&grouped, |o| o.a.scales = Some(buffer(60)), "a has 60 bytes of block scales, 1536 are needed");
@@ -115,9 +115,9 @@ fn padded_scales_are_counted_by_group() {
 
 #[test]
 fn the_number_of_bs_is_the_operations() {
-    let b2 = exact(&spec(&dual())).b[1];
-    refused(&spec(&gemm()), |o| o.b[1] = b2, "two B given, gemm takes one: use Operands::gemm");
-    refused(&spec(&dual()), |o| o.b[1] = None, "one B given, dual_gemm takes two: use Operands::dual_gemm");
+    let b2 = given(&mut exact(&spec(&dual())))[1];
+    refused(&spec(&gemm()), |o| given(o)[1] = b2, "two B given, gemm takes one: use Operands::gemm");
+    refused(&spec(&dual()), |o| given(o)[1] = None, "one B given, dual_gemm takes two: use Operands::dual_gemm");
 }
 
 #[test]
@@ -181,4 +181,39 @@ fn addresses_are_aligned() {
         assert!(error.is_operand());
         assert_eq!(error.to_string(), words);
     }
+}
+
+/// B, or B1 and B2, as they are given.
+fn given(sizes: &mut Sizes) -> &mut [Option<MatrixSize>; 2] {
+    match &mut sizes.b {
+        WeightSizes::Given(b) => b,
+        WeightSizes::Prepared(_) => panic!("prepared weights"),
+    }
+}
+
+#[test]
+fn prepared_weights_are_those_of_the_problem() {
+    let problem = gemm().prepared();
+    let prepared = |problem: &Problem| {
+        let layout = problem.prepared_layout().unwrap();
+        let WeightSizes::Given([Some(b), _]) = exact(&spec(&gemm())).b else { panic!("prepared weights") };
+        PreparedSize { layout, bytes: Buffer { elements: layout.bytes() as u64, ..b.values } }
+    };
+    let wgmma = spec(&problem);
+    let mut operands = exact(&spec(&gemm()));
+    operands.workspace = None;
+    let mut answer = |weights: WeightSizes, spec: &Spec| {
+        operands.b = weights;
+        sizes(spec, HOME, &operands).map_err(|error| error.to_string())
+    };
+    let right = prepared(&problem);
+    answer(WeightSizes::Prepared(right), &wgmma).unwrap();
+    let wider = prepared(&problem.n(2 * problem.columns()));
+    let wrong = answer(WeightSizes::Prepared(wider), &wgmma).unwrap_err();
+    assert!(wrong.contains(&wider.layout.to_string()) && wrong.contains(&right.layout.to_string()), "{wrong}");
+    let short = Buffer { elements: right.bytes.elements - 1, ..right.bytes };
+    let wrong = answer(WeightSizes::Prepared(PreparedSize { bytes: short, ..right }), &wgmma).unwrap_err();
+    assert!(wrong.contains(&right.bytes.elements.to_string()), "{wrong}");
+    assert!(answer(WeightSizes::Prepared(right), &spec(&gemm())).unwrap_err().contains("weights as they are"));
+    assert!(answer(WeightSizes::Given([None, None]), &wgmma).unwrap_err().contains("Operands::prepared"));
 }

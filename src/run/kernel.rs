@@ -4,16 +4,17 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus};
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, result};
+use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus, CUtensorMap};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream};
 use cudarc::nvrtc::Ptx;
 
 use super::check::{self, Home};
 use super::operand::Guards;
-use super::{Operands, refused};
+use super::{Operands, launch, refused, tensor_map};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::spec::{PassKind, Spec};
+use crate::format::Format;
+use crate::spec::{MatrixPath, PassKind, Spec};
 
 /// Dynamic shared memory that every block may have without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -29,8 +30,12 @@ pub struct Kernel {
     context: Arc<CudaContext>,
     /// The matrix kernel. It holds the module, and the module the context.
     products: CudaFunction,
+    /// The kernel that decodes tokens, if the variant has one.
+    prepass: Option<CudaFunction>,
     /// The elementwise kernel, if the variant has one.
     finish: Option<CudaFunction>,
+    /// Clusters of the matrix kernel that the device runs at a time; 0 if it has none.
+    resident_clusters: u32,
     /// `PROBLEM/VARIANT`, for errors.
     name: String,
 }
@@ -50,24 +55,48 @@ impl Kernel {
         let module = context
             .load_module(Ptx::from_binary(cubin.image().to_vec()))
             .map_err(|error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error))?;
-        let (threads, shared_bytes) = (spec.geometry().threads(), spec.geometry().shared_bytes);
+        let shared_bytes = spec.geometry().shared_bytes;
         let products = entry(&module, &spec.symbol())?;
-        fits(&products, threads)?;
         if shared_bytes > SHARED_WITHOUT_ASKING {
             allow_shared(context, &products, shared_bytes)?;
         }
-        let finish = match spec.finish_symbol() {
-            Some(symbol) => {
-                let finish = entry(&module, &symbol)?;
-                // Its threads do not depend on M.
-                spec.passes(1)
-                    .filter(|pass| pass.kind == PassKind::Finish)
-                    .try_for_each(|pass| fits(&finish, pass.threads))?;
-                Some(finish)
-            }
-            None => None,
+        let prepass = spec.prepass_symbol().map(|symbol| entry(&module, &symbol)).transpose()?;
+        let finish = spec.finish_symbol().map(|symbol| entry(&module, &symbol)).transpose()?;
+        let mut kernel = Self {
+            spec: *spec,
+            cubin,
+            context: Arc::clone(context),
+            products,
+            prepass,
+            finish,
+            resident_clusters: 0,
+            name: name.to_owned(),
         };
-        Ok(Self { spec: *spec, cubin, context: Arc::clone(context), products, finish, name: name.to_owned() })
+        // Threads and clusters do not depend on M.
+        for pass in spec.passes(1) {
+            let function = kernel.function(pass.kind)?;
+            fits(function, pass.threads)?;
+            if pass.cluster != [1; 3] {
+                kernel.resident_clusters = launch::resident_clusters(function.cu_function(), &pass)
+                    .map_err(|error| refused("asking how many clusters are resident", error))?;
+                if kernel.resident_clusters == 0 {
+                    let blocks: u32 = pass.cluster.iter().product();
+                    return Err(Error::unsupported(format!(
+                        "the device runs no cluster of {blocks} blocks with {shared_bytes} bytes of shared memory each"
+                    )));
+                }
+            }
+        }
+        Ok(kernel)
+    }
+
+    fn function(&self, kind: PassKind) -> Result<&CudaFunction> {
+        let function = match kind {
+            PassKind::Prepass => self.prepass.as_ref(),
+            PassKind::Products { .. } => Some(&self.products),
+            PassKind::Finish => self.finish.as_ref(),
+        };
+        function.ok_or_else(|| Error::internal("a pass without its kernel"))
     }
 
     /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.
@@ -79,10 +108,23 @@ impl Kernel {
     /// Operand, if a format, size, alignment or device does not fit, before anything is launched; driver, if a launch
     /// is refused or an earlier asynchronous failure shows.
     pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.checked_launch(stream, &mut operands).map_err(|error| error.context(self.name.as_str()))
+        self.checked_launch(stream, &mut operands, false).map_err(|error| error.context(self.name.as_str()))
     }
 
-    fn checked_launch(&self, stream: &CudaStream, operands: &mut Operands<'_>) -> Result<()> {
+    /// As [`Kernel::launch`], but the kernel may begin while what is before it in the stream still runs (programmatic
+    /// dependent launch; CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"). It loads
+    /// weights at once, and waits for the end of what was before only then, before it reads A, α or offsets, or writes.
+    ///
+    /// The caller promises that nothing in the stream that may still run writes the weights: whatever prepares or copies
+    /// them is followed by something that is launched plainly. Kernels of the matrix path `mma` are launched plainly.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+        self.checked_launch(stream, &mut operands, true).map_err(|error| error.context(self.name.as_str()))
+    }
+
+    fn checked_launch(&self, stream: &CudaStream, operands: &mut Operands<'_>, is_dependent: bool) -> Result<()> {
         let home = Home { context: self.context.cu_ctx() as usize, ordinal: self.context.ordinal() };
         home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
         let sizes = operands.sizes();
@@ -96,32 +138,37 @@ impl Kernel {
         // Shows what those waits may have met, too.
         self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
 
-        for pass in self.spec.passes(sizes.m) {
-            let function = match pass.kind {
-                PassKind::Products { product } => {
-                    params.product = i32::from(product != 0);
-                    &self.products
-                }
-                PassKind::Finish => self.finish.as_ref().ok_or_else(|| Error::internal("a pass without its kernel"))?,
-            };
-            let [x, y, z] = pass.grid;
-            let mut arguments = [(&raw mut params).cast::<c_void>()];
-            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
-            // parameter has the layout of `Params` (checked in params.rs against templates/lib/base.cuh), which the
-            // driver copies before it returns. Every address in it is of live memory of this context, as large as the
-            // kernel reads or writes for `sizes.m` rows (check.rs); what is written is borrowed mutably, and cudarc's
-            // guards order this use before the memory is released or used in another stream.
-            unsafe {
-                result::launch_kernel(
-                    function.cu_function(),
-                    (x, y, z),
-                    (pass.threads, 1, 1),
-                    pass.shared_bytes,
-                    stream.cu_stream(),
-                    &mut arguments,
-                )
+        let chained = self.spec.variant().path == MatrixPath::Wgmma;
+        let mut map = CUtensorMap { opaque: [0; 16] };
+        if chained {
+            let mut tokens = params.a;
+            if self.prepass.is_some() {
+                params.decoded = params.workspace + self.spec.partial_bytes(sizes.m);
+                tokens = params.decoded;
             }
-            .map_err(|error| refused(format!("launching {x}×{y}×{z} blocks of {} threads", pass.threads), error))?;
+            if tokens != params.a || self.spec.problem().a_format() != Format::Nvfp4 {
+                map = tensor_map::tokens(&self.spec, tokens, sizes.m)
+                    .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?;
+            }
+        }
+        for (index, pass) in self.spec.passes(sizes.m).enumerate() {
+            let function = self.function(pass.kind)?;
+            if let PassKind::Products { product } = pass.kind {
+                params.product = i32::from(product != 0);
+            }
+            // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
+            let mut arguments = [(&raw mut params).cast::<c_void>(), (&raw mut map).cast::<c_void>()];
+            // Kernels of one call wait for each other by themselves.
+            let is_dependent = chained && (is_dependent || index > 0);
+            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
+            // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
+            // tensor map, and the driver copies them before it returns. Every address in them is of live memory of this
+            // context, as large as the kernel reads or writes for `sizes.m` rows (check.rs); what is written is borrowed
+            // mutably, and cudarc's guards order this use before the memory is released or used in another stream.
+            unsafe { launch::launch(function, &pass, stream, is_dependent, &mut arguments) }.map_err(|error| {
+                let [x, y, z] = pass.grid;
+                refused(format!("launching {x}×{y}×{z} blocks of {} threads", pass.threads), error)
+            })?;
         }
         Ok(())
     }
@@ -163,6 +210,13 @@ impl Kernel {
     #[must_use]
     pub fn cubin(&self) -> &Arc<Cubin> {
         &self.cubin
+    }
+
+    /// Blocks of clusters that the device runs at a time, for a variant that has clusters: an H200 runs 132 blocks in
+    /// clusters of 2, but only 120 in clusters of 4.
+    #[must_use]
+    pub fn resident_cluster_blocks(&self) -> Option<u32> {
+        (self.resident_clusters > 0).then(|| self.resident_clusters * self.spec.variant().cluster.blocks())
     }
 
     /// The context it is loaded in.

@@ -9,9 +9,11 @@
 mod check;
 mod device;
 mod kernel;
+mod launch;
 mod operand;
 mod params;
 mod prepare;
+mod tensor_map;
 mod timing;
 
 pub use device::{Device, DriverVersion};

@@ -5,7 +5,8 @@ use std::fmt;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
 use half::{bf16, f16};
 
-use super::check::{Buffer, MatrixSize, Sizes};
+use super::PreparedWeights;
+use super::check::{Buffer, MatrixSize, PreparedSize, Sizes, WeightSizes};
 use super::params::Params;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -199,22 +200,60 @@ impl Alpha<'_> {
 pub struct Operands<'a> {
     m: u32,
     a: Matrix<'a>,
-    b: [Option<Matrix<'a>>; 2],
+    b: Weights<'a>,
     alpha: [Alpha<'a>; 2],
     offsets: Option<CudaView<'a, i32>>,
     c: MatrixMut<'a>,
     workspace: Option<CudaViewMut<'a, u8>>,
 }
 
+/// B, or B1 and B2.
+#[derive(Debug)]
+enum Weights<'a> {
+    One(Matrix<'a>),
+    Two(Matrix<'a>, Matrix<'a>),
+    Prepared(&'a PreparedWeights),
+}
+
+impl Weights<'_> {
+    fn sizes(&self) -> WeightSizes {
+        match self {
+            Weights::One(b) => WeightSizes::Given([Some(b.size()), None]),
+            Weights::Two(b1, b2) => WeightSizes::Given([Some(b1.size()), Some(b2.size())]),
+            Weights::Prepared(weights) => {
+                WeightSizes::Prepared(PreparedSize { layout: *weights.layout(), bytes: buffer(&weights.as_view()) })
+            }
+        }
+    }
+
+    /// Addresses of values and scales (0 for none) of each.
+    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> [(u64, u64); 2] {
+        match self {
+            Weights::One(b) => [b.addresses(stream, guards), (0, 0)],
+            Weights::Two(b1, b2) => [b1.addresses(stream, guards), b2.addresses(stream, guards)],
+            Weights::Prepared(weights) => [(guards.read(weights.slice(), stream), 0), (0, 0)],
+        }
+    }
+}
+
 impl<'a> Operands<'a> {
+    fn new(m: u32, a: Matrix<'a>, b: Weights<'a>, c: MatrixMut<'a>) -> Self {
+        Self { m, a, b, alpha: Default::default(), offsets: None, c, workspace: None }
+    }
+
     /// C = A·Bᵀ for `m` rows (of all groups together: what A and C have room for).
     pub fn gemm(m: u32, a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b: [Some(b), None], alpha: Default::default(), offsets: None, c, workspace: None }
+        Self::new(m, a, Weights::One(b), c)
     }
 
     /// C = act(A·B1ᵀ) ⊙ (A·B2ᵀ) for `m` rows (of all groups together: what A and C have room for).
     pub fn dual_gemm(m: u32, a: Matrix<'a>, b1: Matrix<'a>, b2: Matrix<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b: [Some(b1), Some(b2)], alpha: Default::default(), offsets: None, c, workspace: None }
+        Self::new(m, a, Weights::Two(b1, b2), c)
+    }
+
+    /// Either of them with prepared weights, which know how many products they are for.
+    pub fn prepared(m: u32, a: Matrix<'a>, weights: &'a PreparedWeights, c: MatrixMut<'a>) -> Self {
+        Self::new(m, a, Weights::Prepared(weights), c)
     }
 
     /// The factor of the only (or first) product; 1 if not given.
@@ -247,7 +286,7 @@ impl<'a> Operands<'a> {
         Sizes {
             m: self.m,
             a: self.a.size(),
-            b: self.b.each_ref().map(|b| b.as_ref().map(Matrix::size)),
+            b: self.b.sizes(),
             alpha: self.alpha.each_ref().map(Alpha::size),
             offsets: self.offsets.as_ref().map(buffer),
             c: self.c.size(),
@@ -259,7 +298,7 @@ impl<'a> Operands<'a> {
     /// launch is in the stream.
     pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> Params {
         let (a, a_scales) = self.a.addresses(stream, guards);
-        let [b1, b2] = self.b.each_ref().map(|b| b.as_ref().map_or((0, 0), |b| b.addresses(stream, guards)));
+        let [b1, b2] = self.b.addresses(stream, guards);
         let step = |alpha: &Alpha<'_>| i32::from(matches!(alpha, Alpha::Device(values) if values.len() > 1));
         let value = |alpha: &Alpha<'_>| if let Alpha::Value(value) = alpha { *value } else { 1.0 };
         Params {
@@ -273,6 +312,7 @@ impl<'a> Operands<'a> {
             alpha_step: self.alpha.each_ref().map(step),
             c: self.c.address(stream, guards),
             workspace: self.workspace.as_mut().map_or(0, |workspace| guards.write(workspace, stream)),
+            decoded: 0,
             m: i32::try_from(self.m).unwrap_or(i32::MAX),
             product: 0,
         }
@@ -289,7 +329,7 @@ pub(super) struct Guards<'a> {
 }
 
 impl<'a> Guards<'a> {
-    fn read<T>(&mut self, view: &'a CudaView<'_, T>, stream: &'a CudaStream) -> u64 {
+    fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
         self.keep(guard);
         address

@@ -21,6 +21,8 @@ pub(super) struct Params {
     pub(super) c: u64,
     /// Partial sums, if the variant has them.
     pub(super) workspace: u64,
+    /// Decoded tokens, if the variant has a prepass.
+    pub(super) decoded: u64,
     /// α where `alpha` is 0.
     pub(super) alpha_value: [f32; 2],
     /// 0: one α for all groups; 1: one a group.
@@ -39,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_that_of_the_device_side() {
-        assert_eq!((size_of::<Params>(), align_of::<Params>()), (112, 8));
+        assert_eq!((size_of::<Params>(), align_of::<Params>()), (120, 8));
         let offsets = [
             offset_of!(Params, a),
             offset_of!(Params, a_scales),
@@ -49,11 +51,12 @@ mod tests {
             offset_of!(Params, offsets),
             offset_of!(Params, c),
             offset_of!(Params, workspace),
+            offset_of!(Params, decoded),
             offset_of!(Params, alpha_value),
             offset_of!(Params, alpha_step),
             offset_of!(Params, m),
             offset_of!(Params, product),
         ];
-        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 108]);
+        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116]);
     }
 }

@@ -58,6 +58,10 @@ impl PreparedWeights {
         &self.layout
     }
 
+    pub(super) fn slice(&self) -> &CudaSlice<u8> {
+        &self.bytes
+    }
+
     /// The bytes, [`PreparedLayout::bytes`] of them; their address is a multiple of 256.
     #[must_use]
     pub fn as_view(&self) -> CudaView<'_, u8> {

@@ -205,8 +205,9 @@ impl Arch {
     /// Registers that one thread may use in a block of `threads` threads.
     #[must_use]
     pub fn registers_per_thread(&self, threads: u32) -> u32 {
-        // Registers are given to whole warps in units of 256, so 8 per thread.
-        (REGISTERS_PER_SM / threads.max(1) / 8 * 8).min(REGISTERS_PER_THREAD)
+        // Each of the four schedulers has a quarter of them and of the warps; warps get units of 256, so 8 per thread.
+        let warps = threads.max(1).div_ceil(32).next_multiple_of(4);
+        (REGISTERS_PER_SM / (32 * warps) / 8 * 8).min(REGISTERS_PER_THREAD)
     }
 
     /// Blocks of this size that one SM holds at a time.
@@ -281,6 +282,7 @@ mod tests {
         assert_eq!(Arch::H200.registers_per_thread(128), 255);
         assert_eq!(Arch::H200.registers_per_thread(256), 255);
         assert_eq!(Arch::H200.registers_per_thread(512), 128);
+        assert_eq!(Arch::H200.registers_per_thread(320), 168);
         assert_eq!(Arch::H200.blocks_per_sm(256, 100 * 1024, 128), 2);
     }
 }

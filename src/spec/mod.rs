@@ -9,6 +9,7 @@
 mod arch;
 mod checked;
 mod geometry;
+mod legal;
 mod parse;
 mod problem;
 mod space;
@@ -16,7 +17,9 @@ mod variant;
 
 pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
+pub(crate) use geometry::Layout;
 pub use geometry::{Geometry, Pass, PassKind};
+pub(crate) use geometry::{MmaLayout, WgmmaLayout};
 pub use problem::{Activation, Operation, Problem};
 pub use space::{baseline, space};
-pub use variant::{Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
+pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

@@ -57,9 +57,9 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:prepared][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
+/// `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
 /// use warpsmith::format::Format;
@@ -80,6 +80,7 @@ pub struct Problem {
     b: Format,
     c: Format,
     scales: ScaleLayout,
+    prepared: bool,
     m_up_to: Option<u32>,
 }
 
@@ -105,6 +106,7 @@ impl Problem {
             b: Format::Nvfp4,
             c: Format::F16,
             scales: ScaleLayout::Linear,
+            prepared: false,
             m_up_to: None,
         }
     }
@@ -161,6 +163,12 @@ impl Problem {
         self
     }
 
+    /// B is given as prepared weights: repacked once at load, for the matrix path `wgmma`, which takes nothing else.
+    pub fn prepared(mut self) -> Self {
+        self.prepared = true;
+        self
+    }
+
     /// The largest M that will be asked for; for grouped problems, of all groups together. It guides the choice of a
     /// variant and is no part of a kernel.
     pub fn m_up_to(mut self, m: u32) -> Self {
@@ -214,6 +222,12 @@ impl Problem {
     #[must_use]
     pub fn scale_layout(&self) -> ScaleLayout {
         self.scales
+    }
+
+    /// Whether B is given as prepared weights.
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
+        self.prepared
     }
 
     /// The largest M stated, if any.
@@ -279,11 +293,14 @@ impl fmt::Display for Problem {
         if self.scales != ScaleLayout::Linear {
             write!(f, ":sf{}", self.scales)?;
         }
+        if self.prepared {
+            f.write_str(":prepared")?;
+        }
         self.m_up_to.map_or(Ok(()), |m| write!(f, ":m{m}"))
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:mM], OP = gemm or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:prepared][:mM], OP = gemm or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -325,6 +342,9 @@ fn parse(text: &str) -> Result<Problem> {
 
     if let Some(layout) = segments.next_if(|segment| segment.starts_with("sf")) {
         problem.scales = word(&[ScaleLayout::Swizzled128x4], ScaleLayout::word, "scale layout", &layout[2..])?;
+    }
+    if segments.next_if_eq(&"prepared").is_some() {
+        problem = problem.prepared();
     }
     if let Some(m) = segments.next_if(|segment| segment.starts_with('m')) {
         problem.m_up_to = Some(prefixed(m, "m").ok_or_else(|| wrong(m))?);

@@ -15,9 +15,12 @@ use crate::error::{Error, Result};
 pub enum MatrixPath {
     /// `mma.sync.m16n8k16` fed by `cp.async`: sm_80 and later.
     Mma,
+    /// `wgmma.mma_async` with decoded weights from registers and tokens from shared memory, fed by bulk copies: sm_90a.
+    /// It takes [prepared weights](crate::format::PreparedLayout).
+    Wgmma,
 }
 
-words!(MatrixPath, "matrix path", { Mma => "mma" });
+words!(MatrixPath, "matrix path", { Mma => "mma", Wgmma => "wgmma" });
 
 /// How the two products of a dual GEMM share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,21 +34,61 @@ pub enum Fusion {
     Sequential,
     /// One kernel: each A tile is loaded once and used for both products.
     Interleaved,
+    /// Each product has a warpgroup of its own; both read the same stages.
+    PerProduct,
+    /// Interleaved, by two groups of warpgroups that take turns with the tiles: one's epilogue is under the other's
+    /// multiplying.
+    PingPong,
 }
 
 words!(Fusion, "fusion", {
     Single => "single", TwoPass => "two_pass", Sequential => "sequential", Interleaved => "interleaved",
+    PerProduct => "per_product", PingPong => "ping_pong",
 });
 
 /// How the warps of a block share loading and computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warps {
-    /// Every warp loads and computes.
+    /// Every warp computes, and one of them (`mma`: all of them) loads as well.
     Uniform,
+    /// Warps that only load, and this many warpgroups that compute: `ws1` to `ws4`. Those that the tile's columns do not
+    /// need share the K of the tile.
+    Specialised(u32),
 }
 
-words!(Warps, "warps", { Uniform => "uniform" });
+impl Warps {
+    /// The name of what implements it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Warps::Uniform => "uniform",
+            Warps::Specialised(_) => "specialised",
+        }
+    }
+}
+
+impl fmt::Display for Warps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warps::Uniform => f.write_str("uniform"),
+            Warps::Specialised(consumers) => write!(f, "ws{consumers}"),
+        }
+    }
+}
+
+impl FromStr for Warps {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "uniform" {
+            return Ok(Warps::Uniform);
+        }
+        prefixed(text, "ws")
+            .map(Warps::Specialised)
+            .ok_or_else(|| Error::parse(format!("unknown warps `{text}`: expected uniform or ws1, ws2 …")))
+    }
+}
 
 /// How the result leaves the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,9 +96,44 @@ words!(Warps, "warps", { Uniform => "uniform" });
 pub enum Epilogue {
     /// Registers to global memory.
     Direct,
+    /// Registers to shared memory, and from there whole rows of the tile to global memory.
+    Shared,
+    /// Registers to shared memory, and from there to global memory by bulk copies.
+    Tma,
 }
 
-words!(Epilogue, "epilogue", { Direct => "direct" });
+words!(Epilogue, "epilogue", { Direct => "direct", Shared => "shared", Tma => "tma" });
+
+/// What the blocks of a thread block cluster do together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cluster {
+    /// There is none: every block is alone.
+    #[default]
+    None,
+    /// They share the K of a tile and add up their sums through distributed shared memory: `dsmem2`, `dsmem4`.
+    SplitK(u32),
+    /// They have different columns and the same tokens, which each loads a part of and sends to all: `multicast2`,
+    /// `multicast4`.
+    Multicast(u32),
+}
+
+impl Cluster {
+    /// Blocks of a cluster.
+    #[must_use]
+    pub fn blocks(self) -> u32 {
+        match self {
+            Cluster::None => 1,
+            Cluster::SplitK(blocks) | Cluster::Multicast(blocks) => blocks,
+        }
+    }
+
+    /// Parts that K is divided into inside a cluster.
+    #[must_use]
+    pub fn splits(self) -> u32 {
+        if let Cluster::SplitK(blocks) = self { blocks } else { 1 }
+    }
+}
 
 /// What one block computes at a time: rows of A (tokens) × columns of C × depth of one pipeline stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,9 +168,10 @@ impl FromStr for Tile {
 /// One way to compute a problem.
 ///
 /// # Spelling
-/// `PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS]`, for example
-/// `mma.t64x128x64.s3.interleaved.uniform.direct` and `mma.t8x64x256.s4.single.uniform.direct.k4`; `.kSPLITS` is
-/// left out for 1. `Display` writes it and `FromStr` reads exactly what `Display` writes. Whether it is legal is for
+/// `PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass]`, for example
+/// `mma.t64x128x64.s3.interleaved.uniform.direct`, `mma.t8x64x256.s4.single.uniform.direct.k4` and
+/// `wgmma.t128x64x128.s4.interleaved.ws2.shared.dsmem2`; `.kSPLITS` is left out for 1, CLUSTER is `dsmemN` or
+/// `multicastN`. `Display` writes it and `FromStr` reads exactly what `Display` writes. Whether it is legal is for
 /// [`Spec::new`](super::Spec::new) to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
@@ -108,8 +187,15 @@ pub struct Variant {
     pub warps: Warps,
     /// How the result leaves.
     pub epilogue: Epilogue,
-    /// How many blocks share the K of one tile; their fp32 partial sums are added in a fixed order.
+    /// How many blocks share the K of one tile through the workspace; their fp32 partial sums are added in a fixed
+    /// order by a kernel of its own.
     pub split_k: u32,
+    /// What the blocks of a cluster do together.
+    pub cluster: Cluster,
+    /// As many blocks as the device runs at once, each with several tiles: loads for the next run under the epilogue.
+    pub persistent: bool,
+    /// NVFP4 tokens are decoded by a kernel before, into the workspace, and not by each block that needs them.
+    pub prepass: bool,
 }
 
 impl Variant {
@@ -117,19 +203,38 @@ impl Variant {
     #[must_use]
     pub fn mma(tile: Tile, stages: u32, fusion: Fusion, split_k: u32) -> Self {
         let (path, warps, epilogue) = (MatrixPath::Mma, Warps::Uniform, Epilogue::Direct);
-        Self { path, tile, stages, fusion, warps, epilogue, split_k }
+        let cluster = Cluster::None;
+        Self { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent: false, prepass: false }
+    }
+
+    /// A variant of the [`wgmma`](MatrixPath::Wgmma) path with `consumers` warpgroups that compute, staged stores and
+    /// nothing else out of the ordinary.
+    #[must_use]
+    pub fn wgmma(tile: Tile, stages: u32, fusion: Fusion, consumers: u32) -> Self {
+        let (path, warps, epilogue) = (MatrixPath::Wgmma, Warps::Specialised(consumers), Epilogue::Shared);
+        Self { path, warps, epilogue, ..Self::mma(tile, stages, fusion, 1) }
     }
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Variant { path, tile, stages, fusion, warps, epilogue, split_k } = self;
+        let Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass } = self;
         write!(f, "{path}.{tile}.s{stages}.{fusion}.{warps}.{epilogue}")?;
-        if *split_k == 1 { Ok(()) } else { write!(f, ".k{split_k}") }
+        if *split_k != 1 {
+            write!(f, ".k{split_k}")?;
+        }
+        match cluster {
+            Cluster::None => Ok(()),
+            Cluster::SplitK(blocks) => write!(f, ".dsmem{blocks}"),
+            Cluster::Multicast(blocks) => write!(f, ".multicast{blocks}"),
+        }?;
+        f.write_str(if *persistent { ".persistent" } else { "" })?;
+        f.write_str(if *prepass { ".prepass" } else { "" })
     }
 }
 
-const GRAMMAR: &str = "expected PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS]";
+const GRAMMAR: &str =
+    "expected PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass]";
 
 impl FromStr for Variant {
     type Err = Error;
@@ -140,31 +245,34 @@ impl FromStr for Variant {
 }
 
 fn parse(text: &str) -> Result<Variant> {
-    let segments: Vec<&str> = text.split('.').collect();
-    let (path, tile, stages, fusion, warps, epilogue, split_k) = match segments[..] {
-        [path, tile, stages, fusion, warps, epilogue] => (path, tile, stages, fusion, warps, epilogue, None),
-        [path, tile, stages, fusion, warps, epilogue, split] => {
-            (path, tile, stages, fusion, warps, epilogue, Some(split))
-        }
-        _ => return Err(Error::parse(format!("{} segments: {GRAMMAR}", segments.len()))),
-    };
+    let mut segments = text.split('.').peekable();
+    let mut next = || segments.next().ok_or_else(|| Error::parse(format!("it ends too early: {GRAMMAR}")));
     let numbered = |segment, prefix| {
         prefixed(segment, prefix).ok_or_else(|| Error::parse(format!("cannot read `{segment}`: {GRAMMAR}")))
     };
-    let split_k = match split_k {
-        None => 1,
-        Some(segment) => match numbered(segment, "k")? {
-            1 => return Err(Error::parse("`.k1` is left out in a spelling")),
-            splits => splits,
-        },
+    let path = next()?.parse()?;
+    let tile = next()?.parse()?;
+    let stages = numbered(next()?, "s")?;
+    let fusion = next()?.parse()?;
+    let warps = next()?.parse()?;
+    let epilogue = next()?.parse()?;
+    // 1 is spelled by leaving the segment out.
+    let mut beyond_one = |prefix: &str| {
+        let count = segments.peek().and_then(|segment| prefixed(segment, prefix)).filter(|count| *count != 1);
+        if count.is_some() {
+            segments.next();
+        }
+        count
     };
-    Ok(Variant {
-        path: path.parse()?,
-        tile: tile.parse()?,
-        stages: numbered(stages, "s")?,
-        fusion: fusion.parse()?,
-        warps: warps.parse()?,
-        epilogue: epilogue.parse()?,
-        split_k,
-    })
+    let split_k = beyond_one("k").unwrap_or(1);
+    let cluster = match beyond_one("dsmem") {
+        Some(blocks) => Cluster::SplitK(blocks),
+        None => beyond_one("multicast").map_or(Cluster::None, Cluster::Multicast),
+    };
+    let persistent = segments.next_if_eq(&"persistent").is_some();
+    let prepass = segments.next_if_eq(&"prepass").is_some();
+    match segments.next() {
+        Some(rest) => Err(Error::parse(format!("cannot read `{rest}`: {GRAMMAR}"))),
+        None => Ok(Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass }),
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::error::{Error, Result};
-use crate::format::{BLOCK, Format, ScaleLayout, e2m1, e4m3};
+use crate::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
 use crate::oracle::{self, Matrix, Products, Reference};
 use crate::spec::{Operation, Problem};
 
@@ -155,6 +155,25 @@ impl HostOperands {
 
     fn shape(&self, rows: u32) -> Shape {
         Shape { layout: self.problem.scale_layout(), rows: rows as usize, k: self.problem.depth() as usize }
+    }
+
+    /// B as prepared weights, if the problem takes them so.
+    ///
+    /// # Errors
+    /// Unsupported or data, if they cannot be prepared.
+    pub fn prepare(&self) -> Result<Option<Prepared>> {
+        if !self.problem.is_prepared() {
+            return Ok(None);
+        }
+        let layout = self.problem.scale_layout();
+        let mut given = Vec::with_capacity(self.b.len());
+        for b in &self.b {
+            let HostMatrix::Nvfp4 { codes, scales } = b else {
+                return Err(Error::data(format!("B is in {}, only nvfp4 is prepared", b.format())));
+            };
+            given.push(Nvfp4Weights { codes, scales, layout });
+        }
+        Prepared::pack(self.problem.prepared_layout()?, &given).map(Some)
     }
 
     /// Whether formats, lengths and offsets are those of the problem.

@@ -10,8 +10,9 @@ use half::{bf16, f16};
 use super::gate::{Guarded, Verdict};
 use super::operands::{HostMatrix, HostOperands};
 use crate::error::{Error, Result};
+use crate::format::Prepared;
 use crate::oracle::Reference;
-use crate::run::{Alpha, Kernel, Matrix, MatrixMut, Operands, Timer, Timing, operand_sets, wait};
+use crate::run::{Alpha, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Timer, Timing, operand_sets, wait};
 
 /// No launch takes longer; a kernel that hangs makes the check an error.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -22,6 +23,8 @@ pub struct Trial<'a> {
     host: &'a HostOperands,
     reference: &'a Reference,
     guarded: Guarded,
+    /// B, if the problem takes it prepared.
+    prepared: Option<Prepared>,
     /// The first is checked; the others, made when something is timed, hold the same numbers.
     sets: Vec<Set>,
 }
@@ -76,8 +79,9 @@ impl<'a> Trial<'a> {
     pub fn new(stream: &Arc<CudaStream>, host: &'a HostOperands, reference: &'a Reference) -> Result<Self> {
         host.check()?;
         let guarded = Guarded::fitting(reference)?;
-        let first = Set::upload(stream, host).map_err(refused)?;
-        Ok(Self { stream: Arc::clone(stream), host, reference, guarded, sets: vec![first] })
+        let prepared = host.prepare()?;
+        let first = Set::upload(stream, host, prepared.as_ref())?;
+        Ok(Self { stream: Arc::clone(stream), host, reference, guarded, prepared, sets: vec![first] })
     }
 
     /// Launches twice into poisoned and guarded memory, compares every element of the first result with the reference,
@@ -99,6 +103,22 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Unsupported, if the check did not pass; those of [`Timer::time`].
     pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
+        self.time_by(checked, Kernel::launch)
+    }
+
+    /// As [`Trial::time`], but each call may begin while the one before it still runs ([`Kernel::launch_dependent`]).
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_dependent(&mut self, checked: &Checked) -> Result<Timing> {
+        self.time_by(checked, Kernel::launch_dependent)
+    }
+
+    fn time_by(
+        &mut self,
+        checked: &Checked,
+        launch: impl Fn(&Kernel, &CudaStream, Operands<'_>) -> Result<()>,
+    ) -> Result<Timing> {
         let kernel = &checked.kernel;
         if !checked.passed() {
             return Err(Error::unsupported(format!("{} is not right, so it is not timed", kernel.spec().name())));
@@ -107,7 +127,7 @@ impl<'a> Trial<'a> {
         let bytes = host.problem.bytes(host.m.into()) as u64;
         let needed = operand_sets(bytes, kernel.spec().arch().l2_bytes());
         while self.sets.len() < needed {
-            let another = Set::upload(&stream, host).map_err(refused)?;
+            let another = Set::upload(&stream, host, self.prepared.as_ref())?;
             self.sets.push(another);
         }
         let mut results = (0..needed)
@@ -117,7 +137,7 @@ impl<'a> Trial<'a> {
         Timer::new(&stream)?.limit(LIMIT).time(needed, |set| {
             let mut view = results[set].as_view_mut();
             let c = MatrixMut::from_bytes(host.problem.c_format(), &mut view)?;
-            kernel.launch(&stream, self.sets[set].operands(host, c, &mut workspace))
+            launch(kernel, &stream, self.sets[set].operands(host, c, &mut workspace))
         })
     }
 
@@ -156,36 +176,53 @@ type Driven<T> = std::result::Result<T, cudarc::driver::DriverError>;
 /// One set of operands on the device.
 struct Set {
     a: DeviceMatrix,
-    b: Vec<DeviceMatrix>,
+    b: Weights,
     /// Those that differ by group.
     alpha: Vec<Option<CudaSlice<f32>>>,
     offsets: Option<CudaSlice<i32>>,
 }
 
+enum Weights {
+    Given(Vec<DeviceMatrix>),
+    Prepared(PreparedWeights),
+}
+
 impl Set {
-    fn upload(stream: &Arc<CudaStream>, host: &HostOperands) -> Driven<Self> {
+    fn upload(stream: &Arc<CudaStream>, host: &HostOperands, prepared: Option<&Prepared>) -> Result<Self> {
         let alpha = host.alpha.iter().map(|alpha| match &alpha[..] {
             [_] => Ok(None),
             _ => stream.clone_htod(alpha).map(Some),
         });
+        let b = match prepared {
+            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, prepared)?),
+            None => {
+                let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
+                Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
+            }
+        };
         Ok(Self {
-            a: DeviceMatrix::upload(stream, &host.a)?,
-            b: host.b.iter().map(|b| DeviceMatrix::upload(stream, b)).collect::<Driven<_>>()?,
-            alpha: alpha.collect::<Driven<_>>()?,
-            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose()?,
+            a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
+            b,
+            alpha: alpha.collect::<Driven<_>>().map_err(refused)?,
+            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
         })
     }
 
     fn operands<'a>(&'a self, host: &HostOperands, c: MatrixMut<'a>, workspace: &'a mut CudaSlice<u8>) -> Operands<'a> {
-        let alpha = |product: usize| match &self.alpha[product] {
-            Some(alpha) => Alpha::from(alpha),
-            None => Alpha::from(host.alpha[product][0]),
+        let alpha = |product: usize| match self.alpha.get(product) {
+            Some(Some(alpha)) => Alpha::from(alpha),
+            Some(None) => Alpha::from(host.alpha[product][0]),
+            None => Alpha::default(),
         };
-        let operands = match &self.b[..] {
-            [b1, b2] => Operands::dual_gemm(host.m, self.a.view(), b1.view(), b2.view(), c).alphas(alpha(0), alpha(1)),
-            _ => Operands::gemm(host.m, self.a.view(), self.b[0].view(), c).alpha(alpha(0)),
+        let a = self.a.view();
+        let operands = match &self.b {
+            Weights::Prepared(weights) => Operands::prepared(host.m, a, weights, c),
+            Weights::Given(b) => match &b[..] {
+                [b1, b2] => Operands::dual_gemm(host.m, a, b1.view(), b2.view(), c),
+                _ => Operands::gemm(host.m, a, b[0].view(), c),
+            },
         };
-        let operands = operands.workspace(workspace.as_view_mut());
+        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut());
         match &self.offsets {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,

@@ -18,6 +18,7 @@ struct Params {
   const int* offsets;      // GROUPS + 1 row offsets, if grouped
   u8* c;                   // the result
   float* workspace;        // partial sums [split, product, row, column], if the variant has them
+  u8* decoded;             // NVFP4 tokens as 16-bit values [m, K], if the variant has a prepass
   float alpha_value[2];    // α where `alpha` is null
   int alpha_step[2];       // 0: one α for all groups; 1: one a group
   int m;                   // rows of A and C, of all groups together

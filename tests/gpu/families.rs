@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::oracle::Reference;
-use warpsmith::spec::{Activation, Arch, Fusion, Operation, Problem, Spec, Tile, Variant, baseline, space};
+use warpsmith::spec::{
+    Activation, Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, baseline, space,
+};
 use warpsmith::tune::{HostOperands, Spread, Trial};
 
 use crate::bench::Bench;
@@ -23,7 +25,7 @@ pub struct Family {
 
 impl Family {
     fn baseline(&self) -> Variant {
-        baseline(self.problem.operation())
+        baseline(&self.problem)
     }
 
     pub fn name(&self) -> String {
@@ -31,7 +33,8 @@ impl Family {
     }
 }
 
-pub fn all() -> Vec<Family> {
+/// Families for an architecture.
+pub fn all(arch: &Arch) -> Vec<Family> {
     let pairs = [
         (Format::F16, Format::Nvfp4),
         (Format::Nvfp4, Format::Nvfp4),
@@ -41,10 +44,16 @@ pub fn all() -> Vec<Family> {
         (Format::Nvfp4, Format::F16),
         (Format::Nvfp4, Format::Bf16),
     ];
+    // The path wgmma, which only Hopper has.
+    let prepared = if arch.capability() == Arch::H200.capability() { &pairs[..3] } else { &[] };
+    let ways = pairs.iter().map(|pair| (pair, false)).chain(prepared.iter().map(|pair| (pair, true)));
     let mut families = Vec::new();
     for groups in [None, Some(3), Some(40)] {
-        for (a, b) in pairs {
+        for (&(a, b), prepared) in ways.clone() {
             for fusion in Fusion::ALL.iter().copied() {
+                if !prepared && matches!(fusion, Fusion::PerProduct | Fusion::PingPong) {
+                    continue;
+                }
                 // A counter gives every family another mix of what is not its name.
                 let index = families.len();
                 let problem = match fusion {
@@ -56,6 +65,7 @@ pub fn all() -> Vec<Family> {
                 let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 3 % 2];
                 let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = if prepared { problem.prepared() } else { problem };
                 families.push(Family { problem, fusion, index });
             }
         }
@@ -73,16 +83,30 @@ pub fn rows(problem: &Problem, m: u32, seed: u64) -> Vec<u32> {
     ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end)).collect()
 }
 
-/// Legal variants with axis values that are not searched but may be pinned: 24 tokens, 5 stages, 3 splits …
+/// Legal variants with axis values that are not searched but may be pinned: 56 tokens, 5 stages, 3 splits …
 fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
     let mut rng = fastrand::Rng::with_seed(family.index as u64);
     let random = std::iter::repeat_with(|| {
-        let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 << rng.u32(..4), k: 64 << rng.u32(..3) };
-        let fusion = family.fusion;
-        let variant = Variant { tile, stages: rng.u32(1..=16), fusion, split_k: rng.u32(1..=7), ..family.baseline() };
+        let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 * rng.u32(1..=8), k: 64 << rng.u32(..3) };
+        let (fusion, stages, split_k) = (family.fusion, rng.u32(1..=16), rng.u32(1..=7));
+        let variant = Variant { tile, stages, fusion, split_k, ..family.baseline() };
+        let variant = if family.problem.is_prepared() { wgmma(&mut rng, variant) } else { variant };
         Spec::check(&family.problem, &variant, arch).ok()
     });
-    random.take(1000).flatten().take(count).collect()
+    random.take(20_000).flatten().take(count).collect()
+}
+
+/// Random values of the axes that only the path wgmma has.
+fn wgmma(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
+    let warps = if rng.u32(..5) == 0 { Warps::Uniform } else { Warps::Specialised(rng.u32(1..=4)) };
+    let cluster = match rng.u32(..4) {
+        0 => Cluster::SplitK(2 << rng.u32(..2)),
+        1 => Cluster::Multicast(2 << rng.u32(..2)),
+        _ => Cluster::None,
+    };
+    let split_k = if rng.bool() { 1 } else { variant.split_k };
+    let epilogue = Epilogue::ALL[rng.usize(..3)];
+    Variant { warps, cluster, split_k, epilogue, persistent: rng.bool(), prepass: rng.bool(), ..variant }
 }
 
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {

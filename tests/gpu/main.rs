@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 
+use warpsmith::spec::Arch;
+
 use bench::Bench;
 
 fn main() -> ExitCode {
@@ -30,7 +32,8 @@ fn main() -> ExitCode {
         }
     };
     let mut trials = Vec::new();
-    for family in families::all() {
+    let arch = bench.as_ref().map_or(Arch::H200, |bench| *bench.arch());
+    for family in families::all(&arch) {
         trials.push(trial(&bench, family.name(), move |bench| families::passes_the_gate(bench, &family)));
     }
     for case in exact::all() {

@@ -14,88 +14,100 @@ __device__ __forceinline__ u64 token_descriptor(u32 shared) {
 }
 constexpr u64 DESCRIPTOR_K16 = 32 >> 4;  // 16 elements of k further
 
-template <int COUNT, int FIRST, class Rows>
-__device__ __forceinline__ void decode_steps(u32 (&a)[COUNT][4], const Rows& rows) {
-  rows.template decode<FIRST>(a[0]);
-  if constexpr (COUNT > 1) rows.template decode<FIRST + 1>(a[1]);
-  if constexpr (COUNT > 2) rows.template decode<FIRST + 2>(a[2]);
-  if constexpr (COUNT > 3) rows.template decode<FIRST + 3>(a[3]);
-}
-
-// Starts COUNT k16 steps as one group.
-template <int COUNT>
-__device__ __forceinline__ void start(float (&sums)[ACCUMULATORS], const u32 (&a)[COUNT][4], u64 tokens, int width) {
-  wgmma_fence();
-  multiply<COUNT>(sums, a, tokens, width);
-  wgmma_commit_group();
-}
-
-// `at` is where this warpgroup's first stage is, `stages` how many tiles along K there are for all K groups together,
-// of which this one takes every K_GROUPSth. `first_k_tile` says which tile is K's last. On return `at` is behind them.
-// `refill(stage)` lets a warp that also loads do so.
+// A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
+// `first_stage`. `refill(stage)` lets a warp that also loads do so.
 template <class Rows, class Refill>
-__device__ __forceinline__ void along_k(float (&sums)[ACCUMULATORS], const Ring& ring, const Role& role, Cursor& at,
-                                        const Tile& tile, Refill refill) {
+struct AlongK {
   // One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
   // one block only, half a block is a group.
-  constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
-  u32 a[2][STEPS][4];
-  Rows rows;
-  const u32 weights = TOKEN_BYTES + role.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES;
-  u32 previous = 0;
-  int index = role.k_group;
-  if (index >= tile.k_tiles) return;
+  static constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
+  // With too few stages for another K group to go on while this one holds its last, that is released at once.
+  static constexpr bool EAGER = STAGES <= K_GROUPS;
 
-  mbarrier_wait(ring.full(at.slot), at.parity);
-  rows.load(ring.stage(at.slot) + weights);
-#pragma unroll 1
-  for (;;) {
+  const Ring& ring;
+  const Tile& tile;
+  const Refill& refill;
+  const u32 first_stage;
+  const u32 weights;  // from a stage to this part's
+  int index;          // of the stage in the tile
+  Cursor at;          // of the stage in the ring
+  int held = -1;      // the slot of the stage before, which is not released yet
+  Rows rows;
+  u32 a[2][STEPS][4];
+
+  __device__ AlongK(const Ring& ring, const Role& role, u32 first_stage, const Tile& tile, const Refill& refill)
+      : ring(ring),
+        tile(tile),
+        refill(refill),
+        first_stage(first_stage),
+        weights(TOKEN_BYTES + role.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES),
+        index(role.k_group),
+        at(Cursor::at(first_stage + role.k_group)) {}
+
+  __device__ void wait_and_load(Cursor where) {
+    mbarrier_wait(ring.full(where.slot), where.parity);
+    rows.load(ring.stage(where.slot) + weights);
+  }
+
+  // A stage of BLOCKS K blocks, the first of which is in `rows`; leaves the first of the next stage there.
+  template <int BLOCKS>
+  __device__ void stage(float (&sums)[ACCUMULATORS]) {
     const u32 stage = ring.stage(at.slot);
-    const int blocks = blocks_of(tile.first_k_tile + index);
     Cursor next = at;
     next.advance<K_GROUPS>();
     const bool more = index + K_GROUPS < tile.k_tiles;
 #pragma unroll
-    for (int block = 0; block < K_BLOCKS; block++) {
-      if (K_TAIL && block >= blocks) break;
+    for (int block = 0; block < BLOCKS; block++) {
       const u64 tokens = token_descriptor(stage + block * TOKENS * 128);
-      const auto load_next = [&] {
-        if (block + 1 < K_BLOCKS) {
-          if (!K_TAIL || block + 1 < blocks) rows.load(stage + weights + (block + 1) * BLOCK_BYTES);
-        } else if (more) {
-          mbarrier_wait(ring.full(next.slot), next.parity);
-          rows.load(ring.stage(next.slot) + weights);
+#pragma unroll
+      for (int first = 0; first < 4; first += STEPS) {
+        u32(&buffer)[STEPS][4] = a[STEPS == 4 ? block % 2 : first / STEPS];
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) rows.decode(buffer[step], first + step);
+        multiply<STEPS>(sums, buffer, tokens + first * DESCRIPTOR_K16, tile.rows);
+        if (first + STEPS == 4) {
+          if (block + 1 < BLOCKS) {
+            rows.load(stage + weights + (block + 1) * BLOCK_BYTES);
+          } else {
+            if (EAGER) {
+              wgmma_wait_group<0>();
+              ring.release(at.slot);
+            }
+            refill(first_stage + index);
+            if (more) wait_and_load(next);
+          }
         }
-      };
-      const auto release_previous = [&] {
-        if (block == 0 && index != role.k_group) ring.release(previous);
-      };
-      if constexpr (STEPS == 4) {
-        decode_steps<4, 0>(a[block & 1], rows);
-        start<4>(sums, a[block & 1], tokens, tile.rows);
-        if (block == K_BLOCKS - 1) refill(index);
-        load_next();
         wgmma_wait_group<1>();
-        release_previous();
-      } else {
-        decode_steps<2, 0>(a[0], rows);
-        start<2>(sums, a[0], tokens, tile.rows);
-        wgmma_wait_group<1>();
-        release_previous();
-        decode_steps<2, 2>(a[1], rows);
-        start<2>(sums, a[1], tokens + 2 * DESCRIPTOR_K16, tile.rows);
-        if (block == K_BLOCKS - 1) refill(index);
-        load_next();
-        wgmma_wait_group<1>();
+        if (!EAGER && block == 0 && first == 0 && held >= 0) ring.release(held);
       }
     }
-    previous = at.slot;
+    held = at.slot;
     at = next;
     index += K_GROUPS;
-    if (!more) break;
   }
-  wgmma_wait_group<0>();
-  ring.release(previous);
+
+  __device__ void run(float (&sums)[ACCUMULATORS]) {
+    if (index >= tile.k_tiles) return;
+    wait_and_load(at);
+    const bool has_tail = K_TAIL && tile.first_k_tile + tile.k_tiles == K_TILES;
+    const int whole = tile.k_tiles - (has_tail ? 1 : 0);
+#pragma unroll 1
+    while (index < whole) stage<K_BLOCKS>(sums);
+    if constexpr (K_TAIL) {
+      if (index < tile.k_tiles) {
+        wgmma_wait_group<0>();  // or ptxas takes the tail's registers for still in use, and serialises
+        stage<LAST_BLOCKS>(sums);
+      }
+    }
+    wgmma_wait_group<0>();
+    if (!EAGER) ring.release(held);
+  }
+};
+
+template <class Rows, class Refill>
+__device__ __forceinline__ void along_k(float (&sums)[ACCUMULATORS], const Ring& ring, const Role& role, u32 first_stage,
+                                        const Tile& tile, const Refill& refill) {
+  AlongK<Rows, Refill>(ring, role, first_stage, tile, refill).run(sums);
 }
 
 __device__ __forceinline__ void clear(float (&sums)[ACCUMULATORS]) {

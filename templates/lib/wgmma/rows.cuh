@@ -27,9 +27,9 @@ struct Packed {
     return {ld_shared_16(block + thread * 16), ld_shared_8(block + BLOCK_CODES + thread / 4 * 8)};
   }
 
-  template <int STEP>
-  __device__ u32 step_scales() const {
-    return Decode::scales<STEP % 2>(word_of(scales, STEP / 2));
+  __device__ u32 step_scales(int step) const {
+    const u32 word = word_of(scales, step / 2);
+    return step % 2 == 0 ? Decode::scales<0>(word) : Decode::scales<1>(word);
   }
 };
 
@@ -40,9 +40,8 @@ struct WholeRows {
 
   __device__ void load(u32 block) { packed = Packed::load(block); }
 
-  template <int STEP>
-  __device__ void decode(u32 (&a)[4]) const {
-    const u32 word = word_of(packed.codes, STEP), scales = packed.step_scales<STEP>();
+  __device__ void decode(u32 (&a)[4], int step) const {
+    const u32 word = word_of(packed.codes, step), scales = packed.step_scales(step);
     a[0] = Decode::mul(Decode::codes<0>(word), both<0>(scales));
     a[1] = Decode::mul(Decode::codes<1>(word), both<1>(scales));
     a[2] = Decode::mul(Decode::codes<2>(word), both<0>(scales));
@@ -61,11 +60,10 @@ struct ProductRows {
     packed[1] = Packed::load(block + K_BLOCKS * BLOCK_BYTES);
   }
 
-  template <int STEP>
-  __device__ void decode(u32 (&a)[4]) const {
+  __device__ void decode(u32 (&a)[4], int step) const {
 #pragma unroll
     for (int tile = 0; tile < 2; tile++) {
-      const u32 word = word_of(packed[tile].codes, STEP), scale = both<PRODUCT>(packed[tile].step_scales<STEP>());
+      const u32 word = word_of(packed[tile].codes, step), scale = both<PRODUCT>(packed[tile].step_scales(step));
       a[tile] = Decode::mul(Decode::codes<PRODUCT>(word), scale);
       a[2 + tile] = Decode::mul(Decode::codes<PRODUCT + 2>(word), scale);
     }

@@ -10,8 +10,8 @@ struct Fusion {
 
   template <class Refill>
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
-                                  u32 stage, const Tile& tile, Refill refill) {
-    along_k<WholeRows>(sums[0], ring, role, Cursor::at(stage + role.k_group), tile, refill);
+                                  u32 stage, const Tile& tile, const Refill& refill) {
+    along_k<WholeRows>(sums[0], ring, role, stage, tile, refill);
   }
 
   // The first of eight columns, one for each lane / 4.

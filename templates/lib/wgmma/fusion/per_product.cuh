@@ -11,12 +11,11 @@ struct Fusion : OneProduct {
 
   template <class Refill>
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
-                                  u32 stage, const Tile& tile, Refill refill) {
-    const Cursor at = Cursor::at(stage + role.k_group);
+                                  u32 stage, const Tile& tile, const Refill& refill) {
     if (role.product == 0)
-      along_k<ProductRows<0>>(sums[0], ring, role, at, tile, refill);
+      along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
     else
-      along_k<ProductRows<1>>(sums[0], ring, role, at, tile, refill);
+      along_k<ProductRows<1>>(sums[0], ring, role, stage, tile, refill);
 
     constexpr int LANES = 128 * PARTS;
     static_assert(ACCUMULATORS * LANES * 4 <= SCRATCH_BYTES, "the sums fit");

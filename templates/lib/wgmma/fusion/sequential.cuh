@@ -11,9 +11,9 @@ struct Fusion : OneProduct {
 
   template <class Refill>
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
-                                  u32 stage, const Tile& tile, Refill refill) {
-    along_k<ProductRows<0>>(sums[0], ring, role, Cursor::at(stage + role.k_group), tile, refill);
-    along_k<ProductRows<1>>(sums[1], ring, role, Cursor::at(stage + tile.k_tiles + role.k_group), tile, refill);
+                                  u32 stage, const Tile& tile, const Refill& refill) {
+    along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
+    along_k<ProductRows<1>>(sums[1], ring, role, stage + tile.k_tiles, tile, refill);
   }
 
   __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int product, int held, int i) {

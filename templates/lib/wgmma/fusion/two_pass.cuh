@@ -11,12 +11,11 @@ struct Fusion : OneProduct {
 
   template <class Refill>
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params& params, const Ring& ring,
-                                  const Role& role, u32 stage, const Tile& tile, Refill refill) {
-    const Cursor at = Cursor::at(stage + role.k_group);
+                                  const Role& role, u32 stage, const Tile& tile, const Refill& refill) {
     if (params.product == 0)
-      along_k<ProductRows<0>>(sums[0], ring, role, at, tile, refill);
+      along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
     else
-      along_k<ProductRows<1>>(sums[0], ring, role, at, tile, refill);
+      along_k<ProductRows<1>>(sums[0], ring, role, stage, tile, refill);
   }
 
   __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int, int held, int i) {

@@ -6,12 +6,12 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
-  static constexpr int ARRIVALS = 0;
   static constexpr u32 BYTES = TOKEN_BYTES;
   static constexpr int ROWS = TOKENS / MULTICAST;
   static_assert(K_BLOCKS == 1 || K_BLOCKS % MULTICAST == 0, "a part is one box");
 
-  __device__ static void load(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  // One stage, by one thread, when it is empty in all blocks.
+  __device__ static void copy(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
     constexpr u16 ALL = (1 << MULTICAST) - 1;
     const int rank = cluster_rank();
     if constexpr (K_BLOCKS == 1) {
@@ -22,6 +22,11 @@ struct Tokens {
       tensor_load_multicast(ring.stage(slot) + first * TOKENS * 128, map, 0, tile.first_row, k_tile * K_BLOCKS + first,
                             ring.full(slot), ALL);
     }
+  }
+
+  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor at, const Tile& tile, int k_tile) {
+    mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+    copy(map, ring, at.slot, tile, k_tile);
   }
 };
 

@@ -5,12 +5,16 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
-  static constexpr int ARRIVALS = 0;            // at `full`, beside that of the weights
-  static constexpr u32 BYTES = TOKEN_BYTES;     // that count at `full`
+  static constexpr u32 BYTES = TOKEN_BYTES;  // that count at `full`
 
-  // One stage, by one thread.
-  __device__ static void load(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  // One stage, by one thread, when it is empty.
+  __device__ static void copy(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
     tensor_load(ring.stage(slot), map, 0, tile.first_row, k_tile * K_BLOCKS, ring.full(slot));
+  }
+
+  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor at, const Tile& tile, int k_tile) {
+    mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+    copy(map, ring, at.slot, tile, k_tile);
   }
 };
 

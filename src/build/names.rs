@@ -1,0 +1,192 @@
+//! What the templates may name: values, and files by name.
+
+use serde::Serialize;
+
+use crate::format::{Format, ScaleLayout};
+use crate::spec::{Cluster, MmaLayout, Spec, WgmmaLayout};
+
+/// What every matrix template names.
+#[derive(Serialize)]
+struct Names {
+    name: String,
+    symbol: String,
+    n: u32,
+    k: u32,
+    groups: u32,
+    products: u32,
+    tokens: u32,
+    columns: u32,
+    tile_k: u32,
+    stages: u32,
+    splits: u32,
+    stage_bytes: u32,
+    shared_bytes: u32,
+    blocks_per_sm: u32,
+    compute: &'static str,
+    scales: &'static str,
+    schedule: String,
+    warps: &'static str,
+    fusion: &'static str,
+    activation: &'static str,
+    c: &'static str,
+    epilogue: &'static str,
+    result: &'static str,
+}
+
+impl Names {
+    fn new(spec: &Spec) -> Self {
+        let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
+        let schedule = if problem.groups().is_some() { "grouped" } else { "single" };
+        Self {
+            name: spec.name(),
+            symbol: spec.symbol(),
+            n: problem.columns(),
+            k: problem.depth(),
+            groups: problem.groups().unwrap_or(1),
+            products: problem.operation().products(),
+            tokens: variant.tile.tokens,
+            columns: variant.tile.columns,
+            tile_k: variant.tile.k,
+            stages: variant.stages,
+            splits: variant.split_k,
+            stage_bytes: geometry.stage_bytes,
+            shared_bytes: geometry.shared_bytes,
+            blocks_per_sm: geometry.blocks_per_sm,
+            compute: problem.compute_format().word(),
+            scales: match problem.scale_layout() {
+                ScaleLayout::Linear => "linear",
+                ScaleLayout::Swizzled128x4 => "128x4",
+            },
+            schedule: if variant.persistent { format!("{schedule}_persistent") } else { schedule.to_owned() },
+            warps: variant.warps.word(),
+            fusion: variant.fusion.word(),
+            activation: problem.operation().activation().word(),
+            c: problem.c_format().word(),
+            epilogue: variant.epilogue.word(),
+            result: if spec.finish_symbol().is_some() { "partial" } else { "final" },
+        }
+    }
+}
+
+/// What `mma.cu` names.
+#[derive(Serialize)]
+pub(super) struct MmaNames {
+    #[serde(flatten)]
+    names: Names,
+    warps_tokens: u32,
+    warps_columns: u32,
+    warps_k: u32,
+    load_a: &'static str,
+    load_b: &'static str,
+    tile_a: &'static str,
+    tile_b: &'static str,
+}
+
+/// Rows of 16-bit values: the header that loads them, and its tile.
+const HALF: (&str, &str) = ("half", "HalfTile");
+
+impl MmaNames {
+    pub(super) fn new(spec: &Spec, layout: &MmaLayout) -> Self {
+        let (load_a, tile_a) = match spec.problem().a_format() {
+            Format::Nvfp4 => ("decoded", "DecodedTile"),
+            Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        };
+        let (load_b, tile_b) = match spec.problem().b_format() {
+            Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
+            Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        };
+        let MmaLayout { warps_tokens, warps_columns, warps_k } = *layout;
+        Self { names: Names::new(spec), warps_tokens, warps_columns, warps_k, load_a, load_b, tile_a, tile_b }
+    }
+}
+
+/// What `wgmma.cu` names.
+#[derive(Serialize)]
+pub(super) struct WgmmaNames {
+    #[serde(flatten)]
+    names: Names,
+    cluster_splits: u32,
+    multicast: u32,
+    persistent: bool,
+    ragged: bool,
+    tiles_per_part: u32,
+    k_groups: u32,
+    product_groups: u32,
+    tile_groups: u32,
+    passes: u32,
+    full_arrivals: u32,
+    empty_arrivals: u32,
+    barriers_offset: u32,
+    table_offset: u32,
+    scratch_offset: u32,
+    scratch_bytes: u32,
+    exchange_offset: u32,
+    exchange_bytes: u32,
+    load_tokens: &'static str,
+    widths: Vec<Width>,
+}
+
+/// One width of the matrix instruction, with the operand lists of its inline PTX.
+#[derive(Serialize)]
+struct Width {
+    tokens: u32,
+    /// In units of 8 tokens.
+    n8: u32,
+    /// `%0,%1,…`, the sums.
+    sums: String,
+    /// The four registers of A, behind them.
+    a: String,
+    /// The descriptor of the tokens, behind those.
+    descriptor: String,
+    /// The output operands.
+    outputs: String,
+}
+
+impl Width {
+    fn new(tokens: u32) -> Self {
+        let list =
+            |numbers: std::ops::Range<u32>, item: fn(u32) -> String| numbers.map(item).collect::<Vec<_>>().join(",");
+        let sums = tokens / 2;
+        Self {
+            tokens,
+            n8: tokens / 8,
+            sums: list(0..sums, |i| format!("%{i}")),
+            a: list(sums..sums + 4, |i| format!("%{i}")),
+            descriptor: format!("%{}", sums + 4),
+            outputs: list(0..sums, |i| format!("\"+f\"(d[{i}])")),
+        }
+    }
+}
+
+impl WgmmaNames {
+    pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
+        let variant = spec.variant();
+        let multicast = if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 };
+        Self {
+            names: Names::new(spec),
+            cluster_splits: variant.cluster.splits(),
+            multicast,
+            persistent: variant.persistent,
+            ragged: layout.ragged,
+            tiles_per_part: layout.tiles_per_part,
+            k_groups: layout.k_groups,
+            product_groups: layout.product_groups,
+            tile_groups: layout.tile_groups,
+            passes: layout.passes,
+            full_arrivals: layout.full_arrivals,
+            empty_arrivals: layout.empty_arrivals,
+            barriers_offset: layout.barriers_offset,
+            table_offset: layout.table_offset,
+            scratch_offset: layout.scratch_offset,
+            scratch_bytes: layout.scratch_bytes,
+            exchange_offset: layout.exchange_offset,
+            exchange_bytes: layout.exchange_bytes,
+            load_tokens: match () {
+                () if layout.decodes_tokens => "decoded",
+                () if multicast > 1 => "multicast",
+                () => "tma",
+            },
+            widths: layout.widths(variant.tile.tokens).into_iter().map(Width::new).collect(),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The path `wgmma`: warps that load, warpgroups that compute, and what lies where in shared memory.
+
+use super::{Geometry, K_BLOCK, Layout, needs_finish, rows_bytes};
+use crate::format::{Format, PreparedLayout};
+use crate::spec::{Epilogue, Fusion, Problem, Tile, Variant, Warps};
+
+/// Registers that a thread needs beside its accumulators: two sets of A fragments, a block's codes and scales, addresses.
+const WORKING_REGISTERS: u32 = 58;
+/// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
+const WIDE_TOKENS: u32 = 192;
+const WIDE_SAVES: u32 = 10;
+/// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
+const STAGE_ALIGNMENT: u32 = 1024;
+const ALIGNMENT: u32 = 128;
+/// A row of the grouped schedule's table (`GroupRows`), which is there unsorted and sorted.
+const TABLE_ROW: u32 = 16;
+
+/// How the warpgroups of a block share its tile, and where its shared memory lies. The template of the path has the same
+/// names and says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WgmmaLayout {
+    /// m64 tiles of one consumer's part of the columns: 2 where it takes one product of each.
+    pub(crate) tiles_per_part: u32,
+    /// Consumers that share the K of a tile.
+    pub(crate) k_groups: u32,
+    /// 2 if each product has consumers of its own.
+    pub(crate) product_groups: u32,
+    /// 2 if two groups of consumers take turns with the tiles.
+    pub(crate) tile_groups: u32,
+    /// Times that the weights of a tile are gone through.
+    pub(crate) passes: u32,
+    /// Arrivals that complete a phase of a stage's barriers.
+    pub(crate) full_arrivals: u32,
+    pub(crate) empty_arrivals: u32,
+    pub(crate) barriers_offset: u32,
+    pub(crate) table_offset: u32,
+    pub(crate) scratch_offset: u32,
+    /// Of each tile group.
+    pub(crate) scratch_bytes: u32,
+    pub(crate) exchange_offset: u32,
+    pub(crate) exchange_bytes: u32,
+    /// A tile is multiplied as wide as its rows.
+    pub(crate) ragged: bool,
+    /// Tokens are decoded by warps of the block on their way into shared memory.
+    pub(crate) decodes_tokens: bool,
+}
+
+/// Columns of C that an m64 tile of prepared weights stands for.
+pub(in crate::spec) fn tile_columns(problem: &Problem) -> u32 {
+    64 / problem.operation().products()
+}
+
+pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
+    let Tile { tokens, columns, k } = variant.tile;
+    let tiles = (columns / tile_columns(problem)).max(1);
+    let (tiles_per_part, product_groups, tile_groups, passes) = match variant.fusion {
+        Fusion::Single | Fusion::Interleaved => (1, 1, 1, 1),
+        Fusion::TwoPass => (2, 1, 1, 1),
+        Fusion::Sequential => (2, 1, 1, 2),
+        Fusion::PerProduct => (2, 2, 1, 1),
+        Fusion::PingPong => (1, 1, 2, 1),
+    };
+    let parts = tiles.div_ceil(tiles_per_part);
+    // Without this many consumers there is nobody for some part of the work.
+    let needed = parts * product_groups * tile_groups;
+    let consumers = match variant.warps {
+        Warps::Uniform => needed,
+        Warps::Specialised(consumers) => consumers,
+    };
+    let k_groups = (consumers / needed).max(1);
+    let sums = if matches!(variant.fusion, Fusion::Sequential | Fusion::PerProduct) { 2 } else { 1 };
+
+    let blocks = k / K_BLOCK;
+    let stage_bytes = (rows_bytes(Format::F16, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
+        .next_multiple_of(STAGE_ALIGNMENT);
+    let ring = variant.stages.saturating_mul(stage_bytes);
+    let decodes_tokens = problem.a_format() == Format::Nvfp4 && !variant.prepass;
+
+    let group_threads = 128 * parts * product_groups;
+    let splits = variant.cluster.splits();
+    // fp32 sums of all threads but those of the first K group; of the second product; the tile of C.
+    let added = (k_groups - 1) * sums * (tokens / 2) * group_threads * 4;
+    let handed_over = if product_groups == 2 { tokens / 2 * 128 * parts * 4 } else { 0 };
+    let staged = match variant.epilogue {
+        _ if needs_finish(variant) => 0,
+        Epilogue::Direct => 0,
+        Epilogue::Shared | Epilogue::Tma => {
+            (problem.c_format().bytes(columns as usize) as u32 + 16) * tokens.div_ceil(splits)
+        }
+    };
+    let scratch_bytes = added.max(handed_over).max(staged).next_multiple_of(ALIGNMENT);
+    let exchange_bytes = if splits == 1 { 0 } else { sums * tokens.div_ceil(8) * group_threads * 16 };
+
+    let barriers_offset = ring.max(if variant.persistent { 0 } else { scratch_bytes });
+    let table_offset = barriers_offset.saturating_add((16 * variant.stages).next_multiple_of(ALIGNMENT));
+    let groups = problem.groups().filter(|_| variant.persistent);
+    let behind_table = table_offset.saturating_add(groups.map_or(0, |groups| 2 * TABLE_ROW * groups));
+    // The ring is free for other use only where no further tile is being loaded.
+    let (scratch_offset, behind_scratch) = if variant.persistent {
+        let offset = behind_table.next_multiple_of(ALIGNMENT);
+        (offset, offset.saturating_add(tile_groups * scratch_bytes))
+    } else {
+        (0, behind_table)
+    };
+    let exchange_offset = behind_scratch.next_multiple_of(ALIGNMENT);
+
+    let accumulators = sums * tokens / 2;
+    let saved = if tokens >= WIDE_TOKENS { WIDE_SAVES } else { 0 };
+    let producers = match variant.warps {
+        Warps::Uniform => 0,
+        Warps::Specialised(_) if decodes_tokens => 32 + 128,
+        Warps::Specialised(_) => 32 + 32,
+    };
+    Geometry {
+        threads: 128 * needed * k_groups + producers,
+        stage_bytes,
+        shared_bytes: exchange_offset.saturating_add(exchange_bytes),
+        accumulators,
+        registers: accumulators + WORKING_REGISTERS - saved,
+        blocks_per_sm: 1,
+        layout: Layout::Wgmma(WgmmaLayout {
+            tiles_per_part,
+            k_groups,
+            product_groups,
+            tile_groups,
+            passes,
+            full_arrivals: if decodes_tokens { 1 + 4 } else { 1 },
+            empty_arrivals: if let crate::spec::Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
+                * 4
+                * parts
+                * product_groups,
+            barriers_offset,
+            table_offset,
+            scratch_offset,
+            scratch_bytes,
+            exchange_offset,
+            exchange_bytes,
+            ragged: groups.is_some() && tokens >= RAGGED_TOKENS,
+            decodes_tokens,
+        }),
+    }
+}
+
+/// Narrower tiles are cheaper to multiply whole than to look at.
+const RAGGED_TOKENS: u32 = 64;
+
+impl WgmmaLayout {
+    /// How wide, in tokens, a tile may be multiplied: by 8 down to half of the tile (a group that is divided evenly has
+    /// no smaller tiles), then a half and a quarter. Each is code, which takes time to compile.
+    pub(crate) fn widths(&self, tokens: u32) -> Vec<u32> {
+        if !self.ragged {
+            return vec![tokens];
+        }
+        (1..=tokens / 8).map(|n8| 8 * n8).filter(|width| *width == ragged_width(*width, tokens)).collect()
+    }
+}
+
+/// The width that `rows` rows of a tile of `tokens` are multiplied in; the same function as in the template.
+fn ragged_width(rows: u32, tokens: u32) -> u32 {
+    let step = if tokens > 128 { 16 } else { 8 };
+    let (half, quarter) = ((tokens / 2).next_multiple_of(step), (tokens / 4).next_multiple_of(8));
+    match rows {
+        _ if rows > half => rows.next_multiple_of(step).min(tokens),
+        _ if rows > quarter => half,
+        _ => quarter,
+    }
+}

@@ -1,0 +1,76 @@
+// Every warp multiplies; the first loads as well, between starting one stage and waiting for the next.
+#pragma once
+
+#include "wgmma/tiles.cuh"
+
+namespace ws {
+
+constexpr int THREADS = CONSUMER_THREADS;
+static_assert(!PERSISTENT && Tokens::WARPS == 1, "checked by Spec");
+
+// Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
+struct Refill {
+  const TensorMap& map;
+  const Ring& ring;
+  const Tile& tile;
+  Weights weights;
+  bool loads;                      // this is the warp that does
+  mutable u32 loaded = 0;          // stages so far
+  mutable Cursor at = Cursor::at(0);
+
+  __device__ Refill(const Params& params, const TensorMap& map, const Ring& ring, const Tile& tile, bool loads)
+      : map(map), ring(ring), tile(tile), weights(params, tile), loads(loads) {
+    if (!loads) return;
+    wait_for_dependencies();
+    fill(STAGES, 0);
+  }
+
+  __device__ void load_next() const {
+    const int k_tile = tile.first_k_tile + (PASSES == 1 || loaded < tile.k_tiles ? loaded : loaded - tile.k_tiles);
+    weights.load(ring, at.slot, k_tile);
+    Tokens::copy(map, ring, at.slot, tile, k_tile);
+    loaded++;
+    at.advance<1>();
+    if (loaded == PASSES * tile.k_tiles) launch_dependents();
+  }
+
+  // Stages up to `wanted` are waited for, others taken if they are empty.
+  __device__ void fill(u32 until, u32 wanted) const {
+    if (elect_one()) {
+      while (loaded < min(until, u32(PASSES * tile.k_tiles))) {
+        const u32 empty = ring.empty(at.slot), parity = at.parity ^ 1;
+        if (loaded < wanted)
+          mbarrier_wait(empty, parity);
+        else if (!mbarrier_test_wait(empty, parity))
+          break;
+        load_next();
+      }
+    }
+    // All lanes know how far it is.
+    const u32 packed = __shfl_sync(~0u, loaded, leader());
+    loaded = packed;
+    at = Cursor::at(packed);
+  }
+
+  // The lane that elect.sync elects is the same each time.
+  __device__ static int leader() { return __ffs(__ballot_sync(~0u, elect_one())) - 1; }
+
+  // After stage `stage` of this warpgroup has been started: the next one, K_GROUPS further, must be on its way.
+  __device__ void operator()(u32 stage) const {
+    if (loads) fill(~0u, stage + K_GROUPS + 1);
+  }
+};
+
+template <class Consume>
+__device__ __forceinline__ void run(const Params& params, const TensorMap& map, const Ring& ring, const Schedule& schedule,
+                                    Consume consume) {
+  const int warp = warp_index();
+  const Role role(warp / 4);
+  for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32 stage) {
+    const Refill refill(params, map, ring, tile, warp == 0);
+    consume(tile, role, stage, refill);
+  });
+  finish_stores();
+}
+
+}  // namespace ws
