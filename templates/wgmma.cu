@@ -41,7 +41,7 @@ constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 constexpr int STAGE_BYTES = <{ stage_bytes }>;
 constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
-constexpr int TABLE_OFFSET = <{ table_offset }>;
+[[maybe_unused]] constexpr int TABLE_OFFSET = <{ table_offset }>;
 constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
@@ -119,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   const Schedule schedule(params, ring);
 
   run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, const Refill& refill) {
+    if constexpr (PERSISTENT) reuse_scratch(role);
     float sums[Fusion::COUNT][ACCUMULATORS];
 #pragma unroll
     for (int i = 0; i < Fusion::COUNT; i++) clear(sums[i]);

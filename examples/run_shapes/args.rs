@@ -34,6 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "variants")]
     pub every: usize,
 
+    /// Times calls that may begin while the one before still runs (programmatic dependent launch).
+    #[arg(long)]
+    pub dependent: bool,
+
     /// Writes the table to this file, too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -16,15 +16,17 @@ use crate::Result;
 pub struct Gpu {
     engine: Engine,
     stream: Arc<CudaStream>,
+    /// Whether calls are timed that may begin while the one before still runs.
+    dependent: bool,
 }
 
 impl Gpu {
     /// An engine on a device.
-    pub fn new(device: &Device, forge: Forge) -> Result<Self> {
+    pub fn new(device: &Device, forge: Forge, dependent: bool) -> Result<Self> {
         // SAFETY: this program uses one stream for everything, so no buffer is shared between streams or released
         // while another stream uses it. (Timing captures graphs, which event tracking would break.)
         unsafe { device.context().disable_event_tracking() };
-        Ok(Self { engine: Engine::with_forge(device, forge), stream: device.context().new_stream()? })
+        Ok(Self { engine: Engine::with_forge(device, forge), stream: device.context().new_stream()?, dependent })
     }
 
     /// The engine.
@@ -46,7 +48,11 @@ impl Gpu {
             eprintln!("error: {}: {error}", choice.spec().name());
             process::exit(3);
         });
-        let timing = if checked.passed() { Some(trial.time(&checked)?) } else { None };
+        let timing = match checked.passed() {
+            true if self.dependent => Some(trial.time_dependent(&checked)?),
+            true => Some(trial.time(&checked)?),
+            false => None,
+        };
         Ok((checked, timing))
     }
 }

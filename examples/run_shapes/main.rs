@@ -113,7 +113,7 @@ fn run(args: &Args) -> Result<bool> {
 
     let (rows, stats) = match &place {
         Place::Device(device) => {
-            let gpu = Gpu::new(device, forge)?;
+            let gpu = Gpu::new(device, forge, args.dependent)?;
             (on_device(args, &gpu, &cases, &made)?, gpu.engine().forge().stats())
         }
         Place::Host(..) => (on_host(args, &cases, &made)?, forge.stats()),

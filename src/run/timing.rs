@@ -19,14 +19,15 @@ const L2_MULTIPLE: u64 = 3;
 /// Sets at most, for operands so small that they would take thousands.
 const SETS_MAX: u64 = 1024;
 /// One replay of the graph takes about this long, so that events (resolution half a microsecond) are exact to 0.1 %.
-const REPLAY: Duration = Duration::from_millis(1);
+const REPLAY: Duration = Duration::from_micros(1500);
 /// Calls that one graph holds at most, unless one round of the sets is more.
 const CALLS_MAX: usize = 256;
-/// Time spent to bring the clocks up, and time spent measuring.
-const WARM_UP: Duration = Duration::from_millis(20);
-const MEASURE: Duration = Duration::from_millis(100);
-const REPLAYS_MIN: usize = 10;
-const REPLAYS_MAX: usize = 100;
+/// Replays that bring the clocks up, and replays that are measured. In all they take some 40 ms: a serving engine's
+/// burst, not a stress test in which the chip lowers its clocks for power.
+const WARM_UPS: usize = 3;
+const REPLAYS: usize = 25;
+/// The device rests so long before, so that what ran earlier, and how hot it made the chip, matters little.
+const REST: Duration = Duration::from_millis(150);
 
 /// The number of operand sets that keep operands of `bytes_per_set` out of an L2 cache of `l2_bytes`.
 #[must_use]
@@ -122,17 +123,16 @@ impl Timer {
         let calls = rounds(REPLAY, per_call, sets, CALLS_MAX) * sets;
         let graph = self.capture((0..calls).map(|call| call % sets), &mut launch)?;
 
-        let replay = per_call.mul_f64(calls as f64);
-        let replays = times(MEASURE, replay).clamp(REPLAYS_MIN, REPLAYS_MAX);
-        let warm_ups = times(WARM_UP, replay).clamp(2, REPLAYS_MAX);
-        let events = (0..=replays).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
+        wait(&self.stream, self.limit)?;
+        thread::sleep(REST);
+        let events = (0..=REPLAYS).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
         let queue = || -> Result<(), DriverError> {
-            for _ in 0..warm_ups {
+            for _ in 0..WARM_UPS {
                 graph.launch()?;
             }
             for (index, event) in events.iter().enumerate() {
                 event.record(&self.stream)?;
-                if index < replays {
+                if index < REPLAYS {
                     graph.launch()?;
                 }
             }

@@ -135,7 +135,7 @@ fn check_mma(variant: &Variant) -> Result<(), Refusal> {
 }
 
 fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
-    let Variant { tile, stages: _, fusion, warps, epilogue, split_k, cluster, persistent, prepass, path: _ } = *variant;
+    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, path: _ } = *variant;
     let Tile { tokens, columns, k } = tile;
     let step_of_tokens = tokens > 0 && tokens <= TILE_TOKENS_MAX && tokens.is_multiple_of(8);
     axis("tile tokens", tokens, step_of_tokens, "a multiple of 8 up to 256")?;
@@ -160,6 +160,9 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
             together("per_product", groups == 1 || consumers == needed, "as many warpgroups as the tile needs")?;
         }
     }
+    let consumers = if let Warps::Specialised(consumers) = warps { consumers } else { needed };
+    // A warpgroup waits for the stage that its K group has next: not more than one round of the ring ahead.
+    axis("stages", stages, stages >= consumers / needed, "at least one for each warpgroup that shares K")?;
     together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 

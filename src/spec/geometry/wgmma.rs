@@ -89,10 +89,11 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
         }
     };
     let scratch_bytes = added.max(handed_over).max(staged).next_multiple_of(ALIGNMENT);
-    let exchange_bytes = if splits == 1 { 0 } else { sums * tokens.div_ceil(8) * group_threads * 16 };
+    let exchange_bytes =
+        if splits == 1 { 0 } else { (splits - 1) * sums * (tokens / 8 / splits).max(1) * group_threads * 16 };
 
     let barriers_offset = ring.max(if variant.persistent { 0 } else { scratch_bytes });
-    let table_offset = barriers_offset.saturating_add((16 * variant.stages).next_multiple_of(ALIGNMENT));
+    let table_offset = barriers_offset.saturating_add((16 * variant.stages + 16).next_multiple_of(ALIGNMENT));
     let groups = problem.groups().filter(|_| variant.persistent);
     let behind_table = table_offset.saturating_add(groups.map_or(0, |groups| 2 * TABLE_ROW * groups));
     // The ring is free for other use only where no further tile is being loaded.

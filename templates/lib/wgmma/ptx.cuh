@@ -179,6 +179,17 @@ __device__ __forceinline__ u32 movmatrix_trans(u32 a) {
   return result;
 }
 
+// "mad.lo": word << BITS by a multiplication, so that it runs beside the logic of decoding and not in its way (FMA pipe and
+// ALU). ptxas makes a shift of it again unless the factor is unknown to it: the launch has SHARED_BYTES of dynamic
+// shared memory.
+template <int BITS>
+__device__ __forceinline__ u32 shift_left(u32 word) {
+  u32 result, dynamic;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(dynamic));
+  asm("mad.lo.u32 %0, %1, %2, 0;" : "=r"(result) : "r"(word), "r"(dynamic - SHARED_BYTES + (1 << BITS)));
+  return result;
+}
+
 // "shf.l.wrap": the word rotated to the left.
 template <int BITS>
 __device__ __forceinline__ u32 rotate_left(u32 word) { return __funnelshift_l(word, word, BITS); }

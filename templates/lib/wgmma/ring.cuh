@@ -4,8 +4,9 @@
 
 namespace ws {
 
+constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: K is not split there
 constexpr int RING_BYTES = STAGES * STAGE_BYTES;
-static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES <= SHARED_BYTES, "barriers behind the ring");
+static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES + 16 <= SHARED_BYTES, "barriers behind the ring");
 
 // A place in the ring, and the parity of its phase.
 struct Cursor {
@@ -29,12 +30,17 @@ struct Ring {
   __device__ u32 full(u32 slot) const { return base + BARRIERS_OFFSET + 8 * slot; }
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
 
+  // Completes when a tile group may begin with its next tile, where two take turns.
+  __device__ u32 turn(int tile_group) const { return empty(STAGES) + 8 * tile_group; }
+
   // By one thread, before all meet.
   __device__ void initialise() const {
     for (int slot = 0; slot < STAGES; slot++) {
       mbarrier_init(full(slot), FULL_ARRIVALS);
       mbarrier_init(empty(slot), EMPTY_ARRIVALS);
     }
+    if constexpr (TILE_GROUPS > 1)
+      for (int group = 0; group < TILE_GROUPS; group++) mbarrier_init(turn(group), GROUP_THREADS / 32);
     fence_mbarrier_init();
   }
 

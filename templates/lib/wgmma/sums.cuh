@@ -39,25 +39,33 @@ __device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS],
 }
 
 // The blocks of a cluster have the same tile and a part of K each. Every block sends the others their share of the
-// tokens, through distributed shared memory, and adds what it is sent in the order of the ranks. On return the share of
-// this block is at the front of `sums`.
+// tokens, through distributed shared memory, and adds what it is sent to its own, in the order of the ranks. On return
+// the share of this block is at the front of `sums`.
 template <int COUNT>
 __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULATORS], const Ring& ring, const Role& role) {
   if constexpr (CLUSTER_SPLITS > 1) {
-    constexpr int LANES = 128 * PARTS * PRODUCT_GROUPS, SHARE = COUNT * HELD_N8;  // 16 bytes each
-    static_assert(EXCHANGE_BYTES >= CLUSTER_SPLITS * SHARE * LANES * 16, "the shares fit");
+    constexpr int LANES = 128 * PARTS, SHARE = COUNT * HELD_N8;  // 16 bytes each
+    static_assert(EXCHANGE_BYTES >= (CLUSTER_SPLITS - 1) * SHARE * LANES * 16, "the shares fit");
     const u32 rank = cluster_rank();
-    const int lane = threadIdx.x % 128 + 128 * (role.part + PARTS * role.product);
-    const u32 mine = ring.base + EXCHANGE_OFFSET + lane * 16;
+    const u32 mine = ring.base + EXCHANGE_OFFSET + (threadIdx.x % 128 + 128 * role.part) * 16;
     if (role.k_group == 0) {
 #pragma unroll
-      for (int to = 0; to < CLUSTER_SPLITS; to++) {
-        const u32 there = map_shared_rank(mine + rank * SHARE * LANES * 16, to);
+      for (u32 to = 0; to < CLUSTER_SPLITS; to++) {
+        if (to == rank) continue;
+        const u32 slot = rank < to ? rank : rank - 1;
+        const u32 there = map_shared_rank(mine + slot * SHARE * LANES * 16, to);
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
           const float* v = &sums[i / HELD_N8][4 * (to * HELD_N8 + i % HELD_N8)];
           st_shared_cluster(there + i * LANES * 16, v[0], v[1], v[2], v[3]);
         }
+      }
+#pragma unroll
+      for (u32 own = 1; own < CLUSTER_SPLITS; own++) {
+        if (own != rank) continue;
+#pragma unroll
+        for (int i = 0; i < 4 * SHARE; i++)
+          sums[i / 4 / HELD_N8][i % (4 * HELD_N8)] = sums[i / 4 / HELD_N8][own * 4 * HELD_N8 + i % (4 * HELD_N8)];
       }
     }
     cluster_sync();
@@ -65,10 +73,9 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
 #pragma unroll
       for (int i = 0; i < SHARE; i++) {
         float* v = &sums[i / HELD_N8][4 * (i % HELD_N8)];
-        v[0] = v[1] = v[2] = v[3] = 0.f;
 #pragma unroll
-        for (int from = 0; from < CLUSTER_SPLITS; from++) {
-          const uint4 part = ld_shared_16(mine + (from * SHARE + i) * LANES * 16);
+        for (int slot = 0; slot < CLUSTER_SPLITS - 1; slot++) {
+          const uint4 part = ld_shared_16(mine + (slot * SHARE + i) * LANES * 16);
           v[0] += __uint_as_float(part.x);
           v[1] += __uint_as_float(part.y);
           v[2] += __uint_as_float(part.z);

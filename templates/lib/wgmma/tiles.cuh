@@ -3,8 +3,6 @@
 
 namespace ws {
 
-constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: K is not split there
-
 // Calls body(tile, stage) for every STEPth tile of this block from `first` on; `stage` counts all stages before it.
 template <int STEP, class Body>
 __device__ __forceinline__ void for_each_tile(const Params& params, const Schedule& schedule, int first, Body body) {

@@ -4,7 +4,7 @@
 namespace ws {
 
 // value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
-template <class Value>
+template <class Out = Output, class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const Role& role,
                                            int first_token, Value value) {
   if (role.k_group == 0 && role.product == 0) {
@@ -15,8 +15,8 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
       if (column >= columns) continue;
 #pragma unroll
       for (int n8 = 0; n8 < HELD_N8; n8++) {
-        if constexpr (Output::BYTES == 2) {
-          const u32 pair = movmatrix_trans(Output::round(value(held, n8, 0), value(held, n8, 1)));
+        if constexpr (Out::BYTES == 2) {
+          const u32 pair = movmatrix_trans(Out::round(value(held, n8, 0), value(held, n8, 1)));
           const int row = first_token + 8 * n8 + lane / 4;
           if (row < tile.rows) {
             const long long at = static_cast<long long>(tile.first_row + row) * N + tile.first_column() + column + lane % 4 * 2;
@@ -37,6 +37,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
   }
 }
 
+__device__ __forceinline__ void reuse_scratch(const Role&) {}
 __device__ __forceinline__ void finish_stores() {}
 
 }  // namespace ws

@@ -25,6 +25,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
   if constexpr (PERSISTENT) group_sync(role);
 }
 
+__device__ __forceinline__ void reuse_scratch(const Role&) {}
 __device__ __forceinline__ void finish_stores() {}
 
 }  // namespace ws

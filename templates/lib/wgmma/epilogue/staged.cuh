@@ -8,17 +8,17 @@ constexpr int STAGED_ROW = COLUMNS * Output::BYTES + 16;
 constexpr int STAGED_ROWS = 8 * HELD_N8;
 static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
 
-template <class Value>
+template <class Out = Output, class Value>
 __device__ __forceinline__ void stage_tile(const Ring& ring, const Role& role, Value value) {
   if (role.k_group != 0 || role.product != 0) return;
   const int lane = lane_index();
 #pragma unroll
   for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
-    const u32 to = ring.base + scratch_offset(role) + Fusion::column(role, held) * Output::BYTES;
-    if constexpr (Output::BYTES == 2) {
+    const u32 to = ring.base + scratch_offset(role) + Fusion::column(role, held) * Out::BYTES;
+    if constexpr (Out::BYTES == 2) {
       u32 pairs[HELD_N8];
 #pragma unroll
-      for (int n8 = 0; n8 < HELD_N8; n8++) pairs[n8] = Output::round(value(held, n8, 0), value(held, n8, 1));
+      for (int n8 = 0; n8 < HELD_N8; n8++) pairs[n8] = Out::round(value(held, n8, 0), value(held, n8, 1));
       if constexpr (HELD_N8 % 4 == 0) {
 #pragma unroll
         for (int n8 = 0; n8 < HELD_N8; n8 += 4)

@@ -5,19 +5,22 @@
 
 namespace ws {
 
+// The warp of a tile group that starts the copies.
+__device__ __forceinline__ bool is_storing() { return threadIdx.x % GROUP_THREADS < 32; }
+
+// Before scratch memory is used for a further tile: the one before may still be on its way out of it.
+__device__ __forceinline__ void reuse_scratch(const Role& role) {
+  if (is_storing()) bulk_wait_group_read();
+  group_sync(role);
+}
+
 template <class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
                                            int first_token, Value value) {
-  const bool storing = threadIdx.x % GROUP_THREADS < 32;
-  if constexpr (PERSISTENT) {
-    // The tile before is still on its way out of the same place.
-    if (storing) bulk_wait_group_read();
-    group_sync(role);
-  }
   stage_tile(ring, role, value);
   fence_proxy_async();
   group_sync(role);
-  if (storing) {
+  if (is_storing()) {
     const u32 bytes = tile.columns() * Output::BYTES;
     for (int row = lane_index(); row < STAGED_ROWS && first_token + row < tile.rows; row += 32) {
       const long long at = static_cast<long long>(tile.first_row + first_token + row) * N + tile.first_column();

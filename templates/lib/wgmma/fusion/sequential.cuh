@@ -13,6 +13,8 @@ struct Fusion : OneProduct {
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
                                   u32 stage, const Tile& tile, const Refill& refill) {
     along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
+    // The next stage of a K group may be so far ahead that its barrier is still in the phase before the last.
+    if constexpr (K_GROUPS > 1) group_sync(role);
     along_k<ProductRows<1>>(sums[1], ring, role, stage + tile.k_tiles, tile, refill);
   }
 
