@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaEvent, CudaGraph, CudaStream, DriverError};
+use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 
 use super::refused;
 use crate::error::{Error, Result};
@@ -125,25 +125,18 @@ impl Timer {
 
         wait(&self.stream, self.limit)?;
         thread::sleep(REST);
-        let events = (0..=REPLAYS).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
-        let queue = || -> Result<(), DriverError> {
-            for _ in 0..WARM_UPS {
-                graph.launch()?;
-            }
-            for (index, event) in events.iter().enumerate() {
-                event.record(&self.stream)?;
-                if index < REPLAYS {
-                    graph.launch()?;
-                }
-            }
-            Ok(())
-        };
-        queue().map_err(|error| refused("replaying the graph", error))?;
-        wait(&self.stream, self.limit)?;
-        let samples = events
-            .windows(2)
-            .map(|pair| Ok(microseconds(&pair[0], &pair[1])? / calls as f64))
-            .collect::<Result<Vec<_>>>()?;
+        for _ in 0..WARM_UPS {
+            graph.launch().map_err(|error| refused("replaying the graph", error))?;
+        }
+        let (start, end) = (self.event()?, self.event()?);
+        let mut samples = Vec::with_capacity(REPLAYS);
+        for _ in 0..REPLAYS {
+            let replay =
+                || start.record(&self.stream).and_then(|()| graph.launch()).and_then(|()| end.record(&self.stream));
+            replay().map_err(|error| refused("replaying the graph", error))?;
+            wait(&self.stream, self.limit)?;
+            samples.push(microseconds(&start, &end)? / calls as f64);
+        }
         Timing::of(samples, calls)
     }
 

@@ -125,7 +125,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             product_groups,
             tile_groups,
             passes,
-            full_arrivals: if decodes_tokens { 1 + 4 } else { 1 },
+            full_arrivals: if decodes_tokens { 2 } else { 1 },
             empty_arrivals: if let crate::spec::Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
                 * 4
                 * parts

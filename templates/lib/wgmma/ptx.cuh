@@ -61,6 +61,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
 // Waits until the phase of this parity has completed. A wait of many seconds is a deadlock: end it as a fault.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
   if (mbarrier_try_wait(barrier, parity)) return;
+#pragma unroll 1
   for (u32 tries = 0; !mbarrier_try_wait(barrier, parity); tries++)
     if (tries > 1u << 24) __trap();
 }
@@ -176,17 +177,6 @@ __device__ __forceinline__ void stmatrix_trans_x1(u32 shared, u32 a) {
 __device__ __forceinline__ u32 movmatrix_trans(u32 a) {
   u32 result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(a));
-  return result;
-}
-
-// "mad.lo": word << BITS by a multiplication, so that it runs beside the logic of decoding and not in its way (FMA pipe and
-// ALU). ptxas makes a shift of it again unless the factor is unknown to it: the launch has SHARED_BYTES of dynamic
-// shared memory.
-template <int BITS>
-__device__ __forceinline__ u32 shift_left(u32 word) {
-  u32 result, dynamic;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(dynamic));
-  asm("mad.lo.u32 %0, %1, %2, 0;" : "=r"(result) : "r"(word), "r"(dynamic - SHARED_BYTES + (1 << BITS)));
   return result;
 }
 

@@ -9,9 +9,9 @@ struct Decode {
   __device__ __forceinline__ static u32 codes(u32 word) {
     constexpr u32 MASK = 0x81C081C0;  // sign, two bits of the exponent, one of the mantissa
     if constexpr (PAIR == 0) return word & MASK;
-    if constexpr (PAIR == 1) return shift_left<6>(word) & MASK;
+    if constexpr (PAIR == 1) return (word << 6) & MASK;
     if constexpr (PAIR == 2) return rotate_left<12>(word) & MASK;
-    return (shift_left<2>(word) ^ (word >> 6)) & MASK;
+    return ((word << 2) ^ (word >> 6)) & MASK;
   }
 
   // The scales of k16 step STEP (0 or 1) of a scale word, times 2^112, so that the product with a code is the true value

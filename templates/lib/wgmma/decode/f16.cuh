@@ -8,10 +8,10 @@ struct Decode {
   template <int PAIR>
   __device__ __forceinline__ static u32 codes(u32 word) {
     constexpr u32 MASK = 0x8E008E00;  // sign, two bits of the exponent, one of the mantissa
-    if constexpr (PAIR == 0) return shift_left<9>(word) & MASK;
+    if constexpr (PAIR == 0) return (word << 9) & MASK;
     if constexpr (PAIR == 1) return (word ^ (word >> 3)) & MASK;
-    if constexpr (PAIR == 2) return (word ^ shift_left<4>(word)) & MASK;
-    return (word ^ shift_left<7>(word)) & MASK;
+    if constexpr (PAIR == 2) return (word ^ (word << 4)) & MASK;
+    return (word ^ (word << 7)) & MASK;
   }
 
   // The scales of k16 step STEP (0 or 1) of a scale word: row g in the low half, row g + 8 in the high half.

@@ -15,8 +15,10 @@ struct Tokens {
   static constexpr int PIECES = TOKENS * K_BLOCKS;
   static constexpr int AT_ONCE = 2;  // of a lane, on their way from global memory
 
-  // One stage, by one warp. The first loads are under way while the stage is still in use.
-  __device__ static void load(const Params& params, const TensorMap&, const Ring& ring, Cursor at, const Tile& tile, int k_tile) {
+  // One stage, by one warp. The first loads are under way while the stage is still in use. `waited` is behind the last
+  // stage that this warp has seen empty: it looks at every one, or it could be a whole round ahead of a parity.
+  __device__ static void load(const Params& params, const TensorMap&, const Ring& ring, Cursor& waited, Cursor at,
+                              const Tile& tile, int k_tile) {
     const int lane = lane_index(), blocks = blocks_of(k_tile);
     const u8* codes = params.a + static_cast<long long>(tile.first_row) * (K / 2);
     const u8* scales = params.a_scales + scale_begin(tile.first_row);
@@ -35,7 +37,14 @@ struct Tokens {
           pieces[i].scales = *reinterpret_cast<const u32*>(scales + scale_offset(scale_row(tile.first_row) + row, k_block));
         }
       }
-      if (first == 0) mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+      if (first == 0) {
+        while (waited.slot != at.slot || waited.parity != at.parity) {
+          mbarrier_wait(ring.empty(waited.slot), waited.parity ^ 1);
+          waited.advance<1>();
+        }
+        mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+        waited.advance<1>();
+      }
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++) {
         const int which = first + 32 * i + lane, row = which / K_BLOCKS, block = which % K_BLOCKS;

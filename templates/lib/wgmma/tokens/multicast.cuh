@@ -24,7 +24,8 @@ struct Tokens {
     }
   }
 
-  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor at, const Tile& tile, int k_tile) {
+  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor&, Cursor at, const Tile& tile,
+                              int k_tile) {
     mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
     copy(map, ring, at.slot, tile, k_tile);
   }

@@ -12,7 +12,8 @@ struct Tokens {
     tensor_load(ring.stage(slot), map, 0, tile.first_row, k_tile * K_BLOCKS, ring.full(slot));
   }
 
-  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor at, const Tile& tile, int k_tile) {
+  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor&, Cursor at, const Tile& tile,
+                              int k_tile) {
     mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
     copy(map, ring, at.slot, tile, k_tile);
   }

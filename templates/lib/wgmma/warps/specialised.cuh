@@ -25,11 +25,11 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMap& map, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
-  Cursor at = Cursor::at(0);
+  Cursor at = Cursor::at(0), waited = at;
   int turn = 0;
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
     for_each_stage(tile, [&](int k_tile) {
-      if (turn == warp) Tokens::load(params, map, ring, at, tile, k_tile);
+      if (turn == warp) Tokens::load(params, map, ring, waited, at, tile, k_tile);
       turn = (turn + 1) % Tokens::WARPS;
       at.advance<1>();
     });
