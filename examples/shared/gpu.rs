@@ -1,4 +1,4 @@
-//! The device's part: a kernel is loaded, checked, and timed if it is right.
+//! The device's part: a kernel is loaded and checked.
 
 use std::process;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use cudarc::driver::CudaStream;
 use warpsmith::cache::Forge;
 use warpsmith::engine::Engine;
 use warpsmith::pick::Choice;
-use warpsmith::run::{Device, Timing};
+use warpsmith::run::Device;
 use warpsmith::tune::{Checked, Trial};
 
-use crate::Result;
+use super::Result;
 
 /// A device with an engine and a stream of its own.
 pub struct Gpu {
@@ -37,16 +37,14 @@ impl Gpu {
         &self.stream
     }
 
-    /// Loads, checks and, if it is right, times a kernel.
-    pub fn measure(&self, trial: &mut Trial<'_>, choice: &Choice) -> Result<(Checked, Option<Timing>)> {
+    /// Loads and checks a kernel.
+    pub fn check(&self, trial: &Trial<'_>, choice: &Choice) -> Result<Checked> {
         let selected = self.engine.kernel_for(*choice)?;
-        let checked = trial.check(selected.kernel()).unwrap_or_else(|error| {
+        Ok(trial.check(selected.kernel()).unwrap_or_else(|error| {
             // A kernel that hangs, or that broke the context, leaves nothing to go on with, not even the release of
             // memory: the process ends here.
             eprintln!("error: {}: {error}", choice.spec().name());
             process::exit(3);
-        });
-        let timing = if checked.passed() { Some(trial.time(&checked)?) } else { None };
-        Ok((checked, timing))
+        }))
     }
 }
