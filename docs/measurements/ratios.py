@@ -2,8 +2,9 @@
 """Ours beside others', as a markdown table: ratios.py ours.json others.json
 
 ours.json is what `cargo run --release --example bench -- --json ours.json` writes. others.json is a list of objects
-with op, M (a list of rows if grouped), N and K; every further number is a time in µs, except NAME_err, floor_* and what ends
-in _only (a part of the work). Measure both in one go: an absolute time moves with the machine, a ratio much less.
+with op, M (a list of rows if grouped), N and K; every further number is a time in µs, except NAME_err, floor_* and
+what ends in _only (a part of the work). Measure both in one go: an absolute time moves with the machine, a
+ratio much less.
 """
 import json
 import math
@@ -56,7 +57,8 @@ def main():
         if row["op"] == "ceilings":
             product = row["product_tflops"]
             rate = "not measured" if product is None else f"{product:.0f} TFLOP/s"
-            print(f"{row['machine']}; copy {row['copy_gb_s']:.0f} GB/s, read {row['read_gb_s']:.0f} GB/s, product {rate}\n")
+            bandwidths = f"copy {row['copy_gb_s']:.0f} GB/s, read {row['read_gb_s']:.0f} GB/s"
+            print(f"{row['machine']}; {bandwidths}, product {rate}\n")
     ours = [row for row in ours if row["op"] != "ceilings"]
     others = {key(row): row for row in others}
     names = list(dict.fromkeys(name for row in ours for name in times(others.get(key(row), {}))))

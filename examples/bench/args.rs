@@ -7,8 +7,8 @@ use warpsmith::spec::{Arch, Problem, Variant};
 
 use crate::list::Part;
 
-/// Checks and then times kernels against what the device can do: medians over replays of a graph, operands not in the L2
-/// cache, launched plainly and as dependent launches. Without arguments it runs the built-in list.
+/// Checks and then times kernels against what the device can do: medians over replays of a graph, operands not in the
+/// L2 cache, launched plainly and as dependent launches. Without arguments it runs the built-in list.
 ///
 /// Random operands as in the public NVFP4 benchmark, α = 1. Without a GPU (or with --arch) it compiles everything.
 #[derive(Debug, Parser)]

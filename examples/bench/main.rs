@@ -6,8 +6,9 @@
 //! cargo run --release --example bench -- --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
 //! ```
 //!
-//! The floor of a problem is the larger of its bytes at the best bandwidth (a large copy, a large read) and its operations
-//! at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other libraries.
+//! The floor of a problem is the larger of its bytes at the best bandwidth (a large copy, a large read) and its
+//! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
+//! libraries.
 //!
 //! Exit status: 0 if everything is right, 1 if a kernel is wrong or missing, 2 if something could not be done at all, 3
 //! if a kernel hung or broke the device's context.

@@ -144,8 +144,8 @@ fn padded(cells: &[&str; 8]) -> String {
     format!("{problem:<59}  {m:>5}  {worst:<9}  {plain:<14}  {dependent:<14}  {floor:>8}  {share:<15}  {variant}")
 }
 
-/// What a second product costs: for each grouped dual problem its time over that of the plain one, each with its fastest
-/// variant.
+/// What a second product costs: for each grouped dual problem its time over that of the plain one, each with its
+/// fastest variant.
 pub fn dual_over_plain(rows: &[Row]) -> Vec<String> {
     let fastest = |op: &str, like: &Item| {
         let same = |row: &&Row| {
