@@ -167,6 +167,13 @@ impl std::error::Error for Error {
     }
 }
 
+/// For those who time launches of their own with a [`Timer`](crate::run::Timer).
+impl From<cudarc::driver::DriverError> for Error {
+    fn from(error: cudarc::driver::DriverError) -> Self {
+        Self::driver(format!("the CUDA driver: {:?}", error.0)).with_source(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

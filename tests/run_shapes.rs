@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../examples/run_shapes/reference.rs"]
+#[path = "../examples/shared/reference.rs"]
 mod reference;
 #[path = "../examples/run_shapes/safetensors_io.rs"]
 mod safetensors_io;
@@ -122,7 +122,7 @@ impl Scratch {
         let columns = reference::columns_within(&operands, f64::INFINITY);
         let reference = reference::reference(&operands, &columns).unwrap();
         let out = self.0.path().join("out.safetensors");
-        let c = reference::rounded(&reference);
+        let c = safetensors_io::rounded(&reference);
         safetensors_io::write(&out, wanted.c, reference.m(), reference.n(), &c).unwrap();
 
         let bytes = fs::read(&out).unwrap();

@@ -7,6 +7,7 @@ use warpsmith::tune::{HostOperands, Spread};
 use crate::Result;
 use crate::args::Args;
 use crate::safetensors_io::{self, Wanted};
+use crate::shared::rows;
 use crate::suite::SUITE;
 
 /// A problem, where its operands come from, and the variants to run.
@@ -69,23 +70,6 @@ fn random_case(
     let m = rows.iter().sum();
     let choices = choices(args, &problem, m, arch)?;
     Ok(Case { problem, m, why, choices, input: Input::Random { rows, spread } })
-}
-
-/// The rows of each group: as given, or shared out evenly.
-fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
-    let groups = problem.groups().unwrap_or(1);
-    let whole = |m: u32| (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect();
-    let rows: Vec<u32> = match given {
-        [] => whole(problem.m_limit().unwrap_or(256)),
-        [m] => whole(*m),
-        rows if rows.len() == groups as usize => rows.to_vec(),
-        rows => return Err(format!("--m has {} numbers, expected 1 or {groups}", rows.len()).into()),
-    };
-    let m: u64 = rows.iter().map(|rows| u64::from(*rows)).sum();
-    if m == 0 || m > u64::from(Problem::M_MAX) {
-        return Err(format!("--m: {m} rows in all, must be 1 to {}", Problem::M_MAX).into());
-    }
-    Ok(rows)
 }
 
 /// One choice, or those named, or with `--variants all` the baseline and then every other legal variant.

@@ -13,10 +13,10 @@
 
 mod args;
 mod case;
-mod compile;
-mod gpu;
-mod reference;
+mod dump;
 mod safetensors_io;
+#[path = "../shared/mod.rs"]
+mod shared;
 mod suite;
 mod table;
 
@@ -25,21 +25,24 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tracing_subscriber::EnvFilter;
 use warpsmith::cache::{Forge, ForgeStats};
-use warpsmith::run::Device;
-use warpsmith::spec::{Arch, Spec};
-use warpsmith::tune::Trial;
+use warpsmith::pick::Choice;
+use warpsmith::run::Timing;
+use warpsmith::spec::Spec;
+use warpsmith::tune::{Checked, Trial};
 
 use args::Args;
 use case::Case;
-use compile::Made;
-use gpu::Gpu;
+use shared::compile::{self, Made};
+use shared::gpu::Gpu;
+use shared::place::Place;
+use shared::{Result, bar, reference};
 use table::{Outcome, Row};
 
-/// Everything here ends in a sentence.
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// What there is without a device.
+const INSTEAD: &str = "results come from the host reference";
 
 /// Without a GPU the suite's host reference takes columns worth this many operations of each problem, so that the whole
 /// of it stays within a minute on two cores.
@@ -58,47 +61,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where kernels run, if anywhere.
-enum Place {
-    Device(Device),
-    /// No device, and why.
-    Host(Arch, String),
-}
-
-impl Place {
-    fn find(args: &Args) -> Result<Self> {
-        if let Some(arch) = args.arch {
-            return Ok(Place::Host(arch, "--arch given".to_owned()));
-        }
-        match Device::count() {
-            Ok(0) => Ok(Place::Host(Arch::H200, "the CUDA driver finds no device".to_owned())),
-            Err(error) if error.is_missing_library() => Ok(Place::Host(Arch::H200, error.to_string())),
-            _ => Ok(Place::Device(Device::open(args.device)?)),
-        }
-    }
-
-    fn arch(&self) -> Arch {
-        match self {
-            Place::Device(device) => *device.arch(),
-            Place::Host(arch, _) => *arch,
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Place::Device(device) => device.to_string(),
-            Place::Host(arch, why) => {
-                format!("no GPU used ({why}): compiling for {arch}, results come from the host reference")
-            }
-        }
-    }
-}
-
 /// Whether everything is right.
 fn run(args: &Args) -> Result<bool> {
     let start = Instant::now();
-    let place = Place::find(args)?;
-    println!("{}", place.describe());
+    let place = Place::find(args.arch, args.device)?;
+    println!("{}", place.describe(INSTEAD));
     let cases = case::cases(args, &place.arch())?;
     let forge = Forge::builder().install_if_missing().build();
     println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
@@ -108,12 +75,12 @@ fn run(args: &Args) -> Result<bool> {
     let made = compile::all(&forge, &specs, &progress);
     progress.finish_and_clear();
     if let Some(to) = &args.dump {
-        compile::dump(&forge, &specs, &made, to)?;
+        dump::dump(&forge, &specs, &made, to)?;
     }
 
     let (rows, stats) = match &place {
         Place::Device(device) => {
-            let gpu = Gpu::new(device, forge, args.dependent)?;
+            let gpu = Gpu::new(device, forge)?;
             (on_device(args, &gpu, &cases, &made)?, gpu.engine().forge().stats())
         }
         Place::Host(..) => (on_host(args, &cases, &made)?, forge.stats()),
@@ -145,7 +112,7 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
         for (choice, made) in case.choices.iter().zip(made) {
             let outcome = match made {
                 Err(error) => Outcome::Failed(error.clone()),
-                Ok(_) => match gpu.measure(&mut trial, choice) {
+                Ok(_) => match measure(gpu, &mut trial, choice, args.dependent) {
                     Err(error) => Outcome::Failed(error.to_string()),
                     Ok((checked, Some(timing))) => {
                         write_out(args, case, checked.c())?;
@@ -160,6 +127,17 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
     }
     progress.finish_and_clear();
     Ok(rows)
+}
+
+/// Checks and, if it is right, times a kernel.
+fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, dependent: bool) -> Result<(Checked, Option<Timing>)> {
+    let checked = gpu.check(trial, choice)?;
+    let timing = match checked.passed() {
+        true if dependent => Some(trial.time_dependent(&checked)?),
+        true => Some(trial.time(&checked)?),
+        false => None,
+    };
+    Ok((checked, timing))
 }
 
 /// The same job without a device: one result a case, from the host reference.
@@ -177,7 +155,7 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
                 let operands = case.operands();
                 let columns = reference::columns_within(&operands, flop);
                 let reference = reference::reference(&operands, &columns)?;
-                write_out(args, case, &reference::rounded(&reference))?;
+                write_out(args, case, &safetensors_io::rounded(&reference))?;
                 let largest = reference.elements().iter().map(|element| element.value.abs()).fold(0.0, f64::max);
                 Some((columns.len(), largest))
             }
@@ -205,7 +183,7 @@ fn write_out(args: &Args, case: &Case, c: &[u8]) -> Result<()> {
 fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Result<()> {
     print!("\n{}", if args.is_ladder() { table::ladder(rows) } else { table::table(rows) });
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&table::json(rows, &place.describe()))?;
+        let text = serde_json::to_string_pretty(&table::json(rows, &place.describe(INSTEAD)))?;
         fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let failed = rows.iter().filter_map(Row::failed);
@@ -227,13 +205,6 @@ fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Resul
         stats.memory_hits
     );
     Ok(())
-}
-
-fn bar(length: usize, what: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}]");
-    let bar = ProgressBar::new(length as u64).with_message(what);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
 }
 
 fn note(progress: &ProgressBar, case: &Case) {

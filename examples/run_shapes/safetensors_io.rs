@@ -6,6 +6,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use warpsmith::format::{Format, ScaleLayout, e4m3};
+use warpsmith::oracle::Reference;
 use warpsmith::spec::{Activation, Problem};
 use warpsmith::tune::{HostMatrix, HostOperands};
 
@@ -215,6 +216,16 @@ fn offsets(file: &SafeTensors<'_>, groups: Option<usize>, m: usize) -> Result<Op
     }
     // All of them lie between 0 and M now.
     Ok(Some(offsets.into_iter().map(|offset| offset as i32).collect()))
+}
+
+/// The exact values rounded to the result's format, as bytes.
+pub fn rounded(reference: &Reference) -> Vec<u8> {
+    let values = reference.elements().iter().map(|element| element.value);
+    match reference.output() {
+        Format::F16 => values.flat_map(|value| f16::from_f64(value).to_le_bytes()).collect(),
+        Format::Bf16 => values.flat_map(|value| bf16::from_f64(value).to_le_bytes()).collect(),
+        _ => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
+    }
 }
 
 /// Writes the result `c` `[m, n]`.

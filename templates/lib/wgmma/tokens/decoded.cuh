@@ -15,10 +15,17 @@ struct Tokens {
   static constexpr int PIECES = TOKENS * K_BLOCKS;
   static constexpr int AT_ONCE = 2;  // of a lane, on their way from global memory
 
-  // One stage, by one warp. The first loads are under way while the stage is still in use. `waited` is behind the last
-  // stage that this warp has seen empty: it looks at every one, or it could be a whole round ahead of a parity.
-  __device__ static void load(const Params& params, const TensorMap&, const Ring& ring, Cursor& waited, Cursor at,
-                              const Tile& tile, int k_tile) {
+  const int warp;
+  u32 stage = 0;   // the next one
+  u32 waited = 0;  // stages that this warp has seen empty: all, in order, or it could be a whole round ahead of a parity
+
+  __device__ explicit Tokens(int warp) : warp(warp) {}
+
+  // The next stage; warps take turns. The first loads are under way while the stage is still in use.
+  __device__ void load(const Params& params, const TensorMap&, const Ring& ring, const Tile& tile, int k_tile) {
+    const u32 which = stage++;
+    if (which % WARPS != warp) return;
+    const Cursor at = Cursor::at(which);
     const int lane = lane_index(), blocks = blocks_of(k_tile);
     const u8* codes = params.a + static_cast<long long>(tile.first_row) * (K / 2);
     const u8* scales = params.a_scales + scale_begin(tile.first_row);
@@ -27,9 +34,9 @@ struct Tokens {
       Piece pieces[AT_ONCE];
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++) {
-        const int which = first + 32 * i + lane, row = which / K_BLOCKS, block = which % K_BLOCKS;
+        const int piece = first + 32 * i + lane, row = piece / K_BLOCKS, block = piece % K_BLOCKS;
         pieces[i] = {};
-        if (which < PIECES && row < tile.rows && block < blocks) {
+        if (piece < PIECES && row < tile.rows && block < blocks) {
           const int k_block = k_tile * K_BLOCKS + block;
           const uint4* from = reinterpret_cast<const uint4*>(codes + row * (K / 2) + k_block * 32);
           pieces[i].codes[0] = from[0];
@@ -38,17 +45,15 @@ struct Tokens {
         }
       }
       if (first == 0) {
-        while (waited.slot != at.slot || waited.parity != at.parity) {
-          mbarrier_wait(ring.empty(waited.slot), waited.parity ^ 1);
-          waited.advance<1>();
+        for (; waited <= which; waited++) {
+          const Cursor next = Cursor::at(waited);
+          mbarrier_wait(ring.empty(next.slot), next.parity ^ 1);
         }
-        mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
-        waited.advance<1>();
       }
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++) {
-        const int which = first + 32 * i + lane, row = which / K_BLOCKS, block = which % K_BLOCKS;
-        if (which < PIECES) store(ring.stage(at.slot) + block * TOKENS * 128 + row * 128, row, pieces[i]);
+        const int piece = first + 32 * i + lane, row = piece / K_BLOCKS, block = piece % K_BLOCKS;
+        if (piece < PIECES) store(ring.stage(at.slot) + block * TOKENS * 128 + row * 128, row, pieces[i]);
       }
     }
     fence_proxy_async();

@@ -12,10 +12,15 @@ struct Tokens {
     tensor_load(ring.stage(slot), map, 0, tile.first_row, k_tile * K_BLOCKS, ring.full(slot));
   }
 
-  __device__ static void load(const Params&, const TensorMap& map, const Ring& ring, Cursor&, Cursor at, const Tile& tile,
-                              int k_tile) {
+  Cursor at = Cursor::at(0);
+
+  __device__ explicit Tokens(int) {}
+
+  // The next stage, by one thread.
+  __device__ void load(const Params&, const TensorMap& map, const Ring& ring, const Tile& tile, int k_tile) {
     mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
     copy(map, ring, at.slot, tile, k_tile);
+    at.advance<1>();
   }
 };
 

@@ -21,18 +21,13 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
   });
 }
 
-// By one thread; or by warp `warp` of several, which take turns with the stages.
+// By one thread, or by warp `warp` of several.
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMap& map, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
-  Cursor at = Cursor::at(0), waited = at;
-  int turn = 0;
+  Tokens tokens(warp);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
-    for_each_stage(tile, [&](int k_tile) {
-      if (turn == warp) Tokens::load(params, map, ring, waited, at, tile, k_tile);
-      turn = (turn + 1) % Tokens::WARPS;
-      at.advance<1>();
-    });
+    for_each_stage(tile, [&](int k_tile) { tokens.load(params, map, ring, tile, k_tile); });
   });
   // Every read of what came before is done or under way, and nothing is written before it has arrived.
   launch_dependents();

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use half::{bf16, f16};
-use warpsmith::format::Format;
 use warpsmith::oracle::{Products, Reference};
 use warpsmith::tune::{HostMatrix, HostOperands, Shape};
 
@@ -29,16 +27,6 @@ pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
     let work = 2.0 * operands.problem.flop(operands.m.into());
     let step = (work / flop).ceil().max(1.0) as usize;
     (0..operands.problem.columns() as usize).step_by(step).collect()
-}
-
-/// The exact values rounded to the result's format, as bytes.
-pub fn rounded(reference: &Reference) -> Vec<u8> {
-    let values = reference.elements().iter().map(|element| element.value);
-    match reference.output() {
-        Format::F16 => values.flat_map(|value| f16::from_f64(value).to_le_bytes()).collect(),
-        Format::Bf16 => values.flat_map(|value| bf16::from_f64(value).to_le_bytes()).collect(),
-        _ => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
-    }
 }
 
 /// Values and magnitudes of some rows of A, `[rows, K]`.

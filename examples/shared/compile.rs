@@ -1,19 +1,14 @@
-//! Cubins ahead of everything else, on all cores; and what `--dump` writes.
+//! Cubins ahead of everything else, on all cores.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::num::NonZero;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::ProgressBar;
-use warpsmith::build;
 use warpsmith::cache::{Forge, Forged};
 use warpsmith::spec::Spec;
-
-use crate::Result;
 
 /// What came of a spec; the error as text, since it is shown in several places.
 pub type Made = std::result::Result<Forged, String>;
@@ -41,26 +36,4 @@ pub fn all(forge: &Forge, specs: &[Spec], progress: &ProgressBar) -> Vec<Made> {
     let mut made: HashMap<Spec, Made> =
         once.into_iter().filter_map(|(spec, made)| Some((*spec, made.into_inner()?))).collect();
     specs.iter().map(|spec| made.remove(spec).unwrap_or_else(|| make(spec))).collect()
-}
-
-/// Writes source, PTX, cubin and log of every spec as `SYMBOL.cu`, `.ptx`, `.cubin`, `.log`.
-pub fn dump(forge: &Forge, specs: &[Spec], made: &[Made], to: &Path) -> Result<()> {
-    let write = |name: String, bytes: &[u8]| {
-        let path = to.join(name);
-        fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
-    let mut seen = HashSet::new();
-    for (spec, made) in specs.iter().zip(made).filter(|(spec, _)| seen.insert(**spec)) {
-        let (symbol, source) = (spec.symbol(), build::render(spec)?);
-        write(format!("{symbol}.cu"), source.text().as_bytes())?;
-        if let Ok(forged) = made {
-            let cubin = forged.cubin();
-            write(format!("{symbol}.cubin"), cubin.image())?;
-            write(format!("{symbol}.log"), cubin.log().as_bytes())?;
-            let ptx = build::ptx(forge.toolchain()?, &source, spec.arch().target())?;
-            write(format!("{symbol}.ptx"), ptx.as_bytes())?;
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,194 @@
+//! The benchmark: for a list of problems, check and then time, against what the device can do in the same run.
+//!
+//! ```text
+//! cargo run --release --example bench -- --json ours.json
+//! cargo run --release --example bench -- --only grouped
+//! cargo run --release --example bench -- --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
+//! ```
+//!
+//! The floor of a problem is the larger of its bytes at the best bandwidth (a large copy, a large read) and its
+//! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
+//! libraries.
+//!
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong or missing, 2 if something could not be done at all, 3
+//! if a kernel hung or broke the device's context.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod ceilings;
+mod list;
+#[path = "../shared/mod.rs"]
+mod shared;
+mod source;
+mod table;
+
+use std::fs;
+use std::process::ExitCode;
+use std::slice;
+use std::time::Instant;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+use warpsmith::build;
+use warpsmith::cache::Forge;
+use warpsmith::pick::{self, Choice};
+use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith::tune::{HostOperands, Spread, Trial};
+
+use args::Args;
+use ceilings::Ceilings;
+use list::Item;
+use shared::compile::{self, Made};
+use shared::gpu::Gpu;
+use shared::place::Place;
+use shared::{Result, bar, reference};
+use table::{Measured, Outcome, Row};
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A kernel to be: its choice and what came of building it, or why there is none.
+type Candidate = std::result::Result<(Choice, Made), String>;
+
+/// Whether everything is right.
+fn run(args: &Args) -> Result<bool> {
+    let start = Instant::now();
+    let place = Place::find(args.arch, args.device)?;
+    let machine = place.describe("nothing is launched");
+    println!("{machine}");
+    let arch = place.arch();
+    let items = items(args, &arch)?;
+    let forge = Forge::builder().install_if_missing().build();
+    println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+
+    let ceilings = ceilings::compile(forge.toolchain()?, &arch)?;
+    let candidates = candidates(args, &arch, &forge, &items);
+    let (rows, ceilings) = match &place {
+        Place::Device(device) => {
+            let gpu = Gpu::new(device, forge)?;
+            let ceilings = ceilings::measure(gpu.stream(), gpu.engine().device().arch(), &ceilings)?;
+            println!("{ceilings}\n\n{}", table::head());
+            (on_device(&gpu, &items, candidates, ceilings)?, Some(ceilings))
+        }
+        Place::Host(..) => {
+            println!("\n{}", table::head());
+            (on_host(&items, candidates), None)
+        }
+    };
+
+    println!();
+    table::dual_over_plain(&rows).iter().for_each(|line| println!("{line}"));
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&table::json(&rows, &machine, ceilings.as_ref()))?;
+        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let wrong = rows.iter().filter(|row| row.is_wrong()).count();
+    let (good, all, seconds) = (rows.len() - wrong, rows.len(), start.elapsed().as_secs_f64());
+    match &place {
+        Place::Device(_) => println!("right: {good} of {all}, every element within its bound; {seconds:.1} s in all"),
+        Place::Host(..) => println!("built: {good} of {all}; none launched, no GPU used; {seconds:.1} s in all"),
+    }
+    Ok(wrong == 0)
+}
+
+/// What the command line asks for. On sm_90 the list has its weights prepared, as the fastest kernels take them.
+fn items(args: &Args, arch: &Arch) -> Result<Vec<Item>> {
+    let is_sm90 = (arch.capability().major, arch.capability().minor) == (9, 0);
+    if args.problem.is_empty() {
+        return Ok(list::list(&args.only, is_sm90 && !args.unprepared));
+    }
+    let own = |problem: &Problem| -> Result<Vec<Item>> {
+        let given = match problem.groups() {
+            Some(_) => vec![&args.m[..]],
+            None if args.m.is_empty() => vec![&[][..]],
+            None => args.m.chunks(1).collect(),
+        };
+        given.into_iter().map(|m| Ok(Item::new(*problem, shared::rows(problem, m)?))).collect()
+    };
+    Ok(args.problem.iter().map(own).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// The kernels of every item, built on all cores: those that are pinned, or the one that is picked.
+fn candidates(args: &Args, arch: &Arch, forge: &Forge, items: &[Item]) -> Vec<Vec<Candidate>> {
+    let choices = |item: &Item| -> Vec<warpsmith::Result<Choice>> {
+        match &args.variant[..] {
+            [] => vec![pick::choose(&item.problem, item.m(), arch)],
+            pinned => pinned.iter().map(|variant| Choice::pinned(&item.problem, variant, arch)).collect(),
+        }
+    };
+    let choices: Vec<_> = items.iter().map(choices).collect();
+    let specs: Vec<Spec> = choices.iter().flatten().flatten().map(|choice| *choice.spec()).collect();
+    let progress = bar(specs.len(), "kernels built");
+    let mut made = compile::all(forge, &specs, &progress).into_iter();
+    progress.finish_and_clear();
+    let mut candidate = |choice: warpsmith::Result<Choice>| -> Candidate {
+        let choice = choice.map_err(|error| error.to_string())?;
+        let made = made.next().unwrap_or_else(|| Err("not built".to_owned()));
+        Ok((choice, made))
+    };
+    choices.into_iter().map(|choices| choices.into_iter().map(&mut candidate).collect()).collect()
+}
+
+fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceilings: Ceilings) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (item, candidates) in items.iter().zip(candidates) {
+        if !candidates.iter().any(|candidate| matches!(candidate, Ok((_, Ok(_))))) {
+            rows.extend(on_host(slice::from_ref(item), vec![candidates]));
+            continue;
+        }
+        let operands = HostOperands::random(&item.problem, &item.rows, Spread::Uniform, 0x5EED + u64::from(item.m()));
+        let columns = reference::columns_within(&operands, f64::INFINITY);
+        let reference = reference::reference(&operands, &columns)?;
+        let mut trial = Trial::new(gpu.stream(), &operands, &reference).map_err(|error| error.to_string());
+        for candidate in candidates {
+            rows.push(shown(item, candidate, |choice, _| match &mut trial {
+                Err(why) => Outcome::Failed(why.clone()),
+                Ok(trial) => {
+                    measure(gpu, trial, choice, ceilings).unwrap_or_else(|error| Outcome::Failed(error.to_string()))
+                }
+            }));
+        }
+    }
+    Ok(rows)
+}
+
+fn on_host(items: &[Item], candidates: Vec<Vec<Candidate>>) -> Vec<Row> {
+    let compiled = |choice: &Choice, cubin: &build::Cubin| Outcome::Compiled {
+        registers: cubin.resources_of(&choice.spec().symbol()).map(build::Resources::registers),
+    };
+    let pairs =
+        items.iter().zip(candidates).flat_map(|(item, candidates)| candidates.into_iter().map(move |c| (item, c)));
+    pairs.map(|(item, candidate)| shown(item, candidate, compiled)).collect()
+}
+
+/// A row, printed: what `outcome` says of a kernel that was built.
+fn shown(item: &Item, candidate: Candidate, outcome: impl FnOnce(&Choice, &build::Cubin) -> Outcome) -> Row {
+    let row = match candidate {
+        Err(why) => Row::new(item, None, Outcome::Failed(why)),
+        Ok((choice, Err(why))) => Row::new(item, Some(choice), Outcome::Failed(why)),
+        Ok((choice, Ok(forged))) => Row::new(item, Some(choice), outcome(&choice, forged.cubin())),
+    };
+    println!("{}", row.line());
+    row
+}
+
+/// Checks a kernel and, if it is right, times it both ways.
+fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, ceilings: Ceilings) -> Result<Outcome> {
+    let checked = gpu.check(trial, choice)?;
+    if !checked.passed() {
+        return Ok(Outcome::Failed(checked.to_string()));
+    }
+    let (plain, dependent) = (trial.time(&checked)?, trial.time_dependent(&checked)?);
+    Ok(Outcome::Passed(Measured { worst: checked.verdict().worst(), plain, dependent, ceilings }))
+}
