@@ -29,7 +29,7 @@ constexpr int SPLITS = <{ splits }>;
 constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
 constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
 constexpr bool PERSISTENT = <{ persistent }>;
-constexpr bool RAGGED = <{ ragged }>;                  // a tile is multiplied as wide as its rows
+constexpr bool RAGGED = <{ ragged }>;                  // tokens are loaded and multiplied as far as a tile has rows
 
 constexpr int TILES_PER_PART = <{ tiles_per_part }>;
 constexpr int K_GROUPS = <{ k_groups }>;
@@ -65,31 +65,27 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
 namespace ws {
 
-// The width that the rows of a tile are multiplied in, in units of 8 (src/spec/geometry/wgmma.rs has the same function).
-__device__ __forceinline__ int ragged_width(int rows) {
-  constexpr int STEP = TOKENS > 128 ? 2 : 1, HALF = (TOKENS / 16 + STEP - 1) / STEP * STEP, QUARTER = ceil_div(TOKENS / 4, 8);
-  const int width = ceil_div(rows, 8 * STEP) * STEP;
-  return width > HALF ? min(width, TOKENS / 8) : width > QUARTER ? HALF : QUARTER;
-}
+// The widths that a tile may be multiplied in: the first that holds its rows.
+template <int... TOKENS_>
+struct Widths {};
+using TileWidths = Widths<<{ width_list }>>;
 
-// "wgmma.mma_async": sums += a·tokens for COUNT steps of 16 along K, a from registers, tokens K-major in shared memory.
-// Scale-d, imm-scale-a and imm-scale-b are 1.
-template <int COUNT>
-__device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[COUNT][4], u64 tokens, int rows) {
-  switch (RAGGED ? ragged_width(rows) : TOKENS / 8) {
-<% for width in widths %>
-    case <{ width.n8 }>:
-      wgmma_fence();
+// "wgmma.mma_async": d += a·tokens for COUNT steps of 16 along K and WIDTH tokens, as one group; a from registers, tokens
+// K-major in shared memory. Scale-d, imm-scale-a and imm-scale-b are 1.
+template <int WIDTH, int COUNT>
+__device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[COUNT][4], u64 tokens) {
+  wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < COUNT; step++)
-        asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
-                     "{<{ width.sums }>}, {<{ width.a }>}, <{ width.descriptor }>, 1, 1, 1, 0;"
-                     : <{ width.outputs }>
-                     : "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3]), "l"(tokens + step * 2));
-      wgmma_commit_group();
-      break;
+  for (int step = 0; step < COUNT; step++) {
+<% for width in widths %>
+    if constexpr (WIDTH == <{ width.tokens }>)
+      asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
+                   "{<{ width.sums }>}, {<{ width.a }>}, <{ width.descriptor }>, 1, 1, 1, 0;"
+                   : <{ width.outputs }>
+                   : "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3]), "l"(tokens + step * 2));
 <% endfor %>
   }
+  wgmma_commit_group();
 }
 
 }  // namespace ws

@@ -123,6 +123,7 @@ pub(super) struct WgmmaNames {
     exchange_offset: u32,
     exchange_bytes: u32,
     load_tokens: &'static str,
+    width_list: String,
     widths: Vec<Width>,
 }
 
@@ -130,8 +131,6 @@ pub(super) struct WgmmaNames {
 #[derive(Serialize)]
 struct Width {
     tokens: u32,
-    /// In units of 8 tokens.
-    n8: u32,
     /// `%0,%1,…`, the sums.
     sums: String,
     /// The four registers of A, behind them.
@@ -149,7 +148,6 @@ impl Width {
         let sums = tokens / 2;
         Self {
             tokens,
-            n8: tokens / 8,
             sums: list(0..sums, |i| format!("%{i}")),
             a: list(sums..sums + 4, |i| format!("%{i}")),
             descriptor: format!("%{}", sums + 4),
@@ -161,6 +159,7 @@ impl Width {
 impl WgmmaNames {
     pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
         let variant = spec.variant();
+        let widths = layout.widths(variant);
         let multicast = if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 };
         Self {
             names: Names::new(spec),
@@ -186,7 +185,8 @@ impl WgmmaNames {
                 () if multicast > 1 => "multicast",
                 () => "tma",
             },
-            widths: layout.widths(variant.tile.tokens).into_iter().map(Width::new).collect(),
+            width_list: widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+            widths: widths.into_iter().map(Width::new).collect(),
         }
     }
 }

@@ -99,6 +99,7 @@ const HEADERS: &[Header] = headers![
     "wgmma/schedule/grouped_persistent.cuh",
     "wgmma/schedule/single.cuh",
     "wgmma/schedule/single_persistent.cuh",
+    "wgmma/schedule/table.cuh",
     "wgmma/sums.cuh",
     "wgmma/tiles.cuh",
     "wgmma/tokens/decoded.cuh",

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::format::Format;
-use crate::spec::{Cluster, Spec};
+use crate::spec::{BOX_ROWS, Cluster, Layout, Spec};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
@@ -25,6 +25,10 @@ pub(super) fn tokens(spec: &Spec, address: u64, m: u32) -> Result<CUtensorMap, D
     // Each block of a multicasting cluster loads a part of the stage.
     if let Cluster::Multicast(parts) = variant.cluster {
         if blocks == 1 { rows /= parts } else { blocks /= parts }
+    }
+    // Where not all of a tile is loaded, a box is a part of its rows.
+    if matches!(spec.geometry().layout, Layout::Wgmma(layout) if layout.ragged) {
+        (rows, blocks) = (BOX_ROWS, 1);
     }
     let data_type = match problem.compute_format() {
         Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,

@@ -2,7 +2,7 @@
 
 use super::{Geometry, K_BLOCK, Layout, needs_finish, rows_bytes};
 use crate::format::{Format, PreparedLayout};
-use crate::spec::{Epilogue, Fusion, Problem, Tile, Variant, Warps};
+use crate::spec::{Cluster, Epilogue, Fusion, Problem, Tile, Variant, Warps};
 
 /// Registers that a thread needs beside its accumulators: two sets of A fragments, a block's codes and scales, addresses.
 const WORKING_REGISTERS: u32 = 58;
@@ -94,8 +94,13 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
 
     let barriers_offset = ring.max(if variant.persistent { 0 } else { scratch_bytes });
     let table_offset = barriers_offset.saturating_add((16 * variant.stages + 16).next_multiple_of(ALIGNMENT));
-    let groups = problem.groups().filter(|_| variant.persistent);
-    let behind_table = table_offset.saturating_add(groups.map_or(0, |groups| 2 * TABLE_ROW * groups));
+    let behind_table = table_offset.saturating_add(problem.groups().map_or(0, |groups| 2 * TABLE_ROW * groups));
+    let is_ragged = problem.groups().is_some()
+        && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
+        && tokens >= RAGGED_TOKENS
+        && tokens.is_multiple_of(BOX_ROWS)
+        && !decodes_tokens
+        && !matches!(variant.cluster, Cluster::Multicast(_));
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
         let offset = behind_table.next_multiple_of(ALIGNMENT);
@@ -126,7 +131,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             tile_groups,
             passes,
             full_arrivals: if decodes_tokens { 2 } else { 1 },
-            empty_arrivals: if let crate::spec::Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
+            empty_arrivals: if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
                 * 4
                 * parts
                 * product_groups,
@@ -136,33 +141,27 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             scratch_bytes,
             exchange_offset,
             exchange_bytes,
-            ragged: groups.is_some() && tokens >= RAGGED_TOKENS,
+            ragged: is_ragged,
             decodes_tokens,
         }),
     }
 }
 
-/// Narrower tiles are cheaper to multiply whole than to look at.
+/// Rows of a box of tokens where not all of a tile is loaded; the same in the template.
+pub(crate) const BOX_ROWS: u32 = 32;
+/// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
 
 impl WgmmaLayout {
-    /// How wide, in tokens, a tile may be multiplied: by 8 down to half of the tile (a group that is divided evenly has
-    /// no smaller tiles), then a half and a quarter. Each is code, which takes time to compile.
-    pub(crate) fn widths(&self, tokens: u32) -> Vec<u32> {
+    /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
+    /// that is divided evenly has no tiles below half of TOKENS. Each width is code, which takes time to compile, and in
+    /// a persistent kernel registers.
+    pub(crate) fn widths(&self, variant: &Variant) -> Vec<u32> {
+        let tokens = variant.tile.tokens;
         if !self.ragged {
             return vec![tokens];
         }
-        (1..=tokens / 8).map(|n8| 8 * n8).filter(|width| *width == ragged_width(*width, tokens)).collect()
-    }
-}
-
-/// The width that `rows` rows of a tile of `tokens` are multiplied in; the same function as in the template.
-fn ragged_width(rows: u32, tokens: u32) -> u32 {
-    let step = if tokens > 128 { 16 } else { 8 };
-    let (half, quarter) = ((tokens / 2).next_multiple_of(step), (tokens / 4).next_multiple_of(8));
-    match rows {
-        _ if rows > half => rows.next_multiple_of(step).min(tokens),
-        _ if rows > quarter => half,
-        _ => quarter,
+        let eighths: &[u32] = if variant.persistent { &[4, 6, 8] } else { &[4, 5, 6, 7, 8] };
+        eighths.iter().map(|eighth| (tokens * eighth / 8).next_multiple_of(8)).collect()
     }
 }

@@ -16,7 +16,7 @@ constexpr u64 DESCRIPTOR_K16 = 32 >> 4;  // 16 elements of k further
 
 // A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
 // `first_stage`. `refill(stage)` lets a warp that also loads do so.
-template <class Rows, class Refill>
+template <class Rows, class Refill, int WIDTH>
 struct AlongK {
   // One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
   // one block only, half a block is a group.
@@ -64,7 +64,7 @@ struct AlongK {
         u32(&buffer)[STEPS][4] = a[STEPS == 4 ? block % 2 : first / STEPS];
 #pragma unroll
         for (int step = 0; step < STEPS; step++) rows.decode(buffer[step], first + step);
-        multiply<STEPS>(sums, buffer, tokens + first * DESCRIPTOR_K16, tile.rows);
+        multiply<WIDTH>(sums, buffer, tokens + first * DESCRIPTOR_K16);
         if (first + STEPS == 4) {
           if (block + 1 < BLOCKS) {
             rows.load(stage + weights + (block + 1) * BLOCK_BYTES);
@@ -104,10 +104,22 @@ struct AlongK {
   }
 };
 
+template <class Rows, class Refill, int WIDTH, int... WIDER>
+__device__ __forceinline__ void along_k_in(Widths<WIDTH, WIDER...>, float (&sums)[ACCUMULATORS], const Ring& ring,
+                                           const Role& role, u32 first_stage, const Tile& tile, const Refill& refill) {
+  if constexpr (sizeof...(WIDER) > 0) {
+    if (tile.rows > WIDTH) {
+      along_k_in<Rows>(Widths<WIDER...>(), sums, ring, role, first_stage, tile, refill);
+      return;
+    }
+  }
+  AlongK<Rows, Refill, WIDTH>(ring, role, first_stage, tile, refill).run(sums);
+}
+
 template <class Rows, class Refill>
 __device__ __forceinline__ void along_k(float (&sums)[ACCUMULATORS], const Ring& ring, const Role& role, u32 first_stage,
                                         const Tile& tile, const Refill& refill) {
-  AlongK<Rows, Refill>(ring, role, first_stage, tile, refill).run(sums);
+  along_k_in<Rows>(TileWidths(), sums, ring, role, first_stage, tile, refill);
 }
 
 __device__ __forceinline__ void clear(float (&sums)[ACCUMULATORS]) {

@@ -8,6 +8,7 @@ template <int STEP, class Body>
 __device__ __forceinline__ void for_each_tile(const Params& params, const Schedule& schedule, int first, Body body) {
   Tile tile;
   if constexpr (PERSISTENT) {
+#pragma unroll 1
     for (int index = first; schedule.tile(params, index, tile); index += STEP) body(tile, u32(index) * TILE_STAGES);
   } else {
     if (schedule.tile(params, 0, tile)) body(tile, 0u);
@@ -28,8 +29,9 @@ __device__ __forceinline__ void for_each_stage(const Tile& tile, Body body) {
 struct Weights {
   const u8* first;
   int tiles;
+  u32 token_bytes;
 
-  __device__ Weights(const Params& params, const Tile& tile) : tiles(tile.weight_tiles()) {
+  __device__ Weights(const Params& params, const Tile& tile) : tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
     const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
     first = params.b[0] + first_tile * K_BLOCKS_ALL * BLOCK_BYTES;
   }
@@ -37,7 +39,7 @@ struct Weights {
   // By one thread, when the stage is empty; announces the bytes of tokens, too.
   __device__ void load(const Ring& ring, u32 slot, int k_tile) const {
     const u32 bytes = blocks_of(k_tile) * BLOCK_BYTES, full = ring.full(slot);
-    mbarrier_arrive_expect_tx(full, Tokens::BYTES + tiles * bytes);
+    mbarrier_arrive_expect_tx(full, token_bytes + tiles * bytes);
     const u8* from = first + static_cast<long long>(k_tile) * (K_BLOCKS * BLOCK_BYTES);
     const u32 to = ring.stage(slot) + TOKEN_BYTES;
 #pragma unroll

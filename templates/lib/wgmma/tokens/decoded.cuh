@@ -5,7 +5,8 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 4;
-  static constexpr u32 BYTES = 0;  // that count at `full`; the warp arrives instead
+  // Bytes that count at `full`: the warp arrives instead.
+  __device__ static u32 bytes(const Tile&) { return 0; }
 
   // A K block of a row: 64 codes, four scales.
   struct Piece {

@@ -6,9 +6,10 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
-  static constexpr u32 BYTES = TOKEN_BYTES;
   static constexpr int ROWS = TOKENS / MULTICAST;
   static_assert(K_BLOCKS == 1 || K_BLOCKS % MULTICAST == 0, "a part is one box");
+
+  __device__ static u32 bytes(const Tile&) { return TOKEN_BYTES; }
 
   // One stage, by one thread, when it is empty in all blocks.
   __device__ static void copy(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {

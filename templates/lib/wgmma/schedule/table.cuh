@@ -1,0 +1,67 @@
+// The tiles of a grouped problem, the largest first: every block makes the same table of groups from the offsets.
+//
+// A group of more than TOKENS rows is divided evenly into tiles of a multiple of 8 rows.
+#pragma once
+
+#include "groups/grouped.cuh"
+
+namespace ws {
+
+struct GroupRows {
+  int first_row, rows;
+  int group;
+  int tiles_before;  // of groups before it in the table
+
+  __device__ int tiles() const { return ceil_div(rows, TOKENS); }
+  // Rows of each of its tiles but the last.
+  __device__ int height() const { return rows == 0 ? 0 : (ceil_div(rows, tiles()) + 7) / 8 * 8; }
+};
+
+struct GroupTable {
+  int token_tiles;
+
+  __device__ explicit GroupTable(const Params& params) {
+    wait_for_dependencies();  // the offsets may be their result
+    GroupRows* unsorted = rows() + GROUPS;
+    for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
+      const int begin = clamped_offset(params, group);
+      unsorted[group] = {begin, max(clamped_offset(params, group + 1) - begin, 0), group, 0};
+    }
+    __syncthreads();
+    for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
+      GroupRows row = unsorted[group];
+      const int height = row.height();
+      int place = 0;
+      for (int other = 0; other < GROUPS; other++) {
+        const int theirs = unsorted[other].height();
+        if (theirs > height || (theirs == height && other < group)) {
+          place++;
+          row.tiles_before += unsorted[other].tiles();
+        }
+      }
+      rows()[place] = row;
+    }
+    __syncthreads();
+    token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles();
+  }
+
+  __device__ static GroupRows* rows() { return reinterpret_cast<GroupRows*>(shared_memory + TABLE_OFFSET); }
+
+  // Which rows the `token_tile`th tile has; false behind the last.
+  __device__ bool find(int token_tile, Tile& tile) const {
+    if (token_tile >= token_tiles) return false;
+    int low = 0, high = GROUPS;  // the last group with at most `token_tile` tiles before it
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (rows()[middle].tiles_before <= token_tile ? low : high) = middle;
+    }
+    const GroupRows found = rows()[low];
+    const int offset = (token_tile - found.tiles_before) * found.height();
+    tile.group = found.group;
+    tile.first_row = found.first_row + offset;
+    tile.rows = min(found.rows - offset, found.height());
+    return true;
+  }
+};
+
+}  // namespace ws
