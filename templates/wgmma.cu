@@ -29,7 +29,9 @@ constexpr int SPLITS = <{ splits }>;
 constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
 constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
 constexpr bool PERSISTENT = <{ persistent }>;
-constexpr bool RAGGED = <{ ragged }>;                  // tokens are loaded and multiplied as far as a tile has rows
+
+// Ascending: how many tokens a tile may be loaded and multiplied as.
+#define WS_WIDTHS <{ width_list }>
 
 constexpr int TILES_PER_PART = <{ tiles_per_part }>;
 constexpr int K_GROUPS = <{ k_groups }>;
@@ -60,15 +62,11 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 #include "mma/<{ compute }>.cuh"
 #include "dequant/e2m1.cuh"
 #include "scales/<{ scales }>.cuh"
-#include "wgmma/tokens/<{ load_tokens }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
+#include "wgmma/tiles.cuh"
+#include "wgmma/tokens/<{ load_tokens }>.cuh"
 
 namespace ws {
-
-// The widths that a tile may be multiplied in: the first that holds its rows.
-template <int... TOKENS_>
-struct Widths {};
-using TileWidths = Widths<<{ width_list }>>;
 
 // "wgmma.mma_async": d += a·tokens for COUNT steps of 16 along K and WIDTH tokens, as one group; a from registers, tokens
 // K-major in shared memory. Scale-d, imm-scale-a and imm-scale-b are 1.
@@ -101,11 +99,11 @@ __device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[
 #include "wgmma/warps/<{ warps }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
-<{ symbol }>(const __grid_constant__ ws::Params params, const __grid_constant__ ws::TensorMap tokens) {
+<{ symbol }>(const __grid_constant__ ws::Params params, const __grid_constant__ ws::TensorMaps tokens) {
   using namespace ws;
   const Ring ring{shared_base()};
   if (threadIdx.x == 0) {
-    prefetch_tensor_map(tokens);
+    prefetch_tensor_map(tokens.of[0]);
     ring.initialise();
   }
   if constexpr (MULTICAST * CLUSTER_SPLITS > 1)

@@ -108,7 +108,6 @@ pub(super) struct WgmmaNames {
     cluster_splits: u32,
     multicast: u32,
     persistent: bool,
-    ragged: bool,
     tiles_per_part: u32,
     k_groups: u32,
     product_groups: u32,
@@ -159,14 +158,13 @@ impl Width {
 impl WgmmaNames {
     pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
         let variant = spec.variant();
-        let widths = layout.widths(variant);
+        let widths: Vec<u32> = layout.widths(variant).collect();
         let multicast = if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 };
         Self {
             names: Names::new(spec),
             cluster_splits: variant.cluster.splits(),
             multicast,
             persistent: variant.persistent,
-            ragged: layout.ragged,
             tiles_per_part: layout.tiles_per_part,
             k_groups: layout.k_groups,
             product_groups: layout.product_groups,

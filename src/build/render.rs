@@ -107,6 +107,7 @@ const HEADERS: &[Header] = headers![
     "wgmma/tokens/tma.cuh",
     "wgmma/warps/specialised.cuh",
     "wgmma/warps/uniform.cuh",
+    "wgmma/weights.cuh",
 ];
 
 /// Renders the CUDA text of a spec.

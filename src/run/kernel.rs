@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus, CUtensorMap};
+use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream};
 use cudarc::nvrtc::Ptx;
 
@@ -13,8 +13,7 @@ use super::operand::Guards;
 use super::{Operands, launch, refused, tensor_map};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::spec::{MatrixPath, PassKind, Spec};
+use crate::spec::{Layout, PassKind, Spec};
 
 /// Dynamic shared memory that every block may have without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -138,16 +137,13 @@ impl Kernel {
         // Shows what those waits may have met, too.
         self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
 
-        let chained = self.spec.variant().path == MatrixPath::Wgmma;
-        let mut map = CUtensorMap { opaque: [0; 16] };
-        if chained {
-            let mut tokens = params.a;
-            if self.prepass.is_some() {
-                params.decoded = params.workspace + self.spec.partial_bytes(sizes.m);
-                tokens = params.decoded;
-            }
-            if tokens != params.a || self.spec.problem().a_format() != Format::Nvfp4 {
-                map = tensor_map::tokens(&self.spec, tokens, sizes.m)
+        let mut maps = tensor_map::NO_TOKENS;
+        let layout = if let Layout::Wgmma(layout) = self.spec.geometry().layout { Some(layout) } else { None };
+        if let Some(layout) = layout {
+            params.decoded = params.workspace + self.spec.partial_bytes(sizes.m);
+            if !layout.decodes_tokens {
+                let tokens = if self.prepass.is_some() { params.decoded } else { params.a };
+                maps = tensor_map::tokens(&self.spec, &layout, tokens, sizes.m)
                     .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?;
             }
         }
@@ -157,12 +153,12 @@ impl Kernel {
                 params.product = i32::from(product != 0);
             }
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
-            let mut arguments = [(&raw mut params).cast::<c_void>(), (&raw mut map).cast::<c_void>()];
+            let mut arguments = [(&raw mut params).cast::<c_void>(), (&raw mut maps).cast::<c_void>()];
             // Kernels of one call wait for each other by themselves.
-            let is_dependent = chained && (is_dependent || index > 0);
+            let is_dependent = layout.is_some() && (is_dependent || index > 0);
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
             // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
-            // tensor map, and the driver copies them before it returns. Every address in them is of live memory of this
+            // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
             // context, as large as the kernel reads or writes for `sizes.m` rows (check.rs); what is written is borrowed
             // mutably, and cudarc's guards order this use before the memory is released or used in another stream.
             unsafe { launch::launch(function, &pass, stream, is_dependent, &mut arguments) }.map_err(|error| {

@@ -9,26 +9,36 @@ use cudarc::driver::sys::{
 };
 
 use crate::format::Format;
-use crate::spec::{BOX_ROWS, Cluster, Layout, Spec};
+use crate::spec::{Cluster, Spec, WgmmaLayout};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
 
-/// The map of tokens `[m, K]` at `address`, seen as `[K/64][m][64]` so that one box is a whole stage. Rows from `m` on
-/// are read as zeros.
+/// A map for each width; the others are not looked at.
+pub(super) type TokenMaps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
+
+pub(super) const NO_TOKENS: TokenMaps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
+
+/// The maps of tokens `[m, K]` at `address`, one for each width that a tile may have.
+pub(super) fn tokens(spec: &Spec, layout: &WgmmaLayout, address: u64, m: u32) -> Result<TokenMaps, DriverError> {
+    let mut maps = NO_TOKENS;
+    for (map, width) in maps.iter_mut().zip(layout.widths(spec.variant())) {
+        *map = box_of(spec, address, m, width)?;
+    }
+    Ok(maps)
+}
+
+/// The tokens `[m, K]` seen as `[K/64][m][64]`, so that one box is a whole stage of `rows` rows. Rows from `m` on are read
+/// as zeros.
 ///
 /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
-pub(super) fn tokens(spec: &Spec, address: u64, m: u32) -> Result<CUtensorMap, DriverError> {
+fn box_of(spec: &Spec, address: u64, m: u32, mut rows: u32) -> Result<CUtensorMap, DriverError> {
     let (problem, variant) = (spec.problem(), spec.variant());
     let (k, row) = (problem.depth(), u64::from(problem.depth()) * 2);
-    let (mut rows, mut blocks) = (variant.tile.tokens, variant.tile.k / BOX_K);
+    let mut blocks = variant.tile.k / BOX_K;
     // Each block of a multicasting cluster loads a part of the stage.
     if let Cluster::Multicast(parts) = variant.cluster {
         if blocks == 1 { rows /= parts } else { blocks /= parts }
-    }
-    // Where not all of a tile is loaded, a box is a part of its rows.
-    if matches!(spec.geometry().layout, Layout::Wgmma(layout) if layout.ragged) {
-        (rows, blocks) = (BOX_ROWS, 1);
     }
     let data_type = match problem.compute_format() {
         Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,

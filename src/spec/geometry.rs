@@ -7,8 +7,8 @@ mod wgmma;
 pub(crate) use mma::MmaLayout;
 pub use passes::{Pass, PassKind};
 pub(super) use passes::{needs_finish, partial_bytes, passes, prepass_bytes};
+pub(crate) use wgmma::WgmmaLayout;
 pub(super) use wgmma::tile_columns;
-pub(crate) use wgmma::{BOX_ROWS, WgmmaLayout};
 
 use super::{Arch, MatrixPath, Problem, Variant};
 use crate::format::Format;
@@ -31,7 +31,8 @@ pub struct Geometry {
     pub accumulators: u32,
     /// Registers that one thread needs at least, accumulators included.
     pub registers: u32,
-    /// Blocks that one SM should hold at a time: what shared memory and the estimated registers allow, four at most.
+    /// Blocks that one SM should hold at a time: what shared memory and the estimated registers allow, four at most; one
+    /// for the path `wgmma`.
     /// The compiler is told, so that it does not spend registers that another block needs.
     pub blocks_per_sm: u32,
     pub(crate) layout: Layout,
@@ -46,13 +47,16 @@ pub(crate) enum Layout {
 
 impl Geometry {
     pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
-        let mut geometry = match variant.path {
-            MatrixPath::Mma => mma::geometry(problem, variant),
+        match variant.path {
+            MatrixPath::Mma => {
+                let mut geometry = mma::geometry(problem, variant);
+                let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);
+                geometry.blocks_per_sm = resident.clamp(1, BLOCKS_PER_SM_MAX);
+                geometry
+            }
+            // Its pipelines fill the memory of an SM, and its warps wait for nothing but them.
             MatrixPath::Wgmma => wgmma::geometry(problem, variant),
-        };
-        let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);
-        geometry.blocks_per_sm = resident.clamp(1, BLOCKS_PER_SM_MAX);
-        geometry
+        }
     }
 }
 

@@ -161,8 +161,10 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
         }
     }
     let consumers = if let Warps::Specialised(consumers) = warps { consumers } else { needed };
-    // A warpgroup waits for the stage that its K group has next: not more than one round of the ring ahead.
-    axis("stages", stages, stages >= consumers / needed, "at least one for each warpgroup that shares K")?;
+    // A barrier tells phases apart by parity only. Whoever waits for a stage knows that the one before it in the same
+    // place has come only if that was its own.
+    let shared = consumers / needed;
+    axis("stages", stages, stages.is_multiple_of(shared), "a multiple of the warpgroups that share K")?;
     together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 

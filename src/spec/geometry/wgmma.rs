@@ -39,7 +39,7 @@ pub(crate) struct WgmmaLayout {
     pub(crate) scratch_bytes: u32,
     pub(crate) exchange_offset: u32,
     pub(crate) exchange_bytes: u32,
-    /// A tile is multiplied as wide as its rows.
+    /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
     /// Tokens are decoded by warps of the block on their way into shared memory.
     pub(crate) decodes_tokens: bool,
@@ -98,7 +98,6 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let is_ragged = problem.groups().is_some()
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
-        && tokens.is_multiple_of(BOX_ROWS)
         && !decodes_tokens
         && !matches!(variant.cluster, Cluster::Multicast(_));
     // The ring is free for other use only where no further tile is being loaded.
@@ -130,7 +129,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             product_groups,
             tile_groups,
             passes,
-            full_arrivals: if decodes_tokens { 2 } else { 1 },
+            full_arrivals: if decodes_tokens { 1 + 4 } else { 1 },
             empty_arrivals: if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
                 * 4
                 * parts
@@ -147,21 +146,23 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     }
 }
 
-/// Rows of a box of tokens where not all of a tile is loaded; the same in the template.
-pub(crate) const BOX_ROWS: u32 = 32;
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
 
 impl WgmmaLayout {
+    /// Widths at most.
+    pub(crate) const WIDTHS_MAX: usize = 5;
+
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS. Each width is code, which takes time to compile, and in
     /// a persistent kernel registers.
-    pub(crate) fn widths(&self, variant: &Variant) -> Vec<u32> {
+    pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
-        if !self.ragged {
-            return vec![tokens];
-        }
-        let eighths: &[u32] = if variant.persistent { &[4, 6, 8] } else { &[4, 5, 6, 7, 8] };
-        eighths.iter().map(|eighth| (tokens * eighth / 8).next_multiple_of(8)).collect()
+        let eighths: &[u32] = match (self.ragged, variant.persistent) {
+            (false, _) => &[8],
+            (true, true) => &[4, 6, 8],
+            (true, false) => &[4, 5, 6, 7, 8],
+        };
+        eighths.iter().map(move |eighth| (tokens * eighth / 8).next_multiple_of(8))
     }
 }

@@ -1,4 +1,4 @@
-// The inner loop: one warpgroup multiplies its 64 rows of weights with TOKENS tokens along K.
+// The inner loop: one warpgroup multiplies its 64 rows of weights with WIDTH tokens along K.
 //
 // The weights of one K block become registers while the tensor core still works on the block before, so at most one
 // group of wgmma is under way. A stage is released once the first group of the next one has been started and its own last
@@ -58,7 +58,7 @@ struct AlongK {
     const bool more = index + K_GROUPS < tile.k_tiles;
 #pragma unroll
     for (int block = 0; block < BLOCKS; block++) {
-      const u64 tokens = token_descriptor(stage + block * TOKENS * 128);
+      const u64 tokens = token_descriptor(stage + block * WIDTH * 128);
 #pragma unroll
       for (int first = 0; first < 4; first += STEPS) {
         u32(&buffer)[STEPS][4] = a[STEPS == 4 ? block % 2 : first / STEPS];

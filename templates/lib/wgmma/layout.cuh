@@ -84,6 +84,31 @@ struct Tile {
   }
 };
 
+// The widths that a tile may be loaded and multiplied in: the first that holds its rows.
+template <int... TOKENS_>
+struct Widths {
+  static constexpr int COUNT = sizeof...(TOKENS_);
+};
+using TileWidths = Widths<WS_WIDTHS>;
+
+struct Width {
+  int index, tokens;
+};
+
+template <int TOKENS_, int... WIDER>
+__device__ __forceinline__ Width width_in(Widths<TOKENS_, WIDER...>, int rows, int index) {
+  if constexpr (sizeof...(WIDER) > 0)
+    if (rows > TOKENS_) return width_in(Widths<WIDER...>(), rows, index + 1);
+  return {index, TOKENS_};
+}
+
+__device__ __forceinline__ Width width_of(const Tile& tile) { return width_in(TileWidths(), tile.rows, 0); }
+
+// What tells the tensor memory accelerator of the tokens: a box for each width.
+struct TensorMaps {
+  TensorMap of[TileWidths::COUNT];
+};
+
 // Blocks along K in a tile along K.
 __device__ __forceinline__ int blocks_of(int k_tile) {
   return K_TAIL && k_tile == K_TILES - 1 ? LAST_BLOCKS : K_BLOCKS;

@@ -1,11 +1,11 @@
-// NVFP4 tokens: four warps take turns with the stages and write them as TMA would, 16-bit values in the 128-byte swizzle.
+// NVFP4 tokens: four warps decode the tile of a stage and write it as TMA would, 16-bit values in the 128-byte swizzle.
 #pragma once
 
 namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 4;
-  // Bytes that count at `full`: the warp arrives instead.
+  // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 
   // A K block of a row: 64 codes, four scales.
@@ -13,53 +13,49 @@ struct Tokens {
     uint4 codes[2];
     u32 scales;
   };
-  static constexpr int PIECES = TOKENS * K_BLOCKS;
-  static constexpr int AT_ONCE = 2;  // of a lane, on their way from global memory
+  static constexpr int PIECES = TOKENS * K_BLOCKS;              // of a stage
+  static constexpr int ROUNDS = ceil_div(PIECES, 32 * WARPS);   // a piece for every thread
+  static constexpr int AHEAD = 4;                               // rounds on their way from global memory
 
-  const int warp;
-  u32 stage = 0;   // the next one
-  u32 waited = 0;  // stages that this warp has seen empty: all, in order, or it could be a whole round ahead of a parity
-
-  __device__ explicit Tokens(int warp) : warp(warp) {}
-
-  // The next stage; warps take turns. The first loads are under way while the stage is still in use.
-  __device__ void load(const Params& params, const TensorMap&, const Ring& ring, const Tile& tile, int k_tile) {
-    const u32 which = stage++;
-    if (which % WARPS != warp) return;
-    const Cursor at = Cursor::at(which);
-    const int lane = lane_index(), blocks = blocks_of(k_tile);
-    const u8* codes = params.a + static_cast<long long>(tile.first_row) * (K / 2);
-    const u8* scales = params.a_scales + scale_begin(tile.first_row);
-#pragma unroll 1
-    for (int first = 0; first < PIECES; first += 32 * AT_ONCE) {
-      Piece pieces[AT_ONCE];
-#pragma unroll
-      for (int i = 0; i < AT_ONCE; i++) {
-        const int piece = first + 32 * i + lane, row = piece / K_BLOCKS, block = piece % K_BLOCKS;
-        pieces[i] = {};
-        if (piece < PIECES && row < tile.rows && block < blocks) {
-          const int k_block = k_tile * K_BLOCKS + block;
-          const uint4* from = reinterpret_cast<const uint4*>(codes + row * (K / 2) + k_block * 32);
-          pieces[i].codes[0] = from[0];
-          pieces[i].codes[1] = from[1];
-          pieces[i].scales = *reinterpret_cast<const u32*>(scales + scale_offset(scale_row(tile.first_row) + row, k_block));
-        }
-      }
-      if (first == 0) {
-        for (; waited <= which; waited++) {
-          const Cursor next = Cursor::at(waited);
-          mbarrier_wait(ring.empty(next.slot), next.parity ^ 1);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < AT_ONCE; i++) {
-        const int piece = first + 32 * i + lane, row = piece / K_BLOCKS, block = piece % K_BLOCKS;
-        if (piece < PIECES) store(ring.stage(at.slot) + block * TOKENS * 128 + row * 128, row, pieces[i]);
-      }
+  // The piece of round `round`, counted from the tile's first; zeros where there is none.
+  __device__ static Piece fetch(const Params& params, const Tile& tile, int round, int thread) {
+    const int which = round % ROUNDS * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;
+    const int stage = round / ROUNDS, k_tile = tile.first_k_tile + (PASSES == 1 ? stage : stage % tile.k_tiles);
+    Piece piece = {};
+    if (stage < PASSES * tile.k_tiles && which < PIECES && row < tile.rows && block < blocks_of(k_tile)) {
+      const int k_block = k_tile * K_BLOCKS + block;
+      const u8* codes = params.a + static_cast<long long>(tile.first_row + row) * (K / 2) + k_block * 32;
+      const u8* scales = params.a_scales + scale_begin(tile.first_row);
+      piece.codes[0] = reinterpret_cast<const uint4*>(codes)[0];
+      piece.codes[1] = reinterpret_cast<const uint4*>(codes)[1];
+      piece.scales = *reinterpret_cast<const u32*>(scales + scale_offset(scale_row(tile.first_row) + row, k_block));
     }
-    fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(ring.full(at.slot));
+    return piece;
+  }
+
+  // All stages of a tile, by warp `warp` of WARPS.
+  __device__ static void load(const Params& params, const TensorMaps&, const Ring& ring, Cursor& at, const Tile& tile,
+                              int warp) {
+    const int lane = lane_index(), thread = warp * 32 + lane;
+    Piece ahead[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) ahead[i] = fetch(params, tile, i, thread);
+    int round = 0;
+    for_each_stage(tile, [&](int) {
+      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+#pragma unroll 1
+      for (int part = 0; part < ROUNDS; part++, round++) {
+        const int which = part * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;
+        if (which < PIECES) store(ring.stage(at.slot) + block * TOKENS * 128 + row * 128, row, ahead[0]);
+#pragma unroll
+        for (int i = 1; i < AHEAD; i++) ahead[i - 1] = ahead[i];
+        ahead[AHEAD - 1] = fetch(params, tile, round + AHEAD, thread);
+      }
+      fence_proxy_async();
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(ring.full(at.slot));
+      at.advance<1>();
+    });
   }
 
   __device__ static void store(u32 to, int row, const Piece& piece) {

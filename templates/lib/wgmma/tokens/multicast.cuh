@@ -12,8 +12,9 @@ struct Tokens {
   __device__ static u32 bytes(const Tile&) { return TOKEN_BYTES; }
 
   // One stage, by one thread, when it is empty in all blocks.
-  __device__ static void copy(const TensorMap& map, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  __device__ static void copy(const TensorMaps& maps, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
     constexpr u16 ALL = (1 << MULTICAST) - 1;
+    const TensorMap& map = maps.of[0];
     const int rank = cluster_rank();
     if constexpr (K_BLOCKS == 1) {
       tensor_load_multicast(ring.stage(slot) + rank * ROWS * 128, map, 0, tile.first_row + rank * ROWS, k_tile,
@@ -25,15 +26,13 @@ struct Tokens {
     }
   }
 
-  Cursor at = Cursor::at(0);
-
-  __device__ explicit Tokens(int) {}
-
-  // The next stage, by one thread.
-  __device__ void load(const Params&, const TensorMap& map, const Ring& ring, const Tile& tile, int k_tile) {
-    mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
-    copy(map, ring, at.slot, tile, k_tile);
-    at.advance<1>();
+  // All stages of a tile, by one thread.
+  __device__ static void load(const Params&, const TensorMaps& maps, const Ring& ring, Cursor& at, const Tile& tile, int) {
+    for_each_stage(tile, [&](int k_tile) {
+      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+      copy(maps, ring, at.slot, tile, k_tile);
+      at.advance<1>();
+    });
   }
 };
 

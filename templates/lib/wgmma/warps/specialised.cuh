@@ -1,7 +1,7 @@
 // One warp loads weights, one (or four, where they decode) tokens; CONSUMER_THREADS multiply.
 #pragma once
 
-#include "wgmma/tiles.cuh"
+#include "wgmma/weights.cuh"
 
 namespace ws {
 
@@ -22,13 +22,12 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
 }
 
 // By one thread, or by warp `warp` of several.
-__device__ __forceinline__ void load_tokens(const Params& params, const TensorMap& map, const Ring& ring,
+__device__ __forceinline__ void load_tokens(const Params& params, const TensorMaps& maps, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
-  Tokens tokens(warp);
-  for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
-    for_each_stage(tile, [&](int k_tile) { tokens.load(params, map, ring, tile, k_tile); });
-  });
+  Cursor at = Cursor::at(0);
+  for_each_tile<1>(params, schedule, 0,
+                   [&](const Tile& tile, u32) { Tokens::load(params, maps, ring, at, tile, warp); });
   // Every read of what came before is done or under way, and nothing is written before it has arrived.
   launch_dependents();
 }
@@ -39,14 +38,14 @@ struct Refill {
 };
 
 template <class Consume>
-__device__ __forceinline__ void run(const Params& params, const TensorMap& map, const Ring& ring, const Schedule& schedule,
+__device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
   if (warp == CONSUMER_WARPS) {
     if (elect_one()) load_weights(params, ring, schedule);
     __syncwarp();
   } else if (warp > CONSUMER_WARPS) {
-    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, map, ring, schedule, warp - CONSUMER_WARPS - 1);
+    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
     __syncwarp();
   } else {
     const Role role(warp / 4);

@@ -1,7 +1,7 @@
 // Every warp multiplies; the first loads as well, between starting one stage and waiting for the next.
 #pragma once
 
-#include "wgmma/tiles.cuh"
+#include "wgmma/weights.cuh"
 
 namespace ws {
 
@@ -10,7 +10,7 @@ static_assert(!PERSISTENT && Tokens::WARPS == 1, "checked by Spec");
 
 // Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
 struct Refill {
-  const TensorMap& map;
+  const TensorMaps& maps;
   const Ring& ring;
   const Tile& tile;
   Weights weights;
@@ -18,8 +18,8 @@ struct Refill {
   mutable u32 loaded = 0;          // stages so far
   mutable Cursor at = Cursor::at(0);
 
-  __device__ Refill(const Params& params, const TensorMap& map, const Ring& ring, const Tile& tile, bool loads)
-      : map(map), ring(ring), tile(tile), weights(params, tile), loads(loads) {
+  __device__ Refill(const Params& params, const TensorMaps& maps, const Ring& ring, const Tile& tile, bool loads)
+      : maps(maps), ring(ring), tile(tile), weights(params, tile), loads(loads) {
     if (!loads) return;
     wait_for_dependencies();
     fill(STAGES, 0);
@@ -28,7 +28,7 @@ struct Refill {
   __device__ void load_next() const {
     const int k_tile = tile.first_k_tile + (PASSES == 1 || loaded < tile.k_tiles ? loaded : loaded - tile.k_tiles);
     weights.load(ring, at.slot, k_tile);
-    Tokens::copy(map, ring, at.slot, tile, k_tile);
+    Tokens::copy(maps, ring, at.slot, tile, k_tile);
     loaded++;
     at.advance<1>();
     if (loaded == PASSES * tile.k_tiles) launch_dependents();
@@ -62,12 +62,12 @@ struct Refill {
 };
 
 template <class Consume>
-__device__ __forceinline__ void run(const Params& params, const TensorMap& map, const Ring& ring, const Schedule& schedule,
+__device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
   const Role role(warp / 4);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32 stage) {
-    const Refill refill(params, map, ring, tile, warp == 0);
+    const Refill refill(params, maps, ring, tile, warp == 0);
     consume(tile, role, stage, refill);
   });
   finish_stores();
