@@ -106,10 +106,11 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     prefetch_tensor_map(tokens.of[0]);
     ring.initialise();
   }
-  if constexpr (MULTICAST * CLUSTER_SPLITS > 1)
-    cluster_sync();
-  else
-    __syncthreads();
+  // Nobody reaches into a block of the cluster before it has begun: who multicasts does so at once, who sends sums waits
+  // for it when it has some.
+  if constexpr (MULTICAST * CLUSTER_SPLITS > 1) cluster_arrive();
+  if constexpr (MULTICAST > 1) cluster_wait();
+  __syncthreads();
   const Schedule schedule(params, ring);
 
   run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, const Refill& refill) {
@@ -126,5 +127,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   });
 
   // Others of the cluster may still arrive at barriers of this block.
-  if constexpr (MULTICAST > 1) cluster_sync();
+  if constexpr (MULTICAST > 1) {
+    cluster_arrive();
+    cluster_wait();
+  }
 }

@@ -32,7 +32,7 @@ pub struct Geometry {
     /// Registers that one thread needs at least, accumulators included.
     pub registers: u32,
     /// Blocks that one SM should hold at a time: what shared memory and the estimated registers allow, four at most; one
-    /// for the path `wgmma`.
+    /// where blocks are persistent.
     /// The compiler is told, so that it does not spend registers that another block needs.
     pub blocks_per_sm: u32,
     pub(crate) layout: Layout,
@@ -47,16 +47,15 @@ pub(crate) enum Layout {
 
 impl Geometry {
     pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
-        match variant.path {
-            MatrixPath::Mma => {
-                let mut geometry = mma::geometry(problem, variant);
-                let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);
-                geometry.blocks_per_sm = resident.clamp(1, BLOCKS_PER_SM_MAX);
-                geometry
-            }
-            // Its pipelines fill the memory of an SM, and its warps wait for nothing but them.
+        let mut geometry = match variant.path {
+            MatrixPath::Mma => mma::geometry(problem, variant),
             MatrixPath::Wgmma => wgmma::geometry(problem, variant),
-        }
+        };
+        let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);
+        // A persistent block has an SM to itself.
+        let most = if variant.persistent { 1 } else { BLOCKS_PER_SM_MAX };
+        geometry.blocks_per_sm = resident.clamp(1, most);
+        geometry
     }
 }
 

@@ -4,11 +4,19 @@ use super::{Geometry, K_BLOCK, Layout, needs_finish, rows_bytes};
 use crate::format::{Format, PreparedLayout};
 use crate::spec::{Cluster, Epilogue, Fusion, Problem, Tile, Variant, Warps};
 
-/// Registers that a thread needs beside its accumulators: two sets of A fragments, a block's codes and scales, addresses.
-const WORKING_REGISTERS: u32 = 58;
+/// Registers that a thread needs beside its accumulators, as measured: half a K block or two whole ones of A fragments, a
+/// block's codes and scales, addresses; the deeper a stage, the more the compiler has under way.
+fn working_registers(tile: Tile) -> u32 {
+    match tile.k {
+        _ if tile.tokens >= WIDE_TOKENS => 46,
+        64 => 46,
+        128 => 58,
+        _ => 90,
+    }
+}
+
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
-const WIDE_SAVES: u32 = 10;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
 const STAGE_ALIGNMENT: u32 = 1024;
 const ALIGNMENT: u32 = 128;
@@ -110,7 +118,6 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let exchange_offset = behind_scratch.next_multiple_of(ALIGNMENT);
 
     let accumulators = sums * tokens / 2;
-    let saved = if tokens >= WIDE_TOKENS { WIDE_SAVES } else { 0 };
     let producers = match variant.warps {
         Warps::Uniform => 0,
         Warps::Specialised(_) if decodes_tokens => 32 + 128,
@@ -121,7 +128,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
         stage_bytes,
         shared_bytes: exchange_offset.saturating_add(exchange_bytes),
         accumulators,
-        registers: accumulators + WORKING_REGISTERS - saved,
+        registers: accumulators + working_registers(variant.tile),
         blocks_per_sm: 1,
         layout: Layout::Wgmma(WgmmaLayout {
             tiles_per_part,

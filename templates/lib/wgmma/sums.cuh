@@ -48,6 +48,7 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
     static_assert(EXCHANGE_BYTES >= (CLUSTER_SPLITS - 1) * SHARE * LANES * 16, "the shares fit");
     const u32 rank = cluster_rank();
     const u32 mine = ring.base + EXCHANGE_OFFSET + (threadIdx.x % 128 + 128 * role.part) * 16;
+    cluster_wait();  // all blocks have begun
     if (role.k_group == 0) {
 #pragma unroll
       for (u32 to = 0; to < CLUSTER_SPLITS; to++) {
@@ -68,7 +69,8 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
           sums[i / 4 / HELD_N8][i % (4 * HELD_N8)] = sums[i / 4 / HELD_N8][own * 4 * HELD_N8 + i % (4 * HELD_N8)];
       }
     }
-    cluster_sync();
+    cluster_arrive();
+    cluster_wait();
     if (role.k_group == 0) {
 #pragma unroll
       for (int i = 0; i < SHARE; i++) {
