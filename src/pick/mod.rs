@@ -1,6 +1,8 @@
 //! Which variant: for a problem and an M, one legal variant and the reason for it.
 
 mod ladder;
+mod mma;
+mod wgmma;
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ const WIDE_TOKENS: u32 = 192;
 const STAGE_ALIGNMENT: u32 = 1024;
 const ALIGNMENT: u32 = 128;
 /// A row of the grouped schedule's table (`GroupRows`), which is there unsorted and sorted.
-const TABLE_ROW: u32 = 16;
+const TABLE_ROW: u32 = 24;
 
 /// How the warpgroups of a block share its tile, and where its shared memory lies. The template of the path has the same
 /// names and says more.

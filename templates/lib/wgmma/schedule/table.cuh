@@ -8,13 +8,11 @@
 namespace ws {
 
 struct GroupRows {
-  int first_row, rows;
   int group;
+  int first_row, rows;
+  int tiles;
+  int height;        // rows of each tile but the last
   int tiles_before;  // of groups before it in the table
-
-  __device__ int tiles() const { return ceil_div(rows, TOKENS); }
-  // Rows of each of its tiles but the last.
-  __device__ int height() const { return rows == 0 ? 0 : (ceil_div(rows, tiles()) + 7) / 8 * 8; }
 };
 
 struct GroupTable {
@@ -24,25 +22,26 @@ struct GroupTable {
     wait_for_dependencies();  // the offsets may be their result
     GroupRows* unsorted = rows() + GROUPS;
     for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
-      const int begin = clamped_offset(params, group);
-      unsorted[group] = {begin, max(clamped_offset(params, group + 1) - begin, 0), group, 0};
+      const int begin = clamped_offset(params, group), count = max(clamped_offset(params, group + 1) - begin, 0);
+      const int tiles = ceil_div(count, TOKENS);
+      const int height = tiles <= 1 ? (count + 7) / 8 * 8 : (ceil_div(count, tiles) + 7) / 8 * 8;
+      unsorted[group] = {group, begin, count, tiles, height, 0};
     }
     __syncthreads();
     for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
       GroupRows row = unsorted[group];
-      const int height = row.height();
       int place = 0;
       for (int other = 0; other < GROUPS; other++) {
-        const int theirs = unsorted[other].height();
-        if (theirs > height || (theirs == height && other < group)) {
+        const int height = unsorted[other].height;
+        if (height > row.height || (height == row.height && other < group)) {
           place++;
-          row.tiles_before += unsorted[other].tiles();
+          row.tiles_before += unsorted[other].tiles;
         }
       }
       rows()[place] = row;
     }
     __syncthreads();
-    token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles();
+    token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles;
   }
 
   __device__ static GroupRows* rows() { return reinterpret_cast<GroupRows*>(shared_memory + TABLE_OFFSET); }
@@ -56,10 +55,10 @@ struct GroupTable {
       (rows()[middle].tiles_before <= token_tile ? low : high) = middle;
     }
     const GroupRows found = rows()[low];
-    const int offset = (token_tile - found.tiles_before) * found.height();
+    const int offset = (token_tile - found.tiles_before) * found.height;
     tile.group = found.group;
     tile.first_row = found.first_row + offset;
-    tile.rows = min(found.rows - offset, found.height());
+    tile.rows = min(found.rows - offset, found.height);
     return true;
   }
 };
