@@ -1,9 +1,9 @@
 //! The rules of the path `wgmma`. The tile is the one that an estimate of clock cycles likes best, everything else follows
 //! from it; the constants were measured on an H200 (docs/measurements/).
 
-use super::ladder::{blocks, token_tiles};
+use super::ladder::blocks;
 use crate::format::Format;
-use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Tile, Variant};
+use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Tile, Variant, Warps};
 
 /// Tokens of a tile at most: beyond, registers run out.
 const TOKENS_MAX: u32 = 128;
@@ -22,10 +22,12 @@ const BYTES_PER_CYCLE: u64 = 60;
 const WEIGHT_BYTES: u64 = 2304;
 /// A group of more rows than this, on average, is worth wide tiles.
 const WIDE_GROUP: u32 = 48;
-/// Grouped work of more than so many rounds of all SMs takes three m64 tiles a block, which the hardware hands out; less
-/// takes two, by persistent blocks.
-const ROUNDS_FOR_THREE: u32 = 2;
+/// Deep grouped work of more than one round of all SMs takes three m64 tiles a block.
 const DEPTH_FOR_THREE: u32 = 4096;
+/// Shallow grouped work takes, from so many rounds of all SMs on, tiles of which an SM holds two: one block's products are
+/// under the other's first loads and last stores. Less takes persistent blocks.
+const ROUNDS_FOR_PAIRS: u32 = 4;
+const PAIR: (u32, u32, u32) = (104, 64, 6);
 
 pub(super) fn wanted(problem: &Problem, m: u32, arch: &Arch) -> Variant {
     let variant = if problem.groups().is_some() { grouped(problem, m, arch) } else { single(problem, m, arch) };
@@ -58,10 +60,11 @@ fn single(problem: &Problem, m: u32, arch: &Arch) -> Variant {
     let k_groups = k_groups(tokens, tiles);
     let stages = STAGES_MAX / k_groups * k_groups;
     let variant = Variant::wgmma(tile, stages, fusion(problem), tiles * k_groups);
-    let epilogue = if tokens <= 32 { Epilogue::Direct } else { Epilogue::Shared };
+    // Stores from registers go well under the tail of other warps, except behind an exchange of sums.
+    let epilogue = if splits == 1 { Epilogue::Direct } else { Epilogue::Shared };
     let cluster = if splits == 2 { Cluster::SplitK(2) } else { Cluster::None };
     // Four warpgroups have registers for a wide tile only if nobody else is there.
-    let warps = if tiles == 4 && tokens > 64 { crate::spec::Warps::Uniform } else { variant.warps };
+    let warps = if tiles == 4 && tokens > 64 { Warps::Uniform } else { variant.warps };
     Variant { epilogue, cluster, warps, ..variant }
 }
 
@@ -109,9 +112,13 @@ fn grouped(problem: &Problem, m: u32, arch: &Arch) -> Variant {
         return Variant::wgmma(tile, STAGES_MAX / k_groups * k_groups, fusion(problem), k_groups);
     }
     let three = Tile { tokens: TOKENS_MAX, columns: 3 * step, k: 128 };
-    let tiles = token_tiles(problem, m, TOKENS_MAX).saturating_mul(problem.columns().div_ceil(three.columns));
-    if tiles >= arch.sms() && tiles * 2 > ROUNDS_FOR_THREE * arch.sms() && problem.depth() >= DEPTH_FOR_THREE {
+    if problem.depth() >= DEPTH_FOR_THREE && blocks(problem, m, three) > arch.sms() {
         return Variant::wgmma(three, STAGES_MAX, fusion(problem), 3);
+    }
+    let (tokens, k, stages) = PAIR;
+    let pair = Tile { tokens, columns: 2 * step, k };
+    if blocks(problem, m, pair) > ROUNDS_FOR_PAIRS * arch.sms() {
+        return Variant::wgmma(pair, stages, fusion(problem), 2);
     }
     let two = Tile { columns: 2 * step, ..three };
     Variant { persistent: true, ..Variant::wgmma(two, STAGES_MAX, fusion(problem), 2) }

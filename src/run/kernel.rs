@@ -154,8 +154,9 @@ impl Kernel {
             }
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut params).cast::<c_void>(), (&raw mut maps).cast::<c_void>()];
-            // Kernels of one call wait for each other by themselves.
-            let is_dependent = layout.is_some() && (is_dependent || index > 0);
+            // Kernels of one call wait for each other by themselves. A prepass has nothing to do before that wait, and
+            // was measured to start later if launched early.
+            let is_dependent = layout.is_some() && (index > 0 || (is_dependent && self.prepass.is_none()));
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
             // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
