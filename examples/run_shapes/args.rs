@@ -34,6 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "variants")]
     pub every: usize,
 
+    /// Takes the weights of the suite or of --operands as they are given, also where they would be prepared (on sm_90).
+    #[arg(long, conflicts_with = "problem")]
+    pub unprepared: bool,
+
     /// Times calls that may begin while the one before still runs (programmatic dependent launch).
     #[arg(long)]
     pub dependent: bool,

@@ -1,5 +1,6 @@
 //! What is to be run: problems with their operands, and the variants for each.
 
+use warpsmith::format::Format;
 use warpsmith::pick::{self, Choice};
 use warpsmith::spec::{Arch, Problem, Variant, baseline, space};
 use warpsmith::tune::{HostOperands, Spread};
@@ -41,7 +42,8 @@ impl Case {
 pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
     if let Some(path) = &args.operands {
         let wanted = Wanted { scales: args.scales, activation: args.act, c: args.c };
-        let operands = safetensors_io::read(path, wanted)?;
+        let mut operands = safetensors_io::read(path, wanted)?;
+        operands.problem = prepared(args, operands.problem, arch);
         let (problem, m) = (operands.problem, operands.m);
         let choices = choices(args, &problem, m, arch)?;
         return Ok(vec![Case { problem, m, why: None, choices, input: Input::File(Box::new(operands)) }]);
@@ -54,9 +56,17 @@ pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
         .iter()
         .map(|entry| {
             let spread = if entry.plain { Spread::Uniform } else { Spread::Every };
-            random_case(args, entry.problem.parse()?, entry.rows.to_vec(), spread, Some(entry.why), arch)
+            let problem = prepared(args, entry.problem.parse()?, arch);
+            random_case(args, problem, entry.rows.to_vec(), spread, Some(entry.why), arch)
         })
         .collect()
+}
+
+/// The problem with its weights prepared, where the fastest kernels take them so.
+fn prepared(args: &Args, problem: Problem, arch: &Arch) -> Problem {
+    let has_wgmma = arch.capability() == Arch::H200.capability();
+    let wanted = has_wgmma && problem.b_format() == Format::Nvfp4 && !args.unprepared;
+    if wanted { problem.prepared() } else { problem }
 }
 
 fn random_case(

@@ -21,8 +21,8 @@ struct AlongK {
   // One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
   // one block only, half a block is a group.
   static constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
-  // With too few stages for another K group to go on while this one holds its last, that is released at once.
-  static constexpr bool EAGER = STAGES <= K_GROUPS;
+  // Where the next stage comes to the same place, this one is released before it is waited for.
+  static constexpr bool EAGER = STAGES == K_GROUPS;
 
   const Ring& ring;
   const Tile& tile;

@@ -17,8 +17,8 @@ struct Cursor {
 
   template <int STEP>
   __device__ void advance() {
+    static_assert(STEP <= STAGES, "at most one round further");
     slot += STEP;
-    while (STEP > STAGES ? slot >= 2 * STAGES : false) slot -= STAGES, parity ^= 1;
     if (slot >= STAGES) slot -= STAGES, parity ^= 1;
   }
 };

@@ -47,9 +47,8 @@ struct Refill {
       }
     }
     // All lanes know how far it is.
-    const u32 packed = __shfl_sync(~0u, loaded, leader());
-    loaded = packed;
-    at = Cursor::at(packed);
+    loaded = __shfl_sync(~0u, loaded, leader());
+    at = Cursor::at(loaded);
   }
 
   // The lane that elect.sync elects is the same each time.
