@@ -49,6 +49,11 @@ struct AlongK {
     rows.load(ring.stage(where.slot) + weights);
   }
 
+  // When all groups but the last are done, and that is of this stage.
+  __device__ void release_held() const {
+    if (!EAGER && held >= 0) ring.release(held);
+  }
+
   // A stage of BLOCKS K blocks, the first of which is in `rows`; leaves the first of the next stage there.
   template <int BLOCKS>
   __device__ void stage(float (&sums)[ACCUMULATORS]) {
@@ -65,6 +70,12 @@ struct AlongK {
 #pragma unroll
         for (int step = 0; step < STEPS; step++) rows.decode(buffer[step], first + step);
         multiply<WIDTH>(sums, buffer, tokens + first * DESCRIPTOR_K16);
+        // The only group of a stage: who refills below may need the very stage that is held.
+        constexpr bool ONLY = BLOCKS == 1 && STEPS == 4;
+        if (ONLY) {
+          wgmma_wait_group<1>();
+          release_held();
+        }
         if (first + STEPS == 4) {
           if (block + 1 < BLOCKS) {
             rows.load(stage + weights + (block + 1) * BLOCK_BYTES);
@@ -78,7 +89,7 @@ struct AlongK {
           }
         }
         wgmma_wait_group<1>();
-        if (!EAGER && block == 0 && first == 0 && held >= 0) ring.release(held);
+        if (!ONLY && block == 0 && first == 0) release_held();
       }
     }
     held = at.slot;
