@@ -46,6 +46,7 @@ struct Ring {
 
   // By each warp that is done with a stage.
   __device__ void release(u32 slot) const {
+    __syncwarp();  // one lane speaks for all
     if constexpr (MULTICAST == 1) {
       if (lane_index() == 0) mbarrier_arrive(empty(slot));
     } else {

@@ -17,6 +17,7 @@ struct PingPong : BothProducts {
     const u32 index = stage / TILE_STAGES;
     if (index > 0) mbarrier_wait(ring.turn(role.tile_group), (index - 1) / 2 & 1);
     BothProducts::multiply(sums, params, ring, role, stage, tile, refill);
+    __syncwarp();
     if (lane_index() == 0) mbarrier_arrive(ring.turn(role.tile_group ^ 1));
   }
 };
