@@ -201,7 +201,7 @@ fn prepared_weights_are_those_of_the_problem() {
     };
     let wgmma = spec(&problem);
     let mut operands = exact(&spec(&gemm()));
-    operands.workspace = None;
+    operands.workspace = Some(buffer(wgmma.workspace_bytes(M)));
     let mut answer = |weights: WeightSizes, spec: &Spec| {
         operands.b = weights;
         sizes(spec, HOME, &operands).map_err(|error| error.to_string())
