@@ -11,6 +11,7 @@ mod exact;
 mod families;
 mod graphs;
 mod mutants;
+mod nvcc;
 mod prepare;
 
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         "a launch with prepared weights allocates nothing on the host".to_owned(),
         allocations::a_prepared_launch_makes_none,
     ));
+    trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
