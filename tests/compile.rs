@@ -5,11 +5,18 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpsmith::build::{self, Toolchain};
+use warpsmith::build::{self, Cubin, Header, Source, Toolchain};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::pick;
 use warpsmith::spec::{Activation, Arch, Problem, Spec, baseline, space};
+
+/// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The problems of the built-in suite, with the M's they are asked for.
 fn suite() -> Vec<(Problem, Vec<u32>)> {
@@ -30,11 +37,56 @@ fn suite() -> Vec<(Problem, Vec<u32>)> {
     problems
 }
 
+/// Problems for prepared weights: the shapes of the suite, at every M that takes another branch of the rules.
+fn prepared_suite() -> Vec<(Problem, Vec<u32>)> {
+    let dual = |n, k| Problem::dual_gemm(Activation::Silu).n(n).k(k).prepared();
+    let gemm = |n, k| Problem::gemm().n(n).k(k).prepared();
+    let ms = || vec![1, 8, 16, 32, 40, 64, 128, 192, 248, 256, 512, 1024];
+    let mut problems = Vec::new();
+    for a in [Format::F16, Format::Bf16, Format::Nvfp4] {
+        problems.push((dual(4096, 7168).a(a), ms()));
+        problems.push((dual(3072, 4096).a(a), vec![256]));
+        problems.push((gemm(7168, 2048).a(a), vec![1, 64, 256]));
+        problems.push((dual(4096, 7168).a(a).grouped(8), ms()));
+        problems.push((gemm(7168, 2048).a(a).grouped(8), vec![8, 256, 1024]));
+        problems.push((dual(3072, 4096).a(a).grouped(2), vec![512]));
+        problems.push((gemm(4096, 1536).a(a).grouped(2), vec![512]));
+    }
+    problems
+}
+
+/// What is chosen for all of them, each once.
+fn default_picks(suite: Vec<(Problem, Vec<u32>)>, archs: &[Arch]) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for arch in archs {
+        for (problem, ms) in &suite {
+            for m in ms {
+                let spec = *pick::choose(problem, *m, arch).unwrap().spec();
+                if !specs.contains(&spec) {
+                    specs.push(spec);
+                }
+            }
+        }
+    }
+    specs
+}
+
+/// What makes a kernel slow without being wrong: registers spilled, or asynchronous products that wait for each other.
+fn slow(cubin: &Cubin) -> Option<String> {
+    let spilled = cubin.resources().iter().find(|entry| entry.has_spills() || entry.local_bytes() > 0);
+    let serialised = cubin.log().lines().find(|line| line.contains("serialized"));
+    spilled.map(ToString::to_string).or(serialised.map(str::to_owned))
+}
+
+fn warning(cubin: &Cubin) -> Option<String> {
+    cubin.log().lines().find(|line| line.contains("warning")).map(str::to_owned)
+}
+
 /// Compiles every spec on all cores; returns what went wrong.
 fn compile_all(
     toolchain: &Toolchain,
     specs: &[Spec],
-    check: impl Fn(&Spec, &build::Cubin) -> Option<String> + Sync,
+    check: impl Fn(&Spec, &Cubin) -> Option<String> + Sync,
 ) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let one = |spec: &Spec| {
@@ -68,28 +120,87 @@ fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spe
 #[test]
 fn the_default_picks_compile_without_spills() {
     let Some(toolchain) = common::toolchain("default picks") else { return };
+    let _turn = turn();
+    let specs = default_picks(suite(), &[Arch::A100, Arch::L40S, Arch::H200]);
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
+    eprintln!("{} default picks compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// Compiled one after the other: what a first launch waits for. The bounds leave room for a machine that does other things.
+#[test]
+fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
+    let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
+    let _turn = turn();
+    let specs = default_picks(prepared_suite(), &[Arch::H200]);
+    let (mut wrong, mut times) = (Vec::new(), Vec::new());
+    for spec in &specs {
+        let source = build::render(spec).unwrap();
+        let cubin = build::compile(&toolchain, &source, spec.arch().target()).unwrap();
+        assert!(cubin.log().contains("registers"), "{spec}: without the assembler's report nothing is found in it");
+        wrong.extend(slow(&cubin).or(warning(&cubin)).map(|why| format!("{spec}: {why}")));
+        times.push((cubin.compile_ms(), spec));
+    }
+    times.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (median, (worst, slowest)) = (times[times.len() / 2].0, times[times.len() - 1]);
+    eprintln!(
+        "{} default picks for prepared weights: median {median:.0} ms, worst {worst:.0} ms: {slowest}",
+        specs.len()
+    );
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert!(median <= 600.0 && worst <= 1200.0, "median {median:.0} ms, worst {worst:.0} ms: {slowest}");
+}
+
+/// The check above can fail: registers of a product that is under way, read before it is waited for, are found.
+#[test]
+fn products_that_wait_for_each_other_are_found() {
+    let Some(toolchain) = common::toolchain("serialised products") else { return };
+    let _turn = turn();
+    let problem = Problem::gemm().n(256).k(1024).prepared();
+    let variant = "wgmma.t64x64x64.s4.single.ws1.direct".parse().unwrap();
+    let spec = Spec::new(&problem, &variant, &Arch::H200).unwrap();
+    let source = build::render(&spec).unwrap();
+    let (from, to) = ("multiply<WIDTH>(sums, buffer,", "sums[0] += 1.f; multiply<WIDTH>(sums, buffer,");
+    let changed: Vec<Header> = source
+        .headers()
+        .iter()
+        .map(|header| Header { name: header.name, text: header.text.replace(from, to).leak() })
+        .collect();
+    assert_ne!(changed, source.headers());
+    let changed = Source::new(source.name(), source.text(), changed.leak(), source.entries().to_vec());
+    let compile = |source| build::compile(&toolchain, source, spec.arch().target()).unwrap();
+    assert_eq!(slow(&compile(&source)), None);
+    let found = slow(&compile(&changed)).unwrap_or_default();
+    assert!(found.contains("serialized"), "{found}");
+}
+
+/// The space of the path `wgmma`, thinly, over problems that fit no tile, and every format of C.
+#[test]
+fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
+    let Some(toolchain) = common::toolchain("sampled variants for prepared weights") else { return };
+    let _turn = turn();
     let mut specs = Vec::new();
-    for arch in [Arch::A100, Arch::L40S, Arch::H200] {
-        for (problem, ms) in suite() {
-            for m in ms {
-                let spec = *pick::choose(&problem, m, &arch).unwrap().spec();
-                if !specs.contains(&spec) {
-                    specs.push(spec);
-                }
-            }
+    let operations = [Problem::gemm(), Problem::dual_gemm(Activation::Silu), Problem::dual_gemm(Activation::GeluTanh)];
+    for (index, operation) in operations.into_iter().enumerate() {
+        for (turn, a) in [Format::F16, Format::Bf16, Format::Nvfp4].into_iter().enumerate() {
+            let index = 3 * index + turn;
+            let c = [Format::F16, Format::Bf16, Format::F32][(index + index / 3) % 3];
+            let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index % 2];
+            let (n, k) = [(272, 448), (144, 1088), (16, 64), (400, 640)][index % 4];
+            let problem = operation.n(n).k(k).a(a).c(c).scales(layout).prepared();
+            let problem = if index % 4 < 2 { problem.grouped(40) } else { problem };
+            specs.extend(sampled(&problem, &Arch::H200, 6, 101 * index));
         }
     }
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        let spilled = cubin.resources().iter().find(|entry| entry.has_spills() || entry.local_bytes() > 0)?;
-        Some(format!("{spec}: {spilled}"))
-    });
-    eprintln!("{} default picks compiled", specs.len());
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
+    eprintln!("{} sampled variants for prepared weights compiled", specs.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 
 #[test]
 fn sampled_variants_of_every_suite_problem_compile() {
     let Some(toolchain) = common::toolchain("sampled variants") else { return };
+    let _turn = turn();
     let mut specs = Vec::new();
     for (seed, (problem, _)) in suite().into_iter().enumerate() {
         for arch in [Arch::A100, Arch::L40S, Arch::H200] {
@@ -106,6 +217,7 @@ fn sampled_variants_of_every_suite_problem_compile() {
 #[test]
 fn every_word_compiles_without_a_warning() {
     let Some(toolchain) = common::toolchain("every word") else { return };
+    let _turn = turn();
     let mut specs = Vec::new();
     let small = |problem: Problem| problem.n(272).k(448);
     let operations = || [Problem::gemm()].into_iter().chain(Activation::ALL.iter().map(|act| Problem::dual_gemm(*act)));
@@ -129,10 +241,7 @@ fn every_word_compiles_without_a_warning() {
             specs.extend(sampled(&problem, &arch, 1, 101 * turn));
         }
     }
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        let warning = cubin.log().lines().find(|line| line.contains("warning"))?;
-        Some(format!("{spec}: {warning}"))
-    });
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 
@@ -145,6 +254,7 @@ fn every_nvrtc_compiles_the_same_kernels() {
         .flat_map(|arch| sampled(&dual, arch, 2, 11))
         .chain(pick::choose(&dual, 64, &Arch::H200).map(|choice| *choice.spec()))
         .collect();
+    let _turn = turn();
     for toolchain in common::toolchains("every NVRTC") {
         let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
             let entries = 1 + usize::from(spec.finish_symbol().is_some());
@@ -165,6 +275,7 @@ fn rendered_source_is_the_reviewed_one() {
             "mma.t16x64x128.s4.sequential.uniform.direct.k2",
         ),
         Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(&Problem::gemm()), &Arch::A100).unwrap(),
+        h200(dual.a(Format::Nvfp4).grouped(8).prepared(), "wgmma.t16x64x128.s4.interleaved.ws4.direct.dsmem2.prepass"),
     ];
     for spec in specs {
         insta::assert_snapshot!(spec.symbol(), build::render(&spec).unwrap().text());

@@ -1,12 +1,13 @@
 //! Every e2m1 code with every e4m3 scale arrives in the matrix instruction as exactly what it stands for.
 //!
 //! One operand is NVFP4 with row r scaled by scale code r (all 256, subnormal, negative and NaN among them) and all
-//! sixteen codes in each row; the other is a 64×64 unit matrix. So C holds the decoded operand itself, in f32.
+//! sixteen codes in each row; the other is a 64×64 unit matrix. So C holds the decoded operand itself, in f32. (Prepared
+//! weights lose the sign of a zero, which is no difference to the gate.)
 
 use half::{bf16, f16};
 use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
 use warpsmith::oracle::{Expected, Reference};
-use warpsmith::spec::{Problem, Spec};
+use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith::tune::{HostMatrix, HostOperands, Trial};
 
 use crate::bench::Bench;
@@ -20,22 +21,64 @@ pub struct Case {
     compute: Format,
     /// Whether the weights are NVFP4 (or else the tokens).
     weights: bool,
+    /// Whether the weights are prepared (and so NVFP4, whatever the tokens are).
+    prepared: bool,
     layout: ScaleLayout,
 }
 
 impl Case {
     pub fn name(&self) -> String {
-        let operand = if self.weights { "weights" } else { "tokens" };
+        let operand = match (self.weights, self.prepared) {
+            (true, false) => "weights",
+            (true, true) => "prepared weights",
+            (false, false) => "tokens",
+            (false, true) => "tokens with prepared weights",
+        };
         format!("exact: every code and scale of {operand} in {} ({} scales)", self.compute, self.layout)
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        match (self.weights, self.prepared) {
+            (_, false) => &["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"],
+            (true, true) => &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"],
+            (false, true) => &[
+                "wgmma.t64x64x64.s1.single.uniform.direct.prepass",
+                "wgmma.t64x64x128.s2.single.ws1.shared.prepass",
+                "wgmma.t64x64x64.s1.single.ws1.direct",
+                "wgmma.t8x64x128.s2.single.ws2.direct",
+            ],
+        }
+    }
+
+    /// The 64×64 unit matrix.
+    fn unit(&self) -> HostMatrix {
+        const ONE: u8 = 2;
+        const SCALE_ONE: u8 = 0x38;
+        let one = |index: usize| if index / K == index % K { 1.0 } else { 0.0 };
+        if self.prepared && !self.weights {
+            let code = |index: usize| if one(index) == 1.0 { ONE } else { 0 };
+            let codes = (0..K * K / 2).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4);
+            return HostMatrix::Nvfp4 { codes: codes.collect(), scales: vec![SCALE_ONE; self.layout.bytes(K, K)] };
+        }
+        match self.compute {
+            Format::Bf16 => HostMatrix::Bf16((0..K * K).map(|index| bf16::from_f32(one(index))).collect()),
+            _ => HostMatrix::F16((0..K * K).map(|index| f16::from_f32(one(index))).collect()),
+        }
     }
 }
 
-pub fn all() -> Vec<Case> {
+/// Cases for an architecture: prepared weights on Hopper only.
+pub fn all(arch: &Arch) -> Vec<Case> {
     let mut cases = Vec::new();
     for compute in [Format::F16, Format::Bf16] {
         for weights in [true, false] {
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                cases.push(Case { compute, weights, layout });
+                let case = Case { compute, weights, prepared: false, layout };
+                cases.push(case);
+                // NVFP4 tokens and weights are multiplied in f16.
+                if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {
+                    cases.push(Case { prepared: true, ..case });
+                }
             }
         }
     }
@@ -59,17 +102,14 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
         code(row, k) | code(row, k + 1) << 4
     });
     let coded = HostMatrix::Nvfp4 { codes: pairs.collect(), scales };
-    let one = |index: usize| if index / K == index % K { 1.0 } else { 0.0 };
-    let unit = match case.compute {
-        Format::Bf16 => HostMatrix::Bf16((0..K * K).map(|index| bf16::from_f32(one(index))).collect()),
-        _ => HostMatrix::F16((0..K * K).map(|index| f16::from_f32(one(index))).collect()),
-    };
     let problem = Problem::gemm().k(K as u32).c(Format::F32).scales(case.layout);
     let (problem, m, a, b) = if case.weights {
-        (problem.n(SCALES as u32).a(case.compute).b(Format::Nvfp4), K, unit, coded)
+        (problem.n(SCALES as u32).a(case.compute).b(Format::Nvfp4), K, case.unit(), coded)
     } else {
-        (problem.n(K as u32).a(Format::Nvfp4).b(case.compute), SCALES, coded, unit)
+        let unit = case.unit();
+        (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
     };
+    let problem = if case.prepared { problem.prepared() } else { problem };
     let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha: vec![vec![1.0]] };
 
     let columns = problem.columns() as usize;
@@ -82,7 +122,7 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     };
     let elements = (0..m * columns).map(element).collect();
     let reference = Reference::new(m, columns, Format::F32, elements).map_err(|error| error.to_string())?;
-    for variant in ["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"] {
+    for variant in case.variants() {
         let spec = Spec::new(&problem, &variant.parse().unwrap(), bench.arch()).map_err(|error| error.to_string())?;
         let kernel = bench.kernel(&spec)?;
         let _turn = bench.turn.lock().unwrap();

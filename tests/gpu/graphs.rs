@@ -1,12 +1,15 @@
 //! What a serving engine does: captures a launch once, replays it with other group sizes; and what it must not be able
 //! to do.
 
+use std::sync::Arc;
+
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaSlice};
 use half::f16;
 use warpsmith::format::Format;
 use warpsmith::pick;
-use warpsmith::run::{Matrix, MatrixMut, Operands, wait};
-use warpsmith::spec::{Activation, Problem, Spec};
+use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights, wait};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec, Variant};
 use warpsmith::tune::gate::Guarded;
 use warpsmith::tune::{HostMatrix, HostOperands, Spread};
 
@@ -22,26 +25,73 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// Of the path wgmma: each schedule of groups, and both ways to split K.
+const PREPARED: [&str; 4] = [
+    "wgmma.t64x64x128.s2.interleaved.ws2.shared",
+    "wgmma.t64x64x64.s4.interleaved.ws2.shared.persistent",
+    "wgmma.t32x32x64.s2.interleaved.ws1.direct.k2",
+    "wgmma.t32x64x64.s4.interleaved.ws4.shared.dsmem2",
+];
+
+/// The kernel of a variant, for prepared weights if that is what its path takes; `None` where there is no such path.
+fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<Arc<Kernel>>, String> {
+    let variant: Variant = variant.parse().map_err(text)?;
+    let is_wgmma = variant.path == MatrixPath::Wgmma;
+    if is_wgmma && bench.arch().capability() != Arch::H200.capability() {
+        return Ok(None);
+    }
+    let problem = if is_wgmma { problem.prepared() } else { problem };
+    bench.kernel(&Spec::new(&problem, &variant, bench.arch()).map_err(text)?).map(Some)
+}
+
 /// Operands on the device, from those on the host.
 struct Uploaded {
-    a: cudarc::driver::CudaSlice<f16>,
-    b: Vec<(cudarc::driver::CudaSlice<u8>, cudarc::driver::CudaSlice<u8>)>,
+    a: CudaSlice<f16>,
+    b: Weights,
+}
+
+enum Weights {
+    Given(Vec<(CudaSlice<u8>, CudaSlice<u8>)>),
+    Prepared(PreparedWeights),
 }
 
 impl Uploaded {
     fn new(bench: &Bench, host: &HostOperands) -> Result<Self, String> {
         let HostMatrix::F16(a) = &host.a else { return Err("A is not f16".to_owned()) };
-        let b = host.b.iter().map(|b| {
-            let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("B is not nvfp4".to_owned()) };
-            Ok((bench.stream.clone_htod(codes).map_err(text)?, bench.stream.clone_htod(scales).map_err(text)?))
-        });
-        Ok(Self { a: bench.stream.clone_htod(a).map_err(text)?, b: b.collect::<Result<_, _>>()? })
+        let b = match host.prepare().map_err(text)? {
+            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(&bench.stream, &prepared).map_err(text)?),
+            None => Weights::Given(host.b.iter().map(|b| Self::given(bench, b)).collect::<Result<_, _>>()?),
+        };
+        Ok(Self { a: bench.stream.clone_htod(a).map_err(text)?, b })
+    }
+
+    fn given(bench: &Bench, b: &HostMatrix) -> Result<(CudaSlice<u8>, CudaSlice<u8>), String> {
+        let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("B is not nvfp4".to_owned()) };
+        Ok((bench.stream.clone_htod(codes).map_err(text)?, bench.stream.clone_htod(scales).map_err(text)?))
     }
 
     fn operands<'a>(&'a self, m: u32, c: MatrixMut<'a>) -> Operands<'a> {
-        let b = |product: usize| Matrix::nvfp4(&self.b[product].0, &self.b[product].1);
-        Operands::dual_gemm(m, Matrix::f16(&self.a), b(0), b(1), c).alphas(0.01, 0.02)
+        let a = Matrix::f16(&self.a);
+        let operands = match &self.b {
+            Weights::Given(b) => {
+                let b = |product: usize| Matrix::nvfp4(&b[product].0, &b[product].1);
+                Operands::dual_gemm(m, a, b(0), b(1), c)
+            }
+            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
+        };
+        operands.alphas(0.01, 0.02)
     }
+}
+
+/// What `put` puts into the stream, as a graph.
+fn captured(bench: &Bench, put: impl FnOnce() -> Result<(), String>) -> Result<CudaGraph, String> {
+    let stream = &bench.stream;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
+    let launched = put();
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).map_err(text);
+    launched?;
+    graph?.ok_or_else(|| "nothing was captured".to_owned())
 }
 
 /// One capture with room for 200 rows, replayed with four other ways to share them out; with and without partial sums.
@@ -49,10 +99,10 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
     let _turn = bench.turn.lock().unwrap();
     let stream = &bench.stream;
     let m = 200;
-    for variant in ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.sequential.uniform.direct.k2"] {
-        let spec = Spec::new(&problem(), &variant.parse().unwrap(), bench.arch()).map_err(text)?;
-        let kernel = bench.kernel(&spec)?;
-        let mut host = HostOperands::random(&problem(), &[50, 50, 50, 50], Spread::Every, 5);
+    let others = ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.sequential.uniform.direct.k2"];
+    for variant in others.into_iter().chain(PREPARED) {
+        let Some(kernel) = kernel(bench, problem(), variant)? else { continue };
+        let mut host = HostOperands::random(kernel.spec().problem(), &[50, 50, 50, 50], Spread::Every, 5);
         host.alpha = vec![vec![0.01], vec![0.02]];
         let uploaded = Uploaded::new(bench, &host)?;
         let mut offsets = stream.clone_htod(&[0i32, 50, 100, 150, 200]).map_err(text)?;
@@ -61,16 +111,12 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
         let mut workspace = kernel.workspace(stream, m).map_err(text)?;
         wait(stream, WAIT).map_err(text)?;
 
-        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
-        let launched = {
+        let graph = captured(bench, || {
             let mut view = buffer.slice_mut(guarded.result());
             let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
             let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(workspace.as_view_mut());
-            kernel.launch(stream, operands)
-        };
-        let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-        let graph = stream.end_capture(flags).map_err(text)?.ok_or("nothing was captured")?;
-        launched.map_err(text)?;
+            kernel.launch(stream, operands).map_err(text)
+        })?;
 
         for ends in [[0, 50, 100, 150, 200], [0, 200, 200, 200, 200], [0, 0, 1, 18, 200], [0, 67, 67, 133, 200]] {
             stream.memcpy_htod(&ends, &mut offsets).map_err(text)?;
@@ -93,10 +139,10 @@ pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
     let _turn = bench.turn.lock().unwrap();
     let stream = &bench.stream;
     let m = 100;
-    for variant in ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.two_pass.uniform.direct"] {
-        let spec = Spec::new(&problem(), &variant.parse().unwrap(), bench.arch()).map_err(text)?;
-        let kernel = bench.kernel(&spec)?;
-        let host = HostOperands::random(&problem(), &[25, 25, 25, 25], Spread::Every, 5);
+    let others = ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.two_pass.uniform.direct"];
+    for variant in others.into_iter().chain(PREPARED) {
+        let Some(kernel) = kernel(bench, problem(), variant)? else { continue };
+        let host = HostOperands::random(kernel.spec().problem(), &[25, 25, 25, 25], Spread::Every, 5);
         let uploaded = Uploaded::new(bench, &host)?;
         let guarded = Guarded::new(m as usize, 144, Format::F16).map_err(text)?;
         for ends in
@@ -114,6 +160,104 @@ pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
             let (before, result) = (guarded.fill(), guarded.result());
             if found[..result.start] != before[..result.start] || found[result.end..] != before[result.end..] {
                 return Err(format!("{variant}, offsets {ends:?}: memory outside C was written"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A kernel with its operands, and what it wrote when it was launched plainly and alone.
+struct Replayed {
+    kernel: Arc<Kernel>,
+    m: u32,
+    uploaded: Uploaded,
+    offsets: Option<CudaSlice<i32>>,
+    workspace: CudaSlice<u8>,
+    guarded: Guarded,
+    buffer: CudaSlice<u8>,
+    first: Vec<u8>,
+}
+
+impl Replayed {
+    /// Launches once and judges the result.
+    fn new(bench: &Bench, problem: Problem, rows: &[u32], variant: &str) -> Result<Self, String> {
+        let stream = &bench.stream;
+        let kernel = kernel(bench, problem, variant)?.ok_or("this is for Hopper")?;
+        let mut host = HostOperands::random(kernel.spec().problem(), rows, Spread::Every, 5);
+        host.alpha = vec![vec![0.01], vec![0.02]];
+        let guarded = Guarded::new(host.m as usize, problem.columns() as usize, Format::F16).map_err(text)?;
+        let mut replayed = Self {
+            m: host.m,
+            uploaded: Uploaded::new(bench, &host)?,
+            offsets: host.offsets.as_ref().map(|ends| stream.clone_htod(ends)).transpose().map_err(text)?,
+            workspace: kernel.workspace(stream, host.m).map_err(text)?,
+            buffer: stream.clone_htod(&guarded.fill()).map_err(text)?,
+            kernel,
+            guarded,
+            first: Vec::new(),
+        };
+        replayed.launch(bench, Kernel::launch)?;
+        replayed.first = replayed.found(bench)?;
+        let reference = host.reference().map_err(text)?;
+        let verdict = replayed.guarded.judge(&replayed.first, &reference).map_err(text)?;
+        if verdict.passed() { Ok(replayed) } else { Err(format!("{variant}: {verdict}")) }
+    }
+
+    fn launch(
+        &mut self,
+        bench: &Bench,
+        launch: fn(&Kernel, &cudarc::driver::CudaStream, Operands<'_>) -> warpsmith::Result<()>,
+    ) -> Result<(), String> {
+        let mut view = self.buffer.slice_mut(self.guarded.result());
+        let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
+        let operands = self.uploaded.operands(self.m, c).workspace(self.workspace.as_view_mut());
+        let operands = match &self.offsets {
+            Some(offsets) => operands.offsets(offsets.as_view()),
+            None => operands,
+        };
+        launch(&self.kernel, &bench.stream, operands).map_err(text)
+    }
+
+    fn found(&self, bench: &Bench) -> Result<Vec<u8>, String> {
+        wait(&bench.stream, WAIT).map_err(text)?;
+        bench.stream.clone_dtoh(&self.buffer).map_err(text)
+    }
+}
+
+/// Launches that may begin while those before still run, each kernel three times in one graph: the bits are those of the
+/// first launch, however often it is replayed.
+pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
+    const ROUNDS: usize = 10;
+    const REPLAYS: usize = 1000;
+    let _turn = bench.turn.lock().unwrap();
+    let single = Problem::dual_gemm(Activation::Silu).n(512).k(1024);
+    let kernels: [(Problem, &[u32], &str); 4] = [
+        (single, &[8], "wgmma.t8x32x256.s4.interleaved.ws4.direct"),
+        (single, &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2"),
+        (single, &[300], "wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent"),
+        (single.grouped(4), &[30, 0, 65, 5], "wgmma.t64x64x128.s2.interleaved.ws2.shared"),
+    ];
+    let mut all = kernels
+        .into_iter()
+        .map(|(problem, rows, variant)| Replayed::new(bench, problem, rows, variant))
+        .collect::<Result<Vec<_>, _>>()?;
+    let graph = captured(bench, || {
+        for _ in 0..3 {
+            all.iter_mut().try_for_each(|replayed| replayed.launch(bench, Kernel::launch_dependent))?;
+        }
+        Ok(())
+    })?;
+    for round in 0..ROUNDS {
+        // Once with the results of the replay before in place, once with none.
+        for (replays, poisoned) in [(REPLAYS - 1, false), (1, true)] {
+            for replayed in all.iter_mut().filter(|_| poisoned) {
+                bench.stream.memcpy_htod(&replayed.guarded.fill(), &mut replayed.buffer).map_err(text)?;
+            }
+            (0..replays).try_for_each(|_| graph.launch()).map_err(text)?;
+            for replayed in &all {
+                if replayed.found(bench)? != replayed.first {
+                    return Err(format!("{:?}: other bits after {} replays", replayed.kernel, (round + 1) * REPLAYS));
+                }
             }
         }
     }

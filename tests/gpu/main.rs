@@ -11,6 +11,7 @@ mod exact;
 mod families;
 mod graphs;
 mod mutants;
+mod nvcc;
 mod prepare;
 
 use std::process::ExitCode;
@@ -36,14 +37,14 @@ fn main() -> ExitCode {
     for family in families::all(&arch) {
         trials.push(trial(&bench, family.name(), move |bench| families::passes_the_gate(bench, &family)));
     }
-    for case in exact::all() {
+    for case in exact::all(&arch) {
         trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));
     }
     for case in prepare::all() {
         trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));
     }
     trials.push(trial(&bench, "prepare: bad operands are refused".to_owned(), prepare::bad_operands_are_refused));
-    for mutant in mutants::all() {
+    for mutant in mutants::all(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));
     }
     trials.push(trial(
@@ -52,8 +53,18 @@ fn main() -> ExitCode {
         graphs::replays_with_other_sizes,
     ));
     trials.push(trial(&bench, "wrong offsets touch nothing outside".to_owned(), graphs::wrong_offsets_stay_inside));
+    if arch.capability() == Arch::H200.capability() {
+        let name = "10 000 replays of a graph of dependent launches give the same bits".to_owned();
+        trials.push(trial(&bench, name, graphs::replays_are_bit_identical));
+    }
     trials.push(trial(&bench, "bad operands are refused before a launch".to_owned(), graphs::bad_operands_are_refused));
     trials.push(trial(&bench, "a launch allocates nothing on the host".to_owned(), allocations::a_launch_makes_none));
+    trials.push(trial(
+        &bench,
+        "a launch with prepared weights allocates nothing on the host".to_owned(),
+        allocations::a_prepared_launch_makes_none,
+    ));
+    trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -2,7 +2,7 @@
 
 use warpsmith::build::{self, Header, Source};
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::spec::{Activation, Problem, Spec};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith::tune::{HostOperands, Spread, Trial};
 
 use crate::bench::Bench;
@@ -14,16 +14,33 @@ pub struct Mutant {
     from: &'static str,
     /// … becomes this.
     to: &'static str,
+    /// Further changes of the same kind.
+    also: &'static [(&'static str, &'static str)],
+    /// What is changed.
+    variant: &'static str,
+    /// The format of its tokens.
+    a: Format,
 }
 
 impl Mutant {
     pub fn name(&self) -> String {
-        format!("mutant: {}", self.what)
+        let path = self.variant.split('.').next().unwrap_or_default();
+        format!("mutant of {path}: {}", self.what)
     }
 }
 
-pub fn all() -> Vec<Mutant> {
-    let mutant = |what, from, to| Mutant { what, from, to };
+pub fn all(arch: &Arch) -> Vec<Mutant> {
+    let mut mutants = mma();
+    // The path wgmma, which only Hopper has.
+    if arch.capability() == Arch::H200.capability() {
+        mutants.extend(wgmma());
+    }
+    mutants
+}
+
+fn mma() -> Vec<Mutant> {
+    let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
+    let mutant = |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4 };
     vec![
         mutant(
             "a tile of zeros",
@@ -73,17 +90,85 @@ pub fn all() -> Vec<Mutant> {
     ]
 }
 
+/// None of them can hang: as many bytes and arrivals come to every barrier as before.
+fn wgmma() -> Vec<Mutant> {
+    let of = |variant, a| move |what, from, to| Mutant { what, from, to, also: &[], variant, a };
+    let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
+    let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
+    let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
+    let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
+    let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
+    let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
+    let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
+    let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
+    vec![
+        plain(
+            "the tail along K lost",
+            "stage<LAST_BLOCKS>(sums);",
+            "float lost[ACCUMULATORS] = {}; stage<LAST_BLOCKS>(lost);",
+        ),
+        plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
+        plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
+        plain(
+            "every odd step has the scales of the even one",
+            "rotate_left<8>(word)) & 0x7F807F80",
+            "word) & 0x7F807F80",
+        ),
+        plain(
+            "the tokens of another K block",
+            "k_tile * K_BLOCKS, ring.full(slot)",
+            "k_tile * K_BLOCKS + 1, ring.full(slot)",
+        ),
+        plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
+        plain(
+            "the last row of a tile forgotten",
+            "found.rows - offset, found.height);",
+            "found.rows - offset, found.height) - 1;",
+        ),
+        plain("a row too many stored", "if (token < tile.rows && piece", "if (token <= tile.rows && piece"),
+        plain("a tile multiplied narrower than it is", "if (tile.rows > WIDTH) {", "if (tile.rows > WIDTH + 8) {"),
+        // Whoever loads gets time to write into the stage that is still to be read.
+        Mutant {
+            also: &[
+                ("if (!EAGER && block == 0 && first == 0 && held >= 0) ring.release(held);", ""),
+                ("if (!EAGER) ring.release(held);", ""),
+            ],
+            ..plain(
+                "a stage released before it is read",
+                "const bool more = index + K_GROUPS < tile.k_tiles;",
+                "const bool more = index + K_GROUPS < tile.k_tiles; ring.release(at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);",
+            )
+        },
+        k_groups("the sums of a K group dropped", "other < K_GROUPS - 1; other++", "other < K_GROUPS - 2; other++"),
+        cluster(
+            "the share of the other block dropped",
+            "slot < CLUSTER_SPLITS - 1; slot++",
+            "slot < CLUSTER_SPLITS - 2; slot++",
+        ),
+        cluster("both blocks finish the same tokens", "tile.split * HELD_N8 * 8", "0 * tile.split * HELD_N8 * 8"),
+        per_product(
+            "the product of the other warpgroup lost",
+            "sums[1][i] = scratch[i * LANES + lane];",
+            "sums[1][i] = 0.f;",
+        ),
+        persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
+        bf16("the exponent of scales in bf16", "0x0FF00FF0) | 0x70007000", "0x0FF00FF0) | 0x60006000"),
+        decoded("decoded tokens without the swizzle", "(chunk ^ (row % 8)) * 16", "chunk * 16"),
+        decoded("the scale of the step before", "piece.scales >> (8 * step)", "piece.scales >> (8 * (step ^ 1))"),
+        prepass("the scales of another block", "+ block % 4])", "+ (block ^ 1) % 4])"),
+        prepass("half a block decoded", "half == 0 ? codes.x : codes.y", "codes.x"),
+    ]
+}
+
 fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
-    let mut found = 0;
-    let mut change = |text: &str| {
-        found += text.matches(mutant.from).count();
-        text.replace(mutant.from, mutant.to)
-    };
-    let text = change(source.text());
-    let headers: Vec<Header> =
-        source.headers().iter().map(|header| Header { name: header.name, text: change(header.text).leak() }).collect();
-    if found == 0 {
-        return Err(format!("`{}` stands nowhere: the mutant is out of date", mutant.from));
+    let mut text = source.text().to_owned();
+    let mut headers: Vec<Header> = source.headers().to_vec();
+    for (from, to) in mutant.also.iter().copied().chain([(mutant.from, mutant.to)]) {
+        if !text.contains(from) && !headers.iter().any(|header| header.text.contains(from)) {
+            return Err(format!("`{from}` stands nowhere: the mutant is out of date"));
+        }
+        text = text.replace(from, to);
+        headers.iter_mut().for_each(|header| header.text = header.text.replace(from, to).leak());
     }
     Ok(Source::new(source.name(), text, headers.leak(), source.entries().to_vec()))
 }
@@ -91,13 +176,10 @@ fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
 /// A problem in which everything counts: groups, α of their own, subnormal scales in both operands, an M that fits no
 /// tile, a K that ends inside one.
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
-    let problem = Problem::dual_gemm(Activation::Silu)
-        .n(144)
-        .k(448)
-        .a(Format::Nvfp4)
-        .grouped(3)
-        .scales(ScaleLayout::Swizzled128x4);
-    let variant = "mma.t32x64x128.s3.interleaved.uniform.direct".parse().unwrap();
+    let problem =
+        Problem::dual_gemm(Activation::Silu).n(144).k(448).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
+    let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
+    let variant = mutant.variant.parse().unwrap();
     let spec = Spec::new(&problem, &variant, bench.arch()).map_err(|error| error.to_string())?;
     let source = build::render(&spec).map_err(|error| error.to_string())?;
     let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
