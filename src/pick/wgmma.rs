@@ -3,7 +3,7 @@
 
 use super::ladder::blocks;
 use crate::format::Format;
-use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Tile, Variant, Warps};
+use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps};
 
 /// Tokens of a tile at most: beyond, registers run out.
 const TOKENS_MAX: u32 = 128;
@@ -30,7 +30,12 @@ const ROUNDS_FOR_PAIRS: u32 = 4;
 const PAIR: (u32, u32, u32) = (104, 64, 6);
 
 pub(super) fn wanted(problem: &Problem, m: u32, arch: &Arch) -> Variant {
-    let variant = if problem.groups().is_some() { grouped(problem, m, arch) } else { single(problem, m, arch) };
+    let variant = match problem.groups() {
+        // More tiles of tokens than a grid has room for beside the columns.
+        _ if m / TOKENS_MAX + problem.groups().unwrap_or(0) > Spec::GRID_YZ_MAX / 2 => persistent(problem),
+        Some(_) => grouped(problem, m, arch),
+        None => single(problem, m, arch),
+    };
     // A kernel before it decodes NVFP4 tokens once; every block that does so for itself was slower at every M.
     Variant { prepass: problem.a_format() == Format::Nvfp4, ..variant }
 }
@@ -80,9 +85,9 @@ fn can_split(problem: &Problem, m: u32, tokens: u32, tiles: u32, arch: &Arch) ->
 fn k_groups(tokens: u32, tiles: u32) -> u32 {
     let wanted = match tokens {
         ..=8 => 4,
-        ..=16 => 3,
-        ..=32 => 2,
-        ..=64 => 3,
+        9..=16 => 3,
+        17..=32 => 2,
+        33..=64 => 3,
         _ => 1,
     };
     // Four warpgroups at most.
@@ -120,6 +125,11 @@ fn grouped(problem: &Problem, m: u32, arch: &Arch) -> Variant {
     if blocks(problem, m, pair) > ROUNDS_FOR_PAIRS * arch.sms() {
         return Variant::wgmma(pair, stages, fusion(problem), 2);
     }
-    let two = Tile { columns: 2 * step, ..three };
-    Variant { persistent: true, ..Variant::wgmma(two, STAGES_MAX, fusion(problem), 2) }
+    persistent(problem)
+}
+
+/// As many blocks as run at once.
+fn persistent(problem: &Problem) -> Variant {
+    let tile = Tile { tokens: TOKENS_MAX, columns: 2 * tile_columns(problem), k: 128 };
+    Variant { persistent: true, ..Variant::wgmma(tile, STAGES_MAX, fusion(problem), 2) }
 }

@@ -147,6 +147,9 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Blocks of a grid in y and in z at most (CUDA C++ Programming Guide, compute capabilities).
+    pub const GRID_YZ_MAX: u32 = 65_535;
+
     /// Checks the three together.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::CudaStream;
-use warpsmith::build::{self, Toolchain};
+use warpsmith::build::{self, Header, Source, Toolchain};
 use warpsmith::cache::Forge;
 use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
@@ -43,6 +43,10 @@ impl Bench {
     }
 
     pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
+        if std::env::var_os("WARPSMITH_TEST_RACECHECK").is_some() && spec.problem().is_prepared() {
+            let source = build::render(spec).map_err(|error| error.to_string())?;
+            return self.kernel_of(spec, &every_lane_arrives(&source)?);
+        }
         let cubin = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?.into_cubin();
         Kernel::load(self.device.context(), spec, cubin).map(Arc::new).map_err(|error| error.to_string())
     }
@@ -81,4 +85,39 @@ impl Bench {
             writeln!(report.lock().unwrap(), "{line}").unwrap();
         }
     }
+}
+
+/// The source with every `from` replaced by its `to`, in its text and its headers.
+///
+/// # Errors
+/// The first `from` that stands nowhere.
+pub fn changed<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Source, &'a str> {
+    let mut text = source.text().to_owned();
+    let mut headers: Vec<Header> = source.headers().to_vec();
+    for &(from, to) in changes {
+        if !text.contains(from) && !headers.iter().any(|header| header.text.contains(from)) {
+            return Err(from);
+        }
+        text = text.replace(from, to);
+        headers.iter_mut().for_each(|header| header.text = header.text.replace(from, to).leak());
+    }
+    Ok(Source::new(source.name(), text, headers.leak(), source.entries().to_vec()))
+}
+
+/// The same kernel, but every lane arrives at mbarriers where one speaks for its warp: compute-sanitizer's racecheck
+/// follows an arrival, but not a __syncwarp before it, and takes what other lanes read for unordered.
+fn every_lane_arrives(source: &Source) -> Result<Source, String> {
+    let changes = [
+        ("if (lane_index() == 0) mbarrier_arrive(empty(slot));", "mbarrier_arrive(empty(slot));"),
+        (
+            "if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty(slot), lane_index());",
+            "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty(slot), rank);",
+        ),
+        ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
+        ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), 32 * FULL_ARRIVALS - 31);"),
+        ("if (lane == 0) mbarrier_arrive(ring.full(at.slot));", "mbarrier_arrive(ring.full(at.slot));"),
+        ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
+        ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
+    ];
+    changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
 }
