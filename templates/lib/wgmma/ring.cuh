@@ -44,9 +44,9 @@ struct Ring {
     fence_mbarrier_init();
   }
 
-  // By each warp that is done with a stage.
+  // By each warp that is done with a stage. One lane speaks for all: waiting for wgmma has brought them together, after
+  // they used what they read. (A __syncwarp here makes ptxas serialise wgmma.)
   __device__ void release(u32 slot) const {
-    __syncwarp();  // one lane speaks for all
     if constexpr (MULTICAST == 1) {
       if (lane_index() == 0) mbarrier_arrive(empty(slot));
     } else {
