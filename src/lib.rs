@@ -12,17 +12,18 @@
 //!
 //! let device = Device::open(0)?;
 //! let engine = Engine::new(&device);
-//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);   // f16 A, NVFP4 weights, f16 C
-//! let selected = engine.kernel(&problem, 256)?;                          // picked, compiled or from a cache, loaded
+//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared();   // f16 A, NVFP4 weights, f16 C
 //! # let stream = device.context().default_stream();
 //! # let (a, gate, gate_scales, up, up_scales) = (stream.alloc_zeros(256 * 7168)?, stream.alloc_zeros(4096 * 3584)?,
 //! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
 //! # let mut c = stream.alloc_zeros(256 * 4096)?;
+//! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
+//! let weights = engine.prepare(&stream, &problem, &[gate, up])?;        // repacked once, at load
+//!
+//! let selected = engine.kernel(&problem, 256)?;                          // picked, compiled or from a cache, loaded
 //! let kernel = selected.kernel();
 //! let mut workspace = kernel.workspace(&stream, 256)?;                   // once, for every launch to come
-//!
-//! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-//! let operands = Operands::dual_gemm(256, Matrix::f16(&a), gate, up, MatrixMut::f16(&mut c));
+//! let operands = Operands::prepared(256, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
 //! kernel.launch(&stream, operands.workspace(workspace.as_view_mut()))?;  // checked, asynchronous, allocates nothing
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -56,7 +57,8 @@
 //! | [`engine`] | the composition root on a device |
 //!
 //! The kernels themselves are under `templates/`: rendered files that name constants and includes, and below
-//! `templates/lib/` ordinary CUDA, one folder an axis, one file a value.
+//! `templates/lib/` ordinary CUDA, one folder an axis, one file a value; what only the path `wgmma` has is under
+//! `templates/lib/wgmma/`.
 
 pub mod build;
 pub mod cache;

@@ -374,6 +374,7 @@ fn refusals_of_wgmma_name_what_they_need() {
     for (problem, variant, arch, expected) in [
         (dual(), base, Arch::A100, "path wgmma needs compute capability 9.0, this architecture has 8.0"),
         (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
+        (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
         (
             dual(),

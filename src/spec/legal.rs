@@ -45,6 +45,9 @@ fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if a != b && a != Format::Nvfp4 && b != Format::Nvfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 or the format of A" });
     }
+    if problem.is_prepared() && b != Format::Nvfp4 {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where weights are prepared" });
+    }
     if c == Format::Nvfp4 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }

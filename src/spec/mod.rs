@@ -17,9 +17,8 @@ mod variant;
 
 pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
-pub(crate) use geometry::Layout;
 pub use geometry::{Geometry, Pass, PassKind};
-pub(crate) use geometry::{MmaLayout, WgmmaLayout};
+pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout};
 pub use problem::{Activation, Operation, Problem};
 pub use space::{baseline, space};
 pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

@@ -59,7 +59,8 @@ impl Operation {
 /// # Spelling
 /// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:prepared][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
+/// `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display`
+/// writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
 /// use warpsmith::format::Format;
