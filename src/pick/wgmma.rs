@@ -3,12 +3,11 @@
 
 use super::ladder::blocks;
 use crate::format::Format;
-use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps};
+use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, tile_columns};
 
 /// Tokens of a tile at most: beyond, registers run out.
 const TOKENS_MAX: u32 = 128;
-/// Rows of weights in an m64 tile, and m64 tiles of a block at most.
-const M64: u32 = 64;
+/// m64 tiles of weights of a block at most.
 const WEIGHT_TILES_MAX: u32 = 4;
 /// Stages at most; the shared memory of a block says how many there are.
 const STAGES_MAX: u32 = 16;
@@ -45,11 +44,6 @@ fn fusion(problem: &Problem) -> Fusion {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
     }
-}
-
-/// Columns of C that an m64 tile stands for.
-fn tile_columns(problem: &Problem) -> u32 {
-    M64 / problem.operation().products()
 }
 
 fn single(problem: &Problem, m: u32, arch: &Arch) -> Variant {

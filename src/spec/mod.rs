@@ -18,7 +18,7 @@ mod variant;
 pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
 pub use geometry::{Geometry, Pass, PassKind};
-pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout};
+pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout, tile_columns};
 pub use problem::{Activation, Operation, Problem};
 pub use space::{baseline, space};
 pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

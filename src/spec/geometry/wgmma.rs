@@ -54,7 +54,7 @@ pub(crate) struct WgmmaLayout {
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
-pub(in crate::spec) fn tile_columns(problem: &Problem) -> u32 {
+pub(crate) fn tile_columns(problem: &Problem) -> u32 {
     64 / problem.operation().products()
 }
 
