@@ -149,7 +149,7 @@ fn wgmma() -> Vec<Mutant> {
             "sums[1][i] = 0.f;",
         ),
         persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
-        bf16("the exponent of scales in bf16", "0x0FF00FF0) | 0x70007000", "0x0FF00FF0) | 0x60006000"),
+        bf16("the exponent of scales in bf16", "\"r\"(0x70007000u)", "\"r\"(0x60006000u)"),
         decoded("decoded tokens without the swizzle", "(chunk ^ (row % 8)) * 16", "chunk * 16"),
         decoded("the scale of the step before", "piece.scales >> (8 * step)", "piece.scales >> (8 * (step ^ 1))"),
         prepass("the scales of another block", "+ block % 4])", "+ (block ^ 1) % 4])"),
