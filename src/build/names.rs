@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::format::{Format, ScaleLayout};
-use crate::spec::{Cluster, MmaLayout, Spec, WgmmaLayout};
+use crate::format::Format;
+use crate::spec::{MmaLayout, Spec, WgmmaLayout};
 
 /// What every matrix template names.
 #[derive(Serialize)]
@@ -53,10 +53,7 @@ impl Names {
             shared_bytes: geometry.shared_bytes,
             blocks_per_sm: geometry.blocks_per_sm,
             compute: problem.compute_format().word(),
-            scales: match problem.scale_layout() {
-                ScaleLayout::Linear => "linear",
-                ScaleLayout::Swizzled128x4 => "128x4",
-            },
+            scales: problem.scale_layout().word(),
             schedule: if variant.persistent { format!("{schedule}_persistent") } else { schedule.to_owned() },
             warps: variant.warps.word(),
             fusion: variant.fusion.word(),
@@ -159,7 +156,7 @@ impl WgmmaNames {
     pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
         let variant = spec.variant();
         let widths: Vec<u32> = layout.widths(variant).collect();
-        let multicast = if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 };
+        let multicast = variant.cluster.multicast();
         Self {
             names: Names::new(spec),
             cluster_splits: variant.cluster.splits(),

@@ -2,7 +2,7 @@
 
 use super::{Choice, Reason, mma, wgmma};
 use crate::error::Result;
-use crate::spec::{Arch, Problem, Spec, Tile, Variant, baseline};
+use crate::spec::{Arch, Fusion, Operation, Problem, Spec, Tile, Variant, baseline};
 
 pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let wanted = if problem.is_prepared() { wgmma::wanted(problem, m, arch) } else { mma::wanted(problem, m, arch) };
@@ -28,6 +28,14 @@ fn shrink_to_fit(problem: &Problem, wanted: Variant, arch: &Arch) -> Option<Spec
     [wanted, shallower].into_iter().find_map(|variant| {
         (2..=variant.stages).rev().find_map(|stages| Spec::check(problem, &Variant { stages, ..variant }, arch).ok())
     })
+}
+
+/// Both products at once, where there are two.
+pub(super) fn fusion(problem: &Problem) -> Fusion {
+    match problem.operation() {
+        Operation::Gemm => Fusion::Single,
+        Operation::DualGemm(_) => Fusion::Interleaved,
+    }
 }
 
 /// Blocks of a tile each.

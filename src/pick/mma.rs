@@ -1,8 +1,8 @@
 //! The rules of the path `mma`: each fixes one axis, from the problem and the device alone. The constants are what won on an
 //! H200 (docs/measurements/).
 
-use super::ladder::blocks;
-use crate::spec::{Arch, Fusion, Operation, Problem, Tile, Variant};
+use super::ladder::{blocks, fusion};
+use crate::spec::{Arch, Operation, Problem, Tile, Variant};
 
 /// Tokens of a tile at most.
 const TOKENS_MAX: u32 = 128;
@@ -19,12 +19,8 @@ const STAGES_MAX: u32 = 4;
 
 pub(super) fn wanted(problem: &Problem, m: u32, arch: &Arch) -> Variant {
     let tile = tile(problem, m, arch);
-    let fusion = match problem.operation() {
-        Operation::Gemm => Fusion::Single,
-        Operation::DualGemm(_) => Fusion::Interleaved,
-    };
     let stages = if tile.k > 128 { 3 } else { STAGES_MAX };
-    Variant::mma(tile, stages, fusion, splits(problem, m, tile, arch))
+    Variant::mma(tile, stages, fusion(problem), splits(problem, m, tile, arch))
 }
 
 /// The tile. With few tokens a narrow and deep one, in which warps share the K of a stage; with many a wide one, unless

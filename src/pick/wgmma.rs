@@ -1,14 +1,12 @@
 //! The rules of the path `wgmma`. The tile is the one that an estimate of clock cycles likes best, everything else follows
 //! from it; the constants were measured on an H200 (docs/measurements/).
 
-use super::ladder::blocks;
-use crate::format::Format;
-use crate::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, tile_columns};
+use super::ladder::{blocks, fusion};
+use crate::format::{Format, PreparedLayout};
+use crate::spec::{Arch, Cluster, Epilogue, Problem, Spec, Tile, Variant, WEIGHT_TILES_MAX, Warps, tile_columns};
 
 /// Tokens of a tile at most: beyond, registers run out.
 const TOKENS_MAX: u32 = 128;
-/// m64 tiles of weights of a block at most.
-const WEIGHT_TILES_MAX: u32 = 4;
 /// Stages at most; the shared memory of a block says how many there are.
 const STAGES_MAX: u32 = 16;
 /// Clock cycles of a block beside its loop: launch, first loads, epilogue.
@@ -17,8 +15,6 @@ const FIXED_CYCLES: u64 = 5600;
 const EXCHANGE_CYCLES: u64 = 2300;
 /// Bytes that reach an SM in a clock cycle.
 const BYTES_PER_CYCLE: u64 = 60;
-/// Bytes of prepared weights in 64 rows × 64 of K.
-const WEIGHT_BYTES: u64 = 2304;
 /// A group of more rows than this, on average, is worth wide tiles.
 const WIDE_GROUP: u32 = 48;
 /// Deep grouped work of more than one round of all SMs takes three m64 tiles a block.
@@ -37,13 +33,6 @@ pub(super) fn wanted(problem: &Problem, m: u32, arch: &Arch) -> Variant {
     };
     // A kernel before it decodes NVFP4 tokens once; every block that does so for itself was slower at every M.
     Variant { prepass: problem.a_format() == Format::Nvfp4, ..variant }
-}
-
-fn fusion(problem: &Problem) -> Fusion {
-    match problem.operation() {
-        Operation::Gemm => Fusion::Single,
-        Operation::DualGemm(_) => Fusion::Interleaved,
-    }
 }
 
 fn single(problem: &Problem, m: u32, arch: &Arch) -> Variant {
@@ -93,7 +82,7 @@ fn cycles(problem: &Problem, m: u32, tokens: u32, tiles: u32, splits: u32, arch:
     let tile = Tile { tokens, columns: tiles * tile_columns(problem), k: 128 };
     let rounds = u64::from((blocks(problem, m, tile) * splits).div_ceil(arch.sms()));
     let products = 2 * u64::from(tiles * tokens);
-    let loads = (u64::from(tokens) * 128 + u64::from(tiles) * WEIGHT_BYTES) / BYTES_PER_CYCLE;
+    let loads = (u64::from(tokens) * 128 + u64::from(tiles) * PreparedLayout::BLOCK_BYTES as u64) / BYTES_PER_CYCLE;
     let blocks_of_k = u64::from((problem.depth() / 64).div_ceil(splits));
     let exchange = if splits == 1 { 0 } else { EXCHANGE_CYCLES };
     rounds * (FIXED_CYCLES + exchange + blocks_of_k * products.max(loads))

@@ -147,14 +147,15 @@ impl Kernel {
                     .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?;
             }
         }
-        if let Some(pass) = self.spec.passes(sizes.m).find(|pass| pass.grid[1].max(pass.grid[2]) > Spec::GRID_YZ_MAX) {
+        let passes = self.spec.passes(sizes.m);
+        if let Some(pass) = passes.clone().find(|pass| pass.grid[1].max(pass.grid[2]) > Spec::GRID_YZ_MAX) {
             let ([x, y, z], most) = (pass.grid, Spec::GRID_YZ_MAX);
             return Err(Error::operand(format!(
                 "m = {}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m",
                 sizes.m
             )));
         }
-        for (index, pass) in self.spec.passes(sizes.m).enumerate() {
+        for (index, pass) in passes.enumerate() {
             let function = self.function(pass.kind)?;
             if let PassKind::Products { product } = pass.kind {
                 params.product = i32::from(product != 0);

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::format::Format;
-use crate::spec::{Cluster, Spec, WgmmaLayout};
+use crate::spec::{Spec, WgmmaLayout};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
@@ -37,8 +37,11 @@ fn box_of(spec: &Spec, address: u64, m: u32, mut rows: u32) -> Result<CUtensorMa
     let (k, row) = (problem.depth(), u64::from(problem.depth()) * 2);
     let mut blocks = variant.tile.k / BOX_K;
     // Each block of a multicasting cluster loads a part of the stage.
-    if let Cluster::Multicast(parts) = variant.cluster {
-        if blocks == 1 { rows /= parts } else { blocks /= parts }
+    let parts = variant.cluster.multicast();
+    if blocks == 1 {
+        rows /= parts
+    } else {
+        blocks /= parts
     }
     let data_type = match problem.compute_format() {
         Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,

@@ -217,7 +217,7 @@ impl Spec {
     }
 
     /// The launches that compute `m` rows (of all groups together), in order.
-    pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + use<> {
+    pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + Clone + use<> {
         geometry::passes(&self.problem, &self.variant, &self.arch, &self.geometry, m).into_iter().flatten()
     }
 

@@ -7,6 +7,7 @@ mod wgmma;
 pub(crate) use mma::MmaLayout;
 pub use passes::{Pass, PassKind};
 pub(super) use passes::{needs_finish, partial_bytes, passes, prepass_bytes};
+pub(super) use wgmma::{Sharing, decodes_tokens};
 pub(crate) use wgmma::{WgmmaLayout, tile_columns};
 
 use super::{Arch, MatrixPath, Problem, Variant};

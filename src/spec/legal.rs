@@ -1,6 +1,6 @@
 //! Which combinations are legal: the one place that decides it.
 
-use super::geometry::{Geometry, tile_columns};
+use super::geometry::{Geometry, Sharing, decodes_tokens, needs_finish, tile_columns};
 use super::{
     Arch, Cluster, ComputeCapability, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps,
 };
@@ -102,7 +102,7 @@ const TILE_TOKENS_MAX: u32 = 256;
 const STAGES_MAX: u32 = 32;
 const SPLITS_MAX: u32 = 64;
 /// m64 tiles of weights in a block at most, and warpgroups that compute.
-const WEIGHT_TILES_MAX: u32 = 4;
+pub(crate) const WEIGHT_TILES_MAX: u32 = 4;
 const CONSUMERS_MAX: u32 = 4;
 
 fn axis(what: &'static str, value: u32, legal: bool, expected: &'static str) -> Result<(), Refusal> {
@@ -147,11 +147,8 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
     let whole = columns.is_multiple_of(step) && (1..=WEIGHT_TILES_MAX).contains(&tiles);
     axis("tile columns", columns, whole, if step == 32 { "32, 64, 96 or 128" } else { "64, 128, 192 or 256" })?;
 
-    let tiles_per_part =
-        if matches!(fusion, Fusion::TwoPass | Fusion::Sequential | Fusion::PerProduct) { 2 } else { 1 };
+    let Sharing { tiles_per_part, needed, consumers, .. } = Sharing::new(variant, tiles);
     axis("tile columns", columns, tiles.is_multiple_of(tiles_per_part), "64 or 128 where products are apart")?;
-    let groups = if matches!(fusion, Fusion::PerProduct | Fusion::PingPong) { 2 } else { 1 };
-    let needed = tiles / tiles_per_part * groups;
     match warps {
         Warps::Uniform => {
             axis("consumer warpgroups", needed, needed <= CONSUMERS_MAX, "at most 4")?;
@@ -160,10 +157,10 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
         Warps::Specialised(consumers) => {
             let legal = (1..=CONSUMERS_MAX).contains(&consumers) && consumers.is_multiple_of(needed);
             axis("consumer warpgroups", consumers, legal, "1 to 4, a multiple of those that the tile needs")?;
-            together("per_product", groups == 1 || consumers == needed, "as many warpgroups as the tile needs")?;
+            let takes_more = !matches!(fusion, Fusion::PerProduct | Fusion::PingPong);
+            together("per_product", takes_more || consumers == needed, "as many warpgroups as the tile needs")?;
         }
     }
-    let consumers = if let Warps::Specialised(consumers) = warps { consumers } else { needed };
     // A barrier tells phases apart by parity only. Whoever waits for a stage knows that the one before it in the same
     // place has come only if that was its own.
     let shared = consumers / needed;
@@ -171,11 +168,9 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
     together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 
-    let partial = split_k > 1 || fusion == Fusion::TwoPass;
-    together("partial sums", !partial || epilogue == Epilogue::Direct, "epilogue direct")?;
-    let tokens_decoded = problem.a_format() == Format::Nvfp4;
-    together("prepass", !prepass || tokens_decoded, "NVFP4 tokens")?;
-    let in_kernel = tokens_decoded && !prepass;
+    together("partial sums", !needs_finish(variant) || epilogue == Epilogue::Direct, "epilogue direct")?;
+    together("prepass", !prepass || problem.a_format() == Format::Nvfp4, "NVFP4 tokens")?;
+    let in_kernel = decodes_tokens(problem, variant);
     together(
         "decoding tokens in the kernel",
         !in_kernel || warps != Warps::Uniform,

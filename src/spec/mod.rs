@@ -19,6 +19,7 @@ pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
 pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout, tile_columns};
+pub(crate) use legal::WEIGHT_TILES_MAX;
 pub use problem::{Activation, Operation, Problem};
 pub use space::{baseline, space};
 pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

@@ -128,6 +128,12 @@ impl Cluster {
         }
     }
 
+    /// Blocks that send each other tokens: 1 where none do.
+    #[must_use]
+    pub fn multicast(self) -> u32 {
+        if let Cluster::Multicast(blocks) = self { blocks } else { 1 }
+    }
+
     /// Parts that K is divided into inside a cluster.
     #[must_use]
     pub fn splits(self) -> u32 {

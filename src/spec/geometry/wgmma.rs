@@ -2,7 +2,7 @@
 
 use super::{Geometry, K_BLOCK, Layout, needs_finish, rows_bytes};
 use crate::format::{Format, PreparedLayout};
-use crate::spec::{Cluster, Epilogue, Fusion, Problem, Tile, Variant, Warps};
+use crate::spec::{Epilogue, Fusion, Problem, Tile, Variant, Warps};
 
 /// Registers that a thread needs beside its accumulators, as measured: half a K block or two whole ones of A fragments, a
 /// block's codes and scales, addresses; the deeper a stage, the more the compiler has under way.
@@ -58,23 +58,47 @@ pub(crate) fn tile_columns(problem: &Problem) -> u32 {
     64 / problem.operation().products()
 }
 
+/// How a fusion shares the work of a block among its consumers.
+pub(in crate::spec) struct Sharing {
+    /// As in [`WgmmaLayout`], whose fields these become.
+    pub(in crate::spec) tiles_per_part: u32,
+    product_groups: u32,
+    tile_groups: u32,
+    passes: u32,
+    /// Parts of the columns.
+    parts: u32,
+    /// Consumers without which there is nobody for some part of the work.
+    pub(in crate::spec) needed: u32,
+    /// Consumers that there are.
+    pub(in crate::spec) consumers: u32,
+}
+
+impl Sharing {
+    pub(in crate::spec) fn new(variant: &Variant, tiles: u32) -> Self {
+        let (tiles_per_part, product_groups, tile_groups, passes) = match variant.fusion {
+            Fusion::Single | Fusion::Interleaved => (1, 1, 1, 1),
+            Fusion::TwoPass => (2, 1, 1, 1),
+            Fusion::Sequential => (2, 1, 1, 2),
+            Fusion::PerProduct => (2, 2, 1, 1),
+            Fusion::PingPong => (1, 1, 2, 1),
+        };
+        let parts = tiles.div_ceil(tiles_per_part);
+        let needed = parts * product_groups * tile_groups;
+        let consumers = if let Warps::Specialised(consumers) = variant.warps { consumers } else { needed };
+        Self { tiles_per_part, product_groups, tile_groups, passes, parts, needed, consumers }
+    }
+}
+
+/// Whether the matrix kernel itself decodes NVFP4 tokens.
+pub(in crate::spec) fn decodes_tokens(problem: &Problem, variant: &Variant) -> bool {
+    problem.a_format() == Format::Nvfp4 && !variant.prepass
+}
+
 pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let Tile { tokens, columns, k } = variant.tile;
     let tiles = (columns / tile_columns(problem)).max(1);
-    let (tiles_per_part, product_groups, tile_groups, passes) = match variant.fusion {
-        Fusion::Single | Fusion::Interleaved => (1, 1, 1, 1),
-        Fusion::TwoPass => (2, 1, 1, 1),
-        Fusion::Sequential => (2, 1, 1, 2),
-        Fusion::PerProduct => (2, 2, 1, 1),
-        Fusion::PingPong => (1, 1, 2, 1),
-    };
-    let parts = tiles.div_ceil(tiles_per_part);
-    // Without this many consumers there is nobody for some part of the work.
-    let needed = parts * product_groups * tile_groups;
-    let consumers = match variant.warps {
-        Warps::Uniform => needed,
-        Warps::Specialised(consumers) => consumers,
-    };
+    let Sharing { tiles_per_part, product_groups, tile_groups, passes, parts, needed, consumers } =
+        Sharing::new(variant, tiles);
     let k_groups = (consumers / needed).max(1);
     let sums = if matches!(variant.fusion, Fusion::Sequential | Fusion::PerProduct) { 2 } else { 1 };
 
@@ -82,7 +106,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let stage_bytes = (rows_bytes(Format::F16, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
         .next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
-    let decodes_tokens = problem.a_format() == Format::Nvfp4 && !variant.prepass;
+    let decodes_tokens = decodes_tokens(problem, variant);
 
     let group_threads = 128 * parts * product_groups;
     let splits = variant.cluster.splits();
@@ -107,7 +131,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
         && !decodes_tokens
-        && !matches!(variant.cluster, Cluster::Multicast(_));
+        && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
         let offset = behind_table.next_multiple_of(ALIGNMENT);
@@ -137,10 +161,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             tile_groups,
             passes,
             full_arrivals: if decodes_tokens { 1 + 4 } else { 1 },
-            empty_arrivals: if let Cluster::Multicast(blocks) = variant.cluster { blocks } else { 1 }
-                * 4
-                * parts
-                * product_groups,
+            empty_arrivals: variant.cluster.multicast() * 4 * parts * product_groups,
             barriers_offset,
             table_offset,
             scratch_offset,
