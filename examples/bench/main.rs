@@ -29,7 +29,6 @@ use std::slice;
 use std::time::Instant;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 use warpsmith::build;
 use warpsmith::cache::Forge;
 use warpsmith::pick::{self, Choice};
@@ -46,16 +45,7 @@ use shared::{Result, bar, reference};
 use table::{Measured, Outcome, Row};
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    shared::exit(|| run(&Args::parse()))
 }
 
 /// A kernel to be: its choice and what came of building it, or why there is none.
@@ -104,9 +94,8 @@ fn run(args: &Args) -> Result<bool> {
 
 /// What the command line asks for. On sm_90 the list has its weights prepared, as the fastest kernels take them.
 fn items(args: &Args, arch: &Arch) -> Result<Vec<Item>> {
-    let is_sm90 = (arch.capability().major, arch.capability().minor) == (9, 0);
     if args.problem.is_empty() {
-        return Ok(list::list(&args.only, is_sm90 && !args.unprepared));
+        return Ok(list::list(&args.only, shared::prepares(arch) && !args.unprepared));
     }
     let own = |problem: &Problem| -> Result<Vec<Item>> {
         let given = match problem.groups() {

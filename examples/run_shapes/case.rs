@@ -8,7 +8,7 @@ use warpsmith::tune::{HostOperands, Spread};
 use crate::Result;
 use crate::args::Args;
 use crate::safetensors_io::{self, Wanted};
-use crate::shared::rows;
+use crate::shared::{self, rows};
 use crate::suite::SUITE;
 
 /// A problem, where its operands come from, and the variants to run.
@@ -64,8 +64,7 @@ pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
 
 /// The problem with its weights prepared, where the fastest kernels take them so.
 fn prepared(args: &Args, problem: Problem, arch: &Arch) -> Problem {
-    let has_wgmma = arch.capability() == Arch::H200.capability();
-    let wanted = has_wgmma && problem.b_format() == Format::Nvfp4 && !args.unprepared;
+    let wanted = shared::prepares(arch) && problem.b_format() == Format::Nvfp4 && !args.unprepared;
     if wanted { problem.prepared() } else { problem }
 }
 

@@ -26,7 +26,6 @@ use std::time::Instant;
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use tracing_subscriber::EnvFilter;
 use warpsmith::cache::{Forge, ForgeStats};
 use warpsmith::pick::Choice;
 use warpsmith::run::Timing;
@@ -49,16 +48,7 @@ const INSTEAD: &str = "results come from the host reference";
 const SUITE_FLOP: f64 = 6e9;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    shared::exit(|| run(&Args::parse()))
 }
 
 /// Whether everything is right.
