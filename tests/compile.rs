@@ -252,7 +252,8 @@ fn every_nvrtc_compiles_the_same_kernels() {
     let specs: Vec<_> = [Arch::A100, Arch::L40S, Arch::H200]
         .iter()
         .flat_map(|arch| sampled(&dual, arch, 2, 11))
-        .chain(pick::choose(&dual, 64, &Arch::H200).map(|choice| *choice.spec()))
+        .chain(sampled(&dual.prepared(), &Arch::H200, 4, 11))
+        .chain([dual, dual.prepared()].iter().map(|dual| *pick::choose(dual, 64, &Arch::H200).unwrap().spec()))
         .collect();
     let _turn = turn();
     for toolchain in common::toolchains("every NVRTC") {
