@@ -4,10 +4,12 @@
 //! random ones among them; a [`Trial`] has them on a device, checks kernels, and times those that passed.
 
 pub mod gate;
+mod laboratory;
 mod operands;
 mod random;
 mod trial;
 
+pub use laboratory::{Admission, Laboratory, Rejection};
 pub use operands::{HostMatrix, HostOperands, Shape};
 pub use random::Spread;
 pub use trial::{Checked, Trial};
