@@ -21,5 +21,6 @@ pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout, tile_columns};
 pub(crate) use legal::WEIGHT_TILES_MAX;
 pub use problem::{Activation, Operation, Problem};
+pub(crate) use space::Axes;
 pub use space::{baseline, space};
 pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

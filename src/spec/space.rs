@@ -1,12 +1,12 @@
 //! The variants there are for a problem.
 
 use super::legal::{TILE_COLUMNS, TILE_K};
-use super::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps};
+use super::{Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps};
 use crate::format::Format;
 
 const TILE_TOKENS: [u32; 6] = [8, 16, 32, 64, 128, 256];
 const STAGES: [u32; 6] = [1, 2, 3, 4, 6, 8];
-const SPLITS: [u32; 4] = [1, 2, 4, 8];
+const SPLITS: [(u32, Cluster); 4] = [(1, Cluster::None), (2, Cluster::None), (4, Cluster::None), (8, Cluster::None)];
 
 /// Of the path `wgmma`, whose tiles may be any multiple of 8 tokens and whose pipelines are deeper.
 const WIDE_TOKENS: [u32; 12] = [8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256];
@@ -46,38 +46,83 @@ pub fn baseline(problem: &Problem) -> Variant {
 /// fusions outermost. (Legal values between them, such as 56 tokens or 7 stages, can be pinned.)
 pub fn space(problem: &Problem, arch: &Arch) -> Box<dyn Iterator<Item = Spec>> {
     let (problem, arch) = (*problem, *arch);
-    let legal = move |variant| Spec::check(&problem, &variant, &arch).ok();
-    if problem.is_prepared() {
-        Box::new(wgmma_variants(problem).filter_map(legal))
-    } else {
-        Box::new(mma_variants().filter_map(legal))
+    Box::new(variants(Axes::of(&problem)).filter_map(move |variant| Spec::check(&problem, &variant, &arch).ok()))
+}
+
+/// The values of each axis that are worth searching, in ascending order where there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Axes {
+    path: MatrixPath,
+    pub(crate) tokens: &'static [u32],
+    pub(crate) columns: [u32; 4],
+    pub(crate) k: [u32; 3],
+    pub(crate) stages: &'static [u32],
+    pub(crate) fusions: &'static [Fusion],
+    pub(crate) warps: &'static [Warps],
+    /// Split-K and cluster.
+    pub(crate) sharing: &'static [(u32, Cluster)],
+    pub(crate) epilogues: &'static [Epilogue],
+    pub(crate) persistent: &'static [bool],
+    pub(crate) prepass: &'static [bool],
+}
+
+impl Axes {
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let fusions = Fusion::ALL;
+        if !problem.is_prepared() {
+            return Self {
+                path: MatrixPath::Mma,
+                tokens: &TILE_TOKENS,
+                columns: TILE_COLUMNS,
+                k: TILE_K,
+                stages: &STAGES,
+                fusions,
+                warps: &[Warps::Uniform],
+                sharing: &SPLITS,
+                epilogues: &[Epilogue::Direct],
+                persistent: &[false],
+                prepass: &[false],
+            };
+        }
+        let step = super::geometry::tile_columns(problem);
+        Self {
+            path: MatrixPath::Wgmma,
+            tokens: &WIDE_TOKENS,
+            columns: [step, 2 * step, 3 * step, 4 * step],
+            k: TILE_K,
+            stages: &DEEP_STAGES,
+            fusions,
+            warps: &WARPS,
+            sharing: &SHARING,
+            epilogues: Epilogue::ALL,
+            persistent: &[false, true],
+            prepass: if problem.a_format() == Format::Nvfp4 { &[true, false] } else { &[false] },
+        }
     }
 }
 
-fn mma_variants() -> impl Iterator<Item = Variant> {
-    Fusion::ALL.iter().copied().flat_map(|fusion| {
-        tiles(&TILE_TOKENS, TILE_COLUMNS).flat_map(move |tile| {
-            SPLITS.into_iter().flat_map(move |split_k| {
-                STAGES.into_iter().map(move |stages| Variant::mma(tile, stages, fusion, split_k))
-            })
-        })
-    })
-}
-
-fn wgmma_variants(problem: Problem) -> impl Iterator<Item = Variant> {
-    let step = super::geometry::tile_columns(&problem);
-    let decoding: &[bool] = if problem.a_format() == Format::Nvfp4 { &[true, false] } else { &[false] };
-    Fusion::ALL.iter().copied().flat_map(move |fusion| {
-        tiles(&WIDE_TOKENS, [step, 2 * step, 3 * step, 4 * step]).flat_map(move |tile| {
-            WARPS.into_iter().flat_map(move |warps| {
-                SHARING.into_iter().flat_map(move |(split_k, cluster)| {
-                    Epilogue::ALL.iter().flat_map(move |epilogue| {
-                        [false, true].into_iter().flat_map(move |persistent| {
-                            decoding.iter().flat_map(move |prepass| {
-                                let (epilogue, prepass) = (*epilogue, *prepass);
-                                let base = Variant::wgmma(tile, 1, fusion, 1);
-                                let base = Variant { warps, split_k, cluster, epilogue, persistent, prepass, ..base };
-                                DEEP_STAGES.into_iter().map(move |stages| Variant { stages, ..base })
+/// Every combination, legal or not; stages innermost.
+fn variants(axes: Axes) -> impl Iterator<Item = Variant> {
+    axes.fusions.iter().flat_map(move |&fusion| {
+        tiles(axes).flat_map(move |tile| {
+            axes.warps.iter().flat_map(move |&warps| {
+                axes.sharing.iter().flat_map(move |&(split_k, cluster)| {
+                    axes.epilogues.iter().flat_map(move |&epilogue| {
+                        axes.persistent.iter().flat_map(move |&persistent| {
+                            axes.prepass.iter().flat_map(move |&prepass| {
+                                let path = axes.path;
+                                axes.stages.iter().map(move |&stages| Variant {
+                                    path,
+                                    tile,
+                                    stages,
+                                    fusion,
+                                    warps,
+                                    epilogue,
+                                    split_k,
+                                    cluster,
+                                    persistent,
+                                    prepass,
+                                })
                             })
                         })
                     })
@@ -87,8 +132,8 @@ fn wgmma_variants(problem: Problem) -> impl Iterator<Item = Variant> {
     })
 }
 
-fn tiles(tokens: &'static [u32], columns: [u32; 4]) -> impl Iterator<Item = Tile> {
-    tokens.iter().flat_map(move |&tokens| {
-        columns.into_iter().flat_map(move |columns| TILE_K.into_iter().map(move |k| Tile { tokens, columns, k }))
+fn tiles(axes: Axes) -> impl Iterator<Item = Tile> {
+    axes.tokens.iter().flat_map(move |&tokens| {
+        axes.columns.into_iter().flat_map(move |columns| axes.k.into_iter().map(move |k| Tile { tokens, columns, k }))
     })
 }

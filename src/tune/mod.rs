@@ -7,9 +7,13 @@ pub mod gate;
 mod laboratory;
 mod operands;
 mod random;
+mod search;
+mod statistics;
 mod trial;
 
 pub use laboratory::{Admission, Laboratory, Rejection};
 pub use operands::{HostMatrix, HostOperands, Shape};
 pub use random::Spread;
+pub use search::{Budget, neighbours};
+pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
 pub use trial::{Checked, Trial};
