@@ -20,7 +20,7 @@ pub use device::{Device, DriverVersion};
 pub use kernel::Kernel;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
 pub use prepare::{PreparedWeights, Preparer};
-pub use timing::{Timer, Timing, operand_sets, wait};
+pub use timing::{Pace, Timer, Timing, operand_sets, wait};
 
 use cudarc::driver::DriverError;
 

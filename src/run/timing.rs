@@ -18,16 +18,30 @@ use crate::error::{Error, Result};
 const L2_MULTIPLE: u64 = 3;
 /// Sets at most, for operands so small that they would take thousands.
 const SETS_MAX: u64 = 1024;
-/// One replay of the graph takes about this long, so that events (resolution half a microsecond) are exact to 0.1 %.
-const REPLAY: Duration = Duration::from_micros(1500);
 /// Calls that one graph holds at most, unless one round of the sets is more.
 const CALLS_MAX: usize = 256;
-/// Replays that bring the clocks up, and replays that are measured. In all they take some 40 ms: a serving engine's
-/// burst, not a stress test in which the chip lowers its clocks for power.
-const WARM_UPS: usize = 3;
-const REPLAYS: usize = 25;
-/// The device rests so long before, so that what ran earlier, and how hot it made the chip, matters little.
-const REST: Duration = Duration::from_millis(150);
+
+/// How long a timing takes, and so how exact it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The device rests so long before, so that what ran earlier, and how hot it made the chip, matters little.
+    pub rest: Duration,
+    /// One replay of the graph takes about this long; at least one round of the operand sets.
+    pub replay: Duration,
+    /// Replays that bring the clocks up.
+    pub warm_ups: usize,
+    /// Replays that are measured.
+    pub replays: usize,
+}
+
+impl Pace {
+    /// Replays long enough that events (resolution half a microsecond) are exact to 0.1 %. Without the rest some 40 ms:
+    /// a serving engine's burst, not a stress test in which the chip lowers its clocks for power.
+    pub const NORMAL: Pace =
+        Pace { rest: Duration::from_millis(150), replay: Duration::from_micros(1500), warm_ups: 3, replays: 25 };
+    /// A few milliseconds in all, to tell good from bad: exact to some per cent.
+    pub const BRIEF: Pace = Pace { rest: Duration::ZERO, replay: Duration::from_micros(300), warm_ups: 1, replays: 7 };
+}
 
 /// The number of operand sets that keep operands of `bytes_per_set` out of an L2 cache of `l2_bytes`.
 #[must_use]
@@ -85,6 +99,7 @@ impl Timing {
 pub struct Timer {
     stream: Arc<CudaStream>,
     limit: Duration,
+    pace: Pace,
 }
 
 impl Timer {
@@ -102,13 +117,20 @@ impl Timer {
                  `CudaContext::disable_event_tracking` first",
             ));
         }
-        Ok(Self { stream: Arc::clone(stream), limit: Duration::from_secs(20) })
+        Ok(Self { stream: Arc::clone(stream), limit: Duration::from_secs(20), pace: Pace::NORMAL })
     }
 
     /// How long to wait for the device before it is given up, at each step.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// How long a timing takes.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
         self
     }
 
@@ -119,18 +141,21 @@ impl Timer {
     /// Those of `launch`; driver, if capture or replay fails or something still runs after the limit.
     pub fn time(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
         let sets = sets.max(1);
+        let Pace { rest, replay, warm_ups, replays } = self.pace;
         let per_call = self.estimate(sets, &mut launch)?;
-        let calls = rounds(REPLAY, per_call, sets, CALLS_MAX) * sets;
+        let calls = rounds(replay, per_call, sets, CALLS_MAX) * sets;
         let graph = self.capture((0..calls).map(|call| call % sets), &mut launch)?;
 
         wait(&self.stream, self.limit)?;
-        thread::sleep(REST);
-        for _ in 0..WARM_UPS {
+        if !rest.is_zero() {
+            thread::sleep(rest);
+        }
+        for _ in 0..warm_ups {
             graph.launch().map_err(|error| refused("replaying the graph", error))?;
         }
         let (start, end) = (self.event()?, self.event()?);
-        let mut samples = Vec::with_capacity(REPLAYS);
-        for _ in 0..REPLAYS {
+        let mut samples = Vec::with_capacity(replays);
+        for _ in 0..replays {
             let replay =
                 || start.record(&self.stream).and_then(|()| graph.launch()).and_then(|()| end.record(&self.stream));
             replay().map_err(|error| refused("replaying the graph", error))?;

@@ -14,7 +14,9 @@
 //! NaN slips through.
 
 use std::fmt;
+use std::num::NonZero;
 use std::ops::Range;
+use std::thread::{self, available_parallelism};
 
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -26,6 +28,9 @@ const CANARY_STEP: usize = 4096;
 const POISON_TOP: u8 = 0xFF;
 /// Every other byte of a poisoned element. Arithmetic's own NaN is 0x7FFF or 0x7FFF_FFFF, never this.
 const POISON_REST: u8 = 0xA5;
+
+/// Judging so many elements takes longer than starting a thread for them.
+const ELEMENTS_A_THREAD: usize = 1 << 15;
 
 /// A result between two canaries: its sizes, its bytes before the launch, and the judgement of its bytes afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,14 +99,29 @@ impl Guarded {
             let needed = format!("{}×{} {}", self.m, self.n, self.output);
             return Err(Error::data(format!("the guarded result is {needed}, the reference {m}×{n} {output}")));
         }
-        let mut verdict = Verdict::new(self, self.damaged(buffer));
-        let elements = buffer[self.result()].chunks_exact(self.output.bytes(1));
-        for (at, (bytes, expected)) in elements.zip(reference.elements()).enumerate() {
+        let (found, expected) = (&buffer[self.result()], reference.elements());
+        // A thread for every so many elements: it is judged sooner than the next kernel is built.
+        let threads = available_parallelism().map_or(1, NonZero::get).min(expected.len() / ELEMENTS_A_THREAD).max(1);
+        let share = expected.len().div_ceil(threads).max(1);
+        let parts = thread::scope(|scope| {
+            let parts = found.chunks(self.output.bytes(share)).zip(expected.chunks(share)).enumerate();
+            let judge = |(part, (found, expected))| scope.spawn(move || self.judge_part(part * share, found, expected));
+            let judges: Vec<_> = parts.map(judge).collect();
+            judges.into_iter().map(|judge| judge.join().map_err(|_| Error::internal("a judge panicked"))).collect()
+        });
+        let parts: Result<Vec<Verdict>> = parts;
+        Ok(parts?.into_iter().fold(Verdict::new(self, self.damaged(buffer)), Verdict::followed_by))
+    }
+
+    /// The verdict on the elements from `first` on.
+    fn judge_part(&self, first: usize, found: &[u8], expected: &[Expected]) -> Verdict {
+        let mut verdict = Verdict::new(self, None);
+        for (at, (bytes, expected)) in found.chunks_exact(self.output.bytes(1)).zip(expected).enumerate() {
             let got = self.read(bytes);
             let error = got.map_or(f64::INFINITY, |got| expected.error(got, self.output));
-            verdict.add(at, error, got, expected);
+            verdict.add(first + at, error, got, expected);
         }
-        Ok(verdict)
+        verdict
     }
 
     /// The first damaged canary byte.
@@ -182,6 +202,16 @@ impl Verdict {
             self.mismatches += 1;
             self.first_bad.get_or_insert(Bad { row, col, got, expected: *expected });
         }
+    }
+
+    /// This verdict and that on later elements, as one.
+    fn followed_by(mut self, later: Verdict) -> Self {
+        if later.worst > self.worst {
+            (self.worst, self.worst_at) = (later.worst, later.worst_at);
+        }
+        self.mismatches += later.mismatches;
+        self.first_bad = self.first_bad.or(later.first_bad);
+        self
     }
 
     /// Every element is within its bound and nothing was written outside.
@@ -319,6 +349,23 @@ mod tests {
             verdict.to_string(),
             "wrong: 2 of 6 elements, first at row 0, column 2: found 2.5, expected 2.0 ± 2.500e-1"
         );
+    }
+
+    #[test]
+    fn many_elements_are_judged_as_few_are() {
+        let (m, n) = (300, 1000);
+        let elements = (0..m * n).map(|at| Expected { value: (at % 7) as f64, bound: 0.25 }).collect();
+        let reference = Reference::new(m, n, Format::F32, elements).unwrap();
+        let guarded = Guarded::fitting(&reference).unwrap();
+        let mut buffer = guarded.fill();
+        let result = guarded.result();
+        for (at, bytes) in buffer[result].chunks_exact_mut(4).enumerate() {
+            let off = if at % 90_001 == 90_000 { 0.5 + at as f32 * 1e-6 } else { 0.0 };
+            bytes.copy_from_slice(&((at % 7) as f32 + off).to_le_bytes());
+        }
+        let verdict = guarded.judge(&buffer, &reference).unwrap();
+        let first = verdict.first_bad().map(|bad| (bad.row, bad.col));
+        assert_eq!((verdict.mismatches(), first, verdict.worst_at()), (3, Some((90, 0)), (270, 2)));
     }
 
     #[test]

@@ -12,10 +12,14 @@ use super::operands::{HostMatrix, HostOperands};
 use crate::error::{Error, Result};
 use crate::format::Prepared;
 use crate::oracle::Reference;
-use crate::run::{Alpha, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Timer, Timing, operand_sets, wait};
+use crate::run::{
+    Alpha, Kernel, Matrix, MatrixMut, Operands, Pace, PreparedWeights, Timer, Timing, operand_sets, wait,
+};
 
 /// No launch takes longer; a kernel that hangs makes the check an error.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of NaN on the device, which workspaces are filled with piece by piece.
+const NANS: usize = 4 << 20;
 
 /// Operands on a device, with what the result should be: checks kernels, and times those that are right.
 pub struct Trial<'a> {
@@ -23,8 +27,12 @@ pub struct Trial<'a> {
     host: &'a HostOperands,
     reference: &'a Reference,
     guarded: Guarded,
-    /// B, if the problem takes it prepared.
-    prepared: Option<Prepared>,
+    /// Canaries and poison, as every result begins.
+    fill: Vec<u8>,
+    /// [`NANS`] bytes.
+    nans: CudaSlice<u8>,
+    source: Source,
+    limit: Duration,
     /// The first is checked; the others, made when something is timed, hold the same numbers.
     sets: Vec<Set>,
 }
@@ -77,11 +85,52 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Data, if operands and reference do not fit together; driver, if the device has no room.
     pub fn new(stream: &Arc<CudaStream>, host: &'a HostOperands, reference: &'a Reference) -> Result<Self> {
+        let source = host.prepare()?.map_or(Source::Given, Source::Host);
+        Self::from_source(stream, host, reference, source)
+    }
+
+    /// As [`Trial::new`], with weights that are prepared on the device already, perhaps for other M, too: one for each
+    /// operand set, which are gone round if there are fewer.
+    ///
+    /// # Errors
+    /// As [`Trial::new`]; data, if there are none and the problem takes them.
+    pub fn with_weights(
+        stream: &Arc<CudaStream>,
+        host: &'a HostOperands,
+        reference: &'a Reference,
+        prepared: Vec<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        if prepared.is_empty() {
+            return Err(Error::data(format!("no prepared weights for {}", host.problem)));
+        }
+        Self::from_source(stream, host, reference, Source::Device(prepared))
+    }
+
+    fn from_source(
+        stream: &Arc<CudaStream>,
+        host: &'a HostOperands,
+        reference: &'a Reference,
+        source: Source,
+    ) -> Result<Self> {
         host.check()?;
         let guarded = Guarded::fitting(reference)?;
-        let prepared = host.prepare()?;
-        let first = Set::upload(stream, host, prepared.as_ref())?;
-        Ok(Self { stream: Arc::clone(stream), host, reference, guarded, prepared, sets: vec![first] })
+        let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
+        let first = Set::upload(stream, host, source.weights(stream, host, 0)?)?;
+        let (stream, fill) = (Arc::clone(stream), guarded.fill());
+        Ok(Self { stream, host, reference, guarded, fill, nans, source, limit: LIMIT, sets: vec![first] })
+    }
+
+    /// How long to wait for the device before it is given up, at each step; 20 seconds unless said otherwise.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// What its launches read.
+    #[must_use]
+    pub fn operands(&self) -> &'a HostOperands {
+        self.host
     }
 
     /// Launches twice into poisoned and guarded memory, compares every element of the first result with the reference,
@@ -103,7 +152,15 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Unsupported, if the check did not pass; those of [`Timer::time`].
     pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_by(checked, Kernel::launch)
+        self.time_by(checked, Pace::NORMAL, Kernel::launch)
+    }
+
+    /// As [`Trial::time`], at another pace.
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_at(&mut self, checked: &Checked, pace: Pace) -> Result<Timing> {
+        self.time_by(checked, pace, Kernel::launch)
     }
 
     /// As [`Trial::time`], but each call may begin while the one before it still runs ([`Kernel::launch_dependent`]).
@@ -111,12 +168,13 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`Trial::time`].
     pub fn time_dependent(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_by(checked, Kernel::launch_dependent)
+        self.time_by(checked, Pace::NORMAL, Kernel::launch_dependent)
     }
 
     fn time_by(
         &mut self,
         checked: &Checked,
+        pace: Pace,
         launch: impl Fn(&Kernel, &CudaStream, Operands<'_>) -> Result<()>,
     ) -> Result<Timing> {
         let kernel = &checked.kernel;
@@ -127,14 +185,14 @@ impl<'a> Trial<'a> {
         let bytes = host.problem.bytes(host.m.into()) as u64;
         let needed = operand_sets(bytes, kernel.spec().arch().l2_bytes());
         while self.sets.len() < needed {
-            let another = Set::upload(&stream, host, self.prepared.as_ref())?;
-            self.sets.push(another);
+            let weights = self.source.weights(&stream, host, self.sets.len())?;
+            self.sets.push(Set::upload(&stream, host, weights)?);
         }
         let mut results = (0..needed)
             .map(|_| stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused))
             .collect::<Result<Vec<_>>>()?;
         let mut workspace = self.workspace(kernel)?;
-        Timer::new(&stream)?.limit(LIMIT).time(needed, |set| {
+        Timer::new(&stream)?.limit(self.limit).pace(pace).time(needed, |set| {
             let mut view = results[set].as_view_mut();
             let c = MatrixMut::from_bytes(host.problem.c_format(), &mut view)?;
             launch(kernel, &stream, self.sets[set].operands(host, c, &mut workspace))
@@ -143,20 +201,24 @@ impl<'a> Trial<'a> {
 
     fn result_of(&self, kernel: &Kernel, workspace: &mut CudaSlice<u8>) -> Result<Vec<u8>> {
         let stream = &self.stream;
-        let mut buffer = stream.clone_htod(&self.guarded.fill()).map_err(refused)?;
+        let mut buffer = stream.clone_htod(&self.fill).map_err(refused)?;
         let mut view = buffer.slice_mut(self.guarded.result());
         let c = MatrixMut::from_bytes(self.host.problem.c_format(), &mut view)?;
         kernel.launch(stream, self.sets[0].operands(self.host, c, workspace))?;
-        wait(stream, LIMIT)?;
+        wait(stream, self.limit)?;
         let found = stream.clone_dtoh(&buffer).map_err(refused)?;
-        wait(stream, LIMIT)?;
+        wait(stream, self.limit)?;
         Ok(found)
     }
 
     /// Workspace full of NaN: partial sums that are read before they are written show.
     fn workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
         let mut workspace = kernel.workspace(&self.stream, self.host.m)?;
-        self.stream.memcpy_htod(&vec![0xFFu8; workspace.len()], &mut workspace).map_err(refused)?;
+        for start in (0..workspace.len()).step_by(NANS) {
+            let end = workspace.len().min(start + NANS);
+            let nans = self.nans.slice(..end - start);
+            self.stream.memcpy_dtod(&nans, &mut workspace.slice_mut(start..end)).map_err(refused)?;
+        }
         Ok(workspace)
     }
 }
@@ -173,6 +235,30 @@ fn refused(error: cudarc::driver::DriverError) -> Error {
 
 type Driven<T> = std::result::Result<T, cudarc::driver::DriverError>;
 
+/// Where the weights of a set come from.
+enum Source {
+    /// The host's operands, as they are.
+    Given,
+    /// Prepared on the host, to be copied for each set.
+    Host(Prepared),
+    /// Prepared on the device, taken in turn.
+    Device(Vec<Arc<PreparedWeights>>),
+}
+
+impl Source {
+    /// The weights of a set, by its number.
+    fn weights(&self, stream: &Arc<CudaStream>, host: &HostOperands, set: usize) -> Result<Weights> {
+        Ok(match self {
+            Source::Given => {
+                let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
+                Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
+            }
+            Source::Host(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, prepared)?.into()),
+            Source::Device(prepared) => Weights::Prepared(Arc::clone(&prepared[set % prepared.len()])),
+        })
+    }
+}
+
 /// One set of operands on the device.
 struct Set {
     a: DeviceMatrix,
@@ -184,22 +270,15 @@ struct Set {
 
 enum Weights {
     Given(Vec<DeviceMatrix>),
-    Prepared(PreparedWeights),
+    Prepared(Arc<PreparedWeights>),
 }
 
 impl Set {
-    fn upload(stream: &Arc<CudaStream>, host: &HostOperands, prepared: Option<&Prepared>) -> Result<Self> {
+    fn upload(stream: &Arc<CudaStream>, host: &HostOperands, b: Weights) -> Result<Self> {
         let alpha = host.alpha.iter().map(|alpha| match &alpha[..] {
             [_] => Ok(None),
             _ => stream.clone_htod(alpha).map(Some),
         });
-        let b = match prepared {
-            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, prepared)?),
-            None => {
-                let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
-                Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
-            }
-        };
         Ok(Self {
             a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
             b,

@@ -1,0 +1,121 @@
+//! The calibration: what the heuristic's constants are fitted to.
+//!
+//! ```text
+//! cargo run --release --example calibrate -- campaign.tsv --limit 540
+//! cargo run --release --example calibrate -- campaign.tsv --append --limit 540 --seed 2
+//! ```
+//!
+//! The campaign measures many variants of many problems: it builds kernels on all cores, checks each at the M in
+//! question against the host's reference, and only if it is right times it. A line goes to the file as soon as it is
+//! known. Devices are used by a process of its own: if a kernel hangs or breaks the context, its line says so, and
+//! another process goes on.
+//!
+//! Exit status: 0 if it went through, 2 if something could not be done.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod campaign;
+mod candidates;
+mod host;
+mod list;
+mod record;
+#[path = "../shared/mod.rs"]
+#[allow(dead_code)]
+mod shared;
+
+use std::env;
+use std::process::{Command, ExitCode};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use warpsmith::cache::Forge;
+use warpsmith::run::Device;
+use warpsmith::spec::Arch;
+
+use args::Args;
+use list::Item;
+use record::Record;
+use shared::Result;
+
+/// Processes at most, each ended by a kernel that broke the device.
+const PROCESSES: usize = 20;
+/// Seconds that another process must have left to be worth starting.
+const WORTH: f64 = 15.0;
+
+fn main() -> ExitCode {
+    shared::exit(|| run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<bool> {
+    if let Some(arch) = &args.list {
+        show(args, arch);
+        return Ok(true);
+    }
+    if args.worker { worker(args) } else { supervise(args) }
+}
+
+/// The problems of this call.
+fn items(args: &Args) -> Vec<Item> {
+    let own = |problem: &warpsmith::spec::Problem| {
+        let rows = args.m.iter().map(|m| problem.groups().map_or_else(|| vec![*m], |groups| list::uneven(groups, *m)));
+        Item { problem: *problem, rows: rows.collect(), held_out: false }
+    };
+    if !args.problem.is_empty() {
+        return args.problem.iter().map(own).collect();
+    }
+    let (index, count) = args.part;
+    list::list().into_iter().skip(index - 1).step_by(count).collect()
+}
+
+fn show(args: &Args, arch: &Arch) {
+    let (mut pairs, mut held_out, mut kernels) = (0, 0, 0);
+    for (at, item) in items(args).iter().enumerate() {
+        let specs = campaign::first_specs(args, arch, at, item);
+        let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
+        let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
+        let what = if item.held_out { "held out" } else { "fitted" };
+        println!("{}\tM = {}\t{what}\t{} kernels", item.problem, ms.join(", "), distinct.len());
+        pairs += item.rows.len();
+        held_out += if item.held_out { item.rows.len() } else { 0 };
+        kernels += distinct.len();
+    }
+    println!("{pairs} pairs, {held_out} of them held out; {kernels} kernels in the first round");
+}
+
+/// Starts a process that uses the device, and another if a kernel broke it, until the time is up.
+fn supervise(args: &Args) -> Result<bool> {
+    let start = Instant::now();
+    let program = env::current_exe()?;
+    for process in 0..PROCESSES {
+        let rest = args.limit - start.elapsed().as_secs_f64();
+        if process > 0 && rest < WORTH {
+            return Ok(true);
+        }
+        let mut command = Command::new(&program);
+        command.args(env::args_os().skip(1)).arg("--worker").arg(format!("--limit={rest:.1}"));
+        if process > 0 && !args.append {
+            command.arg("--append");
+        }
+        let status = command.status()?;
+        match status.code() {
+            Some(0) => return Ok(true),
+            Some(campaign::BROKEN) | None => eprintln!("the process that used the device ended: {status}"),
+            Some(_) => return Err(format!("the process that used the device ended: {status}").into()),
+        }
+    }
+    Err("too many kernels broke the device".into())
+}
+
+fn worker(args: &Args) -> Result<bool> {
+    let device = Device::open(args.device)?;
+    let toolchain = Forge::builder().install_if_missing().build();
+    let identity = toolchain.toolchain()?.identity().to_string();
+    let head = [
+        format!("{device}, {}", device.arch()),
+        format!("NVRTC {identity}"),
+        format!("seconds since 1970: {}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())),
+    ];
+    let mut record = Record::open(&args.file, args.append, &head)?;
+    match campaign::run(args, &device, &items(args), &mut record)? {}
+}
