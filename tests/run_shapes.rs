@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../examples/shared/reference.rs"]
-mod reference;
 #[path = "../examples/run_shapes/safetensors_io.rs"]
 mod safetensors_io;
 
@@ -19,6 +17,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
 use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
 use warpsmith::spec::Activation;
+use warpsmith::tune::reference;
 
 use safetensors_io::Wanted;
 
@@ -119,8 +118,7 @@ impl Scratch {
     /// The result of a file on the host, written and read back: shape and values.
     fn result(&self, tensors: &Tensors, wanted: Wanted) -> (Vec<usize>, Vec<f16>) {
         let operands = safetensors_io::read(&self.file(&tensors.bytes()), wanted).unwrap();
-        let columns = reference::columns_within(&operands, f64::INFINITY);
-        let reference = reference::reference(&operands, &columns).unwrap();
+        let reference = reference::of(&operands).unwrap();
         let out = self.0.path().join("out.safetensors");
         let c = safetensors_io::rounded(&reference);
         safetensors_io::write(&out, wanted.c, reference.m(), reference.n(), &c).unwrap();

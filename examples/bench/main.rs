@@ -33,7 +33,7 @@ use warpsmith::build;
 use warpsmith::cache::Forge;
 use warpsmith::pick::{self, Choice};
 use warpsmith::spec::{Arch, Problem, Spec};
-use warpsmith::tune::{HostOperands, Spread, Trial};
+use warpsmith::tune::{HostOperands, Spread, Trial, reference};
 
 use args::Args;
 use ceilings::Ceilings;
@@ -41,7 +41,7 @@ use list::Item;
 use shared::compile::{self, Made};
 use shared::gpu::Gpu;
 use shared::place::Place;
-use shared::{Result, bar, reference};
+use shared::{Result, bar};
 use table::{Measured, Outcome, Row};
 
 fn main() -> ExitCode {
@@ -137,8 +137,7 @@ fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceiling
             continue;
         }
         let operands = HostOperands::random(&item.problem, &item.rows, Spread::Uniform, 0x5EED + u64::from(item.m()));
-        let columns = reference::columns_within(&operands, f64::INFINITY);
-        let reference = reference::reference(&operands, &columns)?;
+        let reference = reference::of(&operands)?;
         let mut trial = Trial::new(gpu.stream(), &operands, &reference).map_err(|error| error.to_string());
         for candidate in candidates {
             rows.push(shown(item, candidate, |choice, _| match &mut trial {

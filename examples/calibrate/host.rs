@@ -2,9 +2,9 @@
 
 use warpsmith::oracle::Reference;
 use warpsmith::spec::Problem;
-use warpsmith::tune::{HostMatrix, HostOperands, Shape, Spread};
+use warpsmith::tune::{HostMatrix, HostOperands, Shape, Spread, reference};
 
-use crate::shared::{Result, reference};
+use crate::shared::Result;
 
 /// Operands and results of a problem, for each of its M.
 pub struct Host {
@@ -22,8 +22,7 @@ impl Host {
     pub fn new(problem: &Problem, rows: &[Vec<u32>]) -> Result<Self> {
         let most = rows.iter().max_by_key(|rows| rows.iter().sum::<u32>()).ok_or("a problem without M")?;
         let whole = HostOperands::random(problem, most, Spread::Uniform, 0x5EED);
-        let columns: Vec<usize> = (0..problem.columns() as usize).collect();
-        let all = if problem.groups().is_none() { Some(reference::reference(&whole, &columns)?) } else { None };
+        let all = if problem.groups().is_none() { Some(reference::of(&whole)?) } else { None };
         let pair = |rows: &Vec<u32>| -> Result<Pair> {
             let operands = first_rows(&whole, rows)?;
             let reference = match &all {
@@ -32,7 +31,7 @@ impl Host {
                     let elements = &all.elements()[..operands.m as usize * all.n()];
                     Reference::new(operands.m as usize, all.n(), all.output(), elements.to_vec())?
                 }
-                None => reference::reference(&operands, &columns)?,
+                None => reference::of(&operands)?,
             };
             Ok(Pair { operands, reference })
         };

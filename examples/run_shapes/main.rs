@@ -30,14 +30,14 @@ use warpsmith::cache::{Forge, ForgeStats};
 use warpsmith::pick::Choice;
 use warpsmith::run::Timing;
 use warpsmith::spec::Spec;
-use warpsmith::tune::{Checked, Trial};
+use warpsmith::tune::{Checked, Trial, reference};
 
 use args::Args;
 use case::Case;
 use shared::compile::{self, Made};
 use shared::gpu::Gpu;
 use shared::place::Place;
-use shared::{Result, bar, reference};
+use shared::{Result, bar};
 use table::{Outcome, Row};
 
 /// What there is without a device.
@@ -96,8 +96,7 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
     for (case, made) in with_made(cases, made) {
         note(&progress, case);
         let operands = case.operands();
-        let columns = reference::columns_within(&operands, f64::INFINITY);
-        let reference = reference::reference(&operands, &columns)?;
+        let reference = reference::of(&operands)?;
         let mut trial = Trial::new(gpu.stream(), &operands, &reference)?;
         for (choice, made) in case.choices.iter().zip(made) {
             let outcome = match made {
@@ -144,7 +143,7 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
             false => {
                 let operands = case.operands();
                 let columns = reference::columns_within(&operands, flop);
-                let reference = reference::reference(&operands, &columns)?;
+                let reference = reference::in_columns(&operands, &columns)?;
                 write_out(args, case, &safetensors_io::rounded(&reference))?;
                 let largest = reference.elements().iter().map(|element| element.value.abs()).fold(0.0, f64::max);
                 Some((columns.len(), largest))

@@ -3,7 +3,6 @@
 pub mod compile;
 pub mod gpu;
 pub mod place;
-pub mod reference;
 
 use std::process::ExitCode;
 

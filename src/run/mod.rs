@@ -4,7 +4,8 @@
 //! memory; their sizes, alignment and device are checked at every launch, so that [`Kernel::launch`] is safe. It is
 //! also asynchronous and allocates nothing, on the host or on the device: workspace is an operand like any other.
 //!
-//! `unsafe` stands in this module only (and where NVRTC is called), each time with the reason why it holds.
+//! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called), each time with the reason
+//! why it holds.
 
 mod check;
 mod device;

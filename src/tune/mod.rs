@@ -1,12 +1,14 @@
 //! The evidence that a kernel is right, and only then how fast it is.
 //!
 //! [`gate`] judges the bytes that a kernel left behind and knows no device. [`HostOperands`] are what a launch reads,
-//! random ones among them; a [`Trial`] has them on a device, checks kernels, and times those that passed.
+//! random ones among them, and [`mod@reference`] is what comes out; a [`Trial`] has them on a device, checks kernels, and
+//! times those that passed.
 
 pub mod gate;
 mod laboratory;
 mod operands;
 mod random;
+pub mod reference;
 mod search;
 mod statistics;
 mod trial;

@@ -1,4 +1,6 @@
 //! The host reference of large problems: exact operands, products in f64 by a matrix library, then the oracle.
+//!
+//! [`HostOperands::reference`] is the obvious one, for small problems; the two agree to the last bits of an f64.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -6,15 +8,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use warpsmith::oracle::{Products, Reference};
-use warpsmith::tune::{HostMatrix, HostOperands, Shape};
+use super::operands::{HostMatrix, HostOperands, Shape};
+use crate::error::{Error, Result};
+use crate::oracle::{Products, Reference};
 
 /// Columns that one step multiplies: their exact values take some megabytes.
 const STEP: usize = 64;
 
+/// What the result should be: `[m, N]`, value and bound of every element. All cores work at it.
+///
+/// # Errors
+/// Those of [`HostOperands::check`].
+pub fn of(operands: &HostOperands) -> Result<Reference> {
+    let columns: Vec<usize> = (0..operands.problem.columns() as usize).collect();
+    in_columns(operands, &columns)
+}
+
 /// What the result should be in the given columns: `[m, columns]`, value and bound of every element.
-pub fn reference(operands: &HostOperands, columns: &[usize]) -> warpsmith::Result<Reference> {
+///
+/// # Errors
+/// Those of [`HostOperands::check`]; data, if there is no such column.
+pub fn in_columns(operands: &HostOperands, columns: &[usize]) -> Result<Reference> {
     operands.check()?;
+    let n = operands.problem.columns() as usize;
+    if let Some(column) = columns.iter().find(|column| **column >= n) {
+        return Err(Error::data(format!("column {column} of a result with {n}")));
+    }
+    if operands.problem.depth() == 0 {
+        return Err(Error::data(format!("{}: k = 0", operands.problem)));
+    }
     operands.reference_from(columns.len(), |group, rows| {
         let a = exact_rows(operands, rows);
         operands.b.iter().map(|b| multiply(operands, &a, b, group, columns)).collect()
@@ -22,6 +44,7 @@ pub fn reference(operands: &HostOperands, columns: &[usize]) -> warpsmith::Resul
 }
 
 /// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check.
+#[must_use]
 pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
     // Values and magnitudes.
     let work = 2.0 * operands.problem.flop(operands.m.into());
@@ -60,7 +83,7 @@ fn multiply(
     b: &HostMatrix,
     group: usize,
     columns: &[usize],
-) -> warpsmith::Result<Products> {
+) -> Result<Products> {
     let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
     let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -71,9 +94,9 @@ fn multiply(
             let Some(step) = steps.get(index) else { break };
             let decoded = &mut decoded[..step.len() * k];
             decode(b, operands.b_shape(), group, step.iter().copied(), decoded);
-            let value = product(a.rows, k, &a.values, step.len(), decoded);
+            let value = product(k, &a.values, decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
-            let magnitude = product(a.rows, k, &a.magnitudes, step.len(), decoded);
+            let magnitude = product(k, &a.magnitudes, decoded);
             tiles.lock().unwrap_or_else(PoisonError::into_inner).push((index * STEP, step.len(), value, magnitude));
         }
     };
@@ -93,29 +116,47 @@ fn multiply(
     Products::from_parts(a.rows, columns.len(), k, value, magnitude)
 }
 
-/// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major.
-fn product(m: usize, k: usize, a: &[f64], n: usize, b: &[f64]) -> Vec<f64> {
-    assert!(a.len() == m * k && b.len() == n * k);
+/// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major and whole rows.
+fn product(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let (m, n) = (a.len() / k, b.len() / k);
     let mut c = vec![0.0; m * n];
     let (k_step, n_step) = (k as isize, n as isize);
-    // SAFETY: the lengths above are those that the strides walk, and `c` has m·n elements.
-    unsafe {
-        matrixmultiply::dgemm(
-            m,
-            k,
-            n,
-            1.0,
-            a.as_ptr(),
-            k_step,
-            1,
-            b.as_ptr(),
-            1,
-            k_step,
-            0.0,
-            c.as_mut_ptr(),
-            n_step,
-            1,
-        );
-    }
+    let (a, b, out) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+    // SAFETY: with these strides it reads the first m·k elements of `a` and n·k of `b`, which have as many by the
+    // division above, and writes the m·n of `c`.
+    unsafe { matrixmultiply::dgemm(m, k, n, 1.0, a, k_step, 1, b, 1, k_step, 0.0, out, n_step, 1) };
     c
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Activation, Problem};
+    use crate::tune::Spread;
+
+    #[test]
+    fn it_is_the_obvious_one() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(144).k(128);
+        for (problem, rows) in [(dual, &[5][..]), (dual.grouped(3), &[4, 0, 3])] {
+            let operands = HostOperands::random(&problem, rows, Spread::Every, 3);
+            let (found, obvious) = (of(&operands).unwrap(), operands.reference().unwrap());
+            assert_eq!((found.m(), found.n(), found.output()), (obvious.m(), obvious.n(), obvious.output()));
+            for (found, obvious) in found.elements().iter().zip(obvious.elements()) {
+                assert!((found.value - obvious.value).abs() <= 1e-12 * obvious.value.abs().max(1e-3));
+                assert!((found.bound - obvious.bound).abs() <= 1e-9 * obvious.bound);
+            }
+            let some = in_columns(&operands, &[3, 100]).unwrap();
+            assert_eq!((some.n(), some.elements()[1]), (2, found.elements()[100]));
+        }
+        let operands = HostOperands::random(&dual, &[1], Spread::Every, 3);
+        assert!(in_columns(&operands, &[144]).unwrap_err().is_data());
+    }
+
+    #[test]
+    fn columns_are_spread_within_the_work_allowed() {
+        let operands = HostOperands::random(&Problem::gemm().n(160).k(64), &[2], Spread::Every, 3);
+        assert_eq!(columns_within(&operands, f64::INFINITY).len(), 160);
+        let work = 2.0 * operands.problem.flop(2);
+        assert_eq!(columns_within(&operands, work / 10.0), (0..16).map(|step| step * 10).collect::<Vec<_>>());
+    }
 }
