@@ -261,7 +261,7 @@ impl<'a> Campaign<'a> {
 
     /// Checks one variant and times it briefly, unless the file has it; says whether it did.
     fn one(&mut self, state: &mut State<'a>, spec: Spec, made: Made) -> Result<bool> {
-        let (problem, m, variant) = (state.trial.operands().problem, state.trial.operands().m, *spec.variant());
+        let (problem, m, variant) = (*state.trial.problem(), state.trial.m(), *spec.variant());
         if !state.tried.insert(variant) {
             return Ok(false);
         }
@@ -311,7 +311,7 @@ impl<'a> Campaign<'a> {
 
     /// Times the best ones again, in turn, and writes the better of each one's timings.
     fn finals(&mut self, state: &mut State<'a>, deadline: Instant) -> Result<()> {
-        let (problem, m) = (state.trial.operands().problem, state.trial.operands().m);
+        let (problem, m) = (*state.trial.problem(), state.trial.m());
         let mut finalists: Vec<(Line, Checked, Option<Timing>)> = Vec::new();
         for (_, spec, forged) in state.good.iter().take(FINALISTS) {
             let line = Line::new(problem, m, spec, Some(forged));
@@ -342,7 +342,7 @@ impl<'a> Campaign<'a> {
 impl State<'_> {
     /// What the next round measures: the neighbours of the best, in turn.
     fn next(&self) -> Vec<Spec> {
-        let m = self.trial.operands().m;
+        let m = self.trial.m();
         let around: Vec<Vec<Spec>> =
             self.good.iter().take(LEADERS).map(|(_, spec, _)| candidates::neighbours(spec, m)).collect();
         let longest = around.iter().map(Vec::len).max().unwrap_or(0);

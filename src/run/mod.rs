@@ -16,12 +16,14 @@ mod params;
 mod prepare;
 mod tensor_map;
 mod timing;
+mod wait;
 
 pub use device::{Device, DriverVersion};
 pub use kernel::Kernel;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
 pub use prepare::{PreparedWeights, Preparer};
-pub use timing::{Pace, Timer, Timing, operand_sets, wait};
+pub use timing::{Pace, Timer, Timing, operand_sets};
+pub use wait::{Health, wait};
 
 use cudarc::driver::DriverError;
 

@@ -52,6 +52,16 @@ impl PreparedWeights {
         Prepared::from_bytes(self.layout, bytes)
     }
 
+    /// The same weights a second time on the device, copied in the stream that they were made in.
+    ///
+    /// # Errors
+    /// Driver, if the device has no room or refuses the copy.
+    pub fn copy(&self) -> Result<Self> {
+        let doing = || format!("copying {} on the device", self.layout);
+        let bytes = self.bytes.try_clone().map_err(|error| refused(doing(), error))?;
+        Ok(Self { bytes, layout: self.layout })
+    }
+
     /// Where the bytes lie.
     #[must_use]
     pub fn layout(&self) -> &PreparedLayout {

@@ -2,16 +2,21 @@
 //!
 //! Calls rotate through several sets of operands whose bytes exceed the L2 cache several times over, so that each call
 //! finds its operands in device memory, as it would in a model where other layers ran in between. A graph holds many
-//! calls, so that the host's launches cost nothing; events around each of many replays give the samples.
+//! calls, so that the host's launches cost nothing. Replays are put into the stream one behind the other with events
+//! between them, behind some that are not measured: no sample contains the start of an idle device.
+//!
+//! [`Timer::time`] is for one kind of call, [`Timer::time_in_turn`] for several that are to be compared; [`Pace`] says how
+//! exact.
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 
 use super::refused;
+use super::wait::{wait, wait_for};
 use crate::error::{Error, Result};
 
 /// Operand sets are so many that together they are this many times the L2 cache.
@@ -20,6 +25,8 @@ const L2_MULTIPLE: u64 = 3;
 const SETS_MAX: u64 = 1024;
 /// Calls that one graph holds at most, unless one round of the sets is more.
 const CALLS_MAX: usize = 256;
+/// Replays that are in the stream at a time at most: the driver's queue is longer.
+const QUEUED_MAX: usize = 64;
 
 /// How long a timing takes, and so how exact it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +134,7 @@ impl Timer {
         self
     }
 
-    /// How long a timing takes.
+    /// How long a timing takes (default: [`Pace::NORMAL`]).
     #[must_use]
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
@@ -139,30 +146,76 @@ impl Timer {
     ///
     /// # Errors
     /// Those of `launch`; driver, if capture or replay fails or something still runs after the limit.
-    pub fn time(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
-        let sets = sets.max(1);
-        let Pace { rest, replay, warm_ups, replays } = self.pace;
-        let per_call = self.estimate(sets, &mut launch)?;
-        let calls = rounds(replay, per_call, sets, CALLS_MAX) * sets;
-        let graph = self.capture((0..calls).map(|call| call % sets), &mut launch)?;
+    pub fn time(&self, sets: usize, launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
+        let recording = self.record(sets, launch)?;
+        self.rest();
+        let repeated = |count| vec![&recording; count];
+        let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays))?;
+        Timing::of(samples, recording.calls)
+    }
 
+    /// Times several kinds of call, a replay of each after the other: gives `turns` times the microseconds per call of
+    /// every kind, `[turn][kind]`, so that numbers of one turn can be compared: whatever the clocks do, they do it to
+    /// all of them. `launch(kind, set)` is as for [`Timer::time`], with `kind` of `0..kinds`.
+    ///
+    /// Every other turn goes backwards, so that none always has the same one before it, and a drift favours none.
+    ///
+    /// # Errors
+    /// Those of [`Timer::time`].
+    pub fn time_in_turn(
+        &self,
+        sets: usize,
+        kinds: usize,
+        turns: usize,
+        mut launch: impl FnMut(usize, usize) -> Result<()>,
+    ) -> Result<Vec<Vec<f64>>> {
+        let recordings = (0..kinds).map(|kind| self.record(sets, |set| launch(kind, set)));
+        let recordings = recordings.collect::<Result<Vec<_>>>()?;
+        self.rest();
+        let warm_ups: Vec<&Recording> = recordings.iter().collect();
+        let order: Vec<usize> = (0..turns).flat_map(|turn| kinds_of(turn, kinds)).collect();
+        let replays: Vec<&Recording> = order.iter().map(|kind| &recordings[*kind]).collect();
+        let samples = self.replay(&warm_ups, &replays)?;
+        Ok(by_kind(&order, &samples, kinds))
+    }
+
+    fn rest(&self) {
+        if !self.pace.rest.is_zero() {
+            thread::sleep(self.pace.rest);
+        }
+    }
+
+    /// A graph of whole rounds of the sets. What `launch` uses must outlive it.
+    fn record(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Recording> {
+        let sets = sets.max(1);
+        let per_call = self.estimate(sets, &mut launch)?;
+        let calls = rounds(self.pace.replay, per_call, sets, CALLS_MAX) * sets;
+        let graph = self.capture((0..calls).map(|call| call % sets), &mut launch)?;
         wait(&self.stream, self.limit)?;
-        if !rest.is_zero() {
-            thread::sleep(rest);
+        Ok(Recording { graph, calls })
+    }
+
+    /// Replays graphs one behind the other: microseconds a call of each. Each time before the device would run dry,
+    /// `warm_ups` go first and are not measured.
+    fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording]) -> Result<Vec<f64>> {
+        let launch = |recording: &Recording| {
+            recording.graph.launch().map_err(|error| refused("replaying the graph", error))
+        };
+        let mut samples = Vec::with_capacity(recordings.len());
+        for batch in recordings.chunks(QUEUED_MAX) {
+            let fences = (0..=batch.len()).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
+            warm_ups.iter().copied().try_for_each(launch)?;
+            self.stamp(&fences[0])?;
+            for (recording, fence) in batch.iter().zip(&fences[1..]) {
+                launch(recording)?;
+                self.stamp(fence)?;
+            }
+            fences.iter().try_for_each(|fence| wait_for(fence, self.limit))?;
+            for (recording, fences) in batch.iter().zip(fences.windows(2)) {
+                samples.push(microseconds(&fences[0], &fences[1])? / recording.calls as f64);
+            }
         }
-        for _ in 0..warm_ups {
-            graph.launch().map_err(|error| refused("replaying the graph", error))?;
-        }
-        let (start, end) = (self.event()?, self.event()?);
-        let mut samples = Vec::with_capacity(replays);
-        for _ in 0..replays {
-            let replay =
-                || start.record(&self.stream).and_then(|()| graph.launch()).and_then(|()| end.record(&self.stream));
-            replay().map_err(|error| refused("replaying the graph", error))?;
-            wait(&self.stream, self.limit)?;
-            samples.push(microseconds(&start, &end)? / calls as f64);
-        }
-        Timing::of(samples, calls)
+        Ok(samples)
     }
 
     /// A first look: one round of every set, launched one by one. The kernel has run before, or not; it only sets how
@@ -170,9 +223,9 @@ impl Timer {
     fn estimate(&self, sets: usize, launch: &mut impl FnMut(usize) -> Result<()>) -> Result<Duration> {
         let (start, end) = (self.event()?, self.event()?);
         launch(0)?;
-        start.record(&self.stream).map_err(|error| refused("recording an event", error))?;
+        self.stamp(&start)?;
         (0..sets).try_for_each(launch)?;
-        end.record(&self.stream).map_err(|error| refused("recording an event", error))?;
+        self.stamp(&end)?;
         wait(&self.stream, self.limit)?;
         Ok(Duration::from_secs_f64((microseconds(&start, &end)? / sets as f64 * 1e-6).max(1e-7)))
     }
@@ -194,12 +247,37 @@ impl Timer {
             .ok_or_else(|| Error::driver("the capture holds no graph"))
     }
 
+    fn stamp(&self, event: &CudaEvent) -> Result<()> {
+        event.record(&self.stream).map_err(|error| refused("recording an event", error))
+    }
+
     fn event(&self) -> Result<CudaEvent> {
         self.stream
             .context()
             .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
             .map_err(|error| refused("making an event", error))
     }
+}
+
+/// Calls captured into a graph.
+struct Recording {
+    graph: CudaGraph,
+    calls: usize,
+}
+
+/// The order of a turn: 0 1 2, then 2 1 0, …
+fn kinds_of(turn: usize, kinds: usize) -> impl Iterator<Item = usize> {
+    (0..kinds).map(move |kind| if turn.is_multiple_of(2) { kind } else { kinds - 1 - kind })
+}
+
+/// Samples in the order of their kinds, turn by turn.
+fn by_kind(order: &[usize], samples: &[f64], kinds: usize) -> Vec<Vec<f64>> {
+    let turn = |(order, samples): (&[usize], &[f64])| {
+        let mut of_kind = vec![0.0; kinds];
+        order.iter().zip(samples).for_each(|(kind, sample)| of_kind[*kind] = *sample);
+        of_kind
+    };
+    order.chunks(kinds.max(1)).zip(samples.chunks(kinds.max(1))).map(turn).collect()
 }
 
 /// How often `each` goes into `all`.
@@ -215,28 +293,6 @@ fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> u
 fn microseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
     let ms = start.elapsed_ms(end).map_err(|error| refused("reading the time between two events", error))?;
     Ok(f64::from(ms) * 1e3)
-}
-
-/// Waits until everything in `stream` is done, or the limit is over.
-///
-/// # Errors
-/// Driver, if something in the stream failed, or still runs after `limit` (a kernel that hangs stays on the device
-/// until the process ends).
-pub fn wait(stream: &CudaStream, limit: Duration) -> Result<()> {
-    let done = stream.record_event(None).map_err(|error| refused("recording an event", error))?;
-    let start = Instant::now();
-    while !done.try_is_complete().map_err(|error| refused("waiting for the device", error))? {
-        let waited = start.elapsed();
-        if waited > limit {
-            return Err(Error::driver(format!("still running after {:.1} s", limit.as_secs_f64())));
-        }
-        if waited > Duration::from_millis(1) {
-            thread::sleep(Duration::from_micros(50));
-        } else {
-            thread::yield_now();
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -260,6 +316,18 @@ mod tests {
         assert_eq!((timing.replays, timing.calls), (101, 7));
         assert!((timing.spread() - 1.6).abs() < 1e-12);
         assert!(Timing::of(Vec::new(), 1).is_err());
+    }
+
+    #[test]
+    fn every_other_turn_goes_backwards() {
+        let order: Vec<usize> = (0..4).flat_map(|turn| kinds_of(turn, 2)).collect();
+        assert_eq!(order, [0, 1, 1, 0, 0, 1, 1, 0]);
+        // A clock that drifts by 1 a sample: neither kind is ahead over two turns.
+        let samples: Vec<f64> = (0..8).map(f64::from).collect();
+        assert_eq!(by_kind(&order, &samples, 2), [[0.0, 1.0], [3.0, 2.0], [4.0, 5.0], [7.0, 6.0]]);
+        let order: Vec<usize> = (0..2).flat_map(|turn| kinds_of(turn, 3)).collect();
+        assert_eq!(by_kind(&order, &samples[..6], 3), [[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]);
+        assert!(by_kind(&[], &[], 0).is_empty());
     }
 
     #[test]

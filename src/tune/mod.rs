@@ -10,6 +10,7 @@ mod operands;
 mod random;
 pub mod reference;
 mod search;
+mod set;
 mod statistics;
 mod trial;
 
@@ -18,4 +19,4 @@ pub use operands::{HostMatrix, HostOperands, Shape};
 pub use random::Spread;
 pub use search::{Budget, neighbours};
 pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
-pub use trial::{Checked, Trial};
+pub use trial::{Checked, Launching, Trial};

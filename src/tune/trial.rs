@@ -1,40 +1,66 @@
 //! The gate's device half: launch into poisoned and guarded memory, compare every element, and only then time.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::{CudaSlice, CudaStream};
-use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 
 use super::gate::{Guarded, Verdict};
-use super::operands::{HostMatrix, HostOperands};
+use super::operands::HostOperands;
+use super::set::{Set, refused};
 use crate::error::{Error, Result};
-use crate::format::Prepared;
 use crate::oracle::Reference;
-use crate::run::{
-    Alpha, Kernel, Matrix, MatrixMut, Operands, Pace, PreparedWeights, Timer, Timing, operand_sets, wait,
-};
+use crate::run::{Kernel, MatrixMut, Operands, Pace, PreparedWeights, Timer, Timing, operand_sets, wait};
+use crate::spec::Problem;
 
-/// No launch takes longer; a kernel that hangs makes the check an error.
+/// No launch takes longer, unless [`Trial::limit`] says so; a kernel that hangs makes the check an error.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of NaN on the device, which workspaces are filled with piece by piece.
 const NANS: usize = 4 << 20;
+/// Launches after the first, which must give the same bits.
+const REPEATS: usize = 2;
+
+/// How calls that are timed follow each other in the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launching {
+    /// Each begins when the one before has ended ([`Kernel::launch`]).
+    #[default]
+    Plain,
+    /// Each may begin while the one before still runs ([`Kernel::launch_dependent`]).
+    Dependent,
+}
+
+impl Launching {
+    fn launch(self, kernel: &Kernel, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
+        match self {
+            Self::Plain => kernel.launch(stream, operands),
+            Self::Dependent => kernel.launch_dependent(stream, operands),
+        }
+    }
+}
 
 /// Operands on a device, with what the result should be: checks kernels, and times those that are right.
 pub struct Trial<'a> {
     stream: Arc<CudaStream>,
-    host: &'a HostOperands,
-    reference: &'a Reference,
+    problem: Problem,
+    m: u32,
+    reference: Cow<'a, Reference>,
     guarded: Guarded,
-    /// Canaries and poison, as every result begins.
-    fill: Vec<u8>,
+    /// A result before the launch: canaries and poison.
+    untouched: CudaSlice<u8>,
     /// [`NANS`] bytes.
     nans: CudaSlice<u8>,
-    source: Source,
-    limit: Duration,
+    /// Weights that others use, too; none if each set has its own.
+    shared: Vec<Arc<PreparedWeights>>,
     /// The first is checked; the others, made when something is timed, hold the same numbers.
     sets: Vec<Set>,
+    /// As many results, when something is timed.
+    results: Vec<CudaSlice<u8>>,
+    limit: Duration,
 }
 
 /// What a check found.
@@ -48,7 +74,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Every element was right, nothing outside was touched, and a second launch gave the same bits.
+    /// Every element was right, nothing outside was touched, and further launches gave the same bits.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.verdict.passed() && self.repeatable
@@ -59,7 +85,7 @@ impl Checked {
         &self.verdict
     }
 
-    /// Whether a second launch gave the same bits. If not, the kernel has a race.
+    /// Whether further launches gave the same bits. If not, the kernel has a race.
     #[must_use]
     pub fn repeatable(&self) -> bool {
         self.repeatable
@@ -69,6 +95,13 @@ impl Checked {
     #[must_use]
     pub fn c(&self) -> &[u8] {
         &self.c
+    }
+
+    fn right(&self) -> Result<&Kernel> {
+        if self.passed() {
+            return Ok(&self.kernel);
+        }
+        Err(Error::unsupported(format!("{} is not right, so it is not timed", self.kernel.spec().name())))
     }
 }
 
@@ -84,65 +117,74 @@ impl<'a> Trial<'a> {
     ///
     /// # Errors
     /// Data, if operands and reference do not fit together; driver, if the device has no room.
-    pub fn new(stream: &Arc<CudaStream>, host: &'a HostOperands, reference: &'a Reference) -> Result<Self> {
-        let source = host.prepare()?.map_or(Source::Given, Source::Host);
-        Self::from_source(stream, host, reference, source)
+    pub fn new(stream: &Arc<CudaStream>, host: &HostOperands, reference: &'a Reference) -> Result<Self> {
+        Self::with(stream, host, Cow::Borrowed(reference), Vec::new())
     }
 
     /// As [`Trial::new`], with weights that are prepared on the device already, perhaps for other M, too: one for each
     /// operand set, which are gone round if there are fewer.
     ///
     /// # Errors
-    /// As [`Trial::new`]; data, if there are none and the problem takes them.
+    /// As [`Trial::new`]; data, if there are none.
     pub fn with_weights(
         stream: &Arc<CudaStream>,
-        host: &'a HostOperands,
+        host: &HostOperands,
         reference: &'a Reference,
         prepared: Vec<Arc<PreparedWeights>>,
     ) -> Result<Self> {
         if prepared.is_empty() {
             return Err(Error::data(format!("no prepared weights for {}", host.problem)));
         }
-        Self::from_source(stream, host, reference, Source::Device(prepared))
+        Self::with(stream, host, Cow::Borrowed(reference), prepared)
     }
 
-    fn from_source(
+    fn with(
         stream: &Arc<CudaStream>,
-        host: &'a HostOperands,
-        reference: &'a Reference,
-        source: Source,
+        host: &HostOperands,
+        reference: Cow<'a, Reference>,
+        shared: Vec<Arc<PreparedWeights>>,
     ) -> Result<Self> {
         host.check()?;
-        let guarded = Guarded::fitting(reference)?;
+        let guarded = Guarded::fitting(&reference)?;
+        let untouched = stream.clone_htod(&guarded.fill()).map_err(refused)?;
         let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
-        let first = Set::upload(stream, host, source.weights(stream, host, 0)?)?;
-        let (stream, fill) = (Arc::clone(stream), guarded.fill());
-        Ok(Self { stream, host, reference, guarded, fill, nans, source, limit: LIMIT, sets: vec![first] })
+        let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
+        let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
+        let results = Vec::new();
+        Ok(Self { stream, problem, m, reference, guarded, untouched, nans, shared, sets, results, limit: LIMIT })
     }
 
-    /// How long to wait for the device before it is given up, at each step; 20 seconds unless said otherwise.
+    /// What is computed.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// For how many rows, of all groups together.
+    #[must_use]
+    pub fn m(&self) -> u32 {
+        self.m
+    }
+
+    /// How long a launch may take before it is given up (default: 20 s).
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// What its launches read.
-    #[must_use]
-    pub fn operands(&self) -> &'a HostOperands {
-        self.host
-    }
-
-    /// Launches twice into poisoned and guarded memory, compares every element of the first result with the reference,
-    /// and the second with the first.
+    /// Launches three times into poisoned and guarded memory, compares every element of the first result with the
+    /// reference, and the others with the first.
     ///
     /// # Errors
     /// Those of [`Kernel::launch`]; driver, if the kernel faults or hangs.
     pub fn check(&self, kernel: &Arc<Kernel>) -> Result<Checked> {
-        let mut workspace = self.workspace(kernel)?;
+        let mut workspace = self.poisoned_workspace(kernel)?;
         let first = self.result_of(kernel, &mut workspace)?;
-        let verdict = self.guarded.judge(&first, self.reference)?;
-        let repeatable = self.result_of(kernel, &mut workspace)? == first;
+        let verdict = self.guarded.judge(&first, &self.reference)?;
+        let mut repeatable = true;
+        for _ in 0..REPEATS {
+            repeatable &= self.result_of(kernel, &mut workspace)? == first;
+        }
         let c = first[self.guarded.result()].to_vec();
         Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
     }
@@ -152,7 +194,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Unsupported, if the check did not pass; those of [`Timer::time`].
     pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_by(checked, Pace::NORMAL, Kernel::launch)
+        self.time_at(checked, Pace::NORMAL)
     }
 
     /// As [`Trial::time`], at another pace.
@@ -160,7 +202,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`Trial::time`].
     pub fn time_at(&mut self, checked: &Checked, pace: Pace) -> Result<Timing> {
-        self.time_by(checked, pace, Kernel::launch)
+        self.time_one(checked.right()?, Launching::Plain, pace)
     }
 
     /// As [`Trial::time`], but each call may begin while the one before it still runs ([`Kernel::launch_dependent`]).
@@ -168,43 +210,92 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`Trial::time`].
     pub fn time_dependent(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_by(checked, Pace::NORMAL, Kernel::launch_dependent)
+        self.time_one(checked.right()?, Launching::Dependent, Pace::NORMAL)
     }
 
-    fn time_by(
+    /// Times kernels that have passed in turn ([`Timer::time_in_turn`]), with operands that are not in the L2 cache:
+    /// gives `turns` times the microseconds per call of every kernel, `[turn][kernel]`.
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_in_turn(
         &mut self,
-        checked: &Checked,
+        kernels: &[&Checked],
+        turns: usize,
+        launching: Launching,
+    ) -> Result<Vec<Vec<f64>>> {
+        let right = kernels.iter().map(|checked| checked.right()).collect::<Result<Vec<_>>>()?;
+        self.time_all(&right, turns, launching, Pace::NORMAL)
+    }
+
+    pub(super) fn time_one(&mut self, kernel: &Kernel, launching: Launching, pace: Pace) -> Result<Timing> {
+        let (sets, timer) = (self.make_sets(&[kernel])?, self.timer(pace)?);
+        let mut workspace = kernel.workspace(&self.stream, self.m)?;
+        timer.time(sets, |set| self.launch(kernel, launching, set, &mut workspace))
+    }
+
+    pub(super) fn time_all(
+        &mut self,
+        kernels: &[&Kernel],
+        turns: usize,
+        launching: Launching,
         pace: Pace,
-        launch: impl Fn(&Kernel, &CudaStream, Operands<'_>) -> Result<()>,
-    ) -> Result<Timing> {
-        let kernel = &checked.kernel;
-        if !checked.passed() {
-            return Err(Error::unsupported(format!("{} is not right, so it is not timed", kernel.spec().name())));
-        }
-        let (stream, host) = (Arc::clone(&self.stream), self.host);
-        let bytes = host.problem.bytes(host.m.into()) as u64;
-        let needed = operand_sets(bytes, kernel.spec().arch().l2_bytes());
-        while self.sets.len() < needed {
-            let weights = self.source.weights(&stream, host, self.sets.len())?;
-            self.sets.push(Set::upload(&stream, host, weights)?);
-        }
-        let mut results = (0..needed)
-            .map(|_| stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused))
-            .collect::<Result<Vec<_>>>()?;
-        let mut workspace = self.workspace(kernel)?;
-        Timer::new(&stream)?.limit(self.limit).pace(pace).time(needed, |set| {
-            let mut view = results[set].as_view_mut();
-            let c = MatrixMut::from_bytes(host.problem.c_format(), &mut view)?;
-            launch(kernel, &stream, self.sets[set].operands(host, c, &mut workspace))
+    ) -> Result<Vec<Vec<f64>>> {
+        let (sets, timer) = (self.make_sets(kernels)?, self.timer(pace)?);
+        let workspaces = kernels.iter().map(|kernel| kernel.workspace(&self.stream, self.m));
+        let mut workspaces = workspaces.collect::<Result<Vec<_>>>()?;
+        timer.time_in_turn(sets, kernels.len(), turns, |kernel, set| {
+            self.launch(kernels[kernel], launching, set, &mut workspaces[kernel])
         })
+    }
+
+    /// The result of the last call that was timed, as [`Checked::c`].
+    pub(super) fn last_result(&self) -> Result<Vec<u8>> {
+        let last = self.results.last().ok_or_else(|| Error::internal("nothing was timed"))?;
+        let c = self.stream.clone_dtoh(last).map_err(refused)?;
+        wait(&self.stream, self.limit)?;
+        Ok(c)
+    }
+
+    fn timer(&self, pace: Pace) -> Result<Timer> {
+        Ok(Timer::new(&self.stream)?.limit(self.limit).pace(pace))
+    }
+
+    fn launch(
+        &mut self,
+        kernel: &Kernel,
+        launching: Launching,
+        set: usize,
+        workspace: &mut CudaSlice<u8>,
+    ) -> Result<()> {
+        let mut view = self.results[set].as_view_mut();
+        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
+        launching.launch(kernel, &self.stream, self.sets[set].operands(c, workspace))
+    }
+
+    /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
+    fn make_sets(&mut self, kernels: &[&Kernel]) -> Result<usize> {
+        let bytes = self.problem.bytes(self.m.into()) as u64;
+        let sets = |kernel: &&Kernel| operand_sets(bytes, kernel.spec().arch().l2_bytes());
+        let needed = kernels.iter().map(sets).max().unwrap_or(1);
+        while self.sets.len() < needed {
+            let weights = self.shared.get(self.sets.len() % self.shared.len().max(1)).cloned();
+            let another = self.sets[0].copy(weights)?;
+            self.sets.push(another);
+        }
+        while self.results.len() < needed {
+            let another = self.stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused)?;
+            self.results.push(another);
+        }
+        Ok(needed)
     }
 
     fn result_of(&self, kernel: &Kernel, workspace: &mut CudaSlice<u8>) -> Result<Vec<u8>> {
         let stream = &self.stream;
-        let mut buffer = stream.clone_htod(&self.fill).map_err(refused)?;
+        let mut buffer = self.untouched.try_clone().map_err(refused)?;
         let mut view = buffer.slice_mut(self.guarded.result());
-        let c = MatrixMut::from_bytes(self.host.problem.c_format(), &mut view)?;
-        kernel.launch(stream, self.sets[0].operands(self.host, c, workspace))?;
+        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
+        kernel.launch(stream, self.sets[0].operands(c, workspace))?;
         wait(stream, self.limit)?;
         let found = stream.clone_dtoh(&buffer).map_err(refused)?;
         wait(stream, self.limit)?;
@@ -212,8 +303,8 @@ impl<'a> Trial<'a> {
     }
 
     /// Workspace full of NaN: partial sums that are read before they are written show.
-    fn workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
-        let mut workspace = kernel.workspace(&self.stream, self.host.m)?;
+    fn poisoned_workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
+        let mut workspace = kernel.workspace(&self.stream, self.m)?;
         for start in (0..workspace.len()).step_by(NANS) {
             let end = workspace.len().min(start + NANS);
             let nans = self.nans.slice(..end - start);
@@ -225,112 +316,16 @@ impl<'a> Trial<'a> {
 
 impl fmt::Debug for Trial<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "trial of {} with m = {}", self.host.problem, self.host.m)
+        write!(f, "trial of {} with m = {}", self.problem, self.m)
     }
 }
 
-fn refused(error: cudarc::driver::DriverError) -> Error {
-    Error::driver(format!("operands of a trial: {error}")).with_source(error)
-}
-
-type Driven<T> = std::result::Result<T, cudarc::driver::DriverError>;
-
-/// Where the weights of a set come from.
-enum Source {
-    /// The host's operands, as they are.
-    Given,
-    /// Prepared on the host, to be copied for each set.
-    Host(Prepared),
-    /// Prepared on the device, taken in turn.
-    Device(Vec<Arc<PreparedWeights>>),
-}
-
-impl Source {
-    /// The weights of a set, by its number.
-    fn weights(&self, stream: &Arc<CudaStream>, host: &HostOperands, set: usize) -> Result<Weights> {
-        Ok(match self {
-            Source::Given => {
-                let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
-                Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
-            }
-            Source::Host(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, prepared)?.into()),
-            Source::Device(prepared) => Weights::Prepared(Arc::clone(&prepared[set % prepared.len()])),
-        })
-    }
-}
-
-/// One set of operands on the device.
-struct Set {
-    a: DeviceMatrix,
-    b: Weights,
-    /// Those that differ by group.
-    alpha: Vec<Option<CudaSlice<f32>>>,
-    offsets: Option<CudaSlice<i32>>,
-}
-
-enum Weights {
-    Given(Vec<DeviceMatrix>),
-    Prepared(Arc<PreparedWeights>),
-}
-
-impl Set {
-    fn upload(stream: &Arc<CudaStream>, host: &HostOperands, b: Weights) -> Result<Self> {
-        let alpha = host.alpha.iter().map(|alpha| match &alpha[..] {
-            [_] => Ok(None),
-            _ => stream.clone_htod(alpha).map(Some),
-        });
-        Ok(Self {
-            a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
-            b,
-            alpha: alpha.collect::<Driven<_>>().map_err(refused)?,
-            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
-        })
-    }
-
-    fn operands<'a>(&'a self, host: &HostOperands, c: MatrixMut<'a>, workspace: &'a mut CudaSlice<u8>) -> Operands<'a> {
-        let alpha = |product: usize| match self.alpha.get(product) {
-            Some(Some(alpha)) => Alpha::from(alpha),
-            Some(None) => Alpha::from(host.alpha[product][0]),
-            None => Alpha::default(),
-        };
-        let a = self.a.view();
-        let operands = match &self.b {
-            Weights::Prepared(weights) => Operands::prepared(host.m, a, weights, c),
-            Weights::Given(b) => match &b[..] {
-                [b1, b2] => Operands::dual_gemm(host.m, a, b1.view(), b2.view(), c),
-                _ => Operands::gemm(host.m, a, b[0].view(), c),
-            },
-        };
-        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut());
-        match &self.offsets {
-            Some(offsets) => operands.offsets(offsets.as_view()),
-            None => operands,
-        }
-    }
-}
-
-enum DeviceMatrix {
-    Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-}
-
-impl DeviceMatrix {
-    fn upload(stream: &Arc<CudaStream>, host: &HostMatrix) -> Driven<Self> {
-        Ok(match host {
-            HostMatrix::Nvfp4 { codes, scales } => {
-                Self::Nvfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
-            }
-            HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
-            HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
-        })
-    }
-
-    fn view(&self) -> Matrix<'_> {
-        match self {
-            Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
-            Self::F16(values) => Matrix::f16(values),
-            Self::Bf16(values) => Matrix::bf16(values),
-        }
+impl Trial<'static> {
+    /// As [`Trial::new`], with a reference of its own.
+    ///
+    /// # Errors
+    /// As [`Trial::new`].
+    pub fn owning(stream: &Arc<CudaStream>, host: &HostOperands, reference: Reference) -> Result<Self> {
+        Self::with(stream, host, Cow::Owned(reference), Vec::new())
     }
 }

@@ -1,0 +1,144 @@
+//! One set of operands in device memory, and copies of it.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use half::{bf16, f16};
+
+use super::operands::{HostMatrix, HostOperands};
+use crate::error::{Error, Result};
+use crate::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights};
+
+type Driven<T> = std::result::Result<T, DriverError>;
+
+/// What a launch reads.
+pub(super) struct Set {
+    m: u32,
+    a: DeviceMatrix,
+    b: Weights,
+    alpha: Vec<Factor>,
+    offsets: Option<CudaSlice<i32>>,
+}
+
+enum Weights {
+    Given(Vec<DeviceMatrix>),
+    Prepared(Arc<PreparedWeights>),
+}
+
+/// α: one number, or one a group.
+enum Factor {
+    Value(f32),
+    Device(CudaSlice<f32>),
+}
+
+impl Set {
+    /// The host's operands; its weights unless `prepared` ones are given.
+    pub(super) fn upload(
+        stream: &Arc<CudaStream>,
+        host: &HostOperands,
+        prepared: Option<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        let factor = |alpha: &Vec<f32>| match alpha[..] {
+            [value] => Ok(Factor::Value(value)),
+            _ => stream.clone_htod(alpha).map(Factor::Device),
+        };
+        let given = || {
+            Ok(match host.prepare()? {
+                Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, &prepared)?.into()),
+                None => {
+                    let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
+                    Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
+                }
+            })
+        };
+        let b = prepared.map_or_else(given, |prepared| Ok(Weights::Prepared(prepared)))?;
+        Ok(Self {
+            m: host.m,
+            a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
+            b,
+            alpha: host.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
+        })
+    }
+
+    /// The same numbers at other addresses; weights, too, unless `prepared` ones are given.
+    pub(super) fn copy(&self, prepared: Option<Arc<PreparedWeights>>) -> Result<Self> {
+        let factor = |alpha: &Factor| match alpha {
+            Factor::Value(value) => Ok(Factor::Value(*value)),
+            Factor::Device(values) => values.try_clone().map(Factor::Device),
+        };
+        let b = match (&self.b, prepared) {
+            (_, Some(prepared)) => Weights::Prepared(prepared),
+            (Weights::Prepared(weights), None) => Weights::Prepared(weights.copy()?.into()),
+            (Weights::Given(b), None) => {
+                Weights::Given(b.iter().map(DeviceMatrix::copy).collect::<Driven<_>>().map_err(refused)?)
+            }
+        };
+        Ok(Self {
+            m: self.m,
+            a: self.a.copy().map_err(refused)?,
+            b,
+            alpha: self.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            offsets: self.offsets.as_ref().map(CudaSlice::try_clone).transpose().map_err(refused)?,
+        })
+    }
+
+    pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: &'a mut CudaSlice<u8>) -> Operands<'a> {
+        let alpha = |product: usize| match self.alpha.get(product) {
+            Some(Factor::Device(values)) => Alpha::from(values),
+            Some(Factor::Value(value)) => Alpha::from(*value),
+            None => Alpha::default(),
+        };
+        let a = self.a.view();
+        let operands = match &self.b {
+            Weights::Prepared(weights) => Operands::prepared(self.m, a, weights, c),
+            Weights::Given(b) => match &b[..] {
+                [b1, b2] => Operands::dual_gemm(self.m, a, b1.view(), b2.view(), c),
+                _ => Operands::gemm(self.m, a, b[0].view(), c),
+            },
+        };
+        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut());
+        match &self.offsets {
+            Some(offsets) => operands.offsets(offsets.as_view()),
+            None => operands,
+        }
+    }
+}
+
+enum DeviceMatrix {
+    Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+}
+
+impl DeviceMatrix {
+    fn upload(stream: &Arc<CudaStream>, host: &HostMatrix) -> Driven<Self> {
+        Ok(match host {
+            HostMatrix::Nvfp4 { codes, scales } => {
+                Self::Nvfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
+            }
+            HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
+            HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
+        })
+    }
+
+    fn copy(&self) -> Driven<Self> {
+        Ok(match self {
+            Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
+            Self::F16(values) => Self::F16(values.try_clone()?),
+            Self::Bf16(values) => Self::Bf16(values.try_clone()?),
+        })
+    }
+
+    fn view(&self) -> Matrix<'_> {
+        match self {
+            Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
+            Self::F16(values) => Matrix::f16(values),
+            Self::Bf16(values) => Matrix::bf16(values),
+        }
+    }
+}
+
+pub(super) fn refused(error: DriverError) -> Error {
+    Error::driver(format!("operands of a trial: {:?}", error.0)).with_source(error)
+}
