@@ -169,8 +169,9 @@ fn has_own_cache(version: Version) -> bool {
 /// Compiles to machine code for `target`, such as `sm_90a`. Blocks for as long as NVRTC takes (20 to 700 ms).
 ///
 /// # Errors
-/// Compile, with NVRTC's whole log, if it refuses the source; unsupported, if it does not know the target; missing
-/// library, if it or its builtins cannot be opened; parse, if `target` is not of the form `sm_NN`.
+/// Compile, with NVRTC's whole log, if it refuses the source; internal, if it fails for another reason; unsupported, if
+/// it does not know the target; missing library, if it or its builtins cannot be opened; parse, if `target` is not of
+/// the form `sm_NN`.
 pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Cubin> {
     let parsed = Target::parse(target)?;
     if !parsed.is_machine() {

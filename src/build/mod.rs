@@ -20,6 +20,7 @@ mod target;
 mod toolchain;
 mod user_dir;
 
+pub(crate) use cubin::About;
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
 pub use prepare::Preparation;
 pub use render::render;

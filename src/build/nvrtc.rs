@@ -170,7 +170,8 @@ impl Nvrtc {
             }
             code => {
                 let message = format!("NVRTC failed on {} for {target}: {}", source.name(), self.describe(code));
-                return Err(Error::compile(message, log));
+                // No word on the source: the next try may succeed.
+                return Err(Error::internal(format!("{message}\n{log}")));
             }
         }
         let mut image = if target.is_machine() {
@@ -187,7 +188,7 @@ impl Nvrtc {
     fn check(&self, code: Code, call: &str) -> Result<()> {
         match code {
             SUCCESS => Ok(()),
-            code => Err(Error::compile(format!("{call} of {}: {}", self.path.display(), self.describe(code)), "")),
+            code => Err(Error::internal(format!("{call} of {}: {}", self.path.display(), self.describe(code)))),
         }
     }
 

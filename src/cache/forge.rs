@@ -231,6 +231,20 @@ impl Forge {
         Ok(Forged { cubin, tier, elapsed: start.elapsed() })
     }
 
+    /// What the cubin of `spec` is known by in the caches. Opens no library, compiles nothing.
+    ///
+    /// # Errors
+    /// Missing library, if there is no NVRTC.
+    pub fn key(&self, spec: &Spec) -> Result<Key> {
+        Key::new(self.toolchain()?, &(self.render)(spec)?, spec.arch().target())
+    }
+
+    /// The disk tier.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
     /// The toolchain, found on first use. Opens no library.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
-use cudarc::driver::{CudaContext, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::refused;
 use crate::error::{Error, Result};
@@ -72,6 +72,17 @@ impl Device {
         }
         let context = CudaContext::new(ordinal).map_err(|error| refused(format!("opening device {ordinal}"), error))?;
         Self::describe(context, driver)
+    }
+
+    /// A device of one's own with its only stream, which can be captured: [`Device::open`] without cudarc's event
+    /// tracking. Whoever calls this puts all work on this device into this stream.
+    pub(crate) fn open_for_one_stream(ordinal: usize) -> Result<(Self, Arc<CudaStream>)> {
+        let device = Self::open(ordinal)?;
+        // SAFETY: tracking orders the use of a buffer by several streams. `open` has made this cudarc context, nobody
+        // else has it, and the caller uses one stream.
+        unsafe { device.context.disable_event_tracking() };
+        let stream = device.context.new_stream().map_err(|error| refused("making a stream", error))?;
+        Ok((device, stream))
     }
 
     /// The device of a context that something else has opened.

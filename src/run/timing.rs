@@ -198,9 +198,8 @@ impl Timer {
     /// Replays graphs one behind the other: microseconds a call of each. Each time before the device would run dry,
     /// `warm_ups` go first and are not measured.
     fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording]) -> Result<Vec<f64>> {
-        let launch = |recording: &Recording| {
-            recording.graph.launch().map_err(|error| refused("replaying the graph", error))
-        };
+        let launch =
+            |recording: &Recording| recording.graph.launch().map_err(|error| refused("replaying the graph", error));
         let mut samples = Vec::with_capacity(recordings.len());
         for batch in recordings.chunks(QUEUED_MAX) {
             let fences = (0..=batch.len()).map(|_| self.event()).collect::<Result<Vec<_>>>()?;

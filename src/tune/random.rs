@@ -48,15 +48,18 @@ impl HostOperands {
                 }
             })
             .collect();
-        let offsets = problem.groups().map(|_| {
-            let ends = rows.iter().scan(0, |end, rows| {
-                *end += *rows as i32;
-                Some(*end)
-            });
-            std::iter::once(0).chain(ends).collect()
-        });
+        let offsets = offsets(problem, rows);
         Self { problem: *problem, m, offsets, a, b, alpha }
     }
+}
+
+/// Where groups of so many rows begin, and the end of the last, if the problem has groups.
+pub(super) fn offsets(problem: &Problem, rows: &[u32]) -> Option<Vec<i32>> {
+    let ends = rows.iter().scan(0, |end, rows| {
+        *end += *rows as i32;
+        Some(*end)
+    });
+    problem.groups().map(|_| std::iter::once(0).chain(ends).collect())
 }
 
 fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Spread, limit: f32) -> HostMatrix {

@@ -77,13 +77,7 @@ fn decode(matrix: &HostMatrix, shape: Shape, group: usize, rows: impl Iterator<I
 }
 
 /// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
-fn multiply(
-    operands: &HostOperands,
-    a: &Exact,
-    b: &HostMatrix,
-    group: usize,
-    columns: &[usize],
-) -> Result<Products> {
+fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
     let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
     let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));

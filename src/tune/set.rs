@@ -42,7 +42,7 @@ impl Set {
             [value] => Ok(Factor::Value(value)),
             _ => stream.clone_htod(alpha).map(Factor::Device),
         };
-        let given = || {
+        let given = || -> Result<Weights> {
             Ok(match host.prepare()? {
                 Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, &prepared)?.into()),
                 None => {

@@ -218,12 +218,7 @@ impl<'a> Trial<'a> {
     ///
     /// # Errors
     /// As [`Trial::time`].
-    pub fn time_in_turn(
-        &mut self,
-        kernels: &[&Checked],
-        turns: usize,
-        launching: Launching,
-    ) -> Result<Vec<Vec<f64>>> {
+    pub fn time_in_turn(&mut self, kernels: &[&Checked], turns: usize, launching: Launching) -> Result<Vec<Vec<f64>>> {
         let right = kernels.iter().map(|checked| checked.right()).collect::<Result<Vec<_>>>()?;
         self.time_all(&right, turns, launching, Pace::NORMAL)
     }

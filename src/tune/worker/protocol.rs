@@ -1,0 +1,223 @@
+//! What a laboratory and its worker say to each other: one JSON object a line, in turn.
+//!
+//! ```text
+//! laboratory                                            worker
+//! {"open":{"version":1,"setup":{…}}}                 →
+//!                                                    ←  {"answer":{"ready":{"version":1,"device":{…}}},"last":false}
+//! {"admit":{"variant":"…","about":{…},"image_bytes":7}}, then the image's 7 bytes
+//!                                                    ←  {"answer":{"admitted":{"passed":{…}}},"last":false}
+//! {"screen":{"variant":"…"}}                         →
+//!                                                    ←  {"answer":{"screened":{"took":12.5}},"last":false}
+//! ```
+//!
+//! A worker knows no source and no compiler: it is given machine code.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::super::keeper::Timed;
+use super::super::laboratory::Admission;
+use super::super::setup::{Setup, spelled};
+use crate::build::About;
+use crate::error::{Error, Result};
+use crate::run::{Device, DriverVersion};
+use crate::spec::{Arch, ComputeCapability, Variant};
+
+/// Bumped with every change of what is said.
+pub(super) const VERSION: u32 = 1;
+/// A longer line is none of ours. A duel of thousands of pairs is shorter.
+const LINE_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    Open {
+        version: u32,
+        setup: Setup,
+    },
+    /// Followed by the image.
+    Admit {
+        #[serde(with = "spelled")]
+        variant: Variant,
+        about: About,
+        image_bytes: u64,
+    },
+    Screen {
+        #[serde(with = "spelled")]
+        variant: Variant,
+    },
+    Duel {
+        #[serde(with = "spelled")]
+        incumbent: Variant,
+        #[serde(with = "spelled")]
+        challenger: Variant,
+        pairs: usize,
+    },
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Reply {
+    pub answer: Answer,
+    /// The worker ends after this: what it ran has left it unusable.
+    pub last: bool,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Ready { version: u32, device: Facts },
+    Admitted(Admission),
+    Screened(Timed<f64>),
+    Duelled(Timed<Vec<(f64, f64)>>),
+    Failed(Failure),
+}
+
+/// What a device is, as far as it takes to know its architecture elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Facts {
+    name: String,
+    capability: (u32, u32),
+    sms: u32,
+    shared_per_block: u32,
+    l2_bytes: u64,
+    driver: (u32, u32),
+}
+
+impl Facts {
+    pub(super) fn of(device: &Device) -> Self {
+        let (arch, driver) = (device.arch(), device.driver_version());
+        Self {
+            name: device.name().to_owned(),
+            capability: (arch.capability().major, arch.capability().minor),
+            sms: arch.sms(),
+            shared_per_block: arch.shared_per_block(),
+            l2_bytes: arch.l2_bytes(),
+            driver: (driver.major, driver.minor),
+        }
+    }
+
+    pub(super) fn device(self) -> Result<WorkerDevice> {
+        let capability = ComputeCapability { major: self.capability.0, minor: self.capability.1 };
+        let arch = Arch::of_device(&self.name, capability, self.sms, self.shared_per_block, self.l2_bytes)?;
+        let driver = DriverVersion { major: self.driver.0, minor: self.driver.1 };
+        Ok(WorkerDevice { name: self.name, arch, driver })
+    }
+}
+
+/// The device that a worker has opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerDevice {
+    name: String,
+    arch: Arch,
+    driver: DriverVersion,
+}
+
+impl WorkerDevice {
+    /// What the driver calls it, such as `NVIDIA H200`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its row of hardware numbers: what specs for this laboratory are made with.
+    #[must_use]
+    pub fn arch(&self) -> &Arch {
+        &self.arch
+    }
+
+    /// The CUDA version of its driver.
+    #[must_use]
+    pub fn driver_version(&self) -> DriverVersion {
+        self.driver
+    }
+}
+
+/// An error on its way to another process: its class, and its text.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    class: Class,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    Unsupported,
+    MissingLibrary,
+    Data,
+    Driver,
+    Internal,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let class = if error.is_unsupported() || error.is_parse() {
+            Class::Unsupported
+        } else if error.is_missing_library() {
+            Class::MissingLibrary
+        } else if error.is_data() || error.is_operand() {
+            Class::Data
+        } else if error.is_driver() {
+            Class::Driver
+        } else {
+            Class::Internal
+        };
+        Self { class, text: error.to_string() }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let text = failure.text;
+        match failure.class {
+            Class::Unsupported => Error::unsupported(text),
+            Class::MissingLibrary => Error::missing_library(text),
+            Class::Data => Error::data(text),
+            Class::Driver => Error::driver(text),
+            Class::Internal => Error::internal(text),
+        }
+        .context("in the worker process")
+    }
+}
+
+/// A message as the bytes of its line.
+pub(super) fn line(message: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)
+        .map_err(|error| Error::internal("a message cannot be written as JSON").with_source(error))?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+pub(super) fn say(output: &mut impl Write, message: &impl Serialize) -> Result<()> {
+    let line = line(message)?;
+    output.write_all(&line).and_then(|()| output.flush()).map_err(|error| broken("writing to", error))
+}
+
+/// The next message; none if the other side has gone.
+pub(super) fn hear<T: DeserializeOwned>(input: &mut impl BufRead) -> Result<Option<T>> {
+    let mut line = Vec::new();
+    input.take(LINE_MAX).read_until(b'\n', &mut line).map_err(|error| broken("reading from", error))?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&line).map(Some).map_err(|error| {
+        let start = String::from_utf8_lossy(&line[..line.len().min(80)]).trim_end().to_owned();
+        Error::internal(format!("`{start}` is no message: {error}"))
+    })
+}
+
+/// The image that follows a request.
+pub(super) fn image(input: &mut impl BufRead, bytes: u64) -> Result<Vec<u8>> {
+    let mut image = Vec::new();
+    let found = input.take(bytes).read_to_end(&mut image).map_err(|error| broken("reading from", error))?;
+    if found as u64 == bytes {
+        return Ok(image);
+    }
+    Err(Error::internal(format!("an image ends after {found} of {bytes} bytes")))
+}
+
+fn broken(doing: &str, error: io::Error) -> Error {
+    Error::internal(format!("{doing} the other process: {error}")).with_source(error)
+}
