@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
 use warpsmith::spec::{Arch, Problem};
+use warpsmith::tune::even_rows;
 
 /// Everything in the examples ends in a sentence.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -36,10 +37,9 @@ pub fn prepares(arch: &Arch) -> bool {
 /// The rows of each group: as given, or shared out evenly.
 pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     let groups = problem.groups().unwrap_or(1);
-    let whole = |m: u32| (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect();
     let rows: Vec<u32> = match given {
-        [] => whole(problem.m_limit().unwrap_or(256)),
-        [m] => whole(*m),
+        [] => even_rows(problem, problem.m_limit().unwrap_or(256)),
+        [m] => even_rows(problem, *m),
         rows if rows.len() == groups as usize => rows.to_vec(),
         rows => return Err(format!("--m has {} numbers, expected 1 or {groups}", rows.len()).into()),
     };

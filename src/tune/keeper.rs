@@ -42,6 +42,7 @@ enum Built {
 }
 
 /// A laboratory made of a forge, a quarantine and a stand.
+#[derive(Debug)]
 pub(super) struct Keeper<'f, S> {
     forge: &'f Forge,
     quarantine: Quarantine,

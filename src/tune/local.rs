@@ -15,7 +15,8 @@ use crate::spec::Spec;
 /// A kernel that hangs or faults takes the device's primary context with it, which everything else in the process
 /// shares: the laboratory answers [`Rejection::Hangs`](super::Rejection::Hangs) or
 /// [`Rejection::Crashes`](super::Rejection::Crashes), and from then on is an error. For candidates that nobody has tried
-/// take a [`WorkerLaboratory`](super::WorkerLaboratory).
+/// take a [`WorkerLaboratory`](super::WorkerLaboratory). After a hang, dropping the laboratory may wait for the kernel.
+#[derive(Debug)]
 pub struct LocalLaboratory<'f>(Keeper<'f, Rig>);
 
 impl<'f> LocalLaboratory<'f> {

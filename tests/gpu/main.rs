@@ -10,6 +10,7 @@ mod bench;
 mod exact;
 mod families;
 mod graphs;
+mod isolation;
 mod mutants;
 mod nvcc;
 mod prepare;
@@ -24,6 +25,8 @@ use warpsmith::spec::Arch;
 use bench::Bench;
 
 fn main() -> ExitCode {
+    // In a worker that a trial has started, this does not return.
+    warpsmith::tune::serve_if_asked();
     let arguments = Arguments::from_args();
     let bench = match Bench::open() {
         Ok(bench) => Some(Arc::new(bench)),
@@ -64,6 +67,10 @@ fn main() -> ExitCode {
         "a launch with prepared weights allocates nothing on the host".to_owned(),
         allocations::a_prepared_launch_makes_none,
     ));
+    for path in isolation::all(&arch) {
+        trials.push(trial(&bench, path.name(), move |bench| isolation::faults_are_quarantined(bench, &path)));
+    }
+    trials.push(trial(&bench, "a kernel is as fast as itself".to_owned(), isolation::a_kernel_is_as_fast_as_itself));
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -19,6 +19,7 @@ const OPENING: Duration = Duration::from_secs(180);
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A stand in a process of its own, which is started when it is first needed.
+#[derive(Debug)]
 pub(super) struct Client {
     command: WorkerCommand,
     setup: Setup,

@@ -50,6 +50,7 @@ use client::Client;
 /// println!("{}", laboratory.admit(&spec)?);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct WorkerLaboratory<'f>(Keeper<'f, Client>);
 
 impl<'f> WorkerLaboratory<'f> {

@@ -23,6 +23,7 @@ const LAST_BREATH: Duration = Duration::from_secs(5);
 const LAST_WORDS: usize = 600;
 
 /// A running worker. It is killed when dropped.
+#[derive(Debug)]
 pub(super) struct Process {
     /// Taken when it is buried.
     child: Option<Child>,
