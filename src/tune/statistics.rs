@@ -43,6 +43,8 @@ pub struct Comparison {
     pub interval: Option<(f64, f64)>,
     /// The width of the middle four fifths of the incumbent's samples, as a share of their median.
     pub spread: f64,
+    /// The same of the challenger's.
+    pub challenger_spread: f64,
     /// How much slower the incumbent was in the last third than in the first, as a share.
     pub drift: f64,
 }
@@ -84,16 +86,17 @@ impl Comparison {
         }
         let incumbent: Vec<f64> = pairs.iter().map(|pair| pair.0).collect();
         let ratios: Vec<f64> = pairs.iter().map(|(incumbent, challenger)| challenger / incumbent).collect();
-        let ordered = sorted(&incumbent);
-        let (third, incumbent_us) = (pairs.len().div_ceil(3), quantile(&ordered, 0.5));
+        let challenger: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
+        let third = pairs.len().div_ceil(3);
         let (first, last) = (median(&incumbent[..third]), median(&incumbent[pairs.len() - third..]));
         Ok(Self {
             pairs: pairs.len(),
-            incumbent_us,
-            challenger_us: median(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>()),
+            incumbent_us: median(&incumbent),
+            challenger_us: median(&challenger),
             ratio: median(&ratios),
             interval: interval(&ratios),
-            spread: (quantile(&ordered, 0.9) - quantile(&ordered, 0.1)) / incumbent_us,
+            spread: spread(&incumbent),
+            challenger_spread: spread(&challenger),
             drift: last / first - 1.0,
         })
     }
@@ -160,6 +163,11 @@ impl fmt::Display for Disturbance {
 /// The middle of some samples; of an even number, the mean of the two. NaN of none.
 pub(super) fn median(samples: &[f64]) -> f64 {
     quantile(&sorted(samples), 0.5)
+}
+
+fn spread(samples: &[f64]) -> f64 {
+    let ordered = sorted(samples);
+    (quantile(&ordered, 0.9) - quantile(&ordered, 0.1)) / quantile(&ordered, 0.5)
 }
 
 fn sorted(samples: &[f64]) -> Vec<f64> {
