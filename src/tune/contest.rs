@@ -40,6 +40,8 @@ pub(super) struct Surroundings<'a> {
 pub(super) struct Contest<'a> {
     around: Surroundings<'a>,
     incumbent: Spec,
+    /// The first of the candidates.
+    first: Option<Spec>,
     m: u32,
     begun: Instant,
     entries: Vec<Entry>,
@@ -76,6 +78,7 @@ impl<'a> Contest<'a> {
         Self {
             around,
             incumbent: *incumbent,
+            first: None,
             m,
             begun: Instant::now(),
             entries: Vec::new(),
@@ -89,7 +92,7 @@ impl<'a> Contest<'a> {
     }
 
     pub(super) fn run(mut self, candidates: impl IntoIterator<Item = Spec>) -> Result<Outcome> {
-        let first = self.screen_candidates(candidates)?;
+        self.screen_candidates(candidates)?;
         let mut best = self.best_before();
         if let Some(best) = &mut best {
             let rivals = self.finalists(0, *best, self.around.settings.budget.finalists())?;
@@ -98,7 +101,7 @@ impl<'a> Contest<'a> {
                 *best = self.climb(*best)?;
             }
         }
-        self.judge(best, first)
+        self.judge(best)
     }
 
     /// Whether nothing more is to be begun: the caller has stopped it, or this share of the limit is over.

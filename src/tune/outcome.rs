@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::{Comparison, Disturbance, Rejection};
-use crate::spec::{Problem, Spec, Variant};
+use crate::spec::{Problem, Variant, baseline};
 
 /// What came of tuning one problem at one M. Its text is a line; the candidates have a line each
 /// ([`Outcome::tried`]).
@@ -25,6 +25,9 @@ pub struct Outcome {
     /// What is to be chosen from now on; the incumbent unless the verdict is [`Verdict::Changed`].
     #[serde(serialize_with = "as_text")]
     pub choice: Variant,
+    /// The first of the candidates, which a cost model likes best.
+    #[serde(serialize_with = "as_text_if_any")]
+    pub first: Option<Variant>,
     /// What happened.
     pub verdict: Verdict,
     /// What speaks for the choice; none if it could not be measured.
@@ -74,8 +77,7 @@ pub struct Evidence {
     pub spread: Option<f64>,
     /// Against what was chosen before; none if that is the choice, or is not right.
     pub to_incumbent: Option<Comparison>,
-    /// Against the first of the candidates, which a cost model likes best; none if that is the choice, or is not
-    /// right.
+    /// Against the first of the candidates; none if that is the choice, or is not right.
     pub to_first: Option<Comparison>,
     /// Against the baseline; none if that is the choice, or is not right.
     pub to_baseline: Option<Comparison>,
@@ -123,9 +125,9 @@ pub enum Standing {
     Screened,
     /// Slower than the best so far.
     Lost,
-    /// Not certain to be faster than the best so far.
+    /// Not certain to be faster than the best so far or, where that was the incumbent, not by the margin.
     Tied,
-    /// Faster than the best so far, until another was faster still, or not enough for the incumbent.
+    /// Faster than the best so far, until another was faster still.
     Won,
     /// Nothing can be said, since the device was not left alone.
     Disturbed(Disturbance),
@@ -133,43 +135,25 @@ pub enum Standing {
     Stands,
 }
 
-/// What a tuning is at, as told to whoever watches it.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// What is being done.
-    pub stage: Stage,
-    /// The candidate that was just done with.
-    pub spec: &'a Spec,
-    /// Candidates done with in this stage.
-    pub done: usize,
-    /// Candidates of this stage at most, if that is known.
-    pub of: Option<usize>,
-    /// The shortest time screened so far, in microseconds a call.
-    pub best_us: Option<f64>,
-    /// Since the beginning.
-    pub elapsed: Duration,
-}
-
-/// What a tuning does, in this order; the second and third once more for each round of neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Build, check, and time shortly.
-    Screening,
-    /// Time the best shortly once more.
-    Halving,
-    /// Time the best of those in turn with the best so far.
-    Duels,
-    /// Build, check and time the neighbours of the best so far shortly: this round, from 1.
-    Climbing(usize),
-    /// Time the winner in turn with the incumbent, and the choice with the baseline.
-    Confirming,
-}
-
 impl Outcome {
     /// Whether there is something to save.
     #[must_use]
     pub fn is_conclusive(&self) -> bool {
         !matches!(self.verdict, Verdict::Inconclusive(_))
+    }
+
+    /// How many times as fast as the baseline the choice is; none if that is not known.
+    #[must_use]
+    pub fn over_baseline(&self) -> Option<f64> {
+        let evidence = self.evidence.as_ref()?;
+        times_as_fast(self.choice == baseline(&self.problem), evidence.to_baseline)
+    }
+
+    /// How many times as fast as the first of the candidates the choice is; none if that is not known.
+    #[must_use]
+    pub fn over_first(&self) -> Option<f64> {
+        let evidence = self.evidence.as_ref()?;
+        times_as_fast(Some(self.choice) == self.first, evidence.to_first)
     }
 
     /// How many candidates were refused, by [`Rejection::word`].
@@ -185,9 +169,13 @@ impl Outcome {
     }
 }
 
+fn times_as_fast(is_itself: bool, comparison: Option<Comparison>) -> Option<f64> {
+    if is_itself { Some(1.0) } else { comparison.map(|comparison| 1.0 / comparison.ratio) }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { problem, m, incumbent, choice, verdict, evidence, tried, wall, out_of_time } = self;
+        let Outcome { problem, m, incumbent, choice, first: _, verdict, evidence, tried, wall, out_of_time } = self;
         write!(f, "{problem} m{m}: ")?;
         match verdict {
             Verdict::Changed => write!(f, "{choice} instead of {incumbent}")?,
@@ -274,6 +262,13 @@ impl fmt::Display for Standing {
 
 fn as_text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+fn as_text_if_any<S: Serializer>(value: &Option<impl fmt::Display>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
 }
 
 fn as_seconds<S: Serializer>(wall: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -8,7 +8,7 @@
 //!
 //! Screening is a short timing and only says what is worth a closer look. A duel is timed in turn with the best so far.
 //! Neither changes a choice: that takes the confirmation, two more duels with the incumbent in both orders, each of
-//! which has to be won by the margin. So the many candidates that a search looks at do not make a lucky one likely.
+//! which has to be won by the margin, with certainty. So the many candidates of a search do not make a lucky one likely.
 
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -28,6 +28,34 @@ type Build<'a> = Box<dyn Fn(&Spec) -> Result<Footprint> + Sync + 'a>;
 type Watch<'a> = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a>;
 
 /// Chooses by measurement in a [`Laboratory`]. Knows no device and no compiler.
+///
+/// ```
+/// use warpsmith::spec::{Arch, Problem, Spec, baseline, space};
+/// use warpsmith::tune::{Admission, Budget, Footprint, Laboratory, Tuner, Verdict};
+///
+/// /// Where everything is right, and takes longer the more stages it has.
+/// struct Toy;
+///
+/// impl Laboratory for Toy {
+///     fn admit(&mut self, _: &Spec) -> warpsmith::Result<Admission> {
+///         Ok(Admission::Passed { worst: 0.0 })
+///     }
+///     fn screen(&mut self, spec: &Spec) -> warpsmith::Result<f64> {
+///         Ok(10.0 + f64::from(spec.variant().stages))
+///     }
+///     fn duel(&mut self, one: &Spec, other: &Spec, pairs: usize) -> warpsmith::Result<Vec<(f64, f64)>> {
+///         Ok(vec![(self.screen(one)?, self.screen(other)?); pairs])
+///     }
+/// }
+///
+/// let problem = Problem::gemm().n(4096).k(4096);
+/// let candidates: Vec<Spec> = space(&problem, &Arch::H200).filter(|spec| spec.variant().stages > 1).collect();
+/// let mut tuner = Tuner::new(Toy, |_| Ok(Footprint::default())).budget(Budget::Quick);
+/// let outcome = tuner.tune(&candidates[3], 64, candidates.iter().copied())?;
+/// assert_eq!((&outcome.verdict, outcome.choice), (&Verdict::Changed, baseline(&problem)));
+/// println!("{outcome}");
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 #[must_use]
 pub struct Tuner<'a, L> {
     laboratory: L,

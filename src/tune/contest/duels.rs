@@ -19,6 +19,8 @@ const DUEL_TRIES: usize = 3;
 
 /// What was measured on a device that was left alone, or why it was not.
 pub(super) type Undisturbed<T> = Result<T, Disturbance>;
+/// Pairs of times in microseconds a call, the best's (or the incumbent's) first.
+pub(super) type Pairs = Vec<(f64, f64)>;
 
 impl Contest<'_> {
     /// The incumbent or, where it is not right, whoever was screened best.
@@ -73,14 +75,13 @@ impl Contest<'_> {
         Ok(best)
     }
 
-    /// The winner. Against the incumbent it takes the margin; between two others it is enough to be faster, since
-    /// neither is chosen before it has beaten the incumbent.
+    /// The winner. The incumbent gives way to what seems to be better by the margin, since that has to be confirmed
+    /// anyway; others to what certainly is better.
     fn duel(&mut self, best: usize, rival: usize) -> Result<usize> {
-        let margin = if self.is_incumbent(best) { self.around.settings.margin } else { 0.0 };
         let comparison = match self.compare(best, rival, DUEL_PAIRS)? {
             Ok(comparison) => comparison,
             Err(disturbance) => {
-                if self.entries[rival].is_right() {
+                if self.entries[rival].is_right() && self.entries[best].is_right() {
                     self.entries[rival].tried.standing = Standing::Disturbed(disturbance);
                     self.disturbed = Some(disturbance);
                 }
@@ -88,15 +89,19 @@ impl Contest<'_> {
                 return Ok(if self.entries[best].is_right() { best } else { self.best_before().unwrap_or(best) });
             }
         };
-        let decision = comparison.decide(margin);
+        let decision = comparison.decide(0.0);
+        let wins = match decision {
+            _ if self.is_incumbent(best) => comparison.ratio < 1.0 - self.around.settings.margin,
+            decision => decision == Decision::Wins,
+        };
         let tried = &mut self.entries[rival].tried;
         tried.duel = Some(comparison);
         tried.standing = match decision {
-            Decision::Wins => Standing::Won,
-            Decision::Ties => Standing::Tied,
+            _ if wins => Standing::Won,
             Decision::Loses => Standing::Lost,
+            Decision::Wins | Decision::Ties => Standing::Tied,
         };
-        Ok(if decision == Decision::Wins { rival } else { best })
+        Ok(if wins { rival } else { best })
     }
 
     /// Times two entries in turn.
@@ -113,7 +118,7 @@ impl Contest<'_> {
         rival: usize,
         pairs: usize,
         exchanged: bool,
-    ) -> Result<Undisturbed<Vec<(f64, f64)>>> {
+    ) -> Result<Undisturbed<Pairs>> {
         let mut disturbance = Disturbance::NoTime;
         for _ in 0..DUEL_TRIES {
             let (first, second) = if exchanged { (rival, best) } else { (best, rival) };

@@ -1,21 +1,23 @@
 //! The end of a contest: the winner has to beat the incumbent once more, and the choice gets its evidence.
 
 use super::Contest;
+use super::duels::{Pairs, Undisturbed};
 use crate::error::Result;
 use crate::spec::{Spec, baseline};
 use crate::tune::statistics::median;
 use crate::tune::{Comparison, Decision, Disturbance, Evidence, Outcome, Reason, Stage, Standing, Verdict};
 
-/// Pairs of each half of the confirmation.
+/// Pairs of each half of the confirmation, and pairs at most if so many leave it open.
 const CONFIRMATION_PAIRS: usize = 41;
+const CONFIRMATION_PAIRS_MAX: usize = 3 * CONFIRMATION_PAIRS;
 /// Pairs that tell the ratio to kernels that are no rivals any more.
 const EVIDENCE_PAIRS: usize = 21;
 /// Comparisons of this stage at most: two halves of the confirmation count as one.
 const CONFIRMATIONS: usize = 3;
 
 impl Contest<'_> {
-    /// The outcome, where `best` has won the duels and `first` is the first candidate.
-    pub(super) fn judge(mut self, best: Option<usize>, first: Option<Spec>) -> Result<Outcome> {
+    /// The outcome, where `best` has won the duels.
+    pub(super) fn judge(mut self, best: Option<usize>) -> Result<Outcome> {
         let incumbent = self.places.get(&self.incumbent).copied();
         let incumbent = incumbent.filter(|place| self.entries[*place].is_right());
         let Some(best) = best.filter(|_| !self.cancelled) else {
@@ -36,7 +38,7 @@ impl Contest<'_> {
             }
             _ => {}
         }
-        let evidence = self.evidence(choice, to_incumbent, first)?;
+        let evidence = self.evidence(choice, to_incumbent)?;
         if self.cancelled {
             return Ok(self.inconclusive(Reason::Cancelled));
         }
@@ -58,11 +60,10 @@ impl Contest<'_> {
     fn confirm(&mut self, incumbent: usize, winner: usize) -> Result<Option<Comparison>> {
         let (mut all, mut won) = (Vec::new(), true);
         for exchanged in [false, true] {
-            match self.samples(incumbent, winner, CONFIRMATION_PAIRS, exchanged)? {
-                Ok(half) => {
-                    let comparison = Comparison::of(&half);
-                    won &= comparison.is_ok_and(|half| half.decide(self.around.settings.margin) == Decision::Wins);
+            match self.confirm_half(incumbent, winner, exchanged)? {
+                Ok((half, decision)) => {
                     all.extend(half);
+                    won &= decision == Decision::Wins;
                 }
                 Err(disturbance) => {
                     self.disturbed = Some(disturbance);
@@ -80,11 +81,36 @@ impl Contest<'_> {
         Ok(comparison.filter(|_| won))
     }
 
+    /// Samples and what they say; more of them, as long as the winner seems to win but it is not certain.
+    fn confirm_half(
+        &mut self,
+        incumbent: usize,
+        winner: usize,
+        exchanged: bool,
+    ) -> Result<Undisturbed<(Pairs, Decision)>> {
+        let (margin, mut half) = (self.around.settings.margin, Vec::new());
+        loop {
+            match self.samples(incumbent, winner, CONFIRMATION_PAIRS, exchanged)? {
+                Ok(samples) => half.extend(samples),
+                Err(disturbance) => return Ok(Err(disturbance)),
+            }
+            let comparison = match Comparison::of(&half) {
+                Ok(comparison) => comparison,
+                Err(disturbance) => return Ok(Err(disturbance)),
+            };
+            let decision = comparison.decide(margin);
+            let open = decision == Decision::Ties && comparison.ratio < 1.0 - margin;
+            if !open || half.len() >= CONFIRMATION_PAIRS_MAX {
+                return Ok(Ok((half, decision)));
+            }
+        }
+    }
+
     /// How fast the choice is, alone and beside the first candidate and the baseline.
-    fn evidence(&mut self, choice: usize, to_incumbent: Option<Comparison>, first: Option<Spec>) -> Result<Evidence> {
+    fn evidence(&mut self, choice: usize, to_incumbent: Option<Comparison>) -> Result<Evidence> {
         let baseline = Spec::new(self.incumbent.problem(), &baseline(self.incumbent.problem()), self.incumbent.arch())?;
         let mut beside = [None; 2];
-        for (done, (spec, beside)) in [first, Some(baseline)].into_iter().zip(&mut beside).enumerate() {
+        for (done, (spec, beside)) in [self.first, Some(baseline)].into_iter().zip(&mut beside).enumerate() {
             let Some(place) = spec.and_then(|spec| self.places.get(&spec).copied()) else { continue };
             *beside = match to_incumbent.filter(|_| self.is_incumbent(place)) {
                 None => self.beside(place, choice)?,
@@ -120,6 +146,7 @@ impl Contest<'_> {
             m: self.m,
             incumbent: *self.incumbent.variant(),
             choice: *choice.variant(),
+            first: self.first.map(|first| *first.variant()),
             verdict,
             evidence,
             tried: self.entries.into_iter().map(|entry| entry.tried).collect(),

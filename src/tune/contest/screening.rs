@@ -19,11 +19,11 @@ const REFERENCE_SAMPLES: usize = 3;
 const REFERENCE_USES: usize = 32;
 
 impl Contest<'_> {
-    /// The incumbent, the baseline and as many candidates as the budget has. The first candidate is given back.
-    pub(super) fn screen_candidates(&mut self, candidates: impl IntoIterator<Item = Spec>) -> Result<Option<Spec>> {
+    /// The incumbent, the baseline and as many candidates as the budget has.
+    pub(super) fn screen_candidates(&mut self, candidates: impl IntoIterator<Item = Spec>) -> Result<()> {
         let (incumbent, most) = (self.incumbent, self.around.settings.budget.candidates());
         let mut candidates = candidates.into_iter().take(most).peekable();
-        let first = candidates.peek().copied();
+        self.first = candidates.peek().copied();
         let baseline = Spec::new(incumbent.problem(), &baseline(incumbent.problem()), incumbent.arch())?;
         let always = [(incumbent, Role::Incumbent), (baseline, Role::Baseline)];
         let all = always.into_iter().chain(candidates.zip((0..).map(Role::Candidate)));
@@ -35,7 +35,7 @@ impl Contest<'_> {
             let again: Vec<_> = spilling.map(|entry| (entry.spec, entry.tried.role)).collect();
             self.screen_all(Stage::Screening, SCREENING_SHARE, true, again.into_iter())?;
         }
-        Ok(first)
+        Ok(())
     }
 
     /// Builds, checks and times shortly what has not been in the contest yet, or was refused for its spills and may now
