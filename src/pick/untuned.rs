@@ -4,8 +4,12 @@ use std::cmp::Reverse;
 
 use super::choice::Choice;
 use super::ladder;
+use super::wgmma::{BYTES_PER_CYCLE, FIXED_CYCLES};
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Numerics, Problem, Spec, space};
+
+/// Of one SM, on an H200.
+const MULTIPLICATIONS_PER_CYCLE: u64 = 2048;
 
 /// The heuristic's choice, of the variants that add up as `class` says, if one is given.
 ///
@@ -24,13 +28,17 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Nume
     Ok(Choice::new(spec, ladder::numbers(&spec, m)))
 }
 
-/// Rounds of the whole device times what a round takes of each SM; then the usual fusion, and more stages up to four.
+/// Clock cycles by what limits a block, the tensor core or what reaches its SM; then the usual fusion, and more stages up
+/// to four.
 fn effort(spec: &Spec, m: u32) -> impl Ord + use<> {
-    let (problem, variant) = (spec.problem(), spec.variant());
-    let resident = spec.geometry().blocks_per_sm;
-    let tile = variant.tile;
-    let blocks = ladder::blocks(problem, m, tile) * variant.split_k * variant.cluster.splits();
-    let rounds = u64::from(blocks.div_ceil(resident * spec.arch().sms()));
-    let work = rounds * u64::from(resident) * u64::from(tile.tokens * tile.columns);
-    (work, variant.fusion != ladder::fusion(problem), Reverse(variant.stages.min(4)), variant.stages)
+    let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
+    let (tile, splits) = (variant.tile, variant.split_k * variant.cluster.splits());
+    let blocks = ladder::blocks(problem, m, tile).saturating_mul(splits);
+    let rounds = u64::from(blocks.div_ceil(geometry.blocks_per_sm * spec.arch().sms()));
+    let stages = u64::from(spec.k_tiles().div_ceil(splits));
+    let multiplications = u64::from(tile.tokens * tile.columns * problem.operation().products()) * u64::from(tile.k);
+    let stage = (multiplications / MULTIPLICATIONS_PER_CYCLE).max(u64::from(geometry.stage_bytes) / BYTES_PER_CYCLE);
+    let launches = spec.passes(m).count() as u64;
+    let cycles = FIXED_CYCLES * launches + rounds * (FIXED_CYCLES + u64::from(geometry.blocks_per_sm) * stages * stage);
+    (cycles, variant.fusion != ladder::fusion(problem), Reverse(variant.stages.min(4)), variant.stages)
 }

@@ -1,28 +1,4 @@
 //! In which order a variant adds up: what decides the bits of a result.
-//!
-//! Every element of C is a sum over K of products, in fp32. Sums in another order round differently. A
-//! [`Numerics`] states the order: two [`Spec`]s of one problem with equal numerics give, on one device, the same bits for
-//! the same row of A, whatever M is, whatever tile the row falls into and wherever in the tile it is.
-//!
-//! # What is in it, and what is not
-//!
-//! An instruction adds 16 products along K to a sum, and the instructions of one warp (`mma`) or warpgroup (`wgmma`)
-//! follow each other in ascending k. That order is changed by nothing but the following:
-//!
-//! | | what the kernels do | in the class |
-//! |---|---|---|
-//! | instruction | `mma.sync` and `wgmma` take other k per step, and add inside of a step in their own way | path |
-//! | products | rounded to nothing (they are exact in fp32), but values and units differ | compute format |
-//! | K shared inside a block | `mma`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
-//! | K shared by blocks | each takes a run of whole tiles along K; through the workspace partial sums are added in ascending order, in a cluster in pairs: (0 + 1) + (2 + 3) | way, parts and depth |
-//! | K behind the end | `mma` multiplies zeros up to a whole tile, which makes a sum of −0 a +0; `wgmma` stops at K | zero blocks |
-//!
-//! Not in it, because the sum of an element is the same with any value of them: tokens and columns of a tile, the widths of
-//! ragged tiles (an instruction's N gives columns of their own sums), stages, fusion (each product has its own sum; sums
-//! that go through the fp32 workspace unsplit come back as they were, and the same arithmetic follows), who loads, how C is
-//! stored, persistent blocks, multicast, a prepass (decoding NVFP4 is exact).
-//!
-//! From sums to C the arithmetic is that of the problem: α, activation, one rounding.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +14,31 @@ const STEP: &str = "k16";
 /// What sums are kept in.
 const SUMS: &str = "f32";
 
-/// The order in which a variant adds up; see the [module](self).
+/// The order in which a variant adds up.
+///
+/// Every element of C is a sum over K of products, in fp32. Sums in another order round differently. Two [`Spec`]s of one
+/// problem with equal numerics give, on one device, the same bits for the same row of A, whatever M is, whatever tile the
+/// row falls into and wherever in the tile it is.
+///
+/// # What is in it, and what is not
+///
+/// An instruction adds 16 products along K to a sum, and the instructions of one warp (`mma`) or warpgroup (`wgmma`)
+/// follow each other in ascending k. That order is changed by nothing but the following:
+///
+/// | | what the kernels do | in the class |
+/// |---|---|---|
+/// | instruction | `mma.sync` and `wgmma` take other k per step, and add inside of a step in their own way | path |
+/// | products | made of f16 or of bf16 values | compute format |
+/// | K shared inside a block | `mma`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
+/// | K shared by blocks | each takes a run of whole tiles along K; through the workspace partial sums are added in ascending order, in a cluster in pairs: (0 + 1) + (2 + 3) | way, parts and depth |
+/// | K behind the end | `mma` multiplies zeros up to a whole tile, which makes a sum of −0 a +0; `wgmma` stops at K | zero blocks |
+///
+/// Not in it, because the sum of an element is the same with any value of them: tokens and columns of a tile, the widths of
+/// ragged tiles (an instruction's N gives columns of their own sums), stages, fusion (each product has its own sum; sums
+/// that go through the fp32 workspace unsplit come back as they were, and the same arithmetic follows), who loads, how C is
+/// stored, persistent blocks, multicast, a prepass (decoding NVFP4 is exact).
+///
+/// From sums to C the arithmetic is that of the problem: α, activation, one rounding.
 ///
 /// # Spelling
 /// `PATH.k16.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
