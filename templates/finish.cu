@@ -9,7 +9,10 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __gr
   const int group = group_of_row(params, row);
   if (group < 0 || column >= N) return;
 
-  float sum[PRODUCTS][4] = {};
+  // −0 changes no first addend, not even −0: one split through the workspace is bit for bit what stays in registers.
+  float sum[PRODUCTS][4];
+  for (int product = 0; product < PRODUCTS; product++)
+    for (float& start : sum[product]) start = -0.f;
   for (int split = 0; split < SPLITS; split++) {
     for (int product = 0; product < PRODUCTS; product++) {
       const float4 part = *reinterpret_cast<const float4*>(partial_sum(params, split, product, row, column));

@@ -1,6 +1,6 @@
 //! The composition root on a device: what was only described becomes a loaded kernel.
 //!
-//! [`Engine`] holds a [`Device`], a [`Forge`] and the kernels that are loaded; picking is a pure function. There is no
+//! [`Engine`] holds a [`Device`], a [`Forge`], a [`Picker`] and the kernels that are loaded. There is no
 //! global state: two engines on two devices, or on one, do not know of each other.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use cudarc::driver::CudaStream;
 use crate::build::Preparation;
 use crate::cache::{Forge, Memory, Tier};
 use crate::error::Result;
-use crate::pick::{self, Choice};
+use crate::pick::{Choice, Explanation, Picker};
 use crate::run::{Device, Kernel, Matrix, PreparedWeights, Preparer};
 use crate::spec::{Problem, Spec};
 
@@ -37,6 +37,7 @@ const LOADED_BYTES_MAX: usize = 256 << 20;
 pub struct Engine {
     device: Device,
     forge: Forge,
+    picker: Picker,
     loaded: Memory<Spec, Kernel>,
     /// Eight at most.
     preparers: Memory<Preparation, Preparer>,
@@ -83,21 +84,27 @@ impl Engine {
         Self::with_forge(device, Forge::builder().build())
     }
 
-    /// An engine with its own forge.
+    /// An engine with its own forge, and a picker of default settings: it knows the built-in tuning table.
     #[must_use]
     pub fn with_forge(device: &Device, forge: Forge) -> Self {
-        let loaded = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |kernel: &Kernel| kernel.cubin().image().len());
-        let preparers = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |preparer: &Preparer| preparer.cubin().image().len());
-        Self { device: device.clone(), forge, loaded, preparers }
+        Self::with_forge_and_picker(device, forge, Picker::new(device.name(), device.arch()))
     }
 
-    /// The kernel for `m` rows (of all groups together), picked by [`pick::choose`]. Compiles, blocking, if no cache
+    /// An engine with its own forge and its own picker, from [`Picker::builder`] with the device's name and architecture.
+    #[must_use]
+    pub fn with_forge_and_picker(device: &Device, forge: Forge, picker: Picker) -> Self {
+        let loaded = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |kernel: &Kernel| kernel.cubin().image().len());
+        let preparers = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |preparer: &Preparer| preparer.cubin().image().len());
+        Self { device: device.clone(), forge, picker, loaded, preparers }
+    }
+
+    /// The kernel for `m` rows (of all groups together), picked by [`Picker::choose`]. Compiles, blocking, if no cache
     /// has it.
     ///
     /// # Errors
-    /// Unsupported, if no variant is legal; those of [`Forge::cubin`] and [`Kernel::load`].
+    /// Those of [`Picker::choose`], [`Forge::cubin`] and [`Kernel::load`].
     pub fn kernel(&self, problem: &Problem, m: u32) -> Result<Selected> {
-        self.kernel_for(pick::choose(problem, m, self.device.arch())?)
+        self.kernel_for(self.picker.choose(problem, m)?)
     }
 
     /// The kernel for a choice that was made elsewhere, by [`Choice::pinned`] say.
@@ -113,6 +120,14 @@ impl Engine {
             Kernel::load(self.device.context(), choice.spec(), forged.into_cubin()).map(Arc::new)
         })?;
         Ok(Selected { choice, kernel, tier, elapsed: start.elapsed() })
+    }
+
+    /// Why [`Engine::kernel`] picks what it does: [`Picker::explain`].
+    ///
+    /// # Errors
+    /// Those of [`Picker::explain`].
+    pub fn explain(&self, problem: &Problem, m: u32) -> Result<Explanation> {
+        self.picker.explain(problem, m)
     }
 
     /// Repacks the NVFP4 weights of `problem`, B `[groups, n, k]` or B1 and B2, for kernels that take them prepared:
@@ -153,6 +168,12 @@ impl Engine {
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// What picks its variants.
+    #[must_use]
+    pub fn picker(&self) -> &Picker {
+        &self.picker
     }
 
     /// What makes its cubins, with its counters.

@@ -1,6 +1,7 @@
 //! From the rules of a path to a legal choice.
 
-use super::{Choice, Reason, mma, wgmma};
+use super::choice::{Choice, Reason};
+use super::{mma, wgmma};
 use crate::error::Result;
 use crate::spec::{Arch, Fusion, Operation, Problem, Spec, Tile, Variant, baseline};
 
@@ -8,18 +9,23 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
     let wanted = if problem.is_prepared() { wgmma::wanted(problem, m, arch) } else { mma::wanted(problem, m, arch) };
     let Some(spec) = shrink_to_fit(problem, wanted, arch) else {
         let spec = Spec::new(problem, &baseline(problem), arch)?;
-        return Ok(Choice { spec, reason: Reason::NothingLegal { wanted } });
+        return Ok(Choice::new(spec, Reason::NothingLegal { wanted }));
     };
-    let tile = spec.variant().tile;
+    Ok(Choice::new(spec, numbers(&spec, m)))
+}
+
+/// The numbers that speak for a variant.
+pub(super) fn numbers(spec: &Spec, m: u32) -> Reason {
+    let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
+    let tile = variant.tile;
     let room = u64::from(token_tiles(problem, m, tile.tokens)) * u64::from(tile.tokens);
-    let splits = spec.variant().split_k * spec.variant().cluster.splits();
-    let reason = Reason::Ladder {
+    let splits = variant.split_k * variant.cluster.splits();
+    Reason::Ladder {
         blocks: blocks(problem, m, tile).saturating_mul(splits),
         sms: arch.sms(),
         rows_percent: u32::try_from(100 * u64::from(m) / room).unwrap_or(100),
         equal_groups: problem.groups().is_some(),
-    };
-    Ok(Choice { spec, reason })
+    }
 }
 
 /// The nearest legal variant with fewer stages, or else a shallower tile; with a single stage only if there is no other.

@@ -10,11 +10,11 @@ const TOKENS_MAX: u32 = 128;
 /// Stages at most; the shared memory of a block says how many there are.
 const STAGES_MAX: u32 = 16;
 /// Clock cycles of a block beside its loop: launch, first loads, epilogue.
-const FIXED_CYCLES: u64 = 5600;
+pub(super) const FIXED_CYCLES: u64 = 5600;
 /// Clock cycles that two blocks take to exchange their sums.
 const EXCHANGE_CYCLES: u64 = 2300;
 /// Bytes that reach an SM in a clock cycle.
-const BYTES_PER_CYCLE: u64 = 60;
+pub(super) const BYTES_PER_CYCLE: u64 = 60;
 /// A group of more rows than this, on average, is worth wide tiles.
 const WIDE_GROUP: u32 = 48;
 /// Deep grouped work of more than one round of all SMs takes three m64 tiles a block.

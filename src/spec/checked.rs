@@ -129,6 +129,23 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl Refusal {
+    /// The limit that is not kept, in a word or two: refusals of the same limit have the same.
+    #[must_use]
+    pub fn limit(&self) -> &'static str {
+        match self {
+            Refusal::Extent { what, .. } | Refusal::Together { what, .. } | Refusal::Axis { what, .. } => what,
+            Refusal::Format { .. } => "format",
+            Refusal::Fusion { .. } => "fusion",
+            Refusal::Capability { .. } => "compute capability",
+            Refusal::Weights { .. } => "weights",
+            Refusal::SharedMemory { .. } => "shared memory",
+            Refusal::Registers { .. } => "registers",
+            Refusal::SplitK { .. } => "tiles along K",
+        }
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         Error::unsupported(refusal.to_string())
@@ -219,6 +236,12 @@ impl Spec {
     /// The launches that compute `m` rows (of all groups together), in order.
     pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + Clone + use<> {
         geometry::passes(&self.problem, &self.variant, &self.arch, &self.geometry, m).into_iter().flatten()
+    }
+
+    /// Whether a grid has room for the blocks of `m` rows, which in y and z are [`Spec::GRID_YZ_MAX`] at most.
+    #[must_use]
+    pub fn fits_grid(&self, m: u32) -> bool {
+        self.passes(m).all(|pass| pass.grid[1].max(pass.grid[2]) <= Self::GRID_YZ_MAX)
     }
 
     /// Bytes of device memory that a launch of `m` rows needs beside its operands: fp32 partial sums

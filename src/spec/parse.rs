@@ -33,6 +33,25 @@ macro_rules! words {
 }
 pub(crate) use words;
 
+/// Gives a type with `Display` and `FromStr` the same spelling in serde's formats.
+macro_rules! spelled {
+    ($type:ident) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use spelled;
+
 /// Finds the value whose word is `text`; the refusal lists the words there are.
 pub(crate) fn word<T: Copy>(all: &[T], word_of: fn(T) -> &'static str, what: &str, text: &str) -> Result<T> {
     all.iter().copied().find(|value| word_of(*value) == text).ok_or_else(|| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::parse::{number, prefixed, word, words};
+use super::parse::{number, prefixed, spelled, word, words};
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout, ScaleLayout};
 
@@ -310,6 +310,8 @@ impl FromStr for Problem {
         parse(text).map_err(|error| error.context(format!("problem `{text}`")))
     }
 }
+
+spelled!(Problem);
 
 fn parse(text: &str) -> Result<Problem> {
     let wrong = |part: &str| Error::parse(format!("cannot read `{part}`: {GRAMMAR}"));

@@ -1,7 +1,7 @@
 //! The variants there are for a problem.
 
 use super::legal::{TILE_COLUMNS, TILE_K};
-use super::{Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps};
+use super::{Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant, Warps};
 use crate::format::Format;
 
 const TILE_TOKENS: [u32; 6] = [8, 16, 32, 64, 128, 256];
@@ -44,9 +44,15 @@ pub fn baseline(problem: &Problem) -> Variant {
 
 /// Every legal variant of a problem on an architecture, over the axis values that are worth searching, with
 /// fusions outermost. (Legal values between them, such as 56 tokens or 7 stages, can be pinned.)
-pub fn space(problem: &Problem, arch: &Arch) -> Box<dyn Iterator<Item = Spec>> {
+pub fn space(problem: &Problem, arch: &Arch) -> impl Iterator<Item = Spec> + use<> {
+    candidates(problem, arch).filter_map(|(_, checked)| checked.ok())
+}
+
+/// All combinations of the axis values that are worth searching, in the order of [`space`]: each with its proof, or with
+/// the limit that refuses it.
+pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Variant, Result<Spec, Refusal>)> + use<> {
     let (problem, arch) = (*problem, *arch);
-    Box::new(variants(Axes::of(&problem)).filter_map(move |variant| Spec::check(&problem, &variant, &arch).ok()))
+    variants(Axes::of(&problem)).map(move |variant| (variant, Spec::check(&problem, &variant, &arch)))
 }
 
 /// The values of each axis that are worth searching, in ascending order where there is one.

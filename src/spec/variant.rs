@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::parse::{prefixed, words};
+use super::parse::{prefixed, spelled, words};
 use crate::error::{Error, Result};
 
 /// Which matrix instructions do the work, and so how operands travel to them.
@@ -249,6 +249,8 @@ impl FromStr for Variant {
         parse(text).map_err(|error| error.context(format!("variant `{text}`")))
     }
 }
+
+spelled!(Variant);
 
 fn parse(text: &str) -> Result<Variant> {
     let mut segments = text.split('.').peekable();

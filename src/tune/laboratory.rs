@@ -38,6 +38,20 @@ pub trait Laboratory {
     fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>>;
 }
 
+impl<L: Laboratory + ?Sized> Laboratory for &mut L {
+    fn admit(&mut self, spec: &Spec) -> Result<Admission> {
+        (**self).admit(spec)
+    }
+
+    fn screen(&mut self, spec: &Spec) -> Result<f64> {
+        (**self).screen(spec)
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
+        (**self).duel(incumbent, challenger, pairs)
+    }
+}
+
 /// What the correctness gate says of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

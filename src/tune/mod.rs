@@ -3,13 +3,25 @@
 //! [`gate`] judges the bytes that a kernel left behind and knows no device. [`HostOperands`] are what a launch reads,
 //! random ones among them, and [`mod@reference`] is what comes out; a [`Trial`] has them on a device, checks kernels, and
 //! times those that passed.
+//!
+//! A [`Tuner`] chooses. It knows no device either: it asks a [`Laboratory`] what is right and how long it takes, and
+//! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Comparison`] (who is faster, and
+//! whether that is certain) and [`Outcome`] (what came of it).
+//!
+//! Two laboratories have a device, for one [`Setup`]: a [`LocalLaboratory`] in this process, and a [`WorkerLaboratory`]
+//! in another, which may hang or crash without harm. Both remember in a [`Quarantine`] what should not be tried again.
 
 mod adversarial;
+mod ahead;
+mod contest;
+mod footprint;
 pub mod gate;
 mod keeper;
 mod laboratory;
 mod local;
 mod operands;
+mod outcome;
+mod progress;
 mod quarantine;
 mod random;
 pub mod reference;
@@ -21,15 +33,20 @@ mod statistics;
 #[cfg(test)]
 mod testing;
 mod trial;
+mod tuner;
 mod worker;
 
+pub use footprint::Footprint;
 pub use laboratory::{Admission, Laboratory, Rejection};
 pub use local::LocalLaboratory;
 pub use operands::{HostMatrix, HostOperands, Shape};
+pub use outcome::{Evidence, Outcome, Reason, Role, Standing, Tried, Verdict};
+pub use progress::{Progress, Stage};
 pub use quarantine::Quarantine;
 pub use random::Spread;
 pub use search::{Budget, neighbours};
 pub use setup::{Setup, even_rows};
 pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
 pub use trial::{Checked, Launching, Trial};
+pub use tuner::Tuner;
 pub use worker::{WorkerCommand, WorkerDevice, WorkerLaboratory, serve, serve_if_asked};

@@ -1,8 +1,5 @@
 //! A launch allocates nothing on the host.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use half::f16;
 use warpsmith::format::{Format, Nvfp4Weights, Prepared};
 use warpsmith::pick;
@@ -10,31 +7,7 @@ use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, wait};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 
 use crate::bench::Bench;
-
-/// Counts this thread's allocations.
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator as it is; the counter is a constant-initialised thread local
-// without a destructor, so that using it allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::counting::allocations;
 
 pub fn a_launch_makes_none(bench: &Bench) -> Result<(), String> {
     let _turn = bench.turn.lock().unwrap();
@@ -94,11 +67,11 @@ pub fn a_prepared_launch_makes_none(bench: &Bench) -> Result<(), String> {
 /// Launches a hundred times and counts.
 fn none_in(bench: &Bench, launch: &mut dyn FnMut() -> warpsmith::Result<()>) -> Result<(), String> {
     launch().map_err(|error| error.to_string())?;
-    let before = COUNT.with(Cell::get);
+    let before = allocations();
     for _ in 0..100 {
         launch().map_err(|error| error.to_string())?;
     }
-    let made = COUNT.with(Cell::get) - before;
+    let made = allocations() - before;
     wait(&bench.stream, std::time::Duration::from_secs(10)).map_err(|error| error.to_string())?;
     if made == 0 { Ok(()) } else { Err(format!("{made} allocations in 100 launches")) }
 }

@@ -7,11 +7,14 @@
 
 mod allocations;
 mod bench;
+#[path = "../common/counting.rs"]
+mod counting;
 mod exact;
 mod families;
 mod graphs;
 mod isolation;
 mod mutants;
+mod numerics;
 mod nvcc;
 mod prepare;
 
@@ -42,6 +45,15 @@ fn main() -> ExitCode {
     }
     for case in exact::all(&arch) {
         trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));
+    }
+    for case in numerics::all(&arch) {
+        let invariant = case.clone();
+        trials.push(trial(&bench, format!("numerics: {case}, any M, one class"), move |bench| {
+            numerics::is_batch_invariant(bench, &invariant)
+        }));
+        trials.push(trial(&bench, format!("numerics: {case}, equal classes, equal bits"), move |bench| {
+            numerics::equal_classes_give_equal_bits(bench, &case)
+        }));
     }
     for case in prepare::all() {
         trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));

@@ -38,9 +38,21 @@ __device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS],
   }
 }
 
+static_assert(CLUSTER_SPLITS == 1 || CLUSTER_SPLITS == 2 || CLUSTER_SPLITS == 4, "pairs, or pairs of pairs");
+
+__device__ __forceinline__ void add(float* sums, const uint4& part) {
+  sums[0] += __uint_as_float(part.x);
+  sums[1] += __uint_as_float(part.y);
+  sums[2] += __uint_as_float(part.z);
+  sums[3] += __uint_as_float(part.w);
+}
+
 // The blocks of a cluster have the same tile and a part of K each. Every block sends the others their share of the
-// tokens, through distributed shared memory, and adds what it is sent to its own, in the order of the ranks. On return
-// the share of this block is at the front of `sums`.
+// tokens, through distributed shared memory, and adds what it is sent to its own. On return the share of this block is at
+// the front of `sums`.
+//
+// Slot s holds what rank (own xor s + 1) sent. They are added in pairs, (own + slot 0) + (slot 1 + slot 2): that is
+// (0 + 1) + (2 + 3) in every rank but for the order of two addends, so a row has the same bits wherever in a tile it is.
 template <int COUNT>
 __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULATORS], const Ring& ring, const Role& role) {
   if constexpr (CLUSTER_SPLITS > 1) {
@@ -53,7 +65,7 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
 #pragma unroll
       for (u32 to = 0; to < CLUSTER_SPLITS; to++) {
         if (to == rank) continue;
-        const u32 slot = rank < to ? rank : rank - 1;
+        const u32 slot = (rank ^ to) - 1;
         const u32 there = map_shared_rank(mine + slot * SHARE * LANES * 16, to);
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
@@ -75,13 +87,15 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
 #pragma unroll
       for (int i = 0; i < SHARE; i++) {
         float* v = &sums[i / HELD_N8][4 * (i % HELD_N8)];
+        const auto sent = [&](int slot) { return ld_shared_16(mine + (slot * SHARE + i) * LANES * 16); };
+        add(v, sent(0));
+        if constexpr (CLUSTER_SPLITS == 4) {
+          const uint4 first = sent(1);
+          float pair[4] = {__uint_as_float(first.x), __uint_as_float(first.y), __uint_as_float(first.z),
+                           __uint_as_float(first.w)};
+          add(pair, sent(2));
 #pragma unroll
-        for (int slot = 0; slot < CLUSTER_SPLITS - 1; slot++) {
-          const uint4 part = ld_shared_16(mine + (slot * SHARE + i) * LANES * 16);
-          v[0] += __uint_as_float(part.x);
-          v[1] += __uint_as_float(part.y);
-          v[2] += __uint_as_float(part.z);
-          v[3] += __uint_as_float(part.w);
+          for (int j = 0; j < 4; j++) v[j] += pair[j];
         }
       }
     }

@@ -1,0 +1,279 @@
+//! What a device's choices come from, in their order.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::choice::{Choice, Reason};
+use super::entry::Entry;
+use super::intervals::{Decision, Intervals};
+use super::policy::Policy;
+use super::table::Table;
+use super::untuned;
+use crate::error::{Error, Result};
+use crate::spec::{Arch, Numerics, Problem, Spec, Variant, baseline};
+
+/// Choices of the heuristic that are remembered.
+const REMEMBERED: NonZeroUsize = match NonZeroUsize::new(4096) {
+    Some(count) => count,
+    None => NonZeroUsize::MIN,
+};
+
+/// Chooses variants for one model of device: pinned ▸ measured on this model ▸ measured on its architecture ▸ heuristic ▸
+/// fallback. Shared between threads by reference; needs no device.
+///
+/// Its table is read once, when it is built. From then on a choice depends on the problem and M alone.
+///
+/// ```
+/// use warpsmith::pick::Picker;
+/// use warpsmith::spec::{Activation, Arch, Problem};
+/// let picker = Picker::new("NVIDIA H200", &Arch::H200);
+/// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared();
+/// let choice = picker.choose(&problem, 64)?;
+/// println!("{}: {}, {}", choice.spec(), choice.origin(), choice.reason());
+/// println!("{}", picker.explain(&problem, 64)?);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Picker {
+    device: String,
+    arch: Arch,
+    policy: Policy,
+    table: Table,
+    classes: HashMap<Problem, Numerics>,
+    pins: HashMap<Problem, Choice>,
+    measured: HashMap<Problem, MeasuredChoices>,
+    ignored: Vec<Ignored>,
+    untuned: Mutex<LruCache<(Problem, u32), Choice>>,
+}
+
+/// What the table has for a problem.
+#[derive(Debug)]
+struct MeasuredChoices {
+    exact: Intervals,
+    similar: Intervals,
+}
+
+/// A decision of the table that is for this architecture, but is not followed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ignored {
+    /// The decision.
+    pub entry: Entry,
+    /// Why it is not followed.
+    pub why: String,
+}
+
+impl Picker {
+    /// With the built-in table, no pins, and whatever is fastest.
+    #[must_use]
+    pub fn new(device: &str, arch: &Arch) -> Self {
+        Self::with(Table::built_in(), device, arch)
+    }
+
+    /// One to be set up, for a device that the driver calls `device` and that has the SMs of `arch`.
+    pub fn builder(device: &str, arch: &Arch) -> PickerBuilder {
+        let (device, arch, table) = (device.to_owned(), *arch, Table::built_in());
+        PickerBuilder { device, arch, table, policy: Policy::default(), classes: HashMap::new(), pins: Vec::new() }
+    }
+
+    /// Without pins and classes nothing can be refused.
+    fn with(table: Table, device: &str, arch: &Arch) -> Self {
+        let untuned = Mutex::new(LruCache::new(REMEMBERED));
+        let (device, arch) = (device.to_owned(), *arch);
+        let (classes, pins, measured) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let policy = Policy::default();
+        let mut picker = Self { device, arch, policy, table, classes, pins, measured, ignored: Vec::new(), untuned };
+        picker.read_table();
+        picker
+    }
+
+    /// Chooses a variant for `m` rows (of all groups together). The same picker always gives the same choice. For a problem
+    /// and M that it has chosen for, or that the table knows, it allocates nothing.
+    ///
+    /// # Errors
+    /// Unsupported, if no variant is legal, or none of the class that the problem is pinned to.
+    pub fn choose(&self, problem: &Problem, m: u32) -> Result<Choice> {
+        let problem = problem.for_kernel();
+        if let Some(choice) = self.pins.get(&problem) {
+            return Ok(*choice);
+        }
+        if let Some(choices) = self.measured.get(&problem)
+            && let Some(choice) = choices.exact.at(m.max(1)).or_else(|| choices.similar.at(m.max(1)))
+        {
+            return Ok(*choice);
+        }
+        let remembered = || self.untuned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(choice) = remembered().get(&(problem, m)) {
+            return Ok(*choice);
+        }
+        let choice = untuned::choose(&problem, m, &self.arch, self.class(&problem)?.as_ref())?;
+        remembered().put((problem, m), choice);
+        Ok(choice)
+    }
+
+    /// The numerics that choices for a problem keep to: the class named for it, else what the policy says.
+    ///
+    /// # Errors
+    /// Unsupported, if the problem is not legal.
+    pub fn class(&self, problem: &Problem) -> Result<Option<Numerics>> {
+        if let Some(class) = self.classes.get(&problem.for_kernel()) {
+            return Ok(Some(*class));
+        }
+        match self.policy {
+            Policy::Fastest => Ok(None),
+            Policy::BatchInvariant => Ok(Some(Spec::new(problem, &baseline(problem), &self.arch)?.numerics())),
+        }
+    }
+
+    /// What the driver calls the device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The device's row of hardware numbers.
+    #[must_use]
+    pub fn arch(&self) -> &Arch {
+        &self.arch
+    }
+
+    /// Whether tuning may change bits.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// What was measured.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Decisions of the table that are for this architecture, but are not followed.
+    #[must_use]
+    pub fn ignored(&self) -> &[Ignored] {
+        &self.ignored
+    }
+
+    /// Whether a decision was made on this model of device.
+    pub(super) fn is_exact(&self, entry: &Entry) -> bool {
+        entry.device() == self.device && entry.sms() == self.arch.sms()
+    }
+
+    /// Finds out which decisions can be followed.
+    fn read_table(&mut self) {
+        let mut exact: HashMap<Problem, Vec<Decision<'_>>> = HashMap::new();
+        let mut similar: HashMap<Problem, Vec<Decision<'_>>> = HashMap::new();
+        for entry in self.table.entries().filter(|entry| entry.target() == self.arch.target()) {
+            let is_exact = self.is_exact(entry);
+            match self.follow(entry, is_exact) {
+                Ok(choice) => {
+                    let distance = entry.sms().abs_diff(self.arch.sms());
+                    let decisions = if is_exact { &mut exact } else { &mut similar };
+                    decisions.entry(*entry.problem()).or_default().push(Decision { entry, choice, distance });
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "tuning table: {} for {} is not followed: {error}",
+                        entry.variant(),
+                        entry.problem()
+                    );
+                    self.ignored.push(Ignored { entry: entry.clone(), why: error.to_string() });
+                }
+            }
+        }
+        let problems: Vec<Problem> = exact.keys().chain(similar.keys()).copied().collect();
+        self.measured = problems
+            .into_iter()
+            .map(|problem| {
+                let of = |decisions: &HashMap<Problem, Vec<Decision<'_>>>| {
+                    decisions.get(&problem).map_or_else(Intervals::default, |decisions| Intervals::new(decisions))
+                };
+                (problem, MeasuredChoices { exact: of(&exact), similar: of(&similar) })
+            })
+            .collect();
+    }
+
+    fn follow(&self, entry: &Entry, exact: bool) -> Result<Choice> {
+        let (problem, (from, to)) = (entry.problem(), entry.m().into_inner());
+        let spec = Spec::check(problem, entry.variant(), &self.arch)?;
+        if !spec.fits_grid(to) {
+            return Err(Error::unsupported(format!("a grid has no room for the blocks of {to} rows")));
+        }
+        in_class(&spec, self.class(problem)?)?;
+        Ok(Choice::new(spec, Reason::Measured { measured: entry.evidence().measured, from, to, exact }))
+    }
+}
+
+fn in_class(spec: &Spec, class: Option<Numerics>) -> Result<()> {
+    match class {
+        Some(class) if spec.numerics() != class => {
+            Err(Error::unsupported(format!("it adds up as {}, the problem's class is {class}", spec.numerics())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets a [`Picker`] up.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct PickerBuilder {
+    device: String,
+    arch: Arch,
+    table: Table,
+    policy: Policy,
+    classes: HashMap<Problem, Numerics>,
+    pins: Vec<(Problem, Variant)>,
+}
+
+impl PickerBuilder {
+    /// Leaves the built-in table out, and what was merged before.
+    pub fn without_built_in(mut self) -> Self {
+        self.table = Table::new();
+        self
+    }
+
+    /// Adds what was measured ([`Table::merge`]).
+    pub fn table(mut self, table: &Table) -> Self {
+        self.table.merge(table);
+        self
+    }
+
+    /// Whether tuning may change bits.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Keeps the choices for a problem to a class, whatever the policy says.
+    pub fn class(mut self, problem: &Problem, class: Numerics) -> Self {
+        self.classes.insert(problem.for_kernel(), class);
+        self
+    }
+
+    /// Names the variant for a problem, at every M.
+    pub fn pin(mut self, problem: &Problem, variant: &Variant) -> Self {
+        self.pins.push((*problem, *variant));
+        self
+    }
+
+    /// The picker.
+    ///
+    /// # Errors
+    /// Unsupported, if a pinned variant is not legal, or not of the class that its problem is pinned to.
+    pub fn build(self) -> Result<Picker> {
+        let Self { device, arch, table, policy, classes, pins } = self;
+        let mut picker = Picker { policy, classes, ..Picker::with(Table::new(), &device, &arch) };
+        for (problem, variant) in pins {
+            let choice = Choice::pinned(&problem, &variant, &arch)?;
+            in_class(choice.spec(), picker.class(&problem)?)
+                .map_err(|error| error.context(format!("{problem} pinned to {variant}")))?;
+            picker.pins.insert(problem.for_kernel(), choice);
+        }
+        picker.table = table;
+        picker.read_table();
+        Ok(picker)
+    }
+}

@@ -1,0 +1,216 @@
+//! What was measured, as text: one line a decision.
+//!
+//! `docs/tuning-table.md` describes the format and its rules.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::entry::Entry;
+use crate::error::{Error, Result};
+
+/// Decisions with their evidence, one for each device model, SM count, problem and interval of M.
+///
+/// `Display` writes it, sorted by device, problem and M, so that a new decision changes one line; [`Table::parse`] reads
+/// it. Of two decisions for the same, the one with the better evidence stays ([`Entry::compare`]).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Comment lines before the first entry. Other comments are dropped: there is no telling which entry they are of.
+    header: Vec<String>,
+    entries: BTreeMap<Key, Entry>,
+}
+
+/// Device, SMs, problem, first and last M.
+type Key = (String, u32, String, u32, u32);
+
+fn key(entry: &Entry) -> Key {
+    let (from, to) = entry.m().into_inner();
+    (entry.device().to_owned(), entry.sms(), entry.problem().to_string(), from, to)
+}
+
+/// A line that was left out when a table was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Counted from 1.
+    pub line: usize,
+    /// What stands there.
+    pub text: String,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.why)
+    }
+}
+
+/// What one table has and another has not; printed like a line of a diff.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A decision that is there no more.
+    Removed(Entry),
+    /// A decision that was not there; behind the one that it replaces, if it does.
+    Added(Entry),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Removed(entry) => write!(f, "-{entry}"),
+            Change::Added(entry) => write!(f, "+{entry}"),
+        }
+    }
+}
+
+const HEADER: &str = "# warpsmith's tuning table: a decision a line, with its evidence (docs/tuning-table.md).";
+const H200: &str = include_str!("tables/h200.tuning");
+
+impl Table {
+    /// One with nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the crate brings along: the H200, by its own tuner.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::parse(H200).0
+    }
+
+    /// Reads a table. A line that cannot be read is left out, with a warning in the log; the others count.
+    #[must_use]
+    pub fn parse(text: &str) -> (Self, Vec<Skipped>) {
+        let (mut table, mut skipped) = (Self::new(), Vec::new());
+        for (index, line) in text.lines().enumerate() {
+            let text = line.trim();
+            if text.is_empty() {
+                continue;
+            }
+            if text.starts_with('#') {
+                if table.entries.is_empty() {
+                    table.header.push(text.to_owned());
+                }
+                continue;
+            }
+            match text.parse() {
+                Ok(entry) => {
+                    table.insert(entry);
+                }
+                Err(error) => {
+                    let left_out = Skipped { line: index + 1, text: text.to_owned(), why: error.to_string() };
+                    tracing::warn!("tuning table, {left_out}");
+                    skipped.push(left_out);
+                }
+            }
+        }
+        (table, skipped)
+    }
+
+    /// Reads a table from a file.
+    ///
+    /// # Errors
+    /// Data, if the file cannot be read or is not UTF-8.
+    pub fn load(path: &Path) -> Result<(Self, Vec<Skipped>)> {
+        let text = fs::read_to_string(path).map_err(|error| refused("read", path, error))?;
+        Ok(Self::parse(&text))
+    }
+
+    /// Writes the table: under another name, then renamed, so that a reader finds the old one or the new one.
+    ///
+    /// # Errors
+    /// Data, if the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let write = || -> io::Result<()> {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let mut builder = tempfile::Builder::new();
+            // A table is there to be shared, unlike other temporary files.
+            #[cfg(unix)]
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+            let mut file = builder.prefix(".tuning-").tempfile_in(dir)?;
+            file.write_all(self.to_string().as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            Ok(())
+        };
+        write().map_err(|error| refused("write", path, error))
+    }
+
+    /// Puts a decision in, unless there is one for the same with better evidence. Says whether it is in now.
+    pub fn insert(&mut self, entry: Entry) -> bool {
+        let key = key(&entry);
+        let is_better = self.entries.get(&key).is_none_or(|present| entry.compare(present).is_ge());
+        if is_better {
+            self.entries.insert(key, entry);
+        }
+        is_better
+    }
+
+    /// Takes over what another table has, where that is new or better evidence. In which order tables are merged does not
+    /// matter, but for the comments: those of `self` stay, if it has any.
+    pub fn merge(&mut self, other: &Table) {
+        if self.header.is_empty() {
+            self.header.clone_from(&other.header);
+        }
+        for entry in other.entries() {
+            self.insert(entry.clone());
+        }
+    }
+
+    /// What has changed from `before` to `self`, in the table's order.
+    #[must_use]
+    pub fn diff(&self, before: &Table) -> Vec<Change> {
+        let left = before.entries.iter().filter(|(key, entry)| self.entries.get(*key) != Some(entry));
+        let came = self.entries.iter().filter(|(key, entry)| before.entries.get(*key) != Some(entry));
+        let removed = left.map(|(key, entry)| (key, Change::Removed(entry.clone())));
+        let mut changes: Vec<_> = removed.chain(came.map(|(key, entry)| (key, Change::Added(entry.clone())))).collect();
+        changes.sort_by_key(|(key, _)| *key);
+        changes.into_iter().map(|(_, change)| change).collect()
+    }
+
+    /// All decisions, sorted by device, SMs, problem and M.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// How many decisions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
+    Error::data(format!("cannot {doing} the tuning table {}: {error}", path.display())).with_source(error)
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.header.is_empty() {
+            writeln!(f, "{HEADER}")?;
+        }
+        self.header.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        self.entries.values().try_for_each(|entry| writeln!(f, "{entry}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_built_in_table_is_read_and_stands_where_it_belongs() {
+        let (table, skipped) = Table::parse(H200);
+        assert!(skipped.is_empty(), "{skipped:?}");
+        assert_eq!(table.to_string(), H200);
+    }
+}

@@ -1,0 +1,276 @@
+//! In which order a variant adds up: what decides the bits of a result.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::geometry::{K_BLOCK, Layout};
+use super::parse::{number, prefixed, spelled};
+use super::{Cluster, MatrixPath, Spec};
+use crate::error::{Error, Result};
+use crate::format::Format;
+
+/// Elements along K that one instruction of either path multiplies.
+const STEP: &str = "k16";
+/// What sums are kept in.
+const SUMS: &str = "f32";
+
+/// The order in which a variant adds up.
+///
+/// Every element of C is a sum over K of products, in fp32. Sums in another order round differently. Two [`Spec`]s of one
+/// problem with equal numerics give, on one device, the same bits for the same row of A, whatever M is, whatever tile the
+/// row falls into and wherever in the tile it is.
+///
+/// # What is in it, and what is not
+///
+/// An instruction adds 16 products along K to a sum, and the instructions of one warp (`mma`) or warpgroup (`wgmma`)
+/// follow each other in ascending k. That order is changed by nothing but the following:
+///
+/// | | what the kernels do | in the class |
+/// |---|---|---|
+/// | instruction | `mma.sync` and `wgmma` take other k per step, and add inside of a step in their own way | path |
+/// | products | made of f16 or of bf16 values | compute format |
+/// | K shared inside a block | `mma`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
+/// | K shared by blocks | each takes a run of whole tiles along K; through the workspace partial sums are added in ascending order, in a cluster in pairs: (0 + 1) + (2 + 3) | way, parts and depth |
+/// | K behind the end | `mma` multiplies zeros up to a whole tile, which makes a sum of −0 a +0; `wgmma` stops at K | zero blocks |
+///
+/// Not in it, because the sum of an element is the same with any value of them: tokens and columns of a tile, the widths of
+/// ragged tiles (an instruction's N gives columns of their own sums), stages, fusion (each product has its own sum; sums
+/// that go through the fp32 workspace unsplit come back as they were, and the same arithmetic follows), who loads, how C is
+/// stored, persistent blocks, multicast, a prepass (decoding NVFP4 is exact).
+///
+/// From sums to C the arithmetic is that of the problem: α, activation, one rounding.
+///
+/// # Spelling
+/// `PATH.k16.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
+/// `wgmma.k16.f16.f32` (K in ascending order, undivided), `mma.k16.bf16.f32.g4x64` and
+/// `wgmma.k16.f16.f32.g2x128.cluster2x3584`. DEPTH is in elements along K. `Display` writes it and `FromStr` reads exactly
+/// what `Display` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Numerics {
+    path: MatrixPath,
+    compute: Format,
+    sharers: Parts,
+    splits: Splits,
+    zeros: u32,
+}
+
+/// Into how many parts K goes, and how deep each is; one part has no depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Parts {
+    count: u32,
+    depth: u32,
+}
+
+impl Parts {
+    const ONE: Parts = Parts { count: 1, depth: 0 };
+
+    fn new(count: u32, depth: u32) -> Self {
+        if count == 1 { Self::ONE } else { Self { count, depth } }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (count, depth) = text.split_once('x')?;
+        let parts = Self { count: number(count)?, depth: number(depth)? };
+        (parts.count > 1 && parts.depth > 0 && parts.depth.is_multiple_of(K_BLOCK)).then_some(parts)
+    }
+}
+
+/// How blocks share K, and so how their sums meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Splits {
+    None,
+    Workspace(Parts),
+    Cluster(Parts),
+}
+
+impl Spec {
+    /// The order in which it adds up. It says all that decides the bits of a row of C beside the row of A and the
+    /// weights.
+    #[must_use]
+    pub fn numerics(&self) -> Numerics {
+        let (problem, variant) = (self.problem(), self.variant());
+        let k = variant.tile.k;
+        let sharers = match &self.geometry().layout {
+            Layout::Mma(layout) => Parts::new(layout.warps_k, K_BLOCK),
+            Layout::Wgmma(layout) => Parts::new(layout.k_groups, k),
+        };
+        let depth_of = |splits: u32| Parts::new(splits, self.k_tiles().div_ceil(splits).saturating_mul(k));
+        let splits = match (variant.split_k, variant.cluster) {
+            (1, Cluster::SplitK(blocks)) => Splits::Cluster(depth_of(blocks)),
+            (1, _) => Splits::None,
+            (splits, _) => Splits::Workspace(depth_of(splits)),
+        };
+        let zeros = match variant.path {
+            MatrixPath::Mma => (self.k_tiles() * k - problem.depth()) / K_BLOCK,
+            MatrixPath::Wgmma => 0,
+        };
+        Numerics { path: variant.path, compute: problem.compute_format(), sharers, splits, zeros }
+    }
+}
+
+impl Numerics {
+    /// Whether K is gone through in one piece, in ascending order.
+    #[must_use]
+    pub fn is_undivided(&self) -> bool {
+        self.sharers == Parts::ONE && self.splits == Splits::None
+    }
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Numerics { path, compute, sharers, splits, zeros } = self;
+        write!(f, "{path}.{STEP}.{compute}.{SUMS}")?;
+        if *sharers != Parts::ONE {
+            write!(f, ".g{}x{}", sharers.count, sharers.depth)?;
+        }
+        match splits {
+            Splits::None => Ok(()),
+            Splits::Workspace(parts) => write!(f, ".workspace{}x{}", parts.count, parts.depth),
+            Splits::Cluster(parts) => write!(f, ".cluster{}x{}", parts.count, parts.depth),
+        }?;
+        if *zeros == 0 { Ok(()) } else { write!(f, ".zeros{zeros}") }
+    }
+}
+
+const GRAMMAR: &str = "expected PATH.k16.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH]\
+                       [.zerosBLOCKS]";
+
+impl FromStr for Numerics {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| error.context(format!("numerics `{text}`")))
+    }
+}
+
+fn parse(text: &str) -> Result<Numerics> {
+    let wrong = |segment: &str| Error::parse(format!("cannot read `{segment}`: {GRAMMAR}"));
+    let mut segments = text.split('.').peekable();
+    let path = segments.next().unwrap_or_default().parse()?;
+    let mut next = || segments.next().unwrap_or_default();
+    let (step, compute, sums) = (next(), next(), next());
+    if let Some(segment) = [(step, STEP), (sums, SUMS)].iter().find_map(|(is, must)| (is != must).then_some(is)) {
+        return Err(wrong(segment));
+    }
+    let compute = match compute.parse() {
+        Ok(format @ (Format::F16 | Format::Bf16)) => format,
+        _ => return Err(wrong(compute)),
+    };
+    let mut parts = |prefix: &str| {
+        let found = segments.peek()?.strip_prefix(prefix).and_then(Parts::parse)?;
+        segments.next();
+        Some(found)
+    };
+    let sharers = parts("g").unwrap_or(Parts::ONE);
+    let splits = match parts("workspace") {
+        Some(found) => Splits::Workspace(found),
+        None => parts("cluster").map_or(Splits::None, Splits::Cluster),
+    };
+    let zeros = segments.peek().and_then(|segment| prefixed(segment, "zeros")).filter(|zeros| *zeros > 0);
+    if zeros.is_some() {
+        segments.next();
+    }
+    let zeros = zeros.unwrap_or(0);
+    match segments.next() {
+        Some(rest) => Err(wrong(rest)),
+        None => Ok(Numerics { path, compute, sharers, splits, zeros }),
+    }
+}
+
+spelled!(Numerics);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Activation, Arch, Problem, baseline, space};
+
+    fn of(problem: &Problem, variant: &str) -> String {
+        Spec::new(problem, &variant.parse().unwrap(), &Arch::H200).unwrap().numerics().to_string()
+    }
+
+    #[test]
+    fn warps_and_warpgroups_that_share_k_are_stated() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+        assert_eq!(of(&dual, "mma.t64x128x64.s3.interleaved.uniform.direct"), "mma.k16.f16.f32");
+        // 8 warps at 2 places, 4 blocks of 64 a stage: and the blocks go round whatever a stage holds.
+        assert_eq!(of(&dual, "mma.t8x32x256.s3.interleaved.uniform.direct"), "mma.k16.f16.f32.g4x64");
+        assert_eq!(of(&dual, "mma.t64x64x128.s3.interleaved.uniform.direct"), "mma.k16.f16.f32.g2x64");
+        assert_eq!(of(&dual, "mma.t32x64x256.s2.sequential.uniform.direct"), "mma.k16.f16.f32.g2x64");
+        let prepared = dual.prepared();
+        assert_eq!(of(&prepared, "wgmma.t64x64x128.s4.interleaved.ws2.shared"), "wgmma.k16.f16.f32");
+        assert_eq!(of(&prepared, "wgmma.t64x64x128.s4.interleaved.ws4.shared"), "wgmma.k16.f16.f32.g2x128");
+        assert_eq!(of(&prepared, "wgmma.t64x64x64.s4.interleaved.ws4.shared"), "wgmma.k16.f16.f32.g2x64");
+    }
+
+    #[test]
+    fn splits_are_stated_by_the_elements_that_each_takes() {
+        let prepared = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Bf16).prepared();
+        assert_eq!(
+            of(&prepared, "wgmma.t32x64x128.s4.interleaved.ws4.shared.dsmem2"),
+            "wgmma.k16.bf16.f32.g2x128.cluster2x3584"
+        );
+        let split = |tile: &str| of(&prepared, &format!("wgmma.{tile}.s4.interleaved.ws2.direct.k4"));
+        assert_eq!(split("t32x64x128"), "wgmma.k16.bf16.f32.workspace4x1792");
+        assert_eq!(split("t64x64x64"), split("t32x64x128"));
+        // 7 tiles of 256 for each of four, the same; of 7232 elements other parts.
+        assert_eq!(split("t32x64x256"), split("t32x64x128"));
+        let odd = prepared.k(7232);
+        let split = |tile: &str| of(&odd, &format!("wgmma.{tile}.s4.interleaved.ws2.direct.k4"));
+        assert_ne!(split("t32x64x256"), split("t32x64x128"));
+    }
+
+    #[test]
+    fn zeros_behind_k_are_stated_where_they_are_multiplied() {
+        let gemm = Problem::gemm().n(256).k(448);
+        assert_eq!(of(&gemm, "mma.t64x128x64.s2.single.uniform.direct"), "mma.k16.f16.f32");
+        assert_eq!(of(&gemm, "mma.t64x128x256.s2.single.uniform.direct"), "mma.k16.f16.f32.zeros1");
+        assert_eq!(of(&gemm.prepared(), "wgmma.t64x128x256.s1.single.ws2.direct"), "wgmma.k16.f16.f32");
+    }
+
+    #[test]
+    fn the_baseline_is_undivided_on_every_architecture() {
+        for arch in Arch::ALL {
+            for problem in [Problem::gemm().n(272).k(448), Problem::dual_gemm(Activation::None).n(64).k(7168)] {
+                let spec = Spec::new(&problem, &baseline(&problem), arch).unwrap();
+                assert!(spec.numerics().is_undivided(), "{spec}: {}", spec.numerics());
+                assert_eq!(spec.numerics().to_string(), "mma.k16.f16.f32");
+            }
+        }
+    }
+
+    #[test]
+    fn every_class_of_a_space_parses_back() {
+        let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7232);
+        let mut classes = std::collections::HashSet::new();
+        for problem in [problem, problem.prepared()] {
+            classes.extend(space(&problem, &Arch::H200).step_by(7).map(|spec| spec.numerics()));
+        }
+        assert!(classes.len() > 40, "{}", classes.len());
+        for class in classes {
+            assert_eq!(class.to_string().parse::<Numerics>().unwrap(), class);
+            let json = serde_json::to_string(&class).unwrap();
+            assert_eq!(json, format!("\"{class}\""));
+            assert_eq!(serde_json::from_str::<Numerics>(&json).unwrap(), class);
+        }
+    }
+
+    #[test]
+    fn what_display_does_not_write_is_refused() {
+        for text in [
+            "",
+            "wgmma",
+            "wgmma.k8.f16.f32",
+            "wgmma.k16.nvfp4.f32",
+            "wgmma.k16.f16.f16",
+            "mma.k16.f16.f32.",
+            "mma.k16.f16.f32.g1x64",
+            "mma.k16.f16.f32.g2",
+            "mma.k16.f16.f32.g2x65",
+            "mma.k16.f16.f32.workspace2x64.cluster2x64",
+            "mma.k16.f16.f32.workspace2x64.g2x64",
+            "mma.k16.f16.f32.zeros0",
+        ] {
+            assert!(text.parse::<Numerics>().is_err_and(|error| error.is_parse()), "{text}");
+        }
+    }
+}
