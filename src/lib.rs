@@ -53,7 +53,7 @@
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
 //! | [`cache`] | memory, disk, and the forge that goes through both |
 //! | [`run`] | device side: operands, loading, launching, timing |
-//! | [`tune`] | the gate that a kernel must pass before anyone times it |
+//! | [`tune`] | the gate that a kernel must pass before anyone times it; laboratories, one of them crash-proof; the tuner |
 //! | [`engine`] | the composition root on a device |
 //!
 //! The kernels themselves are under `templates/`: rendered files that name constants and includes, and below

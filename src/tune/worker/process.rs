@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::command::WorkerCommand;
@@ -30,6 +30,7 @@ pub(super) struct Process {
     requests: Sender<Vec<u8>>,
     replies: Receiver<Result<Reply>>,
     words: Arc<Mutex<Vec<u8>>>,
+    listener: JoinHandle<()>,
 }
 
 /// Why there was no answer.
@@ -78,8 +79,8 @@ impl Process {
             }
         });
         let kept = Arc::clone(&words);
-        thread::spawn(move || keep_last(errors, &kept));
-        Ok(Self { child: Some(child), requests, replies, words })
+        let listener = thread::spawn(move || keep_last(errors, &kept));
+        Ok(Self { child: Some(child), requests, replies, words, listener })
     }
 
     /// Whether it can be asked anything.
@@ -102,6 +103,8 @@ impl Process {
     /// How it ended, once its output has.
     fn autopsy(&mut self) -> Silence {
         let status = self.child.as_mut().and_then(|child| ended_within(child, LAST_BREATH));
+        // What it said last is in the pipe, unless a process of its own holds that.
+        within(BURIAL, || self.listener.is_finished().then_some(()));
         let words =
             String::from_utf8_lossy(&self.words.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned();
         let said = |how: String| if words.is_empty() { how } else { format!("{how}, after saying: {words}") };
@@ -131,13 +134,18 @@ fn is_from_outside(status: ExitStatus) -> bool {
 }
 
 fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    within(limit, || child.try_wait().ok().flatten())
+}
+
+/// Asks until there is an answer, or the limit is over.
+fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(2)),
-            _ => return None,
+        let answer = ask();
+        if answer.is_some() || start.elapsed() >= limit {
+            return answer;
         }
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

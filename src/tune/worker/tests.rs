@@ -141,7 +141,12 @@ fn script(then: &str) -> WorkerCommand {
 }
 
 fn client(then: &str) -> Client {
-    let mut client = Client::new(script(then), setup());
+    Client::new(script(then), setup())
+}
+
+/// One that waits for no more than a moment.
+fn impatient(then: &str) -> Client {
+    let mut client = client(then);
     client.deadline = Duration::from_millis(300);
     client
 }
@@ -153,7 +158,7 @@ fn admitted(client: &mut Client) -> Result<Admission> {
 
 #[test]
 fn a_kernel_whose_worker_does_not_answer_hangs() {
-    let mut client = client("exec sleep 1000");
+    let mut client = impatient("exec sleep 1000");
     let start = Instant::now();
     for starts in 1..3 {
         assert_eq!(admitted(&mut client).unwrap(), Admission::Refused(Rejection::Hangs));
@@ -167,7 +172,7 @@ fn a_kernel_whose_worker_does_not_answer_hangs() {
 fn writing_to_a_worker_that_hangs_does_not_hang() {
     let [spec] = specs();
     let large = Cubin::from_parts(cubin().about().clone(), vec![7; 4 << 20]);
-    let admission = client("exec sleep 1000").admit(&spec, &Arc::new(large)).unwrap();
+    let admission = impatient("exec sleep 1000").admit(&spec, &Arc::new(large)).unwrap();
     assert_eq!(admission, Admission::Refused(Rejection::Hangs));
 }
 
@@ -179,7 +184,7 @@ fn a_kernel_whose_worker_dies_crashes() {
     };
     let how = reason("read request; kill -SEGV $$");
     assert!(how.contains("signal: 11"), "{how}");
-    let how = reason("read request; echo 'a device-side assert' >&2; sleep 0.2; exit 3");
+    let how = reason("read request; echo 'a device-side assert' >&2; exit 3");
     assert!(how.contains("exit status: 3") && how.ends_with("after saying: a device-side assert"), "{how}");
     assert!(reason("read request").contains("exit status: 0"));
 }
@@ -203,12 +208,10 @@ fn what_is_not_the_kernels_fault_is_an_error() {
 
 #[test]
 fn a_worker_that_does_not_get_ready_is_an_error() {
-    let start = |command: WorkerCommand| {
-        let mut client = Client::new(command, setup());
-        client.opening = Duration::from_millis(300);
-        client.device().map(|_| ()).unwrap_err()
-    };
-    assert!(start(WorkerCommand::new("sleep").arg("1000")).to_string().contains("no answer within 0.3 s"));
+    let start = |command: WorkerCommand| Client::new(command, setup()).device().map(|_| ()).unwrap_err();
+    let mut slow = Client::new(WorkerCommand::new("sleep").arg("1000"), setup());
+    slow.opening = Duration::from_millis(300);
+    assert!(slow.device().unwrap_err().to_string().contains("no answer within 0.3 s"));
     assert!(start(WorkerCommand::new("true")).to_string().contains("exit status: 0"));
     assert!(start(WorkerCommand::new("/nowhere/at/all")).is_unsupported());
     let failed = Failure::from(Error::missing_library("there is no driver"));
@@ -225,13 +228,19 @@ fn a_worker_that_died_idle_is_replaced() {
     let mark = temp.path().join("mark");
     let passed = Reply { answer: Answer::Admitted(Admission::Passed { worst: 0.5 }), last: false };
     let passed = String::from_utf8(protocol::line(&passed).unwrap()).unwrap();
-    let then = format!("[ -e {0} ] || {{ touch {0}; exit; }}; read request; echo '{1}'", mark.display(), passed.trim());
+    let then =
+        format!("[ -e {0} ] || {{ echo $$ >{0}; exit; }}; read request; echo '{1}'", mark.display(), passed.trim());
     let mut client = client(&then);
     client.device().unwrap();
-    while !mark.exists() {
+    // Dead, and not buried by anybody yet.
+    let is_zombie = || {
+        let id = std::fs::read_to_string(&mark).unwrap_or_default();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();
+        stat.contains(") Z ")
+    };
+    while !is_zombie() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    std::thread::sleep(Duration::from_millis(100));
     assert_eq!(admitted(&mut client).unwrap(), Admission::Passed { worst: 0.5 });
     assert_eq!(client.starts(), 2);
 }
