@@ -241,7 +241,7 @@ fn an_explanation_accounts_for_every_combination() {
     let chosen = &explanation.candidates[0];
     assert_eq!((chosen.variant.to_string(), chosen.roles.clone()), (A.to_owned(), vec!["chosen", "tuned"]));
     assert_eq!(chosen.measured.unwrap().us, 20.0);
-    for role in ["similar", "heuristic", "baseline"] {
+    for role in ["similar", "heuristic for these rows", "baseline"] {
         assert_eq!(
             explanation.candidates.iter().filter(|candidate| candidate.roles.contains(&role)).count(),
             1,

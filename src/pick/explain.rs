@@ -10,7 +10,7 @@ use super::entry::Measured;
 use super::ladder::token_tiles;
 use super::picker::Picker;
 use super::policy::Policy;
-use super::untuned;
+use super::untuned::Untuned;
 use crate::error::Result;
 use crate::spec::{Numerics, PassKind, Problem, Spec, Variant, baseline, candidates};
 
@@ -78,6 +78,10 @@ pub struct IgnoredDecision {
     pub why: String,
 }
 
+/// What the heuristic would choose if kernels were made for single M; the choice is for the rows of an
+/// [`Interval`](super::Interval).
+const FOR_THESE_ROWS: &str = "heuristic for these rows";
+
 /// A variant with what is known of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
@@ -85,7 +89,7 @@ pub struct Candidate {
     pub variant: Variant,
     /// Its order of addition.
     pub numerics: Numerics,
-    /// What speaks for it: chosen, pinned, tuned, similar, heuristic, baseline.
+    /// What speaks for it: chosen, pinned, tuned, similar, heuristic, heuristic for these rows, baseline.
     pub roles: Vec<&'static str>,
     /// What is expected of it.
     pub terms: Vec<Term>,
@@ -143,7 +147,8 @@ impl Picker {
         })
     }
 
-    /// The choice, every decision of the table, what the heuristic would choose with and without a class, the baseline.
+    /// The choice, every decision of the table, what the heuristic would choose for exactly these rows, with and without a
+    /// class, the baseline.
     fn shortlist(
         &self,
         problem: &Problem,
@@ -179,12 +184,15 @@ impl Picker {
                 }
             }
         }
-        let untuned = untuned::choose(problem, m, self.arch(), class);
-        if let Ok(untuned) = untuned {
-            add(untuned.spec(), untuned.origin().word(), None);
+        if let Ok(untuned) = Untuned::new(problem, self.arch(), class).choose(m) {
+            add(untuned.spec(), FOR_THESE_ROWS, None);
         }
         if class.is_some() {
-            add(untuned::choose(problem, m, self.arch(), None)?.spec(), "heuristic without a class", None);
+            add(
+                Untuned::new(problem, self.arch(), None).choose(m)?.spec(),
+                "heuristic for these rows, without a class",
+                None,
+            );
         }
         add(&Spec::new(problem, &baseline(problem), self.arch())?, "baseline", None);
         Ok(list)

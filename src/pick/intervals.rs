@@ -2,6 +2,7 @@
 
 use super::choice::Choice;
 use super::entry::Entry;
+use crate::spec::Spec;
 
 /// A decision whose variant is legal, with the choice that it leads to.
 pub(super) struct Decision<'a> {
@@ -57,5 +58,15 @@ impl Intervals {
         let behind = self.0.partition_point(|interval| interval.from <= m);
         let interval = self.0.get(behind.checked_sub(1)?)?;
         (m <= interval.to).then_some(&interval.choice)
+    }
+
+    /// Every M behind which another decision may begin: the last before each interval, and the last of each.
+    pub(super) fn lasts(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().flat_map(|interval| [interval.from - 1, interval.to]).filter(|last| *last > 0)
+    }
+
+    /// What was chosen, in the order of M.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.0.iter().map(|interval| interval.choice.spec())
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! [`Picker::explain`] tells what was considered, what was refused and why the choice is what it is.
 
+mod cells;
 mod choice;
 mod entry;
 mod explain;
@@ -17,6 +18,7 @@ mod ladder;
 mod mma;
 mod picker;
 mod policy;
+mod schedule;
 mod table;
 mod untuned;
 mod wgmma;
@@ -26,6 +28,7 @@ pub use entry::{Entry, Evidence, Measured};
 pub use explain::{Candidate, Explanation, IgnoredDecision, RefusedBy, Term};
 pub use picker::{Ignored, Picker, PickerBuilder};
 pub use policy::Policy;
+pub use schedule::{Interval, Schedule};
 pub use table::{Change, Skipped, Table};
 
 use crate::error::Result;
@@ -37,5 +40,5 @@ use crate::spec::{Arch, Problem};
 /// # Errors
 /// Unsupported, if no variant is legal: then the problem itself is not.
 pub fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
-    untuned::choose(problem, m, arch, None)
+    untuned::Untuned::new(problem, arch, None).choose(m)
 }

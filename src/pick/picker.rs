@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
@@ -10,13 +10,13 @@ use super::choice::{Choice, Reason};
 use super::entry::Entry;
 use super::intervals::{Decision, Intervals};
 use super::policy::Policy;
+use super::schedule::{Schedule, Sources};
 use super::table::Table;
-use super::untuned;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Numerics, Problem, Spec, Variant, baseline};
 
-/// Choices of the heuristic that are remembered.
-const REMEMBERED: NonZeroUsize = match NonZeroUsize::new(4096) {
+/// Schedules that are remembered.
+const REMEMBERED: NonZeroUsize = match NonZeroUsize::new(1024) {
     Some(count) => count,
     None => NonZeroUsize::MIN,
 };
@@ -46,11 +46,11 @@ pub struct Picker {
     pins: HashMap<Problem, Choice>,
     measured: HashMap<Problem, MeasuredChoices>,
     ignored: Vec<Ignored>,
-    untuned: Mutex<LruCache<(Problem, u32), Choice>>,
+    schedules: Mutex<LruCache<Problem, Arc<Schedule>>>,
 }
 
 /// What the table has for a problem.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct MeasuredChoices {
     exact: Intervals,
     similar: Intervals,
@@ -80,37 +80,57 @@ impl Picker {
 
     /// Without pins and classes nothing can be refused.
     fn with(table: Table, device: &str, arch: &Arch) -> Self {
-        let untuned = Mutex::new(LruCache::new(REMEMBERED));
+        let schedules = Mutex::new(LruCache::new(REMEMBERED));
         let (device, arch) = (device.to_owned(), *arch);
         let (classes, pins, measured) = (HashMap::new(), HashMap::new(), HashMap::new());
         let policy = Policy::default();
-        let mut picker = Self { device, arch, policy, table, classes, pins, measured, ignored: Vec::new(), untuned };
+        let mut picker = Self { device, arch, policy, table, classes, pins, measured, ignored: Vec::new(), schedules };
         picker.read_table();
         picker
     }
 
-    /// Chooses a variant for `m` rows (of all groups together). The same picker always gives the same choice. For a problem
-    /// and M that it has chosen for, or that the table knows, it allocates nothing.
+    /// Chooses a variant for `m` rows (of all groups together): looks it up in the problem's [`Schedule`], whatever limit
+    /// is stated. For a problem that it has chosen for before, it allocates nothing.
     ///
     /// # Errors
     /// Unsupported, if no variant is legal, or none of the class that the problem is pinned to.
     pub fn choose(&self, problem: &Problem, m: u32) -> Result<Choice> {
-        let problem = problem.for_kernel();
-        if let Some(choice) = self.pins.get(&problem) {
-            return Ok(*choice);
+        let schedule = self.schedule(&problem.for_kernel())?;
+        schedule.reach(m)?;
+        Ok(*schedule.at(m))
+    }
+
+    /// Every choice for a problem, up to its stated limit. The limit changes none of them. Made once and remembered.
+    ///
+    /// # Errors
+    /// Unsupported, if no variant is legal, or none of the class that the problem is pinned to, for the rows that the
+    /// problem states; for a problem without a limit the schedule ends before those.
+    pub fn schedule(&self, problem: &Problem) -> Result<Arc<Schedule>> {
+        let remembered = || self.schedules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(schedule) = remembered().get(problem) {
+            return Ok(Arc::clone(schedule));
         }
-        if let Some(choices) = self.measured.get(&problem)
-            && let Some(choice) = choices.exact.at(m.max(1)).or_else(|| choices.similar.at(m.max(1)))
-        {
-            return Ok(*choice);
+        let schedule = Arc::new(match problem.m_limit() {
+            Some(limit) => self.schedule(&problem.for_kernel())?.up_to(limit)?,
+            None => self.whole_schedule(problem)?,
+        });
+        remembered().put(*problem, Arc::clone(&schedule));
+        Ok(schedule)
+    }
+
+    fn whole_schedule(&self, problem: &Problem) -> Result<Schedule> {
+        if let Some(choice) = self.pins.get(problem) {
+            return Ok(Schedule::constant(*choice));
         }
-        let remembered = || self.untuned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(choice) = remembered().get(&(problem, m)) {
-            return Ok(*choice);
-        }
-        let choice = untuned::choose(&problem, m, &self.arch, self.class(&problem)?.as_ref())?;
-        remembered().put((problem, m), choice);
-        Ok(choice)
+        let none = MeasuredChoices::default();
+        let measured = self.measured.get(problem).unwrap_or(&none);
+        let class = self.class(problem)?;
+        Schedule::new(&Sources {
+            problem,
+            arch: &self.arch,
+            class: class.as_ref(),
+            measured: [&measured.exact, &measured.similar],
+        })
     }
 
     /// The numerics that choices for a problem keep to: the class named for it, else what the policy says.
