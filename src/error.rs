@@ -29,6 +29,7 @@ enum Kind {
     Compile,
     Operand,
     Data,
+    Untrusted,
     Driver,
     Internal,
 }
@@ -68,6 +69,11 @@ impl Error {
     /// Host data that does not have the form it must have (a length, a NaN scale).
     pub(crate) fn data(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Data, message)
+    }
+
+    /// A file that is not signed by the key that it must be signed by.
+    pub(crate) fn untrusted(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Untrusted, message)
     }
 
     /// The CUDA driver refused a call.
@@ -123,7 +129,13 @@ impl Error {
         self.0.kind == Kind::Operand
     }
 
-    /// Host data does not have the form it must have.
+    /// A file is not signed by the key that it must be signed by. Nothing of it was used.
+    #[must_use]
+    pub fn is_untrusted(&self) -> bool {
+        self.0.kind == Kind::Untrusted
+    }
+
+    /// Host data, or a file's contents, do not have the form they must have.
     #[must_use]
     pub fn is_data(&self) -> bool {
         self.0.kind == Kind::Data

@@ -7,17 +7,20 @@
 // Helpers of tests may do what tests may.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod cache_shared;
 mod common;
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
-use warpsmith::build::{Cubin, Source, Toolchain};
+use warpsmith::build::Cubin;
 use warpsmith::cache::{Disk, Key};
+
+use cache_shared::{entry_of, is_root, key, logged, place, sealed};
 
 /// A cache directory with a key, the bytes of its entry, and the cubin in it.
 struct Bench {
@@ -26,27 +29,6 @@ struct Bench {
     entry: Vec<u8>,
     cubin: Cubin,
     _temp: tempfile::TempDir,
-}
-
-fn key(dir: &Path, text: &str) -> Key {
-    fs::create_dir_all(dir).unwrap();
-    fs::write(dir.join("libnvrtc.so.13.0.88"), "").unwrap();
-    Key::new(&Toolchain::at(dir).unwrap(), &Source::new("k.cu", text, &[], ["k"]), "sm_90a").unwrap()
-}
-
-fn sealed(body: &[u8]) -> Vec<u8> {
-    [body, blake3::hash(body).as_bytes().as_slice()].concat()
-}
-
-fn entry_of(key: &Key, image: &[u8]) -> Vec<u8> {
-    let about = r#"{"provenance":{"name":"k.cu","problem":"p","variant":"v","target":"sm_90a","toolchain":"t","options":["-x"],
-        "source":"d"},"resources":[{"entry":"k","registers":8,"local_bytes":0,"static_shared_bytes":0,"max_threads":null,
-        "code_bytes":128,"spills":null}],"compile_us":1500,"log":"a log\nof lines"}"#;
-    let (key_bytes, image_bytes) = (key.text().len(), image.len());
-    let header =
-        format!(r#"{{"key_bytes":{key_bytes},"image_bytes":{image_bytes},"about":{about}}}"#).replace('\n', "");
-    let head = format!("warpsmith-cubin 1 {header}\n{}", key.text());
-    sealed(&[head.as_bytes(), image].concat())
 }
 
 impl Bench {
@@ -88,38 +70,6 @@ impl Bench {
     }
 }
 
-fn place(disk: &Disk, key: &Key, bytes: &[u8]) {
-    let path = disk.path_of(key).unwrap();
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, bytes).unwrap();
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The log lines of this thread while `f` ran.
-fn logged(f: impl FnOnce()) -> String {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    tracing::subscriber::with_default(subscriber, f);
-    let bytes = lines.0.lock().unwrap().clone();
-    String::from_utf8(bytes).unwrap()
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
 /// A crash of the machine can leave any beginning of a file under its final name.
 #[test]
 fn torn_at_every_length() {
@@ -151,12 +101,12 @@ fn wrong_in_one_place_but_sealed() {
         sealed(&[&body[..at], to.as_bytes(), &body[at + from.len()..]].concat())
     };
     bench.refuses(&replaced("warpsmith-cubin", "warpsmith-kubin"), "wrong magic");
-    bench.refuses(&replaced("cubin 1", "cubin 2"), "this is 1");
+    bench.refuses(&replaced("cubin 2", "cubin 1"), "this is 2");
     bench.refuses(&replaced("\"about\"", "\"abode\""), "header");
     bench.refuses(&replaced("\"key_bytes\":", "\"key_bytes\":9"), "shorter than the header says");
     bench.refuses(&replaced("\"image_bytes\":", "\"image_bytes\":1"), "the header says");
     bench.refuses(&sealed(&body[..body.len() - 1]), "the header says");
-    bench.refuses(&replaced("sm_90a\ntoolchain", "sm_80a\ntoolchain"), "another key");
+    bench.refuses(&replaced("sm_90a\noption", "sm_80a\noption"), "another key");
     bench.refuses(b"", "torn");
     bench.refuses(&[0xff; 100], "torn");
     bench.refuses(b"\xff\xfe\n", "not text");
@@ -275,8 +225,7 @@ fn process(task: &str, bench: &Bench, before: &str) -> Command {
 fn child() {
     let Ok(task) = std::env::var("WARPSMITH_TEST_TASK") else { return };
     let root = PathBuf::from(std::env::var_os("WARPSMITH_TEST_ROOT").unwrap());
-    let toolchain = Toolchain::at(root.join("../nvrtc")).unwrap();
-    let key = Key::new(&toolchain, &Source::new("k.cu", "text", &[], ["k"]), "sm_90a").unwrap();
+    let key = key(&root.join("../nvrtc"), "text");
     let disk = Disk::open(root);
     let cubin = disk.get(&key).expect("the parent stored it");
     match task.as_str() {
@@ -302,7 +251,10 @@ fn a_full_disk() {
     let output = process("write", &bench, "trap '' XFSZ; ulimit -f 16;").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("stats: 1 hits, 0 misses, 0 stores, 300 errors (last: writing"), "{said}");
+    assert!(
+        said.contains("stats: 1 hits, 0 in layers, 0 misses, 0 stores") && said.contains("300 errors (last: writing"),
+        "{said}"
+    );
     assert!(said.contains("os error 27"), "EFBIG in {said}");
     assert_eq!(bench.beside().len(), 1, "no temporary file stays: {:?}", bench.beside());
     assert!(Disk::open(&bench.root).get(&bench.key) == Some(bench.cubin.clone()), "the old entry is untouched");
@@ -333,12 +285,30 @@ fn a_killed_writer() {
     let bench = Bench::new();
     for delay_ms in [20, 31, 47] {
         let mut running = process("write for ever", &bench, "").spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+        std::thread::sleep(Duration::from_millis(delay_ms));
         running.kill().unwrap();
-        running.wait().unwrap();
+        assert_eq!(running.wait().unwrap().signal(), Some(9), "it wrote until then");
         let disk = Disk::open(&bench.root);
         assert!(disk.get(&bench.key) == Some(bench.cubin.clone()));
         disk.put(&bench.key, &bench.cubin);
         assert_eq!((disk.stats().stores, disk.stats().errors), (1, 0));
     }
+}
+
+/// The clock decides what is evicted, never what is found: an entry from the future is read, and is from now on; a use is
+/// written down, but not each time.
+#[test]
+fn a_clock_that_was_moved() {
+    let bench = Bench::new();
+    let disk = Disk::open(&bench.root);
+    let path = disk.path_of(&bench.key).unwrap();
+    let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    for (set, kept) in [(now + 9000 * hour, false), (now - 2 * hour, false), (now - hour / 2, true)] {
+        File::open(&path).unwrap().set_modified(set).unwrap();
+        assert!(disk.get(&bench.key) == Some(bench.cubin.clone()));
+        assert_eq!(modified() == set, kept);
+        assert!(modified() <= SystemTime::now());
+    }
+    assert_eq!((disk.stats().hits, disk.stats().errors), (3, 0));
 }

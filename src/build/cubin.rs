@@ -61,6 +61,11 @@ impl Provenance {
         &self.options
     }
 
+    /// Those of [`Provenance::options`] that can change the machine code.
+    pub(crate) fn code_options(&self) -> impl Iterator<Item = &String> {
+        self.options.iter().filter(|option| *option != OWN_CACHE_OFF)
+    }
+
     /// The source's digest, in hexadecimal.
     #[must_use]
     pub fn source(&self) -> &str {
@@ -142,22 +147,31 @@ impl fmt::Debug for Cubin {
     }
 }
 
-/// All options that a compile of `source` for `target` gives NVRTC: a function of its arguments only, so that cache
-/// keys can list them without compiling (or opening) anything.
+/// Turns off NVRTC's own cache: the only option that depends on the toolchain, and one that changes no code.
+const OWN_CACHE_OFF: &str = "--no-cache";
+
+/// All options that a compile of `source` for `target` gives NVRTC: a function of its arguments only.
 ///
 /// # Errors
 /// Parse, if `target` is neither `sm_NN` nor `compute_NN`.
 pub fn options(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Vec<String>> {
-    let target = Target::parse(target)?;
-    let mut options = vec![format!("--gpu-architecture={target}"), "--std=c++17".to_owned()];
+    let mut options = code_options(source, target)?;
     if toolchain.version().is_some_and(has_own_cache) {
         // NVRTC's own cache would make compile times lie and leave the assembler's report empty.
-        options.push("--no-cache".to_owned());
+        options.push(OWN_CACHE_OFF.to_owned());
     }
+    Ok(options)
+}
+
+/// Those of [`options`] that can change the machine code: the same whatever the toolchain, so that cache keys can list
+/// them where there is none.
+pub(crate) fn code_options(source: &Source, target: &str) -> Result<Vec<String>> {
+    let target = Target::parse(target)?;
+    let mut options = vec![format!("--gpu-architecture={target}"), "--std=c++17".to_owned()];
     if target.is_machine() {
         options.push("--ptxas-options=-v".to_owned());
     }
-    options.extend_from_slice(source.options());
+    options.extend(source.options().iter().filter(|option| *option != OWN_CACHE_OFF).cloned());
     Ok(options)
 }
 

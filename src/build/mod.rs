@@ -20,7 +20,7 @@ mod target;
 mod toolchain;
 mod user_dir;
 
-pub(crate) use cubin::About;
+pub(crate) use cubin::{About, code_options};
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
 pub use prepare::Preparation;
 pub use render::render;

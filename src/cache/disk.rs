@@ -1,40 +1,88 @@
 //! Cubins on disk: one verified file an entry, shared by any number of processes.
 //!
 //! A file appears whole or not at all (temporary name, then rename) and ends with a digest of itself, which catches
-//! what a crash of the machine can leave. So nothing is locked and nothing is flushed: the worst case is a compile.
+//! what a crash of the machine can leave. So nothing is flushed, and no lock is needed to be right: locks only see to
+//! it that a kernel is compiled once. Where they do not work, the worst case is a compile.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
 
 use super::entry;
-use super::key::Key;
-use crate::build::{Cubin, user_cache_dir};
+use super::key::{Key, Recipe};
+use super::lock::Lock;
+use super::miss::Miss;
+use super::root::{Found, Root, Trouble};
+use super::settings::DiskBuilder;
+use super::sweep::{self, Limits, Swept};
+use crate::build::{Cubin, Provenance};
 
-/// A directory of cubins, or the absence of one.
+/// The first and the longest pause between two looks at a lock that another process holds.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// Directories of cubins: at most one that is written to, and any number below it that are only read.
 pub struct Disk {
-    root: Option<PathBuf>,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    stores: AtomicU64,
-    errors: AtomicU64,
+    root: Option<Root>,
+    layers: Vec<Root>,
+    limits: Limits,
+    wait_at_most: Duration,
+    copy_up: bool,
+    /// Bytes that may be written until the next sweep.
+    room: AtomicU64,
+    counters: Counters,
     last_error: Mutex<Option<String>>,
 }
 
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    layer_hits: AtomicU64,
+    misses: AtomicU64,
+    stores: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    evictions: AtomicU64,
+    evicted_bytes: AtomicU64,
+    reaped: AtomicU64,
+    waits: AtomicU64,
+    wait_us: AtomicU64,
+    gave_up: AtomicU64,
+    errors: AtomicU64,
+}
+
 /// Counters of a [`Disk`] since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DiskStats {
-    /// Entries found and verified.
+    /// Entries found and verified in the directory that is written to.
     pub hits: u64,
+    /// Entries found and verified in one that is only read.
+    pub layer_hits: u64,
     /// Entries that were not there or not to be trusted.
     pub misses: u64,
     /// Entries written.
     pub stores: u64,
+    /// Bytes of entries that were read.
+    pub read_bytes: u64,
+    /// Bytes of entries that were written.
+    pub written_bytes: u64,
+    /// Entries removed by this process to keep within the limit.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Files of dead processes that this one removed.
+    pub reaped: u64,
+    /// Times that another process was waited for, since it was compiling the same.
+    pub waits: u64,
+    /// How long, all threads together, in milliseconds.
+    pub wait_ms: f64,
+    /// Waits that ended because they took too long.
+    pub gave_up: u64,
     /// Reads, writes and checks that went wrong; each was logged.
     pub errors: u64,
     /// What the latest of them was.
@@ -43,163 +91,297 @@ pub struct DiskStats {
 
 impl fmt::Display for DiskStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hits, misses, stores, errors, last_error } = self;
-        write!(f, "{hits} hits, {misses} misses, {stores} stores, {errors} errors")?;
+        let Self { hits, layer_hits, misses, stores, read_bytes, written_bytes, .. } = self;
+        write!(f, "{hits} hits, {layer_hits} in layers, {misses} misses, {stores} stores, ")?;
+        write!(f, "{read_bytes} B read, {written_bytes} B written, ")?;
+        let Self { evictions, evicted_bytes, reaped, waits, wait_ms, gave_up, errors, last_error, .. } = self;
+        write!(f, "{evictions} evicted ({evicted_bytes} B), {reaped} reaped, ")?;
+        write!(f, "{waits} waits of {wait_ms:.1} ms ({gave_up} given up), {errors} errors")?;
         last_error.iter().try_for_each(|reason| write!(f, " (last: {reason})"))
     }
 }
 
+/// Which directory had an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Root,
+    Layer,
+}
+
+/// Whose turn it is to compile.
+pub(super) enum Turn {
+    /// Nobody's: another process has stored it meanwhile.
+    Found(Cubin),
+    /// The caller's. The lock, if there could be one, is to be held until the entry is stored.
+    Ours { _lock: Option<Lock> },
+}
+
 impl Disk {
-    /// The user's own cache: `cubins` in `$WARPSMITH_CACHE_DIR`, else in `$XDG_CACHE_HOME/warpsmith`, else in
-    /// `~/.cache/warpsmith`. Disabled by `WARPSMITH_CACHE=off`, or when no variable says where it should be.
+    /// The user's own cache and what lies below it, as the environment says: see [`DiskBuilder::user`].
     #[must_use]
     pub fn from_env() -> Self {
-        if std::env::var_os("WARPSMITH_CACHE").is_some_and(|value| value == "off") {
-            return Self::disabled();
-        }
-        match user_cache_dir(|name| std::env::var_os(name)) {
-            Some(dir) => Self::open(dir.join("cubins")),
-            None => {
-                let disk = Self::disabled();
-                disk.note("opening", Path::new("cubins"), "no WARPSMITH_CACHE_DIR, XDG_CACHE_HOME or HOME");
-                disk
-            }
-        }
+        DiskBuilder::user().build()
     }
 
     /// The cache in `root`, which is made if need be. A directory that others could write to is not used: what is in
     /// it would be run on the GPU. That, too, is a log line and an uncached process, no error.
     #[must_use]
     pub fn open(root: impl Into<PathBuf>) -> Self {
-        let root = root.into();
-        let mut disk = Self::disabled();
-        match make_dir(&root).map_err(|error| error.to_string()).and_then(|()| check_owner(&root)) {
-            Ok(()) => disk.root = Some(root),
-            Err(why) => disk.note("opening", &root, &why),
-        }
-        disk
+        Self::builder().root(root).build()
     }
 
     /// No cache: every look-up misses, nothing is stored.
     #[must_use]
     pub fn disabled() -> Self {
-        Self {
-            root: None,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            stores: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            last_error: Mutex::new(None),
-        }
+        Self::builder().build()
     }
 
-    /// The directory, if the cache is in use.
+    /// Settings to change; no directory yet.
+    pub fn builder() -> DiskBuilder {
+        DiskBuilder::default()
+    }
+
+    pub(super) fn with(settings: DiskBuilder) -> Self {
+        let DiskBuilder { root, layers, max_bytes, grace, wait_at_most, copy_up, nowhere } = settings;
+        let mut disk = Self {
+            root: None,
+            layers: Vec::new(),
+            limits: Limits { max_bytes, grace },
+            wait_at_most,
+            copy_up,
+            room: AtomicU64::new(0),
+            counters: Counters::default(),
+            last_error: Mutex::default(),
+        };
+        disk.root = root.and_then(|dir| disk.noted("opening", Root::own(dir)));
+        disk.layers = layers.into_iter().filter_map(|dir| disk.noted("opening", Root::layer(dir))).collect();
+        if let Some(why) = nowhere {
+            disk.note("opening", Path::new("cubins"), why);
+        }
+        disk
+    }
+
+    /// The directory that is written to, if there is one.
     #[must_use]
     pub fn root(&self) -> Option<&Path> {
-        self.root.as_deref()
+        self.root.as_ref().map(Root::dir)
+    }
+
+    /// The directories below it, in the order in which they are looked up.
+    pub fn layers(&self) -> impl Iterator<Item = &Path> {
+        self.layers.iter().map(Root::dir)
     }
 
     /// The file that holds, or would hold, the entry of `key`.
     #[must_use]
     pub fn path_of(&self, key: &Key) -> Option<PathBuf> {
-        let name = key.hash().to_string();
-        self.root.as_ref().map(|root| root.join(&name[..2]).join(name))
+        self.root.as_ref().map(|root| root.path_of(key))
     }
 
     /// The entry of `key`. Whatever is wrong with it, it is a miss, and the reason is logged.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Cubin> {
-        let path = self.path_of(key)?;
-        let found = match read(&path) {
-            Ok(bytes) => entry::decode(key, &bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.misses.fetch_add(1, Relaxed);
-                return None;
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        match found {
-            Ok(cubin) => {
-                self.hits.fetch_add(1, Relaxed);
-                Some(cubin)
-            }
-            Err(why) => {
-                self.misses.fetch_add(1, Relaxed);
-                self.note("reading", &path, &why);
-                None
-            }
-        }
+        self.find(key).map(|(cubin, _)| cubin)
     }
 
-    /// Stores the entry of `key`, replacing what is there. A failure is logged.
+    /// Stores the entry of `key`, replacing what is there, and evicts if that was too much. A failure is logged.
     pub fn put(&self, key: &Key, cubin: &Cubin) {
-        let Some(path) = self.path_of(key) else { return };
-        match entry::encode(key, cubin).and_then(|bytes| write(&path, &bytes).map_err(|error| error.to_string())) {
-            Ok(()) => {
-                self.stores.fetch_add(1, Relaxed);
-            }
-            Err(why) => self.note("writing", &path, &why),
-        }
+        self.store(key, cubin);
+        self.tidy();
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DiskStats {
+        let Counters { hits, layer_hits, misses, stores, read_bytes, written_bytes, .. } = &self.counters;
+        let Counters { evictions, evicted_bytes, reaped, waits, wait_us, gave_up, errors, .. } = &self.counters;
         DiskStats {
-            hits: self.hits.load(Relaxed),
-            misses: self.misses.load(Relaxed),
-            stores: self.stores.load(Relaxed),
-            errors: self.errors.load(Relaxed),
+            hits: hits.load(Relaxed),
+            layer_hits: layer_hits.load(Relaxed),
+            misses: misses.load(Relaxed),
+            stores: stores.load(Relaxed),
+            read_bytes: read_bytes.load(Relaxed),
+            written_bytes: written_bytes.load(Relaxed),
+            evictions: evictions.load(Relaxed),
+            evicted_bytes: evicted_bytes.load(Relaxed),
+            reaped: reaped.load(Relaxed),
+            waits: waits.load(Relaxed),
+            wait_ms: wait_us.load(Relaxed) as f64 / 1e3,
+            gave_up: gave_up.load(Relaxed),
+            errors: errors.load(Relaxed),
             last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
+    /// The entry of `key`, and where it was.
+    pub(super) fn find(&self, key: &Key) -> Option<(Cubin, Level)> {
+        let own = self.root.iter().find_map(|root| Some((self.load(root, key, true)?, Level::Root)));
+        let below = || self.layers.iter().find_map(|root| Some((self.load(root, key, false)?, Level::Layer)));
+        match own.or_else(below) {
+            Some((found, level)) => {
+                if self.copy_up && level == Level::Layer {
+                    self.put(key, &found.cubin);
+                }
+                Some((self.hit(found.bytes, level, found.cubin), level))
+            }
+            None => {
+                // Where nothing can be, nothing is missed.
+                self.counters.misses.fetch_add(u64::from(self.roots().next().is_some()), Relaxed);
+                None
+            }
+        }
+    }
+
+    /// An entry of `recipe`, whoever compiled it: for those who have no compiler of their own. If there are several,
+    /// always the same one.
+    pub(super) fn find_any(&self, recipe: &Recipe) -> Option<(Cubin, Level)> {
+        let own = self.root.iter().map(|root| (root, Level::Root));
+        let below = self.layers.iter().map(|root| (root, Level::Layer));
+        let (entry, bytes, level) = own.chain(below).find_map(|(root, level)| {
+            let mut kin = root.kin_of(recipe);
+            kin.find(|(_, entry, _)| is_of(entry, recipe)).map(|(_, entry, bytes)| (entry, bytes, level))
+        })?;
+        Some((self.hit(bytes, level, entry.cubin), level))
+    }
+
+    /// Whether there is a usable entry of `key`; counts nothing.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.roots().any(|root| matches!(root.load(key, false), Ok(Some(_))))
+    }
+
+    /// Whether there is a usable entry of `recipe`; counts nothing.
+    pub(super) fn has_any(&self, recipe: &Recipe) -> bool {
+        self.roots().any(|root| root.kin_of(recipe).any(|(_, entry, _)| is_of(&entry, recipe)))
+    }
+
+    /// What is wrong with the entry of `key`, if it is there and cannot be used.
+    pub(super) fn unusable(&self, key: &Key) -> Option<Miss> {
+        self.roots().find_map(|root| {
+            let (path, reason) = root.load(key, false).err()?;
+            Some(Miss::Unusable { place: path.display().to_string(), reason })
+        })
+    }
+
+    /// Where kernels of the name and target of `recipe` are, and what they were made from.
+    pub(super) fn kin_of(&self, recipe: &Recipe) -> impl Iterator<Item = (String, Provenance)> {
+        let kin = self.roots().flat_map(|root| root.kin_of(recipe));
+        kin.map(|(path, entry, _)| (path.display().to_string(), entry.cubin.provenance().clone()))
+    }
+
+    /// Waits while another process compiles `key`, but not for ever; says whether there is still something to do.
+    pub(super) fn turn(&self, key: &Key) -> Turn {
+        let Some(root) = &self.root else { return Turn::Ours { _lock: None } };
+        let start = Instant::now();
+        let mut seen = root.stamp(key);
+        let (mut pause, mut waited) = (PAUSE, false);
+        let turn = loop {
+            let lock = match root.lock_of(key).and_then(|path| Lock::try_take(&path)) {
+                Ok(lock) => lock,
+                Err(error) => {
+                    // A read-only directory, or a file system without locks: each process compiles for itself.
+                    tracing::debug!(root = %root.dir().display(), %error, "cubin cache: no lock, compiling without");
+                    break Turn::Ours { _lock: None };
+                }
+            };
+            // Whoever had the lock before has stored it, or has failed or died; where locks lie, it may be there early.
+            let stamp = root.stamp(key);
+            if (lock.is_some() || stamp != seen)
+                && let Some(found) = self.load(root, key, false)
+            {
+                break Turn::Found(self.hit(found.bytes, Level::Root, found.cubin));
+            }
+            seen = stamp;
+            if lock.is_some() {
+                break Turn::Ours { _lock: lock };
+            }
+            waited = true;
+            if start.elapsed() >= self.wait_at_most {
+                self.counters.gave_up.fetch_add(1, Relaxed);
+                let path = root.path_of(key);
+                tracing::warn!(path = %path.display(), "cubin cache: another process takes too long, compiling as well");
+                break Turn::Ours { _lock: None };
+            }
+            std::thread::sleep(pause.min(self.wait_at_most.saturating_sub(start.elapsed())));
+            pause = (pause * 2).min(PAUSE_MAX);
+        };
+        if waited {
+            self.counters.waits.fetch_add(1, Relaxed);
+            let waited_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.counters.wait_us.fetch_add(waited_us, Relaxed);
+        }
+        turn
+    }
+
+    /// Stores the entry of `key`, replacing what is there. A failure is logged.
+    pub(super) fn store(&self, key: &Key, cubin: &Cubin) {
+        let Some(root) = &self.root else { return };
+        if let Some(bytes) = self.noted("writing", root.store(key, cubin)) {
+            self.counters.stores.fetch_add(1, Relaxed);
+            self.counters.written_bytes.fetch_add(bytes, Relaxed);
+            let less = |room: u64| Some(room.saturating_sub(bytes));
+            let _ = self.room.fetch_update(Relaxed, Relaxed, less);
+        }
+    }
+
+    /// Evicts, if this process has written so much that it may be time.
+    pub(super) fn tidy(&self) {
+        let Some(root) = &self.root else { return };
+        if self.room.load(Relaxed) > 0 {
+            return;
+        }
+        match sweep::sweep(root.dir(), self.limits) {
+            Ok(Some(Swept { kept_bytes, evicted, evicted_bytes, reaped })) => {
+                self.room.store(self.limits.until_next(kept_bytes), Relaxed);
+                self.counters.evictions.fetch_add(evicted, Relaxed);
+                self.counters.evicted_bytes.fetch_add(evicted_bytes, Relaxed);
+                self.counters.reaped.fetch_add(reaped, Relaxed);
+                tracing::debug!(root = %root.dir().display(), kept_bytes, evicted, reaped, "cubin cache: swept");
+            }
+            // Another process is at it.
+            Ok(None) => self.room.store(self.limits.until_next(self.limits.max_bytes), Relaxed),
+            Err(error) => self.note("sweeping", root.dir(), &error.to_string()),
+        }
+    }
+
+    fn roots(&self) -> impl Iterator<Item = &Root> {
+        self.root.iter().chain(&self.layers)
+    }
+
+    fn load(&self, root: &Root, key: &Key, touch: bool) -> Option<Found> {
+        self.noted("reading", root.load(key, touch)).flatten()
+    }
+
+    fn hit(&self, bytes: u64, level: Level, cubin: Cubin) -> Cubin {
+        let hits = if level == Level::Root { &self.counters.hits } else { &self.counters.layer_hits };
+        hits.fetch_add(1, Relaxed);
+        self.counters.read_bytes.fetch_add(bytes, Relaxed);
+        cubin
+    }
+
+    fn noted<T>(&self, doing: &str, result: Result<T, Trouble>) -> Option<T> {
+        result.map_err(|(path, why)| self.note(doing, &path, &why)).ok()
+    }
+
     fn note(&self, doing: &str, path: &Path, why: &str) {
         tracing::warn!(path = %path.display(), why, "cubin cache: {doing} failed, going on without");
-        self.errors.fetch_add(1, Relaxed);
+        self.counters.errors.fetch_add(1, Relaxed);
         let reason = format!("{doing} {}: {why}", path.display());
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 }
 
+/// Whether an entry was made by `recipe`: a key begins with its recipe.
+fn is_of(entry: &entry::Entry, recipe: &Recipe) -> bool {
+    entry.key.starts_with(recipe.text().as_bytes())
+}
+
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("root", &self.root).field("stats", &self.stats()).finish()
+        let layers: Vec<_> = self.layers().collect();
+        f.debug_struct("Disk")
+            .field("root", &self.root())
+            .field("layers", &layers)
+            .field("stats", &self.stats())
+            .finish()
     }
-}
-
-fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// Refuses a directory that someone else could put an entry into.
-fn check_owner(root: &Path) -> Result<(), String> {
-    let root = fs::metadata(root).map_err(|error| error.to_string())?;
-    // A process's own entry in /proc belongs to the user it acts as; root's directories are as good as one's own.
-    let me = fs::metadata("/proc/self").map_err(|error| format!("/proc/self: {error}"))?.uid();
-    if root.uid() != me && root.uid() != 0 {
-        return Err(format!("the directory belongs to user {}, this process to {me}", root.uid()));
-    }
-    if root.mode() & 0o022 != 0 {
-        return Err(format!("the directory's mode {:o} lets others write to it", root.mode() & 0o7777));
-    }
-    Ok(())
-}
-
-/// The whole file; only a regular one, since opening a pipe would wait.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    fs::read(path)
-}
-
-/// Writes under a temporary name beside `path` (removed on any failure), then renames.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(path);
-    make_dir(dir)?;
-    let mut file = tempfile::Builder::new().prefix(".writing-").tempfile_in(dir)?;
-    file.write_all(bytes)?;
-    file.persist(path)?;
-    Ok(())
 }

@@ -1,7 +1,7 @@
-//! The bytes of one disk entry.
+//! The bytes of one entry, on disk and in a pack.
 //!
 //! ```text
-//! warpsmith-cubin 1 {"key_bytes":…,"image_bytes":…,"about":{…}}\n   one line, so that `head -1` tells what it is
+//! warpsmith-cubin 2 {"key_bytes":…,"image_bytes":…,"about":{…}}\n   one line, so that `head -1` tells what it is
 //! key text
 //! image (ELF)
 //! 32 bytes: BLAKE3 of all before
@@ -23,6 +23,13 @@ struct Header<A> {
     about: A,
 }
 
+/// An entry that was read and found whole.
+pub(super) struct Entry {
+    /// The text of the key it was stored under.
+    pub key: Vec<u8>,
+    pub cubin: Cubin,
+}
+
 /// The whole entry.
 pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
     let header = Header { key_bytes: key.text().len(), image_bytes: cubin.image().len(), about: cubin.about() };
@@ -34,8 +41,8 @@ pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The cubin, if every byte is as it was written and the entry is that of `key`; else the reason.
-pub(super) fn decode(key: &Key, bytes: &[u8]) -> Result<Cubin, String> {
+/// The entry, if every byte is as it was written; else the reason. Whose entry it is, the caller must compare.
+pub(super) fn decode(bytes: &[u8]) -> Result<Entry, String> {
     let line_end = bytes.iter().position(|byte| *byte == b'\n').ok_or("torn: no header line")?;
     let line = std::str::from_utf8(&bytes[..line_end]).map_err(|_| "the header is not text")?;
     let rest = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')).ok_or("wrong magic")?;
@@ -50,12 +57,18 @@ pub(super) fn decode(key: &Key, bytes: &[u8]) -> Result<Cubin, String> {
     }
     let header: Header<_> = serde_json::from_str(header).map_err(|error| format!("header: {error}"))?;
     let rest = body.get(line_end + 1..).ok_or("torn: nothing after the header")?;
-    let (text, image) = rest.split_at_checked(header.key_bytes).ok_or("the key is shorter than the header says")?;
+    let (key, image) = rest.split_at_checked(header.key_bytes).ok_or("the key is shorter than the header says")?;
     if image.len() != header.image_bytes {
         return Err(format!("the image has {} bytes, the header says {}", image.len(), header.image_bytes));
     }
-    if text != key.text().as_bytes() {
+    Ok(Entry { key: key.to_vec(), cubin: Cubin::from_parts(header.about, image.to_vec()) })
+}
+
+/// The cubin, if the entry is whole and that of `key`.
+pub(super) fn decode_of(key: &Key, bytes: &[u8]) -> Result<Cubin, String> {
+    let entry = decode(bytes)?;
+    if entry.key != key.text().as_bytes() {
         return Err("the entry is of another key".to_owned());
     }
-    Ok(Cubin::from_parts(header.about, image.to_vec()))
+    Ok(entry.cubin)
 }

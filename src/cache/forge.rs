@@ -4,14 +4,18 @@ use std::fmt;
 use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::disk::{Disk, DiskStats};
-use super::key::Key;
+use super::disk::{Disk, Level, Turn};
+use super::key::{Key, Recipe};
 use super::memory::Memory;
+use super::miss::Miss;
+use super::pack::Pack;
+use super::settings::DiskBuilder;
+use super::stats::{Counters, ForgeStats};
 use crate::build::{self, Cubin, Preparation, Source, Toolchain};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
@@ -25,8 +29,12 @@ type Render = fn(&Spec) -> Result<Source>;
 pub enum Tier {
     /// It was in memory, or another thread was just making it.
     Memory,
-    /// It was on disk.
+    /// It was in a pack.
+    Pack,
+    /// It was on disk, where another process may just have put it.
     Disk,
+    /// It was in a directory below, which is only read.
+    Layer,
     /// NVRTC compiled it now.
     Compiled,
 }
@@ -35,7 +43,9 @@ impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Memory => "memory",
+            Self::Pack => "pack",
             Self::Disk => "disk",
+            Self::Layer => "layer",
             Self::Compiled => "compiled",
         })
     }
@@ -47,6 +57,7 @@ impl fmt::Display for Tier {
 pub struct Forged {
     cubin: Arc<Cubin>,
     tier: Tier,
+    miss: Option<Miss>,
     elapsed: Duration,
 }
 
@@ -69,6 +80,12 @@ impl Forged {
         self.tier
     }
 
+    /// Why it had to be compiled, if it was compiled now.
+    #[must_use]
+    pub fn miss(&self) -> Option<&Miss> {
+        self.miss.as_ref()
+    }
+
     /// How long it took to get.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -76,8 +93,10 @@ impl Forged {
     }
 }
 
-/// Makes cubins, each once: looks in memory, then on disk, then compiles. Needs NVRTC's files to name the compiler in
-/// the key, but opens the library only to compile. Never needs a GPU. Shared between threads by reference.
+/// Makes cubins, each once: looks in memory, in packs, on disk, in the layers below, then compiles, unless another
+/// process does so already. On disk, NVRTC's files name the compiler in the key; the library is opened only to compile,
+/// and where there is none, what another compiler made of the same source is taken. Never needs a GPU. Shared between
+/// threads by reference.
 #[derive(Debug)]
 pub struct Forge {
     render: Render,
@@ -86,12 +105,16 @@ pub struct Forge {
     memory: Memory<Spec, Cubin>,
     /// Of kernels that prepare weights: eight a target at most, so only single flight is asked of it.
     preparing: Memory<(Preparation, &'static str), Cubin>,
+    packs: Vec<Pack>,
     disk: Disk,
-    memory_hits: AtomicU64,
-    disk_hits: AtomicU64,
-    compiles: AtomicU64,
-    failures: AtomicU64,
-    compile_us: AtomicU64,
+    counters: Counters,
+}
+
+/// What was made, and how it came to be.
+struct Made {
+    cubin: Cubin,
+    tier: Tier,
+    miss: Option<Miss>,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +132,8 @@ pub struct ForgeBuilder {
     choice: Choice,
     max_entries: usize,
     max_bytes: usize,
-    disk: Option<Disk>,
+    packs: Vec<Pack>,
+    disk: Option<DiskBuilder>,
 }
 
 impl ForgeBuilder {
@@ -137,16 +161,27 @@ impl ForgeBuilder {
         self
     }
 
-    /// Keeps cubins in this directory instead of the user's cache.
-    pub fn disk(mut self, root: impl Into<PathBuf>) -> Self {
-        self.disk = Some(Disk::open(root));
+    /// Takes kernels from this pack, before any compiler or directory is looked for; of several, the first that has
+    /// one gives it.
+    pub fn pack(mut self, pack: Pack) -> Self {
+        self.packs.push(pack);
+        self
+    }
+
+    /// Keeps cubins in this directory instead of the user's cache, and looks nowhere else.
+    pub fn disk(self, root: impl Into<PathBuf>) -> Self {
+        self.disk_with(Disk::builder().root(root))
+    }
+
+    /// Keeps cubins as these settings say.
+    pub fn disk_with(mut self, settings: DiskBuilder) -> Self {
+        self.disk = Some(settings);
         self
     }
 
     /// Keeps nothing on disk.
-    pub fn no_disk(mut self) -> Self {
-        self.disk = Some(Disk::disabled());
-        self
+    pub fn no_disk(self) -> Self {
+        self.disk_with(Disk::builder())
     }
 
     /// The forge. Nothing is searched for or opened yet but the cache directory.
@@ -158,12 +193,9 @@ impl ForgeBuilder {
             choice: self.choice,
             memory: Memory::new(self.max_entries, self.max_bytes, Cubin::bytes),
             preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
-            disk: self.disk.unwrap_or_else(Disk::from_env),
-            memory_hits: AtomicU64::new(0),
-            disk_hits: AtomicU64::new(0),
-            compiles: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            compile_us: AtomicU64::new(0),
+            packs: self.packs,
+            disk: self.disk.unwrap_or_else(DiskBuilder::user).build(),
+            counters: Counters::default(),
         }
     }
 }
@@ -182,21 +214,39 @@ impl Forge {
             choice: Choice::Find,
             max_entries: 1024,
             max_bytes: 256 << 20,
+            packs: Vec::new(),
             disk: None,
         }
     }
 
-    /// The cubin of `spec`. Compiles, blocking, if no tier has it; threads that ask for the same spec meanwhile wait
-    /// for the one compile, others do not.
+    /// The cubin of `spec`. Compiles, blocking, if no tier has it; threads and processes that ask for the same spec
+    /// meanwhile wait for the one compile, others do not.
     ///
     /// # Errors
-    /// Missing library, if there is no NVRTC; compile, if it refuses the source. Neither is remembered.
+    /// Missing library, if no tier has it and there is no NVRTC; compile, if that refuses the source. Neither is
+    /// remembered.
     pub fn cubin(&self, spec: &Spec) -> Result<Forged> {
         self.through_memory(&self.memory, spec, || {
             let source = (self.render)(spec)?;
             self.make(&source, spec.arch().target())
         })
         .map_err(|error| error.context(spec.name()))
+    }
+
+    /// Why the cubin of `spec` would have to be compiled now; none if some tier has it. Compiles nothing and counts
+    /// nothing.
+    ///
+    /// # Errors
+    /// Those of rendering.
+    pub fn explain(&self, spec: &Spec) -> Result<Option<Miss>> {
+        let recipe = Recipe::new(&(self.render)(spec)?, spec.arch().target())?;
+        let packed = || self.packs.iter().any(|pack| matches!(pack.get(&recipe), Ok(Some(_))));
+        if self.memory.get(spec).is_some() || packed() {
+            return Ok(None);
+        }
+        let key = self.toolchain().ok().map(|toolchain| Key::from_parts(recipe.clone(), toolchain.identity()));
+        let stored = key.as_ref().map_or_else(|| self.disk.has_any(&recipe), |key| self.disk.has(key));
+        Ok((!stored).then(|| self.why_not(&recipe, key.as_ref())))
     }
 
     /// The cubin of a kernel that prepares weights, through the same tiers.
@@ -216,19 +266,19 @@ impl Forge {
         &self,
         memory: &Memory<K, Cubin>,
         key: &K,
-        make: impl FnOnce() -> Result<(Cubin, Tier)>,
+        make: impl FnOnce() -> Result<Made>,
     ) -> Result<Forged> {
         let start = Instant::now();
-        let mut tier = Tier::Memory;
+        let (mut tier, mut miss) = (Tier::Memory, None);
         let (cubin, _) = memory.get_or_try_compute(key, || {
-            let (cubin, from) = make()?;
-            tier = from;
-            Ok::<_, Error>(Arc::new(cubin))
+            let made = make()?;
+            (tier, miss) = (made.tier, made.miss);
+            Ok::<_, Error>(Arc::new(made.cubin))
         })?;
         if tier == Tier::Memory {
-            self.memory_hits.fetch_add(1, Relaxed);
+            self.counters.memory_hits.fetch_add(1, Relaxed);
         }
-        Ok(Forged { cubin, tier, elapsed: start.elapsed() })
+        Ok(Forged { cubin, tier, miss, elapsed: start.elapsed() })
     }
 
     /// What the cubin of `spec` is known by in the caches. Opens no library, compiles nothing.
@@ -257,73 +307,99 @@ impl Forge {
         })
     }
 
+    /// The packs, in the order in which they are asked.
+    #[must_use]
+    pub fn packs(&self) -> &[Pack] {
+        &self.packs
+    }
+
+    /// The directories.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> ForgeStats {
-        let ((computing, computing_bytes), (preparing, preparing_bytes)) =
-            (self.memory.usage(), self.preparing.usage());
-        ForgeStats {
-            memory_hits: self.memory_hits.load(Relaxed),
-            disk_hits: self.disk_hits.load(Relaxed),
-            compiles: self.compiles.load(Relaxed),
-            failures: self.failures.load(Relaxed),
-            compile_ms: self.compile_us.load(Relaxed) as f64 / 1e3,
-            kept: computing + preparing,
-            kept_bytes: computing_bytes + preparing_bytes,
-            disk: self.disk.stats(),
-        }
+        let (computing, preparing) = (self.memory.usage(), self.preparing.usage());
+        self.counters.snapshot((computing.0 + preparing.0, computing.1 + preparing.1), self.disk.stats())
     }
 
-    fn make(&self, source: &Source, target: &str) -> Result<(Cubin, Tier)> {
-        let toolchain = self.toolchain()?;
-        let key = Key::new(toolchain, source, target)?;
-        if let Some(cubin) = self.disk.get(&key) {
-            self.disk_hits.fetch_add(1, Relaxed);
-            return Ok((cubin, Tier::Disk));
+    fn make(&self, source: &Source, target: &str) -> Result<Made> {
+        let recipe = Recipe::new(source, target)?;
+        let found = |cubin, tier| Ok(Made { cubin, tier, miss: None });
+        // First, so that the same kernels are served wherever the pack is, whatever lies on the disk there.
+        if let Some(cubin) = self.packed(&recipe) {
+            return found(cubin, Tier::Pack);
         }
+        let toolchain = match self.toolchain() {
+            Ok(toolchain) => toolchain,
+            // Nothing newer can be had: another compiler's code of the same source is as right.
+            Err(error) => {
+                return match self.disk.find_any(&recipe) {
+                    Some((cubin, level)) => found(cubin, level.into()),
+                    None => Err(error.context(self.why_not(&recipe, None).to_string())),
+                };
+            }
+        };
+        let key = Key::from_parts(recipe, toolchain.identity());
+        if let Some((cubin, level)) = self.disk.find(&key) {
+            return found(cubin, level.into());
+        }
+        // The lock is held until the entry is stored, or the compile has failed.
+        let turn = match self.disk.turn(&key) {
+            Turn::Found(cubin) => return found(cubin, Tier::Disk),
+            turn @ Turn::Ours { .. } => turn,
+        };
+        let miss = self.why_not(key.recipe(), Some(&key));
+        tracing::info!(kernel = source.name(), target, %miss, "compiling");
+        let cubin = self.compile(toolchain, source, target)?;
+        self.disk.store(&key, &cubin);
+        drop(turn);
+        self.disk.tidy();
+        Ok(Made { cubin, tier: Tier::Compiled, miss: Some(miss) })
+    }
+
+    fn compile(&self, toolchain: &Toolchain, source: &Source, target: &str) -> Result<Cubin> {
         let start = Instant::now();
         let compiled = build::compile(toolchain, source, target);
-        self.compile_us.fetch_add(u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX), Relaxed);
-        let counter = if compiled.is_ok() { &self.compiles } else { &self.failures };
-        counter.fetch_add(1, Relaxed);
-        let cubin = compiled?;
-        self.disk.put(&key, &cubin);
-        Ok((cubin, Tier::Compiled))
+        self.counters.compiled(start.elapsed(), compiled.as_ref().ok());
+        compiled
+    }
+
+    /// The kernel of `recipe` from the first pack that has it whole.
+    fn packed(&self, recipe: &Recipe) -> Option<Cubin> {
+        let cubin = self.packs.iter().find_map(|pack| {
+            pack.get(recipe).unwrap_or_else(|error| {
+                tracing::warn!(%error, "kernel pack: going on without");
+                self.counters.pack_errors.fetch_add(1, Relaxed);
+                None
+            })
+        })?;
+        self.counters.pack_hits.fetch_add(1, Relaxed);
+        Some(cubin)
+    }
+
+    fn why_not(&self, recipe: &Recipe, key: Option<&Key>) -> Miss {
+        key.and_then(|key| self.disk.unusable(key)).unwrap_or_else(|| {
+            let packed = self.packs.iter().flat_map(|pack| pack.kin_of(recipe));
+            Miss::nearest(recipe, key.map(Key::toolchain), self.disk.kin_of(recipe).chain(packed))
+        })
+    }
+}
+
+impl From<Level> for Tier {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Root => Self::Disk,
+            Level::Layer => Self::Layer,
+        }
     }
 }
 
 impl Default for Forge {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Counters of a [`Forge`] since it was made.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct ForgeStats {
-    /// Cubins that were in memory or just being made by another thread.
-    pub memory_hits: u64,
-    /// Cubins that were on disk.
-    pub disk_hits: u64,
-    /// Cubins that NVRTC compiled.
-    pub compiles: u64,
-    /// Compiles that failed.
-    pub failures: u64,
-    /// Time spent compiling, all threads together, in milliseconds.
-    pub compile_ms: f64,
-    /// Cubins kept in memory now.
-    pub kept: usize,
-    /// Their bytes.
-    pub kept_bytes: usize,
-    /// The disk's own counters.
-    pub disk: DiskStats,
-}
-
-impl fmt::Display for ForgeStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { memory_hits, disk_hits, compiles, failures, compile_ms, kept, kept_bytes, disk } = self;
-        write!(f, "memory {memory_hits} hits ({kept} kept, {kept_bytes} B), disk {disk_hits} hits, ")?;
-        write!(f, "{compiles} compiles ({failures} failed) in {compile_ms:.1} ms; disk: {disk}")
     }
 }

@@ -1,16 +1,33 @@
-//! Compiled once, kept: memory ▸ disk ▸ compile.
+//! Compiled once, kept: memory ▸ packs ▸ disk ▸ layers ▸ compile.
 //!
 //! [`Forge`] turns a [`Spec`](crate::spec::Spec) into a [`Cubin`](crate::build::Cubin) through the tiers. A [`Key`]
 //! covers everything that can change the machine code; a [`Disk`] entry stores its key and a digest of itself and is
-//! believed only if both are right. Trouble with the cache is a log line and a compile, never an error.
+//! believed only if both are right. Trouble with the cache is a log line and a compile, never an error. A [`Pack`] is
+//! one file of kernels, made ahead; its trouble is an error when it is opened, and a log line after that.
+//!
+//! However many threads and processes ask for a kernel at once, one compiles it. What is promised of that, of eviction
+//! and of packs, and what each promise rests on, is in docs/cache.md.
 
 mod disk;
 mod entry;
 mod forge;
 mod key;
+mod lock;
 mod memory;
+mod miss;
+mod pack;
+mod root;
+mod settings;
+mod share;
+mod stats;
+mod sweep;
 
 pub use disk::{Disk, DiskStats};
-pub use forge::{Forge, ForgeBuilder, ForgeStats, Forged, Tier};
-pub use key::Key;
+pub use forge::{Forge, ForgeBuilder, Forged, Tier};
+pub use key::{Key, Recipe};
 pub use memory::Memory;
+pub use miss::{Change, Miss};
+pub use pack::{Pack, PackBuilder, PackedKernel};
+pub use settings::DiskBuilder;
+pub use share::Share;
+pub use stats::ForgeStats;

@@ -1,0 +1,53 @@
+//! Where a pack's bytes are: a file, read as needed, or memory.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+pub(super) enum Bytes {
+    Static(&'static [u8]),
+    /// Kept open, so that a pack that is replaced is read on as it was.
+    File {
+        file: File,
+        length: u64,
+    },
+}
+
+impl Bytes {
+    /// Only of a regular file: opening a pipe would wait.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self::File { file, length })
+    }
+
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Static(bytes) => bytes.len() as u64,
+            Self::File { length, .. } => *length,
+        }
+    }
+
+    /// `count` bytes from `at`; all of them or the reason.
+    pub fn read(&self, at: u64, count: u64) -> Result<Cow<'static, [u8]>, String> {
+        let length = self.len();
+        let outside = || format!("cut short: bytes {at} to {} of {length}", at.saturating_add(count));
+        let end = at.checked_add(count).filter(|end| *end <= length).ok_or_else(outside)?;
+        match self {
+            Self::Static(bytes) => {
+                let range = usize::try_from(at).ok().zip(usize::try_from(end).ok());
+                range.and_then(|(at, end)| bytes.get(at..end)).map(Cow::Borrowed).ok_or_else(outside)
+            }
+            Self::File { file, .. } => {
+                let mut bytes = vec![0; usize::try_from(count).map_err(|_| outside())?];
+                file.read_exact_at(&mut bytes, at).map_err(|error| format!("bytes {at} to {end}: {error}"))?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+}

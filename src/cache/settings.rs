@@ -1,0 +1,132 @@
+//! Settings of a [`Disk`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::disk::Disk;
+use crate::build::user_cache_dir;
+
+/// Settings of a [`Disk`], which is shared by processes: give them the same.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct DiskBuilder {
+    pub(super) root: Option<PathBuf>,
+    pub(super) layers: Vec<PathBuf>,
+    pub(super) max_bytes: u64,
+    pub(super) grace: Duration,
+    pub(super) wait_at_most: Duration,
+    pub(super) copy_up: bool,
+    /// Why there is no directory, where there should be one.
+    pub(super) nowhere: Option<&'static str>,
+}
+
+impl Default for DiskBuilder {
+    fn default() -> Self {
+        Self {
+            root: None,
+            layers: Vec::new(),
+            max_bytes: DiskBuilder::MAX_BYTES,
+            grace: DiskBuilder::GRACE,
+            wait_at_most: DiskBuilder::WAIT_AT_MOST,
+            copy_up: false,
+            nowhere: None,
+        }
+    }
+}
+
+impl DiskBuilder {
+    /// The default of [`DiskBuilder::max_bytes`]: 2 GiB, some 20 000 kernels.
+    pub const MAX_BYTES: u64 = 2 << 30;
+    /// The default of [`DiskBuilder::grace`].
+    pub const GRACE: Duration = Duration::from_secs(600);
+    /// The default of [`DiskBuilder::wait_at_most`]: ten times what the slowest compile on a busy machine takes.
+    pub const WAIT_AT_MOST: Duration = Duration::from_secs(30);
+
+    /// The user's own cache: `cubins` in `$WARPSMITH_CACHE_DIR`, else in `$XDG_CACHE_HOME/warpsmith`, else in
+    /// `~/.cache/warpsmith`; below it `cubins` in each directory of `$WARPSMITH_CACHE_LAYERS`, which is spelt as `PATH`
+    /// is. Nothing, if `WARPSMITH_CACHE=off`.
+    pub fn user() -> Self {
+        Self::from_env(|name| std::env::var_os(name))
+    }
+
+    fn from_env(var: impl Fn(&str) -> Option<OsString>) -> Self {
+        if var("WARPSMITH_CACHE").is_some_and(|value| value == "off") {
+            return Self::default();
+        }
+        let layers = var("WARPSMITH_CACHE_LAYERS").unwrap_or_default();
+        let layers = std::env::split_paths(&layers).filter(|dir| !dir.as_os_str().is_empty());
+        let root = user_cache_dir(&var).map(|dir| dir.join("cubins"));
+        let nowhere = root.is_none().then_some("no WARPSMITH_CACHE_DIR, XDG_CACHE_HOME or HOME");
+        Self { root, layers: layers.map(|dir| dir.join("cubins")).collect(), nowhere, ..Self::default() }
+    }
+
+    /// The directory that entries are written to; made if need be.
+    pub fn root(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.root = Some(dir.into());
+        self
+    }
+
+    /// A directory that is looked up after those before it, and only read. It may belong to another user, but be
+    /// writable by its owner only.
+    pub fn layer(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.layers.push(dir.into());
+        self
+    }
+
+    /// Writes what is found in a layer to the root, too: for layers that are slow to reach (default: no).
+    pub fn copy_up(mut self, copy: bool) -> Self {
+        self.copy_up = copy;
+        self
+    }
+
+    /// Bytes of the root's entries together, 0 for any number. Above it, the least recently used go until four fifths
+    /// are left. A soft limit: every process that writes looks again after some 1/64 of it, and what was used within the
+    /// [grace](DiskBuilder::grace) stays.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// An entry that was used in this time is not evicted (default: ten minutes). A use is written down once an hour at
+    /// most, so what is read all the time may look an hour old.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long another process's compile is waited for before this one compiles for itself (default: 30 s). A process
+    /// that dies is not waited for.
+    pub fn wait_at_most(mut self, wait: Duration) -> Self {
+        self.wait_at_most = wait;
+        self
+    }
+
+    /// The cache. A directory that cannot be used is a log line, and done without.
+    #[must_use]
+    pub fn build(self) -> Disk {
+        Disk::with(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_environment_says() {
+        let of = |vars: &[(&str, &str)]| {
+            DiskBuilder::from_env(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        let settings = of(&[("HOME", "/h"), ("WARPSMITH_CACHE_LAYERS", "/a::/b")]);
+        assert_eq!(settings.root, Some("/h/.cache/warpsmith/cubins".into()));
+        assert_eq!(settings.layers, [PathBuf::from("/a/cubins"), "/b/cubins".into()]);
+        assert!(settings.nowhere.is_none() && settings.max_bytes == 2 << 30 && !settings.copy_up);
+
+        let settings = of(&[("WARPSMITH_CACHE_LAYERS", "/a")]);
+        assert!(settings.root.is_none() && settings.nowhere.is_some() && settings.layers.len() == 1);
+        let settings = of(&[("HOME", "/h"), ("WARPSMITH_CACHE_LAYERS", "/a"), ("WARPSMITH_CACHE", "off")]);
+        assert!(settings.root.is_none() && settings.layers.is_empty() && settings.nowhere.is_none());
+        assert!(of(&[("HOME", "/h")]).layers.is_empty());
+    }
+}
