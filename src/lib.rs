@@ -33,7 +33,7 @@
 //! ```text
 //! Problem ─ pick ─▶ Variant ─ check ─▶ Spec ─ render ─▶ Source ─ NVRTC ─▶ Cubin ─ load ─▶ Kernel ─ launch
 //!    what             how            legal here      CUDA text          bytes + resources      on a device
-//!                                                              memory LRU ▸ disk ▸ compile
+//!                                                              memory LRU ▸ pack ▸ disk ▸ compile
 //! ```
 //!
 //! Everything before "load" works with no GPU and no CUDA toolkit: architectures have [presets](spec::Arch), and NVRTC
@@ -51,7 +51,7 @@
 //! | [`oracle`] | the truth: f64 on the CPU, with an error bound for every element |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
-//! | [`cache`] | memory, disk, and the forge that goes through both |
+//! | [`cache`] | memory, packs, disk, and the forge that goes through them |
 //! | [`run`] | device side: operands, loading, launching, timing |
 //! | [`tune`] | the gate that a kernel must pass before anyone times it; laboratories, one of them crash-proof; the tuner |
 //! | [`engine`] | the composition root on a device |

@@ -291,7 +291,7 @@ fn two_processes_evict_while_others_read() {
     assert_eq!((sum(&all, "/errors"), sum(&all, "/stores")), (0, 2 * 20 * (KEYS as u64 - 1)), "{all:#?}");
     for (one, evicts) in all.iter().zip([true, false, true, false]) {
         assert_eq!(one["evictions"].as_u64().unwrap() > 0, evicts, "{one:#}");
-        assert!(one["hits"].as_u64().unwrap() > 0, "{one:#}");
+        assert_eq!(one["hits"].as_u64().unwrap() > 0, !evicts, "{one:#}");
     }
     // The last to write swept after it, but for what may be written between two sweeps.
     small(&root).build().put(&keys(&root)[1], &cubin);

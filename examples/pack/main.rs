@@ -1,6 +1,8 @@
 //! Makes a pack: one file with the kernels of many problems, for many architectures, from which a machine without
 //! NVRTC is served.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 #[path = "../shared/mod.rs"]
 #[allow(dead_code)]
 mod shared;

@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use super::entry;
 use super::key::{Key, Recipe};
 use super::lock::Lock;
 use super::miss::Miss;
 use super::root::{Found, Root, Trouble};
 use super::settings::DiskBuilder;
+use super::stats::{DiskCounters, DiskStats, micros};
 use super::sweep::{self, Limits, Swept};
 use crate::build::{Cubin, Provenance};
 
@@ -34,71 +33,8 @@ pub struct Disk {
     copy_up: bool,
     /// Bytes that may be written until the next sweep.
     room: AtomicU64,
-    counters: Counters,
+    counters: DiskCounters,
     last_error: Mutex<Option<String>>,
-}
-
-#[derive(Default)]
-struct Counters {
-    hits: AtomicU64,
-    layer_hits: AtomicU64,
-    misses: AtomicU64,
-    stores: AtomicU64,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
-    evictions: AtomicU64,
-    evicted_bytes: AtomicU64,
-    reaped: AtomicU64,
-    waits: AtomicU64,
-    wait_us: AtomicU64,
-    gave_up: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// Counters of a [`Disk`] since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct DiskStats {
-    /// Entries found and verified in the directory that is written to.
-    pub hits: u64,
-    /// Entries found and verified in one that is only read.
-    pub layer_hits: u64,
-    /// Entries that were not there or not to be trusted.
-    pub misses: u64,
-    /// Entries written.
-    pub stores: u64,
-    /// Bytes of entries that were read.
-    pub read_bytes: u64,
-    /// Bytes of entries that were written.
-    pub written_bytes: u64,
-    /// Entries removed by this process to keep within the limit.
-    pub evictions: u64,
-    /// Their bytes.
-    pub evicted_bytes: u64,
-    /// Files of dead processes that this one removed.
-    pub reaped: u64,
-    /// Times that another process was waited for, since it was compiling the same.
-    pub waits: u64,
-    /// How long, all threads together, in milliseconds.
-    pub wait_ms: f64,
-    /// Waits that ended because they took too long.
-    pub gave_up: u64,
-    /// Reads, writes and checks that went wrong; each was logged.
-    pub errors: u64,
-    /// What the latest of them was.
-    pub last_error: Option<String>,
-}
-
-impl fmt::Display for DiskStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hits, layer_hits, misses, stores, read_bytes, written_bytes, .. } = self;
-        write!(f, "{hits} hits, {layer_hits} in layers, {misses} misses, {stores} stores, ")?;
-        write!(f, "{read_bytes} B read, {written_bytes} B written, ")?;
-        let Self { evictions, evicted_bytes, reaped, waits, wait_ms, gave_up, errors, last_error, .. } = self;
-        write!(f, "{evictions} evicted ({evicted_bytes} B), {reaped} reaped, ")?;
-        write!(f, "{waits} waits of {wait_ms:.1} ms ({gave_up} given up), {errors} errors")?;
-        last_error.iter().try_for_each(|reason| write!(f, " (last: {reason})"))
-    }
 }
 
 /// Which directory had an entry.
@@ -111,7 +47,7 @@ pub(super) enum Level {
 /// Whose turn it is to compile.
 pub(super) enum Turn {
     /// Nobody's: another process has stored it meanwhile.
-    Found(Cubin),
+    Found(Box<Cubin>),
     /// The caller's. The lock, if there could be one, is to be held until the entry is stored.
     Ours { _lock: Option<Lock> },
 }
@@ -150,7 +86,7 @@ impl Disk {
             wait_at_most,
             copy_up,
             room: AtomicU64::new(0),
-            counters: Counters::default(),
+            counters: DiskCounters::default(),
             last_error: Mutex::default(),
         };
         disk.root = root.and_then(|dir| disk.noted("opening", Root::own(dir)));
@@ -193,24 +129,8 @@ impl Disk {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DiskStats {
-        let Counters { hits, layer_hits, misses, stores, read_bytes, written_bytes, .. } = &self.counters;
-        let Counters { evictions, evicted_bytes, reaped, waits, wait_us, gave_up, errors, .. } = &self.counters;
-        DiskStats {
-            hits: hits.load(Relaxed),
-            layer_hits: layer_hits.load(Relaxed),
-            misses: misses.load(Relaxed),
-            stores: stores.load(Relaxed),
-            read_bytes: read_bytes.load(Relaxed),
-            written_bytes: written_bytes.load(Relaxed),
-            evictions: evictions.load(Relaxed),
-            evicted_bytes: evicted_bytes.load(Relaxed),
-            reaped: reaped.load(Relaxed),
-            waits: waits.load(Relaxed),
-            wait_ms: wait_us.load(Relaxed) as f64 / 1e3,
-            gave_up: gave_up.load(Relaxed),
-            errors: errors.load(Relaxed),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
+        let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.counters.snapshot(last_error)
     }
 
     /// The entry of `key`, and where it was.
@@ -288,7 +208,7 @@ impl Disk {
             if (lock.is_some() || stamp != seen)
                 && let Some(found) = self.load(root, key, false)
             {
-                break Turn::Found(self.hit(found.bytes, Level::Root, found.cubin));
+                break Turn::Found(Box::new(self.hit(found.bytes, Level::Root, found.cubin)));
             }
             seen = stamp;
             if lock.is_some() {
@@ -306,8 +226,7 @@ impl Disk {
         };
         if waited {
             self.counters.waits.fetch_add(1, Relaxed);
-            let waited_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.counters.wait_us.fetch_add(waited_us, Relaxed);
+            self.counters.wait_us.fetch_add(micros(start.elapsed()), Relaxed);
         }
         turn
     }
@@ -383,5 +302,37 @@ impl fmt::Debug for Disk {
             .field("layers", &layers)
             .field("stats", &self.stats())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Source, Toolchain};
+
+    /// What another process stores between this one's look and its turn is found, and nothing is compiled.
+    #[test]
+    fn a_turn_begins_with_another_look() {
+        let temp = tempfile::tempdir().unwrap();
+        let library = temp.path().join("libnvrtc.so.13.0.88");
+        std::fs::write(&library, "").unwrap();
+        let source = Source::new("k.cu", "text", &[], ["k"]);
+        let key = Key::new(&Toolchain::at(library).unwrap(), &source, "sm_90a").unwrap();
+        let about = serde_json::json!({
+            "provenance": { "name": "k.cu", "problem": "", "variant": "", "target": "sm_90a", "toolchain": "",
+                "options": [], "source": "" },
+            "resources": [], "compile_us": 0, "log": "",
+        });
+        let cubin = Cubin::from_parts(serde_json::from_value(about).unwrap(), vec![1, 2, 3]);
+        let (disk, other) = (Disk::open(temp.path().join("root")), Disk::open(temp.path().join("root")));
+        assert!(disk.get(&key).is_none());
+        other.put(&key, &cubin);
+        assert!(matches!(disk.turn(&key), Turn::Found(found) if *found == cubin));
+        assert_eq!((disk.stats().hits, disk.stats().waits), (1, 0));
+
+        // A damaged one is compiled again, by one.
+        std::fs::write(disk.path_of(&key).unwrap(), "torn").unwrap();
+        let Turn::Ours { _lock: Some(_held) } = disk.turn(&key) else { panic!("nothing usable is there") };
+        assert!(Lock::try_take(&disk.root.as_ref().unwrap().lock_of(&key).unwrap()).unwrap().is_none());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -14,14 +13,11 @@ use super::key::{Key, Recipe};
 use super::memory::Memory;
 use super::miss::Miss;
 use super::pack::Pack;
-use super::settings::DiskBuilder;
+use super::settings::{Choice, DiskBuilder, ForgeBuilder, Render};
 use super::stats::{Counters, ForgeStats};
 use crate::build::{self, Cubin, Preparation, Source, Toolchain};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
-
-/// How a spec becomes CUDA.
-type Render = fn(&Spec) -> Result<Source>;
 
 /// Where a cubin came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,89 +113,6 @@ struct Made {
     miss: Option<Miss>,
 }
 
-#[derive(Clone, Debug)]
-enum Choice {
-    Given(Box<Toolchain>),
-    Find,
-    FindOrInstall,
-}
-
-/// Settings of a [`Forge`].
-#[derive(Debug)]
-#[must_use]
-pub struct ForgeBuilder {
-    render: Render,
-    choice: Choice,
-    max_entries: usize,
-    max_bytes: usize,
-    packs: Vec<Pack>,
-    disk: Option<DiskBuilder>,
-}
-
-impl ForgeBuilder {
-    /// Renders with this function instead of [`build::render`]: for experiments with other kernels, and tests.
-    pub fn render(mut self, render: fn(&Spec) -> Result<Source>) -> Self {
-        self.render = render;
-        self
-    }
-
-    /// Compiles with this toolchain.
-    pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
-        self.choice = Choice::Given(Box::new(toolchain));
-        self
-    }
-
-    /// Installs NVRTC if there is none; without this, its absence is an error.
-    pub fn install_if_missing(mut self) -> Self {
-        self.choice = Choice::FindOrInstall;
-        self
-    }
-
-    /// Keeps at most so many cubins, of so many bytes together, in memory (default: 1024 and 256 MiB).
-    pub fn memory(mut self, max_entries: usize, max_bytes: usize) -> Self {
-        (self.max_entries, self.max_bytes) = (max_entries, max_bytes);
-        self
-    }
-
-    /// Takes kernels from this pack, before any compiler or directory is looked for; of several, the first that has
-    /// one gives it.
-    pub fn pack(mut self, pack: Pack) -> Self {
-        self.packs.push(pack);
-        self
-    }
-
-    /// Keeps cubins in this directory instead of the user's cache, and looks nowhere else.
-    pub fn disk(self, root: impl Into<PathBuf>) -> Self {
-        self.disk_with(Disk::builder().root(root))
-    }
-
-    /// Keeps cubins as these settings say.
-    pub fn disk_with(mut self, settings: DiskBuilder) -> Self {
-        self.disk = Some(settings);
-        self
-    }
-
-    /// Keeps nothing on disk.
-    pub fn no_disk(self) -> Self {
-        self.disk_with(Disk::builder())
-    }
-
-    /// The forge. Nothing is searched for or opened yet but the cache directory.
-    #[must_use]
-    pub fn build(self) -> Forge {
-        Forge {
-            render: self.render,
-            toolchain: OnceCell::new(),
-            choice: self.choice,
-            memory: Memory::new(self.max_entries, self.max_bytes, Cubin::bytes),
-            preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
-            packs: self.packs,
-            disk: self.disk.unwrap_or_else(DiskBuilder::user).build(),
-            counters: Counters::default(),
-        }
-    }
-}
-
 impl Forge {
     /// A forge with the default settings: the first NVRTC there is, the user's cache directory.
     #[must_use]
@@ -209,13 +122,20 @@ impl Forge {
 
     /// Settings to change.
     pub fn builder() -> ForgeBuilder {
-        ForgeBuilder {
-            render: build::render,
-            choice: Choice::Find,
-            max_entries: 1024,
-            max_bytes: 256 << 20,
-            packs: Vec::new(),
-            disk: None,
+        ForgeBuilder::default()
+    }
+
+    pub(super) fn with(settings: ForgeBuilder) -> Self {
+        let ForgeBuilder { render, choice, max_entries, max_bytes, packs, disk } = settings;
+        Self {
+            render,
+            choice,
+            toolchain: OnceCell::new(),
+            memory: Memory::new(max_entries, max_bytes, Cubin::bytes),
+            preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
+            packs,
+            disk: disk.unwrap_or_else(DiskBuilder::user).build(),
+            counters: Counters::default(),
         }
     }
 
@@ -349,7 +269,7 @@ impl Forge {
         }
         // The lock is held until the entry is stored, or the compile has failed.
         let turn = match self.disk.turn(&key) {
-            Turn::Found(cubin) => return found(cubin, Tier::Disk),
+            Turn::Found(cubin) => return found(*cubin, Tier::Disk),
             turn @ Turn::Ours { .. } => turn,
         };
         let miss = self.why_not(key.recipe(), Some(&key));

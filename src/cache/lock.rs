@@ -86,6 +86,8 @@ mod tests {
                         if let Some(held) = Lock::try_take(&path).unwrap() {
                             assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
                             taken.fetch_add(1, Ordering::SeqCst);
+                            // Long enough for others to come and to be wrong.
+                            std::thread::sleep(std::time::Duration::from_micros(50));
                             holders.fetch_sub(1, Ordering::SeqCst);
                             drop(held);
                         }

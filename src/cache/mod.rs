@@ -22,12 +22,12 @@ mod share;
 mod stats;
 mod sweep;
 
-pub use disk::{Disk, DiskStats};
-pub use forge::{Forge, ForgeBuilder, Forged, Tier};
+pub use disk::Disk;
+pub use forge::{Forge, Forged, Tier};
 pub use key::{Key, Recipe};
 pub use memory::Memory;
 pub use miss::{Change, Miss};
 pub use pack::{Pack, PackBuilder, PackedKernel};
-pub use settings::DiskBuilder;
+pub use settings::{DiskBuilder, ForgeBuilder};
 pub use share::Share;
-pub use stats::ForgeStats;
+pub use stats::{DiskStats, ForgeStats};

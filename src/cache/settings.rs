@@ -1,11 +1,106 @@
-//! Settings of a [`Disk`].
+//! Settings of a [`Forge`] and of its [`Disk`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::disk::Disk;
-use crate::build::user_cache_dir;
+use super::forge::Forge;
+use super::pack::Pack;
+use crate::Result;
+use crate::build::{self, Source, Toolchain, user_cache_dir};
+use crate::spec::Spec;
+
+/// How a spec becomes CUDA.
+pub(super) type Render = fn(&Spec) -> Result<Source>;
+
+/// Which toolchain.
+#[derive(Clone, Debug)]
+pub(super) enum Choice {
+    Given(Box<Toolchain>),
+    Find,
+    FindOrInstall,
+}
+
+/// Settings of a [`Forge`].
+#[derive(Debug)]
+#[must_use]
+pub struct ForgeBuilder {
+    pub(super) render: Render,
+    pub(super) choice: Choice,
+    pub(super) max_entries: usize,
+    pub(super) max_bytes: usize,
+    pub(super) packs: Vec<Pack>,
+    pub(super) disk: Option<DiskBuilder>,
+}
+
+impl Default for ForgeBuilder {
+    fn default() -> Self {
+        Self {
+            render: build::render,
+            choice: Choice::Find,
+            max_entries: 1024,
+            max_bytes: 256 << 20,
+            packs: Vec::new(),
+            disk: None,
+        }
+    }
+}
+
+impl ForgeBuilder {
+    /// Renders with this function instead of [`build::render`]: for experiments with other kernels, and tests.
+    pub fn render(mut self, render: Render) -> Self {
+        self.render = render;
+        self
+    }
+
+    /// Compiles with this toolchain.
+    pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
+        self.choice = Choice::Given(Box::new(toolchain));
+        self
+    }
+
+    /// Installs NVRTC if there is none; without this, its absence is an error.
+    pub fn install_if_missing(mut self) -> Self {
+        self.choice = Choice::FindOrInstall;
+        self
+    }
+
+    /// Keeps at most so many cubins, of so many bytes together, in memory (default: 1024 and 256 MiB).
+    pub fn memory(mut self, max_entries: usize, max_bytes: usize) -> Self {
+        (self.max_entries, self.max_bytes) = (max_entries, max_bytes);
+        self
+    }
+
+    /// Takes kernels from this pack, before any compiler or directory is looked for; of several, the first that has
+    /// one gives it.
+    pub fn pack(mut self, pack: Pack) -> Self {
+        self.packs.push(pack);
+        self
+    }
+
+    /// Keeps cubins in this directory instead of the user's cache, and looks nowhere else.
+    pub fn disk(self, root: impl Into<PathBuf>) -> Self {
+        self.disk_with(Disk::builder().root(root))
+    }
+
+    /// Keeps cubins as these settings say.
+    pub fn disk_with(mut self, settings: DiskBuilder) -> Self {
+        self.disk = Some(settings);
+        self
+    }
+
+    /// Keeps nothing on disk.
+    pub fn no_disk(self) -> Self {
+        self.disk_with(Disk::builder())
+    }
+
+    /// The forge. Nothing is searched for or opened yet but the cache directories.
+    #[must_use]
+    pub fn build(self) -> Forge {
+        Forge::with(self)
+    }
+}
 
 /// Settings of a [`Disk`], which is shared by processes: give them the same.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The counters of a forge.
+//! What is counted: by a forge, and by its disk.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::disk::DiskStats;
 use crate::build::Cubin;
 
+/// Those of a forge.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub memory_hits: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Counters {
 impl Counters {
     /// Counts a compile that took so long and gave this, or failed.
     pub fn compiled(&self, elapsed: Duration, cubin: Option<&Cubin>) {
-        self.compile_us.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.compile_us.fetch_add(micros(elapsed), Relaxed);
         match cubin {
             Some(cubin) => {
                 self.compiles.fetch_add(1, Relaxed);
@@ -92,4 +92,95 @@ impl fmt::Display for ForgeStats {
         let Self { compiles, failures, compile_ms, compiled_bytes, .. } = self;
         write!(f, "{compiles} compiles ({failures} failed) to {compiled_bytes} B in {compile_ms:.1} ms; disk: {disk}")
     }
+}
+
+/// Those of a disk.
+#[derive(Default)]
+pub(super) struct DiskCounters {
+    pub hits: AtomicU64,
+    pub layer_hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub stores: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub evictions: AtomicU64,
+    pub evicted_bytes: AtomicU64,
+    pub reaped: AtomicU64,
+    pub waits: AtomicU64,
+    pub wait_us: AtomicU64,
+    pub gave_up: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl DiskCounters {
+    /// The numbers now, with what went wrong last.
+    pub fn snapshot(&self, last_error: Option<String>) -> DiskStats {
+        DiskStats {
+            hits: self.hits.load(Relaxed),
+            layer_hits: self.layer_hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            stores: self.stores.load(Relaxed),
+            read_bytes: self.read_bytes.load(Relaxed),
+            written_bytes: self.written_bytes.load(Relaxed),
+            evictions: self.evictions.load(Relaxed),
+            evicted_bytes: self.evicted_bytes.load(Relaxed),
+            reaped: self.reaped.load(Relaxed),
+            waits: self.waits.load(Relaxed),
+            wait_ms: self.wait_us.load(Relaxed) as f64 / 1e3,
+            gave_up: self.gave_up.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            last_error,
+        }
+    }
+}
+
+/// Counters of a [`Disk`](super::Disk) since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct DiskStats {
+    /// Entries found and verified in the directory that is written to.
+    pub hits: u64,
+    /// Entries found and verified in one that is only read.
+    pub layer_hits: u64,
+    /// Entries that were not there or not to be trusted.
+    pub misses: u64,
+    /// Entries written.
+    pub stores: u64,
+    /// Bytes of entries that were read.
+    pub read_bytes: u64,
+    /// Bytes of entries that were written.
+    pub written_bytes: u64,
+    /// Entries removed by this process to keep within the limit.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Files of dead processes that this one removed.
+    pub reaped: u64,
+    /// Times that another process was waited for, since it was compiling the same.
+    pub waits: u64,
+    /// How long, all threads together, in milliseconds.
+    pub wait_ms: f64,
+    /// Waits that ended because they took too long.
+    pub gave_up: u64,
+    /// Reads, writes and checks that went wrong; each was logged.
+    pub errors: u64,
+    /// What the latest of them was.
+    pub last_error: Option<String>,
+}
+
+impl fmt::Display for DiskStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hits, layer_hits, misses, stores, read_bytes, written_bytes, .. } = self;
+        write!(f, "{hits} hits, {layer_hits} in layers, {misses} misses, {stores} stores, ")?;
+        write!(f, "{read_bytes} B read, {written_bytes} B written, ")?;
+        let Self { evictions, evicted_bytes, reaped, waits, wait_ms, gave_up, errors, last_error, .. } = self;
+        write!(f, "{evictions} evicted ({evicted_bytes} B), {reaped} reaped, ")?;
+        write!(f, "{waits} waits of {wait_ms:.1} ms ({gave_up} given up), {errors} errors")?;
+        last_error.iter().try_for_each(|reason| write!(f, " (last: {reason})"))
+    }
+}
+
+/// As counters have it.
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
