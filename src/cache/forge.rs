@@ -209,7 +209,7 @@ impl Forge {
         Key::new(self.toolchain()?, &(self.render)(spec)?, spec.arch().target())
     }
 
-    /// The disk tier.
+    /// The disk tier: the directory that is written to, and those below.
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.disk
@@ -231,12 +231,6 @@ impl Forge {
     #[must_use]
     pub fn packs(&self) -> &[Pack] {
         &self.packs
-    }
-
-    /// The directories.
-    #[must_use]
-    pub fn disk(&self) -> &Disk {
-        &self.disk
     }
 
     /// The counters.
