@@ -224,6 +224,18 @@ impl Kernel {
         (self.resident_clusters > 0).then(|| self.resident_clusters * self.spec.variant().cluster.blocks())
     }
 
+    /// Blocks of the matrix kernel that one SM holds at a time, as the driver counts them from its registers, threads and
+    /// shared memory.
+    ///
+    /// # Errors
+    /// Driver, if it does not say.
+    pub fn resident_blocks_per_sm(&self) -> Result<u32> {
+        let geometry = self.spec.geometry();
+        self.products
+            .occupancy_max_active_blocks_per_multiprocessor(geometry.threads, geometry.shared_bytes as usize, None)
+            .map_err(|error| refused(format!("{}: asking how many blocks an SM holds", self.name), error))
+    }
+
     /// The context it is loaded in.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {

@@ -202,6 +202,12 @@ impl Arch {
         self.shared_per_block
     }
 
+    /// Threads that one SM holds at a time.
+    #[must_use]
+    pub fn threads_per_sm(&self) -> u32 {
+        self.threads_per_sm
+    }
+
     /// Registers that one thread may use in a block of `threads` threads.
     #[must_use]
     pub fn registers_per_thread(&self, threads: u32) -> u32 {

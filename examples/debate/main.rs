@@ -1,0 +1,143 @@
+//! The debate that this project began with, as experiments: pipeline stages were to be worth 1.5 to 1.8×, tile sizes 1.8
+//! to 2.5×, TMA stores 1.12 to 1.15×, warp specialisation 1.25 to 1.4×; and which of four fusions is best was open.
+//!
+//! ```text
+//! cargo run --release --example debate -- --json debate.json --html debate.html
+//! ```
+//!
+//! Each is measured three times over, since what a change is worth depends on what is around it. *Alone*, on the debate's
+//! baseline (two passes, one stage, a 128×128 tile): what the promises spoke of. *Stacked*, each on top of those before
+//! that made it faster: what would have come of doing it. *In the pick*, the kernel that is picked over the same kernel
+//! without it: what it is worth once everything else is in place, which is the one that tells whether to have it at all.
+//!
+//! Axes depend on each other, so the legal kernels nearest to what is asked for are compared (nearest.rs), and every
+//! number comes with both of their names. Nothing is timed before it has passed the gate. What is compared is timed in
+//! turn, with operands that are not in the L2 cache; a speed-up is the median of the ratios of one turn each.
+//!
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong or could not be built, 2 if something could not be done at
+//! all, 3 if a kernel hung or broke the device's context.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod built;
+mod cases;
+mod chart;
+mod debate;
+mod document;
+mod experiment;
+mod lab;
+#[path = "../bench/list.rs"]
+mod list;
+mod nearest;
+#[path = "../shared/page/mod.rs"]
+mod page;
+mod proposals;
+mod report;
+#[path = "../shared/mod.rs"]
+mod shared;
+mod show;
+mod verdict;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use warpsmith::cache::Forge;
+use warpsmith::oracle::Reference;
+use warpsmith::spec::Spec;
+use warpsmith::tune::{HostOperands, Launching, reference};
+
+use args::Args;
+use cases::Case;
+use debate::Debate;
+use lab::Lab;
+use report::{CaseLine, Cell, Report};
+use shared::gpu::Gpu;
+use shared::place::Place;
+use shared::{Result, bar};
+
+fn main() -> ExitCode {
+    shared::exit(|| run(&Args::parse()))
+}
+
+/// Whether everything is right.
+fn run(args: &Args) -> Result<bool> {
+    let start = Instant::now();
+    let place = Place::find(args.arch, args.device)?;
+    let machine = place.describe("nothing is launched, so nothing is stacked");
+    let arch = place.arch();
+    let cases = match &args.problem[..] {
+        [] => cases::cases(args.tokens, shared::prepares(&arch) && !args.unprepared),
+        own => cases::own(own, |problem| shared::rows(problem, &args.m))?,
+    };
+    let forge = Forge::builder().install_if_missing().build();
+    println!("{machine}\nNVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+
+    let mut debate = Debate::new(&arch, &cases)?;
+    debate.build_ahead(&forge);
+    let line = |case: &Case| CaseLine {
+        kind: case.kind.clone(),
+        label: case.label.clone(),
+        problem: case.problem.to_string(),
+        rows: case.rows.clone(),
+    };
+    let mut report = Report {
+        machine,
+        measured: matches!(place, Place::Device(_)),
+        dependent: args.dependent,
+        turns: args.turns,
+        cases: cases.iter().map(line).collect(),
+        grounds: Vec::new(),
+    };
+    println!("\nproblems");
+    show::cases(&report).iter().for_each(|line| println!("{line}"));
+    println!("{}\n", show::rules());
+    report.grounds = match &place {
+        Place::Device(device) => {
+            let gpu = Gpu::new(device, forge)?;
+            let truths = truths(&cases)?;
+            let launching = if args.dependent { Launching::Dependent } else { Launching::Plain };
+            let mut lab = Lab::new(&gpu, &cases, &truths, args.turns, launching)?;
+            debate.run(gpu.engine().forge(), Some(&mut |case, specs: &[Spec]| lab.measure(case, specs)))?
+        }
+        Place::Host(..) => debate.run(&forge, None)?,
+    };
+
+    println!("what the best value of each is worth, in geometric mean over all problems");
+    show::overview(&report).iter().for_each(|line| println!("{line}"));
+    write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
+    write(args.html.as_deref(), || Ok(document::page(&report)?.html()?))?;
+    let cells = || report.grounds.iter().flat_map(|ground| &ground.proposals).flat_map(|of| &of.values);
+    let cells: Vec<&Cell> = cells().flat_map(|value| &value.cells).collect();
+    let failed = cells.iter().filter(|cell| matches!(cell, Cell::Failed { .. })).count();
+    let refused = cells.iter().filter(|cell| matches!(cell, Cell::Refused { .. })).count();
+    let (all, seconds) = (cells.len(), start.elapsed().as_secs_f64());
+    let done = if report.measured { "compared" } else { "built" };
+    println!(
+        "\n{} {done}, {refused} not legal, {failed} wrong, of {all}; {seconds:.1} s in all",
+        all - failed - refused
+    );
+    Ok(failed == 0)
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Operands, and what the result should be.
+fn truths(cases: &[Case]) -> Result<Vec<(HostOperands, Reference)>> {
+    let progress = bar(cases.len(), "references computed");
+    let truth = |case: &Case| {
+        let operands = case.operands();
+        let reference = reference::of(&operands)?;
+        progress.inc(1);
+        Ok((operands, reference))
+    };
+    let truths = cases.iter().map(truth).collect();
+    progress.finish_and_clear();
+    truths
+}
