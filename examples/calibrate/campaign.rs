@@ -295,7 +295,8 @@ impl<'a> Campaign<'a> {
     }
 
     fn check(&self, trial: &Trial<'_>, spec: &Spec, forged: &Forged) -> warpsmith::Result<Checked> {
-        let kernel = Kernel::load(self.gpu.engine().device().context(), spec, Arc::clone(forged.cubin()))?;
+        self.gpu.engine().device().reclaim()?;
+        let kernel = Kernel::load(self.gpu.engine().device(), spec, Arc::clone(forged.cubin()))?;
         trial.check(&Arc::new(kernel))
     }
 

@@ -3,6 +3,10 @@
 //! [`Engine`] holds a [`Device`], a [`Forge`], a [`Picker`] and the kernels that are loaded. There is no
 //! global state: two engines on two devices, or on one, do not know of each other.
 
+mod plan;
+
+pub use plan::Plan;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +40,7 @@ const LOADED_BYTES_MAX: usize = 256 << 20;
 /// ```
 pub struct Engine {
     device: Device,
-    forge: Forge,
+    forge: Arc<Forge>,
     picker: Picker,
     loaded: Memory<Spec, Kernel>,
     /// Eight at most.
@@ -84,18 +88,19 @@ impl Engine {
         Self::with_forge(device, Forge::builder().build())
     }
 
-    /// An engine with its own forge, and a picker of default settings: it knows the built-in tuning table.
+    /// An engine with a forge of its own, or one that it shares with engines on other devices (`Arc<Forge>`), so that a
+    /// kernel is compiled once for all of them; and a picker of default settings: it knows the built-in tuning table.
     #[must_use]
-    pub fn with_forge(device: &Device, forge: Forge) -> Self {
+    pub fn with_forge(device: &Device, forge: impl Into<Arc<Forge>>) -> Self {
         Self::with_forge_and_picker(device, forge, Picker::new(device.name(), device.arch()))
     }
 
-    /// An engine with its own forge and its own picker, from [`Picker::builder`] with the device's name and architecture.
+    /// The same with its own picker, from [`Picker::builder`] with the device's name and architecture.
     #[must_use]
-    pub fn with_forge_and_picker(device: &Device, forge: Forge, picker: Picker) -> Self {
+    pub fn with_forge_and_picker(device: &Device, forge: impl Into<Arc<Forge>>, picker: Picker) -> Self {
         let loaded = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |kernel: &Kernel| kernel.cubin().image().len());
         let preparers = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |preparer: &Preparer| preparer.cubin().image().len());
-        Self { device: device.clone(), forge, picker, loaded, preparers }
+        Self { device: device.clone(), forge: forge.into(), picker, loaded, preparers }
     }
 
     /// The kernel for `m` rows (of all groups together), picked by [`Picker::choose`]. Compiles, blocking, if no cache
@@ -117,7 +122,7 @@ impl Engine {
         let (kernel, _) = self.loaded.get_or_try_compute(choice.spec(), || {
             let forged = self.forge.cubin(choice.spec())?;
             tier = forged.tier();
-            Kernel::load(self.device.context(), choice.spec(), forged.into_cubin()).map(Arc::new)
+            Kernel::load(&self.device, choice.spec(), forged.into_cubin()).map(Arc::new)
         })?;
         Ok(Selected { choice, kernel, tier, elapsed: start.elapsed() })
     }
@@ -159,7 +164,7 @@ impl Engine {
         let preparation = Preparation::new(&layout, problem.scale_layout());
         let (preparer, _) = self.preparers.get_or_try_compute(&preparation, || {
             let cubin = self.forge.prepare_cubin(preparation, self.device.arch())?.into_cubin();
-            Preparer::load(self.device.context(), preparation, cubin).map(Arc::new)
+            Preparer::load(&self.device, preparation, cubin).map(Arc::new)
         })?;
         preparer.prepare(stream, &layout, b)
     }

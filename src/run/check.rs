@@ -1,5 +1,7 @@
 //! What must hold of operands before anything is launched. Plain numbers in, so that it is tested without a device.
 
+use cudarc::driver::CudaContext;
+
 use super::params::Params;
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout, ScaleLayout};
@@ -58,6 +60,10 @@ pub(super) struct Home {
 }
 
 impl Home {
+    pub(super) fn of(context: &CudaContext) -> Self {
+        Self { context: context.cu_ctx() as usize, ordinal: context.ordinal() }
+    }
+
     /// Refuses what belongs to another context.
     pub(super) fn check(self, name: &str, context: usize, ordinal: usize) -> Result<()> {
         if ordinal != self.ordinal {
@@ -83,99 +89,150 @@ impl Home {
     }
 }
 
-/// Checks formats, sizes and places.
-pub(super) fn sizes(spec: &Spec, home: Home, operands: &Sizes) -> Result<()> {
-    let problem = spec.problem();
-    let m = operands.m;
-    if m == 0 || m > Problem::M_MAX {
-        return Err(Error::operand(format!("m = {m}: must be 1 to {}", Problem::M_MAX)));
-    }
-    let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
-    let (rows, groups) = (u64::from(m), u64::from(problem.groups().unwrap_or(1)));
-    let layout = problem.scale_layout();
+/// What a problem asks of its operands, as far as it can be worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contract {
+    operation: Operation,
+    groups: Option<u32>,
+    /// Of a row, but for the padding of scales.
+    a: Needed,
+    /// So many rows of scales of A come at a time.
+    scale_rows: u64,
+    b: WeightsNeeded,
+    /// Of a row.
+    c: Needed,
+    workspace_row: u64,
+}
 
-    matrix(home, "a", &operands.a, problem.a_format(), rows * k, scale_bytes(layout, rows, k))?;
-    let products = problem.operation().products() as usize;
-    match &operands.b {
-        WeightSizes::Given(_) if problem.is_prepared() => {
-            return Err(Error::operand(
-                "weights as they are given, the kernel takes prepared ones: Operands::prepared",
-            ));
-        }
-        WeightSizes::Given(b) => weights(problem, home, b)?,
-        WeightSizes::Prepared(size) => prepared(problem, home, size)?,
+/// A matrix's format, and elements (bytes of codes, if they are NVFP4) and bytes of scales that it needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needed {
+    format: Format,
+    values: u64,
+    scales: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum WeightsNeeded {
+    /// Each B.
+    Given(Needed),
+    Prepared(PreparedLayout),
+}
+
+impl Needed {
+    pub(super) fn new(format: Format, elements: u64, scales: u64) -> Self {
+        Self { format, values: if format == Format::Nvfp4 { elements / 2 } else { elements }, scales }
     }
-    matrix(home, "c", &operands.c, problem.c_format(), rows * n, 0)?;
-    alphas(home, groups, &operands.alpha[..products])?;
-    match (&operands.offsets, problem.groups()) {
-        (Some(offsets), Some(_)) => home.holds("offsets", "elements", offsets, groups + 1)?,
-        (None, None) => {}
-        (None, Some(_)) => {
-            return Err(Error::operand(format!("no offsets given: {groups} groups need {} of them", groups + 1)));
-        }
-        (Some(_), None) => return Err(Error::operand("offsets given, but the problem is not grouped")),
+
+    fn rows(&self, rows: u64, scale_rows: u64) -> Self {
+        Self { values: rows * self.values, scales: rows.next_multiple_of(scale_rows) * self.scales, ..*self }
     }
-    let needed = spec.workspace_bytes(m);
-    match &operands.workspace {
-        Some(workspace) => home.holds("workspace", "bytes", workspace, needed),
-        None if needed == 0 => Ok(()),
-        None => Err(Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))),
+
+    pub(super) fn check(&self, home: Home, name: &str, size: &MatrixSize) -> Result<()> {
+        let Self { format, values, scales } = *self;
+        if size.format != format {
+            return Err(Error::operand(format!("{name} is {}, the kernel is for {format}", size.format)));
+        }
+        home.holds(name, if format == Format::Nvfp4 { "bytes of codes" } else { "elements" }, &size.values, values)?;
+        match &size.scales {
+            Some(buffer) => home.holds(name, "bytes of block scales", buffer, scales),
+            None => Ok(()),
+        }
     }
 }
 
-/// Checks B, or B1 and B2, as they are given.
-fn weights(problem: &Problem, home: Home, given: &[Option<MatrixSize>; 2]) -> Result<()> {
-    let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
-    let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
-    let products = problem.operation().products() as usize;
-    let names: [&str; 2] = match problem.operation() {
-        Operation::Gemm => ["b", "b2"],
-        Operation::DualGemm(_) => ["b1", "b2"],
-    };
-    for (index, (name, b)) in names.into_iter().zip(given).enumerate() {
-        match (b, index < products) {
-            (Some(b), true) => {
-                let scales = groups * scale_bytes(layout, n, k);
-                matrix(home, name, b, problem.b_format(), groups * n * k, scales)?;
+impl Contract {
+    /// # Errors
+    /// Those of [`Problem::prepared_layout`].
+    pub(super) fn new(spec: &Spec) -> Result<Self> {
+        let problem = spec.problem();
+        let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
+        let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
+        let b = if problem.is_prepared() {
+            WeightsNeeded::Prepared(problem.prepared_layout()?)
+        } else {
+            let scales = groups * scale_bytes(layout, n, k);
+            WeightsNeeded::Given(Needed::new(problem.b_format(), groups * n * k, scales))
+        };
+        Ok(Self {
+            operation: problem.operation(),
+            groups: problem.groups(),
+            a: Needed::new(problem.a_format(), k, scale_row_bytes(layout, k)),
+            scale_rows: scale_rows(layout),
+            b,
+            c: Needed::new(problem.c_format(), n, 0),
+            workspace_row: spec.workspace_bytes(1),
+        })
+    }
+
+    /// Checks formats, sizes and places.
+    pub(super) fn check(&self, home: Home, operands: &Sizes) -> Result<()> {
+        let m = operands.m;
+        if m == 0 || m > Problem::M_MAX {
+            return Err(Error::operand(format!("m = {m}: must be 1 to {}", Problem::M_MAX)));
+        }
+        let (rows, groups) = (u64::from(m), u64::from(self.groups.unwrap_or(1)));
+        self.a.rows(rows, self.scale_rows).check(home, "a", &operands.a)?;
+        self.weights(home, &operands.b)?;
+        self.c.rows(rows, 1).check(home, "c", &operands.c)?;
+        alphas(home, groups, &operands.alpha[..self.operation.products() as usize])?;
+        match (&operands.offsets, self.groups) {
+            (Some(offsets), Some(_)) => home.holds("offsets", "elements", offsets, groups + 1)?,
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(Error::operand(format!("no offsets given: {groups} groups need {} of them", groups + 1)));
             }
-            (None, false) => {}
-            (Some(_), false) => return Err(Error::operand("two B given, gemm takes one: use Operands::gemm")),
-            (None, true) => return Err(Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm")),
+            (Some(_), None) => return Err(Error::operand("offsets given, but the problem is not grouped")),
+        }
+        let needed = rows * self.workspace_row;
+        match &operands.workspace {
+            Some(workspace) => home.holds("workspace", "bytes", workspace, needed),
+            None if needed == 0 => Ok(()),
+            None => Err(Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))),
         }
     }
-    Ok(())
+
+    /// Checks B, or B1 and B2.
+    fn weights(&self, home: Home, given: &WeightSizes) -> Result<()> {
+        match (given, &self.b) {
+            (WeightSizes::Given(given), WeightsNeeded::Given(needed)) => self.given(home, needed, given),
+            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout)) => prepared(home, layout, size),
+            (WeightSizes::Given(_), WeightsNeeded::Prepared(_)) => {
+                Err(Error::operand("weights as they are given, the kernel takes prepared ones: Operands::prepared"))
+            }
+            (WeightSizes::Prepared(size), WeightsNeeded::Given(_)) => {
+                Err(Error::operand(format!("{} given, the kernel takes weights as they are", size.layout)))
+            }
+        }
+    }
+
+    /// Checks B, or B1 and B2, as they are given.
+    fn given(&self, home: Home, needed: &Needed, given: &[Option<MatrixSize>; 2]) -> Result<()> {
+        let products = self.operation.products() as usize;
+        let names: [&str; 2] = match self.operation {
+            Operation::Gemm => ["b", "b2"],
+            Operation::DualGemm(_) => ["b1", "b2"],
+        };
+        for (index, (name, b)) in names.into_iter().zip(given).enumerate() {
+            match (b, index < products) {
+                (Some(b), true) => needed.check(home, name, b)?,
+                (None, false) => {}
+                (Some(_), false) => return Err(Error::operand("two B given, gemm takes one: use Operands::gemm")),
+                (None, true) => {
+                    return Err(Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Checks prepared weights.
-fn prepared(problem: &Problem, home: Home, size: &PreparedSize) -> Result<()> {
-    if !problem.is_prepared() {
-        return Err(Error::operand(format!("{} given, the kernel takes weights as they are", size.layout)));
-    }
-    let expected = problem.prepared_layout()?;
-    if size.layout != expected {
+fn prepared(home: Home, expected: &PreparedLayout, size: &PreparedSize) -> Result<()> {
+    if size.layout != *expected {
         return Err(Error::operand(format!("the weights are {}, the kernel is for {expected}", size.layout)));
     }
     home.holds("the prepared weights", "bytes", &size.bytes, expected.bytes() as u64)
-}
-
-pub(super) fn matrix(
-    home: Home,
-    name: &str,
-    size: &MatrixSize,
-    format: Format,
-    elements: u64,
-    scales: u64,
-) -> Result<()> {
-    if size.format != format {
-        return Err(Error::operand(format!("{name} is {}, the kernel is for {format}", size.format)));
-    }
-    let (unit, values) =
-        if format == Format::Nvfp4 { ("bytes of codes", elements / 2) } else { ("elements", elements) };
-    home.holds(name, unit, &size.values, values)?;
-    match &size.scales {
-        Some(buffer) => home.holds(name, "bytes of block scales", buffer, scales),
-        None => Ok(()),
-    }
 }
 
 fn alphas(home: Home, groups: u64, alphas: &[Option<Buffer>]) -> Result<()> {
@@ -197,9 +254,21 @@ fn alphas(home: Home, groups: u64, alphas: &[Option<Buffer>]) -> Result<()> {
 
 /// Bytes of block scales for `rows` × `k` elements.
 pub(super) fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
+    rows.next_multiple_of(scale_rows(layout)) * scale_row_bytes(layout, k)
+}
+
+/// Rows that scales are kept for at a time.
+fn scale_rows(layout: ScaleLayout) -> u64 {
     match layout {
-        ScaleLayout::Linear => rows * (k / 16),
-        ScaleLayout::Swizzled128x4 => rows.next_multiple_of(128) * (k / 16).next_multiple_of(4),
+        ScaleLayout::Linear => 1,
+        ScaleLayout::Swizzled128x4 => 128,
+    }
+}
+
+fn scale_row_bytes(layout: ScaleLayout, k: u64) -> u64 {
+    match layout {
+        ScaleLayout::Linear => k / 16,
+        ScaleLayout::Swizzled128x4 => (k / 16).next_multiple_of(4),
     }
 }
 

@@ -54,9 +54,9 @@ fn exact(spec: &Spec) -> Sizes {
 #[track_caller]
 fn refused(spec: &Spec, change: impl FnOnce(&mut Sizes), words: &str) {
     let mut operands = exact(spec);
-    sizes(spec, HOME, &operands).unwrap();
+    Contract::new(spec).unwrap().check(HOME, &operands).unwrap();
     change(&mut operands);
-    let error = sizes(spec, HOME, &operands).unwrap_err();
+    let error = Contract::new(spec).unwrap().check(HOME, &operands).unwrap_err();
     assert!(error.is_operand());
     assert_eq!(error.to_string(), words);
 }
@@ -66,7 +66,7 @@ fn exact_sizes_are_enough_in_every_layout() {
     for problem in [gemm(), dual(), gemm().grouped(3), dual().grouped(3).a(Format::Nvfp4).c(Format::F32)] {
         for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
             let spec = spec(&problem.scales(layout));
-            sizes(&spec, HOME, &exact(&spec)).unwrap();
+            Contract::new(&spec).unwrap().check(HOME, &exact(&spec)).unwrap();
         }
     }
 }
@@ -139,7 +139,7 @@ fn alpha_is_one_or_one_a_group() {
     refused(&spec(&gemm()), |o| o.alpha[0] = Some(buffer(3)), "alpha has 3 elements, expected 1");
     let mut each = exact(&grouped);
     each.alpha = [Some(buffer(3)), Some(buffer(1))];
-    sizes(&grouped, HOME, &each).unwrap();
+    Contract::new(&grouped).unwrap().check(HOME, &each).unwrap();
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn workspace_is_asked_for_where_partial_sums_leave_the_kernel() {
     let interleaved: Variant = "mma.t64x128x64.s3.interleaved.uniform.direct".parse().unwrap();
     let interleaved = Spec::new(&dual(), &interleaved, &Arch::H200).unwrap();
     let without = Sizes { workspace: None, ..exact(&interleaved) };
-    sizes(&interleaved, HOME, &without).unwrap();
+    Contract::new(&interleaved).unwrap().check(HOME, &without).unwrap();
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn prepared_weights_are_those_of_the_problem() {
     operands.workspace = Some(buffer(wgmma.workspace_bytes(M)));
     let mut answer = |weights: WeightSizes, spec: &Spec| {
         operands.b = weights;
-        sizes(spec, HOME, &operands).map_err(|error| error.to_string())
+        Contract::new(spec).unwrap().check(HOME, &operands).map_err(|error| error.to_string())
     };
     let right = prepared(&problem);
     answer(WeightSizes::Prepared(right), &wgmma).unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
+use super::code::Modules;
 use super::refused;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, ComputeCapability};
@@ -44,6 +45,7 @@ pub struct Device {
     arch: Arch,
     name: String,
     driver: DriverVersion,
+    modules: Arc<Modules>,
 }
 
 impl Device {
@@ -110,13 +112,40 @@ impl Device {
         let (name, capability, sms, shared_per_block, l2_bytes) =
             ask().map_err(|error| refused(format!("asking device {} what it is", context.ordinal()), error))?;
         let arch = Arch::of_device(&name, capability, sms, shared_per_block, l2_bytes.into())?;
-        Ok(Self { context, arch, name, driver })
+        let modules = Modules::new(&context);
+        Ok(Self { context, arch, name, driver, modules })
     }
 
     /// The context that operands, streams and kernels of this device belong to.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
+    }
+
+    /// Unloads kernels that were dropped, as far as nothing uses them any more; how many modules that were. A kernel is
+    /// dropped when its last holder drops it: a cache that evicts it, a caller, a graph that it was captured into. What
+    /// runs then may still be running, so the first call marks what is under way on the whole device, and this one or a
+    /// later one unloads what was dropped before the mark. It waits for nothing that runs.
+    ///
+    /// Dropped kernels take some hundred KiB of device memory each until then. It is for a quiet moment: after a
+    /// manifest was replaced, say, or between problems that are tuned.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the mark. It does if a stream of this context is being captured, and the capture is lost
+    /// with it: not while one is (CUDA driver API, `cuCtxRecordEvent`).
+    pub fn reclaim(&self) -> Result<usize> {
+        self.modules.reclaim().map_err(|error| refused("unloading kernels that were dropped", error))
+    }
+
+    /// How many modules of dropped kernels are still loaded.
+    #[must_use]
+    pub fn retired(&self) -> usize {
+        self.modules.retired()
+    }
+
+    /// What is loaded.
+    pub(super) fn modules(&self) -> &Arc<Modules> {
+        &self.modules
     }
 
     /// Its row of hardware numbers, with its own SM count, shared memory and L2 size.

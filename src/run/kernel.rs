@@ -4,16 +4,20 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction_attribute, CUstreamCaptureStatus};
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream};
-use cudarc::nvrtc::Ptx;
+use cudarc::driver::sys::CUfunction_attribute;
+use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, result};
 
-use super::check::{self, Home};
+use super::capture::is_captured;
+use super::check::{self, Contract, Home};
+use super::code::{Code, Modules};
+use super::launch::Ready;
 use super::operand::Guards;
-use super::{Operands, launch, refused, tensor_map};
+use super::params::Params;
+use super::tensor_map::{TokenBoxes, Tokens};
+use super::{Device, Operands, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::spec::{Layout, PassKind, Spec};
+use crate::spec::{Launch, Layout, PassKind, Spec};
 
 /// Dynamic shared memory that every block may have without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -22,80 +26,84 @@ const WORKSPACE_MIN: u64 = 16;
 
 /// A [`Cubin`] loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
 ///
-/// Loading may wait for the device: load ahead, not on the hot path and not while a graph is being captured.
+/// Loading may wait for the device: load ahead, not on the hot path. It does not disturb graphs that other threads
+/// capture. A graph that a launch was captured into holds the kernel for itself. The last holder may drop it at any time,
+/// also while it runs: it is unloaded by [`Device::reclaim`].
 pub struct Kernel {
     spec: Spec,
     cubin: Arc<Cubin>,
-    context: Arc<CudaContext>,
-    /// The matrix kernel. It holds the module, and the module the context.
-    products: CudaFunction,
-    /// The kernel that decodes tokens, if the variant has one.
-    prepass: Option<CudaFunction>,
-    /// The elementwise kernel, if the variant has one.
-    finish: Option<CudaFunction>,
-    /// Clusters of the matrix kernel that the device runs at a time; 0 if it has none.
-    resident_clusters: u32,
+    contract: Contract,
+    home: Home,
+    /// In their order.
+    launches: Vec<Ready>,
+    tokens: TokensFrom,
+    /// Whether kernels of one call wait for each other by themselves.
+    can_depend: bool,
+    /// Clusters of the matrix kernel that the device runs at a time, if it has any.
+    resident_clusters: Option<u32>,
     /// `PROBLEM/VARIANT`, for errors.
     name: String,
+    code: Arc<Code>,
+    /// Behind the code, which comes here when it goes.
+    modules: Arc<Modules>,
+}
+
+/// Where the matrix kernel reads tokens.
+#[derive(Clone, Copy, Debug)]
+enum TokensFrom {
+    /// It loads A itself.
+    A,
+    /// The tensor memory accelerator does.
+    Mapped(TokenBoxes),
+    /// It does so from the front of the workspace, where a row that the prepass has decoded takes so many bytes.
+    Decoded(TokenBoxes, u64),
 }
 
 impl Kernel {
-    /// Loads the cubin that was made for `spec` into a context.
+    /// Loads the cubin that was made for `spec` onto a device.
     ///
     /// # Errors
     /// Driver, if it refuses the image (another architecture, an ABI newer than the driver) or has not enough memory;
     /// unsupported, if the device cannot run a block of it.
-    pub fn load(context: &Arc<CudaContext>, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self> {
+    pub fn load(device: &Device, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self> {
         let name = spec.name();
-        Self::load_named(context, spec, cubin, &name).map_err(|error| error.context(format!("loading {name}")))
+        Self::load_named(device.modules(), spec, cubin, &name).map_err(|error| error.context(format!("loading {name}")))
     }
 
-    fn load_named(context: &Arc<CudaContext>, spec: &Spec, cubin: Arc<Cubin>, name: &str) -> Result<Self> {
-        let module = context
-            .load_module(Ptx::from_binary(cubin.image().to_vec()))
+    fn load_named(modules: &Arc<Modules>, spec: &Spec, cubin: Arc<Cubin>, name: &str) -> Result<Self> {
+        let code = modules
+            .load(&cubin)
             .map_err(|error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error))?;
-        let shared_bytes = spec.geometry().shared_bytes;
-        let products = entry(&module, &spec.symbol())?;
-        if shared_bytes > SHARED_WITHOUT_ASKING {
-            allow_shared(context, &products, shared_bytes)?;
+        let context = modules.context();
+        let launches = spec.launches().map(|launch| ready(context, &code, spec, launch)).collect::<Result<Vec<_>>>()?;
+        let resident = launches.iter().map(Ready::resident_clusters).find_map(Result::transpose).transpose();
+        let resident_clusters = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
+        if resident_clusters == Some(0) {
+            let (blocks, shared) = (spec.variant().cluster.blocks(), spec.geometry().shared_bytes);
+            return Err(Error::unsupported(format!(
+                "the device runs no cluster of {blocks} blocks with {shared} bytes of shared memory each"
+            )));
         }
-        let prepass = spec.prepass_symbol().map(|symbol| entry(&module, &symbol)).transpose()?;
-        let finish = spec.finish_symbol().map(|symbol| entry(&module, &symbol)).transpose()?;
-        let mut kernel = Self {
+        let tokens = match spec.geometry().layout {
+            Layout::Wgmma(layout) if spec.variant().prepass => {
+                TokensFrom::Decoded(TokenBoxes::new(spec, &layout), spec.decoded_row_bytes())
+            }
+            Layout::Wgmma(layout) if !layout.decodes_tokens => TokensFrom::Mapped(TokenBoxes::new(spec, &layout)),
+            _ => TokensFrom::A,
+        };
+        Ok(Self {
             spec: *spec,
             cubin,
-            context: Arc::clone(context),
-            products,
-            prepass,
-            finish,
-            resident_clusters: 0,
+            contract: Contract::new(spec)?,
+            home: Home::of(context),
+            launches,
+            tokens,
+            can_depend: matches!(spec.geometry().layout, Layout::Wgmma(_)),
+            resident_clusters,
             name: name.to_owned(),
-        };
-        // Threads and clusters do not depend on M.
-        for pass in spec.passes(1) {
-            let function = kernel.function(pass.kind)?;
-            fits(function, pass.threads)?;
-            if pass.cluster != [1; 3] {
-                kernel.resident_clusters = launch::resident_clusters(function.cu_function(), &pass)
-                    .map_err(|error| refused("asking how many clusters are resident", error))?;
-                if kernel.resident_clusters == 0 {
-                    let blocks: u32 = pass.cluster.iter().product();
-                    return Err(Error::unsupported(format!(
-                        "the device runs no cluster of {blocks} blocks with {shared_bytes} bytes of shared memory each"
-                    )));
-                }
-            }
-        }
-        Ok(kernel)
-    }
-
-    fn function(&self, kind: PassKind) -> Result<&CudaFunction> {
-        let function = match kind {
-            PassKind::Prepass => self.prepass.as_ref(),
-            PassKind::Products { .. } => Some(&self.products),
-            PassKind::Finish => self.finish.as_ref(),
-        };
-        function.ok_or_else(|| Error::internal("a pass without its kernel"))
+            code,
+            modules: Arc::clone(modules),
+        })
     }
 
     /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.
@@ -124,73 +132,80 @@ impl Kernel {
     }
 
     fn checked_launch(&self, stream: &CudaStream, operands: &mut Operands<'_>, is_dependent: bool) -> Result<()> {
-        let home = Home { context: self.context.cu_ctx() as usize, ordinal: self.context.ordinal() };
-        home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
+        let context = self.context();
+        self.home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
         let sizes = operands.sizes();
-        check::sizes(&self.spec, home, &sizes)?;
-        self.check_capture(stream)?;
-
+        self.contract.check(self.home, &sizes)?;
+        let is_tracked = context.is_managing_stream_synchronization();
+        let is_captured = is_captured(stream)?;
+        if is_tracked && is_captured {
+            // Before the capture is spoilt.
+            return Err(Error::operand(
+                "the stream is being captured while cudarc tracks events in its context: call \
+                 `CudaContext::disable_event_tracking` first",
+            ));
+        }
         // Waits for earlier users of the buffers where cudarc tracks them, and records this use when dropped.
-        let mut guards = Guards::default();
+        let mut guards = Guards::new(is_tracked);
         let mut params = operands.params(stream, &mut guards);
         check::alignment(&params)?;
-        // Shows what those waits may have met, too.
-        self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
-
-        let mut maps = tensor_map::NO_TOKENS;
-        let layout = if let Layout::Wgmma(layout) = self.spec.geometry().layout { Some(layout) } else { None };
-        if let Some(layout) = layout {
-            params.decoded = params.workspace + self.spec.partial_bytes(sizes.m);
-            if !layout.decodes_tokens {
-                let tokens = if self.prepass.is_some() { params.decoded } else { params.a };
-                maps = tensor_map::tokens(&self.spec, &layout, tokens, sizes.m)
-                    .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?;
-            }
+        bind(context, is_tracked).map_err(|error| refused("binding the context", error))?;
+        if is_captured {
+            self.code.hold_by_graph(stream).map_err(|error| refused("making the captured graph hold it", error))?;
         }
-        let passes = self.spec.passes(sizes.m);
-        if let Some(pass) = passes.clone().find(|pass| pass.grid[1].max(pass.grid[2]) > Spec::GRID_YZ_MAX) {
-            let ([x, y, z], most) = (pass.grid, Spec::GRID_YZ_MAX);
+        let (boxes, tokens) = match self.tokens {
+            TokensFrom::A => return self.put(stream, sizes.m, &mut params, std::ptr::null(), is_dependent),
+            TokensFrom::Mapped(boxes) => (boxes, Tokens { address: params.a, bytes: 2 * sizes.a.values.elements }),
+            TokensFrom::Decoded(boxes, row) => {
+                let workspace = sizes.workspace.map_or(0, |workspace| workspace.elements);
+                params.decoded = params.workspace;
+                params.workspace += u64::from(sizes.m) * row;
+                (boxes, Tokens { address: params.decoded, bytes: workspace })
+            }
+        };
+        boxes
+            .with_maps(tokens, |maps| self.put(stream, sizes.m, &mut params, (&raw const *maps).cast(), is_dependent))
+            .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?
+    }
+
+    /// Puts all launches into the stream. `maps` are the matrix kernel's, or null.
+    fn put(
+        &self,
+        stream: &CudaStream,
+        m: u32,
+        params: &mut Params,
+        maps: *const c_void,
+        is_dependent: bool,
+    ) -> Result<()> {
+        if let Some([x, y, z]) =
+            self.launches.iter().map(|ready| ready.grid(m)).find(|[_, y, z]| *y.max(z) > Spec::GRID_YZ_MAX)
+        {
+            let most = Spec::GRID_YZ_MAX;
             return Err(Error::operand(format!(
-                "m = {}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m",
-                sizes.m
+                "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
             )));
         }
-        for (index, pass) in passes.enumerate() {
-            let function = self.function(pass.kind)?;
-            if let PassKind::Products { product } = pass.kind {
+        // A prepass has nothing to do before it waits, and was measured to start later if launched early.
+        let mut is_dependent = self.can_depend && is_dependent && !matches!(self.tokens, TokensFrom::Decoded(..));
+        for ready in &self.launches {
+            if let PassKind::Products { product } = ready.kind() {
                 params.product = i32::from(product != 0);
             }
+            let grid = ready.grid(m);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
-            let mut arguments = [(&raw mut params).cast::<c_void>(), (&raw mut maps).cast::<c_void>()];
-            // Kernels of one call wait for each other by themselves. A prepass has nothing to do before that wait, and
-            // was measured to start later if launched early.
-            let is_dependent = layout.is_some() && (index > 0 || (is_dependent && self.prepass.is_none()));
+            let mut arguments = [(&raw mut *params).cast::<c_void>(), maps.cast_mut()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
             // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
-            // context, as large as the kernel reads or writes for `sizes.m` rows (check.rs); what is written is borrowed
+            // context, as large as the kernel reads or writes for `m` rows (check.rs); what is written is borrowed
             // mutably, and cudarc's guards order this use before the memory is released or used in another stream.
-            unsafe { launch::launch(function, &pass, stream, is_dependent, &mut arguments) }.map_err(|error| {
-                let [x, y, z] = pass.grid;
-                refused(format!("launching {x}×{y}×{z} blocks of {} threads", pass.threads), error)
+            unsafe { ready.launch(grid, stream, is_dependent, &mut arguments) }.map_err(|error| {
+                let [x, y, z] = grid;
+                refused(format!("launching {x}×{y}×{z} blocks of {} threads", ready.threads()), error)
             })?;
+            is_dependent = self.can_depend;
         }
         Ok(())
-    }
-
-    /// Event tracking and capture do not go together: refuse before the capture is spoilt.
-    fn check_capture(&self, stream: &CudaStream) -> Result<()> {
-        if !self.context.is_managing_stream_synchronization() {
-            return Ok(());
-        }
-        match stream.capture_status() {
-            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => Ok(()),
-            Ok(_) => Err(Error::operand(
-                "the stream is being captured while cudarc tracks events in its context: call \
-                 `CudaContext::disable_event_tracking` first",
-            )),
-            Err(error) => Err(refused("asking whether the stream is being captured", error)),
-        }
     }
 
     /// Device memory for the partial sums of launches of up to `m` rows, one launch at a time: to be allocated ahead and
@@ -199,10 +214,7 @@ impl Kernel {
     /// # Errors
     /// Driver, if the device has no room.
     pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<CudaSlice<u8>> {
-        let bytes = self.spec.workspace_bytes(m).max(WORKSPACE_MIN);
-        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let doing = || format!("{}: allocating {bytes} bytes of workspace", self.name);
-        stream.alloc_zeros(length).map_err(|error| refused(doing(), error))
+        allocate_workspace(stream, self.spec.workspace_bytes(m)).map_err(|error| error.context(self.name.as_str()))
     }
 
     /// What it was made for.
@@ -221,7 +233,7 @@ impl Kernel {
     /// clusters of 2, but only 120 in clusters of 4.
     #[must_use]
     pub fn resident_cluster_blocks(&self) -> Option<u32> {
-        (self.resident_clusters > 0).then(|| self.resident_clusters * self.spec.variant().cluster.blocks())
+        self.resident_clusters.map(|clusters| clusters * self.spec.variant().cluster.blocks())
     }
 
     /// Blocks of the matrix kernel that one SM holds at a time, as the driver counts them from its registers, threads and
@@ -231,26 +243,62 @@ impl Kernel {
     /// Driver, if it does not say.
     pub fn resident_blocks_per_sm(&self) -> Result<u32> {
         let geometry = self.spec.geometry();
-        self.products
-            .occupancy_max_active_blocks_per_multiprocessor(geometry.threads, geometry.shared_bytes as usize, None)
+        self.code
+            .entry(&self.spec.symbol())
+            .and_then(|function| {
+                let (threads, shared) = (geometry.threads, geometry.shared_bytes as usize);
+                function.occupancy_max_active_blocks_per_multiprocessor(threads, shared, None)
+            })
             .map_err(|error| refused(format!("{}: asking how many blocks an SM holds", self.name), error))
     }
 
     /// The context it is loaded in.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+        self.modules.context()
     }
 }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on device {}", self.name, self.context.ordinal())
+        write!(f, "{} on device {}", self.name, self.home.ordinal)
     }
 }
 
-fn entry(module: &Arc<CudaModule>, symbol: &str) -> Result<CudaFunction> {
-    module.load_function(symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))
+/// Device memory for `bytes` bytes of workspace.
+pub(crate) fn allocate_workspace(stream: &Arc<CudaStream>, bytes: u64) -> Result<CudaSlice<u8>> {
+    let bytes = bytes.max(WORKSPACE_MIN);
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    stream.alloc_zeros(length).map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))
+}
+
+/// Makes the context the calling thread's, if it is not yet. Where cudarc tracks events, an error that it met meanwhile
+/// shows here; elsewhere its record of errors, which all threads share, is not touched.
+fn bind(context: &CudaContext, is_tracked: bool) -> Result<(), DriverError> {
+    if is_tracked {
+        return context.bind_to_thread();
+    }
+    if result::ctx::get_current()? == Some(context.cu_ctx()) {
+        return Ok(());
+    }
+    // SAFETY: the context is alive.
+    unsafe { result::ctx::set_current(context.cu_ctx()) }
+}
+
+/// A kernel of the module, set up and found to fit the device.
+fn ready(context: &CudaContext, code: &Code, spec: &Spec, launch: Launch) -> Result<Ready> {
+    let symbol = match launch.kind {
+        PassKind::Prepass => spec.prepass_symbol(),
+        PassKind::Products { .. } => Some(spec.symbol()),
+        PassKind::Finish => spec.finish_symbol(),
+    };
+    let symbol = symbol.ok_or_else(|| Error::internal("a pass without its kernel"))?;
+    let function = code.entry(&symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))?;
+    if launch.shared_bytes > SHARED_WITHOUT_ASKING {
+        allow_shared(context, &function, launch.shared_bytes)?;
+    }
+    fits(&function, launch.threads)?;
+    Ok(Ready::new(&function, launch))
 }
 
 /// Checks that a block of `threads` threads can have the registers and the barriers that the compiler gave the kernel.

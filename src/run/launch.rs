@@ -3,83 +3,110 @@
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-use cudarc::driver::sys::{
-    self, CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
-};
+use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
 use cudarc::driver::{CudaFunction, CudaStream, DriverError};
 
-use crate::spec::Pass;
+use super::code::Function;
+use crate::spec::{Launch, PassKind};
 
+/// Those of a launch: its cluster, if it has one, then that it is dependent.
 type Attributes = [CUlaunchAttribute; 2];
 
-/// How a pass is launched, with `attributes` filled in.
-fn config(pass: &Pass, stream: sys::CUstream, is_dependent: bool, attributes: &mut Attributes) -> CUlaunchConfig {
-    let [x, y, z] = pass.cluster;
-    let mut count = 0;
-    let mut put = |id, set: &dyn Fn(&mut CUlaunchAttributeValue)| {
-        if let Some(attribute) = attributes.get_mut(count) {
-            attribute.id = id;
-            set(&mut attribute.value);
-            count += 1;
-        }
-    };
-    if pass.cluster != [1; 3] {
-        put(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &|value| {
+/// A launch with everything that does not depend on M, worked out when the kernel is loaded.
+pub(super) struct Ready {
+    function: Function,
+    launch: Launch,
+    attributes: Attributes,
+    /// Attributes of a plain launch; a dependent one has one more.
+    plain: u32,
+}
+
+// SAFETY: plain numbers; the union is one because the driver wants it.
+unsafe impl Send for Ready {}
+// SAFETY: as above.
+unsafe impl Sync for Ready {}
+
+impl Ready {
+    pub(super) fn new(function: &CudaFunction, launch: Launch) -> Self {
+        let [x, y, z] = launch.cluster;
+        let cluster = attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, |value| {
             value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
         });
+        let dependent =
+            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, |value| {
+                value.programmaticStreamSerializationAllowed = 1;
+            });
+        let has_cluster = launch.cluster != [1; 3];
+        let attributes = if has_cluster { [cluster, dependent] } else { [dependent, dependent] };
+        Self { function: function.into(), launch, attributes, plain: has_cluster.into() }
     }
-    if is_dependent {
-        put(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, &|value| {
-            value.programmaticStreamSerializationAllowed = 1;
-        });
+
+    pub(super) fn kind(&self) -> PassKind {
+        self.launch.kind
     }
-    let [grid_x, grid_y, grid_z] = pass.grid;
-    CUlaunchConfig {
-        gridDimX: grid_x,
-        gridDimY: grid_y,
-        gridDimZ: grid_z,
-        blockDimX: pass.threads,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: pass.shared_bytes,
-        hStream: stream,
-        attrs: attributes.as_mut_ptr(),
-        numAttrs: count as u32,
+
+    pub(super) fn threads(&self) -> u32 {
+        self.launch.threads
+    }
+
+    /// Blocks in x, y, z for `m` rows.
+    pub(super) fn grid(&self, m: u32) -> [u32; 3] {
+        self.launch.grid(m)
+    }
+
+    fn config(&self, [x, y, z]: [u32; 3], stream: sys::CUstream, is_dependent: bool) -> CUlaunchConfig {
+        CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: self.launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.launch.shared_bytes,
+            hStream: stream,
+            // The driver only reads them.
+            attrs: self.attributes.as_ptr().cast_mut(),
+            numAttrs: self.plain + u32::from(is_dependent),
+        }
+    }
+
+    /// Puts it into a stream. `is_dependent`: it may begin before what is in the stream is done; the kernel itself waits.
+    ///
+    /// # Safety
+    /// As for `cuLaunchKernel`: the function is loaded, in the context that is bound, and takes `arguments`, which point
+    /// at values that the kernel may use.
+    pub(super) unsafe fn launch(
+        &self,
+        grid: [u32; 3],
+        stream: &CudaStream,
+        is_dependent: bool,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), DriverError> {
+        let config = self.config(grid, stream.cu_stream(), is_dependent);
+        let (function, arguments) = (self.function.handle(), arguments.as_mut_ptr());
+        // SAFETY: `config` and the attributes it points at live through the call; the rest is the caller's promise.
+        unsafe { sys::cuLaunchKernelEx(&raw const config, function, arguments, std::ptr::null_mut()) }.result()
+    }
+
+    /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does. `None`
+    /// without clusters.
+    pub(super) fn resident_clusters(&self) -> Result<Option<u32>, DriverError> {
+        if self.plain == 0 {
+            return Ok(None);
+        }
+        let config = self.config(self.grid(1), std::ptr::null_mut(), false);
+        let mut clusters = 0;
+        // SAFETY: `clusters` and `config` live through the call, the function is loaded.
+        unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.function.handle(), &raw const config) }
+            .result()?;
+        Ok(Some(u32::try_from(clusters).unwrap_or(0)))
     }
 }
 
-fn no_attributes() -> Attributes {
+fn attribute(id: CUlaunchAttributeID, set: impl FnOnce(&mut sys::CUlaunchAttributeValue)) -> CUlaunchAttribute {
     // SAFETY: all zeros is a value of this struct: `IGNORE`, and a union of plain numbers.
-    unsafe { MaybeUninit::zeroed().assume_init() }
-}
-
-/// Puts a pass into a stream. `is_dependent`: it may begin before what is in the stream is done; the kernel itself waits.
-///
-/// # Safety
-/// As for `cuLaunchKernel`: the function is loaded, in the context that is bound, and takes `arguments`, which point at
-/// values that the kernel may use.
-pub(super) unsafe fn launch(
-    function: &CudaFunction,
-    pass: &Pass,
-    stream: &CudaStream,
-    is_dependent: bool,
-    arguments: &mut [*mut c_void],
-) -> Result<(), DriverError> {
-    let mut attributes = no_attributes();
-    let config = config(pass, stream.cu_stream(), is_dependent, &mut attributes);
-    // SAFETY: `config` and the attributes it points at live through the call; the rest is the caller's promise.
-    unsafe {
-        sys::cuLaunchKernelEx(&raw const config, function.cu_function(), arguments.as_mut_ptr(), std::ptr::null_mut())
-    }
-    .result()
-}
-
-/// Clusters of a pass that the device runs at a time; what the driver knows of its processor clusters, no division does.
-pub(super) fn resident_clusters(function: CUfunction, pass: &Pass) -> Result<u32, DriverError> {
-    let mut attributes = no_attributes();
-    let config = config(pass, std::ptr::null_mut(), false, &mut attributes);
-    let mut clusters = 0;
-    // SAFETY: `clusters` and `config` live through the call, the function is loaded.
-    unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, function, &raw const config) }.result()?;
-    Ok(u32::try_from(clusters).unwrap_or(0))
+    let mut attribute: CUlaunchAttribute = unsafe { MaybeUninit::zeroed().assume_init() };
+    attribute.id = id;
+    set(&mut attribute.value);
+    attribute
 }

@@ -7,7 +7,9 @@
 //! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called), each time with the reason
 //! why it holds.
 
+mod capture;
 mod check;
+mod code;
 mod device;
 mod kernel;
 mod launch;
@@ -20,6 +22,7 @@ mod wait;
 
 pub use device::{Device, DriverVersion};
 pub use kernel::Kernel;
+pub(crate) use kernel::allocate_workspace;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
 pub use prepare::{PreparedWeights, Preparer};
 pub use timing::{Pace, Timer, Timing, operand_sets};

@@ -281,6 +281,12 @@ impl<'a> Operands<'a> {
         self
     }
 
+    /// Rows, of all groups together.
+    #[must_use]
+    pub fn m(&self) -> u32 {
+        self.m
+    }
+
     /// Formats, sizes and places, without addresses.
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
@@ -321,14 +327,19 @@ impl<'a> Operands<'a> {
 
 /// cudarc's guards of every buffer of a launch: on drop each records "used up to here" in the stream, for other
 /// streams and for the release of the memory. A fixed array, since a launch allocates nothing.
-#[derive(Default)]
-pub(super) struct Guards<'a> {
-    // A, B1, B2 with scales, two α, offsets, C, workspace.
-    slots: [Option<SyncOnDrop<'a>>; 11],
-    used: usize,
+pub(super) enum Guards<'a> {
+    /// cudarc tracks no events, so that its guards have nothing to do.
+    Untracked,
+    /// A, B1, B2 with scales, two α, offsets, C, workspace; how many there are so far.
+    Tracked([Option<SyncOnDrop<'a>>; 11], usize),
 }
 
 impl<'a> Guards<'a> {
+    /// `is_tracked`: [`cudarc::driver::CudaContext::is_managing_stream_synchronization`].
+    pub(super) fn new(is_tracked: bool) -> Self {
+        if is_tracked { Guards::Tracked(Default::default(), 0) } else { Guards::Untracked }
+    }
+
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
         self.keep(guard);
@@ -342,9 +353,15 @@ impl<'a> Guards<'a> {
     }
 
     fn keep(&mut self, guard: SyncOnDrop<'a>) {
-        if let Some(slot) = self.slots.get_mut(self.used) {
-            *slot = Some(guard);
-            self.used += 1;
+        match self {
+            // What it would find on drop is known.
+            Guards::Untracked => std::mem::forget(guard),
+            Guards::Tracked(slots, used) => {
+                if let Some(slot) = slots.get_mut(*used) {
+                    *slot = Some(guard);
+                    *used += 1;
+                }
+            }
         }
     }
 }

@@ -4,13 +4,13 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUstreamCaptureStatus;
-use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, CudaView, result};
-use cudarc::nvrtc::Ptx;
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, result};
 
-use super::check::{self, Home, MatrixSize};
+use super::capture::is_captured;
+use super::check::{self, Home, MatrixSize, Needed};
+use super::code::{Code, Function, Modules};
 use super::operand::Guards;
-use super::{Matrix, refused};
+use super::{Device, Matrix, refused};
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
 use crate::format::{Format, Prepared, PreparedLayout};
@@ -86,22 +86,26 @@ impl PreparedWeights {
 pub struct Preparer {
     preparation: Preparation,
     cubin: Arc<Cubin>,
-    context: Arc<CudaContext>,
-    function: CudaFunction,
+    function: Function,
+    /// What holds the function, and then what it goes to.
+    _code: Arc<Code>,
+    modules: Arc<Modules>,
 }
 
 impl Preparer {
-    /// Loads the cubin of `preparation` into a context.
+    /// Loads the cubin of `preparation` onto a device.
     ///
     /// # Errors
     /// Driver, if it refuses the image or has not enough memory.
-    pub fn load(context: &Arc<CudaContext>, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self> {
-        let symbol = preparation.symbol();
-        let function = context
-            .load_module(Ptx::from_binary(cubin.image().to_vec()))
-            .and_then(|module| module.load_function(&symbol))
-            .map_err(|error| refused(format!("loading {symbol}"), error))?;
-        Ok(Self { preparation, cubin, context: Arc::clone(context), function })
+    pub fn load(device: &Device, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self> {
+        let (symbol, modules) = (preparation.symbol(), device.modules());
+        let load = || {
+            let code = modules.load(&cubin)?;
+            let function = Function::from(&code.entry(&symbol)?);
+            Ok((code, function))
+        };
+        let (code, function) = load().map_err(|error| refused(format!("loading {symbol}"), error))?;
+        Ok(Self { preparation, cubin, function, _code: code, modules: Arc::clone(modules) })
     }
 
     /// Prepares the one operand `[groups, n, k]` of `layout`, or the two (B1, the gate, first), in `stream`: checks them,
@@ -126,28 +130,26 @@ impl Preparer {
         layout: &PreparedLayout,
         operands: &[Matrix<'_>],
     ) -> Result<PreparedWeights> {
-        let home = Home { context: self.context.cu_ctx() as usize, ordinal: self.context.ordinal() };
+        let (context, home) = (self.modules.context(), Home::of(self.modules.context()));
         home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
         let sizes: Vec<_> = operands.iter().map(Matrix::size).collect();
         check_sizes(self.preparation, layout, home, &sizes)?;
-        match stream.capture_status() {
-            Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) => {}
-            Ok(_) => return Err(Error::operand("the stream is being captured: prepare weights before")),
-            Err(error) => return Err(refused("asking whether the stream is being captured", error)),
+        if is_captured(stream)? {
+            return Err(Error::operand("the stream is being captured: prepare weights before"));
         }
 
         let doing = || format!("allocating {} bytes", layout.bytes());
         let mut bytes = stream.alloc_zeros::<u8>(layout.bytes()).map_err(|error| refused(doing(), error))?;
         {
             let mut whole = bytes.as_view_mut();
-            let mut guards = Guards::default();
+            let mut guards = Guards::new(context.is_managing_stream_synchronization());
             let mut params = Params { n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
             for ((operand, codes), scales) in operands.iter().zip(&mut params.codes).zip(&mut params.scales) {
                 (*codes, *scales) = operand.addresses(stream, &mut guards);
             }
             params.prepared = guards.write(&mut whole, stream);
             params.check_alignment()?;
-            self.context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
+            context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
 
             let blocks = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
             let mut arguments = [(&raw mut params).cast::<c_void>()];
@@ -158,7 +160,7 @@ impl Preparer {
             // is released or used in another stream.
             unsafe {
                 result::launch_kernel(
-                    self.function.cu_function(),
+                    self.function.handle(),
                     (blocks, 1, 1),
                     (THREADS, 1, 1),
                     0,
@@ -185,7 +187,7 @@ impl Preparer {
 
 impl fmt::Debug for Preparer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on device {}", self.preparation.symbol(), self.context.ordinal())
+        write!(f, "{} on device {}", self.preparation.symbol(), self.modules.context().ordinal())
     }
 }
 
@@ -201,11 +203,8 @@ fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, op
         return Err(Error::operand(format!("{} B given, {} are needed", operands.len(), names.len())));
     }
     let (groups, n, k) = (u64::from(layout.groups()), u64::from(layout.n()), u64::from(layout.k()));
-    let scale_bytes = groups * check::scale_bytes(scales, n, k);
-    names
-        .iter()
-        .zip(operands)
-        .try_for_each(|(name, operand)| check::matrix(home, name, operand, Format::Nvfp4, groups * n * k, scale_bytes))
+    let needed = Needed::new(Format::Nvfp4, groups * n * k, groups * check::scale_bytes(scales, n, k));
+    names.iter().zip(operands).try_for_each(|(name, operand)| needed.check(home, name, operand))
 }
 
 /// Passed by value; `PrepareParams` in `templates/prepare.cu` has the same order and sizes. Addresses are device memory,

@@ -1,5 +1,6 @@
 //! What the tensor memory accelerator knows of the tokens.
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use cudarc::driver::DriverError;
@@ -9,66 +10,136 @@ use cudarc::driver::sys::{
 };
 
 use crate::format::Format;
-use crate::spec::{Spec, WgmmaLayout};
+use crate::spec::{Problem, Spec, WgmmaLayout};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
+/// Places for maps that a thread remembers: a power of two, as many as matrices of tokens are in use at a time.
+const REMEMBERED: usize = 8;
 
 /// A map for each width; the others are not looked at.
-pub(super) type TokenMaps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
+type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
 
-pub(super) const NO_TOKENS: TokenMaps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
+const NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
 
-/// The maps of tokens `[m, K]` at `address`, one for each width that a tile may have.
-pub(super) fn tokens(spec: &Spec, layout: &WgmmaLayout, address: u64, m: u32) -> Result<TokenMaps, DriverError> {
-    let mut maps = NO_TOKENS;
-    for (map, width) in maps.iter_mut().zip(layout.widths(spec.variant())) {
-        *map = box_of(spec, address, m, width)?;
-    }
-    Ok(maps)
+/// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TokenBoxes {
+    k: u32,
+    format: Format,
+    /// Rows of the box of each width that a tile may have, ascending; 0 where there are fewer widths.
+    rows: [u32; WgmmaLayout::WIDTHS_MAX],
+    /// Blocks of K of a box.
+    blocks: u32,
 }
 
-/// The tokens `[m, K]` seen as `[K/64][m][64]`, so that one box is a whole stage of `rows` rows. Rows from `m` on are read
-/// as zeros.
-///
-/// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
-fn box_of(spec: &Spec, address: u64, m: u32, mut rows: u32) -> Result<CUtensorMap, DriverError> {
-    let (problem, variant) = (spec.problem(), spec.variant());
-    let (k, row) = (problem.depth(), u64::from(problem.depth()) * 2);
-    let mut blocks = variant.tile.k / BOX_K;
-    // Each block of a multicasting cluster loads a part of the stage.
-    let parts = variant.cluster.multicast();
-    if blocks == 1 {
-        rows /= parts
-    } else {
-        blocks /= parts
+/// Tokens `[rows, K]` in device memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tokens {
+    pub(super) address: u64,
+    /// Bytes that may be read there: those of `rows` rows, perhaps of more.
+    pub(super) bytes: u64,
+}
+
+/// What the maps of a launch depend on, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Key {
+    tokens: Tokens,
+    boxes: TokenBoxes,
+}
+
+/// The maps that a thread used last, each in the place that its key leads to.
+struct Memo([(Key, Maps); REMEMBERED]);
+
+impl Memo {
+    /// No kernel reads nothing, so that this key is nobody's.
+    const EMPTY: Memo =
+        Memo([(Key { tokens: Tokens { address: 0, bytes: 0 }, boxes: TokenBoxes::NONE }, NO_MAPS); REMEMBERED]);
+}
+
+thread_local! {
+    static MEMO: RefCell<Memo> = const { RefCell::new(Memo::EMPTY) };
+}
+
+impl TokenBoxes {
+    const NONE: TokenBoxes = TokenBoxes { k: 0, format: Format::F16, rows: [0; WgmmaLayout::WIDTHS_MAX], blocks: 0 };
+
+    pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
+        let (problem, variant) = (spec.problem(), spec.variant());
+        let blocks = variant.tile.k / BOX_K;
+        // Each block of a multicasting cluster loads a part of the stage.
+        let parts = variant.cluster.multicast();
+        let (blocks, row_parts) = if blocks == 1 { (1, parts) } else { (blocks / parts, 1) };
+        let mut rows = [0; WgmmaLayout::WIDTHS_MAX];
+        for (rows, width) in rows.iter_mut().zip(layout.widths(variant)) {
+            *rows = width / row_parts;
+        }
+        Self { k: problem.depth(), format: problem.compute_format(), rows, blocks }
     }
-    let data_type = match problem.compute_format() {
-        Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-    };
-    let extents = [u64::from(BOX_K), u64::from(m), u64::from(k / BOX_K)];
-    let strides = [row, 2 * u64::from(BOX_K)];
-    let (box_extents, element_strides) = ([BOX_K, rows, blocks], [1; 3]);
-    let mut map = MaybeUninit::<CUtensorMap>::zeroed();
-    // SAFETY: every pointer is to a live array of as many elements as a map of rank 3 takes; the address is not followed.
-    unsafe {
-        sys::cuTensorMapEncodeTiled(
-            map.as_mut_ptr(),
-            data_type,
-            3,
-            address as *mut std::ffi::c_void,
-            extents.as_ptr(),
-            strides.as_ptr(),
-            box_extents.as_ptr(),
-            element_strides.as_ptr(),
-            CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+
+    /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
+    /// is in reaches beyond, into rows that hold anything. They do no harm: each row of tokens is a column of the products
+    /// of its own, and such columns are not stored; groups that end inside a tile have always been computed so.
+    ///
+    /// What is encoded follows from the arguments alone, so a thread that launches with the same ones encodes nothing.
+    /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
+    pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
+        let key = Key { tokens, boxes: *self };
+        MEMO.with_borrow_mut(|memo| memo.maps(&key).map(launch))
     }
-    .result()?;
-    // SAFETY: it was all zeros, and now is what the driver wrote: plain words either way.
-    Ok(unsafe { map.assume_init() })
+
+    fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
+        let rows = (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX));
+        let mut maps = NO_MAPS;
+        for (map, box_rows) in maps.iter_mut().zip(self.rows).filter(|(_, box_rows)| *box_rows > 0) {
+            *map = self.box_of(tokens.address, rows, box_rows)?;
+        }
+        Ok(maps)
+    }
+
+    fn box_of(&self, address: u64, rows: u64, box_rows: u32) -> Result<CUtensorMap, DriverError> {
+        let data_type = match self.format {
+            Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        };
+        let extents = [u64::from(BOX_K), rows, u64::from(self.k / BOX_K)];
+        let strides = [2 * u64::from(self.k), 2 * u64::from(BOX_K)];
+        let (box_extents, element_strides) = ([BOX_K, box_rows, self.blocks], [1; 3]);
+        let mut map = MaybeUninit::<CUtensorMap>::zeroed();
+        // SAFETY: every pointer is to a live array of as many elements as a map of rank 3 takes; the address is not
+        // followed.
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                map.as_mut_ptr(),
+                data_type,
+                3,
+                address as *mut std::ffi::c_void,
+                extents.as_ptr(),
+                strides.as_ptr(),
+                box_extents.as_ptr(),
+                element_strides.as_ptr(),
+                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()?;
+        // SAFETY: it was all zeros, and now is what the driver wrote: plain words either way.
+        Ok(unsafe { map.assume_init() })
+    }
+}
+
+impl Memo {
+    fn maps(&mut self, key: &Key) -> Result<&Maps, DriverError> {
+        // Buffers begin at multiples of 256 bytes and differ in the bits above; heights of tiles differ by 8.
+        let Key { tokens: Tokens { address, bytes }, boxes } = key;
+        let mixed = (address >> 8) ^ (address >> 20) ^ (bytes >> 10) ^ u64::from(boxes.rows[0] >> 3);
+        let (known, maps) = &mut self.0[mixed as usize % REMEMBERED];
+        if known != key {
+            *maps = boxes.encode(key.tokens)?;
+            *known = *key;
+        }
+        Ok(maps)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::geometry::{self, Geometry, Pass};
+use super::geometry::{self, Geometry, Launch, Pass};
 use super::legal;
 use super::{Arch, ComputeCapability, Fusion, MatrixPath, Problem, Variant};
 use crate::error::{Error, Result};
@@ -235,7 +235,12 @@ impl Spec {
 
     /// The launches that compute `m` rows (of all groups together), in order.
     pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + Clone + use<> {
-        geometry::passes(&self.problem, &self.variant, &self.arch, &self.geometry, m).into_iter().flatten()
+        self.launches().map(move |launch| launch.at(m))
+    }
+
+    /// The same but for M.
+    pub(crate) fn launches(&self) -> impl Iterator<Item = Launch> + Clone + use<> {
+        geometry::launches(&self.problem, &self.variant, &self.arch, &self.geometry).into_iter().flatten()
     }
 
     /// Whether a grid has room for the blocks of `m` rows, which in y and z are [`Spec::GRID_YZ_MAX`] at most.
@@ -244,16 +249,16 @@ impl Spec {
         self.passes(m).all(|pass| pass.grid[1].max(pass.grid[2]) <= Self::GRID_YZ_MAX)
     }
 
-    /// Bytes of device memory that a launch of `m` rows needs beside its operands: fp32 partial sums
-    /// `[split, product, row, column]`, then decoded tokens `[m, K]`; nothing for a variant that has neither.
+    /// Bytes of device memory that a launch of `m` rows needs beside its operands: decoded tokens `[m, K]`, then fp32
+    /// partial sums `[split, product, row, column]`; nothing for a variant that has neither.
     #[must_use]
     pub fn workspace_bytes(&self, m: u32) -> u64 {
-        self.partial_bytes(m) + geometry::prepass_bytes(&self.problem, &self.variant, m)
+        u64::from(m) * (self.decoded_row_bytes() + geometry::partial_row_bytes(&self.problem, &self.variant))
     }
 
-    /// The part of the workspace that partial sums take; what follows are decoded tokens.
-    pub(crate) fn partial_bytes(&self, m: u32) -> u64 {
-        geometry::partial_bytes(&self.problem, &self.variant, m)
+    /// What decoded tokens take of the workspace, a row.
+    pub(crate) fn decoded_row_bytes(&self) -> u64 {
+        geometry::decoded_row_bytes(&self.problem, &self.variant)
     }
 
     /// Tiles along K.

@@ -5,8 +5,9 @@ mod passes;
 mod wgmma;
 
 pub(crate) use mma::MmaLayout;
+pub(crate) use passes::Launch;
 pub use passes::{Pass, PassKind};
-pub(super) use passes::{needs_finish, partial_bytes, passes, prepass_bytes};
+pub(super) use passes::{decoded_row_bytes, launches, needs_finish, partial_row_bytes};
 pub(super) use wgmma::{Sharing, decodes_tokens};
 pub(crate) use wgmma::{WgmmaLayout, tile_columns};
 

@@ -19,7 +19,7 @@ mod variant;
 pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
 pub use geometry::{Geometry, Pass, PassKind};
-pub(crate) use geometry::{Layout, MmaLayout, WgmmaLayout, tile_columns};
+pub(crate) use geometry::{Launch, Layout, MmaLayout, WgmmaLayout, tile_columns};
 pub(crate) use legal::WEIGHT_TILES_MAX;
 pub use numerics::Numerics;
 pub use problem::{Activation, Operation, Problem};

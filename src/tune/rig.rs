@@ -82,10 +82,10 @@ impl Rig {
         &self.condition
     }
 
-    /// Makes everything anew after a wrong kernel.
+    /// Makes everything anew after a wrong kernel, and room after others.
     fn recover(&mut self) -> Result<()> {
         match &self.condition {
-            Condition::Sound => Ok(()),
+            Condition::Sound => self.device.reclaim().map(drop),
             Condition::Tainted => {
                 *self = Self::open(self.setup.clone())?;
                 Ok(())
@@ -121,7 +121,7 @@ impl Rig {
             Health::Lost(code) => (format!("crashed ({code})"), Rejection::Crashes(format!("{code} ({error})"))),
         };
         self.condition = Condition::Lost(format!("{} {why}", kernel.spec().name()));
-        // Unloading would wait for it, perhaps for ever.
+        // Closing the device would wait for it, perhaps for ever.
         std::mem::forget(Arc::clone(kernel));
         rejection
     }
@@ -138,7 +138,7 @@ impl Stand for Rig {
         if spec.arch() != self.device.arch() {
             return Err(Error::unsupported(format!("{spec} was given to {}", self.device)));
         }
-        let kernel = match Kernel::load(self.device.context(), spec, Arc::clone(cubin)) {
+        let kernel = match Kernel::load(&self.device, spec, Arc::clone(cubin)) {
             Ok(kernel) => Arc::new(kernel),
             Err(error) => match Health::of(&self.stream) {
                 Health::Sound => return Ok(Admission::Refused(Rejection::Load(error.to_string()))),

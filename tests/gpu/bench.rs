@@ -48,7 +48,7 @@ impl Bench {
             return self.kernel_of(spec, &every_lane_arrives(&source)?);
         }
         let cubin = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?.into_cubin();
-        Kernel::load(self.device.context(), spec, cubin).map(Arc::new).map_err(|error| error.to_string())
+        Kernel::load(&self.device, spec, cubin).map(Arc::new).map_err(|error| error.to_string())
     }
 
     /// Compiles `specs` on all cores.
@@ -70,7 +70,7 @@ impl Bench {
     pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
         let cubin =
             build::compile(self.toolchain(), source, spec.arch().target()).map_err(|error| format!("{error:?}"))?;
-        Kernel::load(self.device.context(), spec, Arc::new(cubin)).map(Arc::new).map_err(|error| error.to_string())
+        Kernel::load(&self.device, spec, Arc::new(cubin)).map(Arc::new).map_err(|error| error.to_string())
     }
 
     pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {

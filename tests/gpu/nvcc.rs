@@ -98,7 +98,7 @@ pub fn is_not_faster(bench: &Bench) -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(text)?;
         let source = build::render(spec).map_err(text)?;
         let others = compiled_by(&nvcc, dir.path(), bench.toolchain(), &source)?;
-        let others = Arc::new(Kernel::load(bench.device.context(), spec, others).map_err(text)?);
+        let others = Arc::new(Kernel::load(&bench.device, spec, others).map_err(text)?);
         let own = bench.kernel(spec)?;
 
         // Whether NVRTC's result is right is for others to say; here nvcc's is the same.

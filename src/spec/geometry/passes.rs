@@ -40,50 +40,93 @@ pub struct Pass {
     pub cluster: [u32; 3],
 }
 
-/// The launches for `m` rows, in order; never more than four.
-pub(in crate::spec) fn passes(
+/// A launch of the sequence but for M: what can be worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    pub(crate) kind: PassKind,
+    pub(crate) threads: u32,
+    pub(crate) shared_bytes: u32,
+    pub(crate) cluster: [u32; 3],
+    blocks: Blocks,
+}
+
+/// How many blocks there are for M rows.
+#[derive(Clone, Copy, Debug)]
+enum Blocks {
+    /// Decoding: blocks of elements, so many a row.
+    Elements { per_row: u32 },
+    /// Tiles of tokens, from M and what groups may add; then of columns, and splits.
+    Tiles { tokens: u32, more: u32, columns: u32, splits: u32, tokens_first: bool },
+    /// The same tiles, taken in turn by as many blocks as run at once.
+    Persistent { tokens: u32, more: u32, columns: u32, resident: u32 },
+    /// Rows, and blocks of columns.
+    Rows { columns: u32 },
+}
+
+impl Launch {
+    /// Blocks in x, y, z for `m` rows.
+    pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
+        let tiles = |tokens: u32, more: u32| (m.saturating_add(more) / tokens).max(1);
+        match self.blocks {
+            Blocks::Elements { per_row } => {
+                let blocks = (u64::from(m) * u64::from(per_row)).div_ceil(PREPASS_THREADS.into());
+                [u32::try_from(blocks).unwrap_or(u32::MAX).max(1), 1, 1]
+            }
+            Blocks::Tiles { tokens, more, columns, splits, tokens_first: true } => {
+                [tiles(tokens, more), columns, splits]
+            }
+            Blocks::Tiles { tokens, more, columns, splits, .. } => [columns, tiles(tokens, more), splits],
+            Blocks::Persistent { tokens, more, columns, resident } => {
+                [tiles(tokens, more).saturating_mul(columns).min(resident), 1, 1]
+            }
+            Blocks::Rows { columns } => [m.max(1), columns, 1],
+        }
+    }
+
+    /// For `m` rows.
+    pub(in crate::spec) fn at(&self, m: u32) -> Pass {
+        let Launch { kind, threads, shared_bytes, cluster, .. } = *self;
+        Pass { kind, grid: self.grid(m), threads, shared_bytes, cluster }
+    }
+}
+
+/// The launches in order; never more than four.
+pub(in crate::spec) fn launches(
     problem: &Problem,
     variant: &Variant,
     arch: &Arch,
     geometry: &Geometry,
-    m: u32,
-) -> [Option<Pass>; 4] {
+) -> [Option<Launch>; 4] {
     let products =
-        |product| Pass { kind: PassKind::Products { product }, ..matrix_pass(problem, variant, arch, geometry, m) };
-    let elementwise = |kind, grid, threads| Pass { kind, grid, threads, shared_bytes: 0, cluster: [1; 3] };
-    let blocks = u64::from(m) * u64::from(problem.depth() / PREPASS_ELEMENTS);
-    let prepass_grid = u32::try_from(blocks.div_ceil(PREPASS_THREADS.into())).unwrap_or(u32::MAX);
-    let prepass = elementwise(PassKind::Prepass, [prepass_grid.max(1), 1, 1], PREPASS_THREADS);
-    let finish_grid = [m.max(1), problem.columns().div_ceil(FINISH_THREADS * FINISH_COLUMNS), 1];
-    let finish = elementwise(PassKind::Finish, finish_grid, FINISH_THREADS);
+        |product| Launch { kind: PassKind::Products { product }, ..matrix_launch(problem, variant, arch, geometry) };
+    let elementwise = |kind, threads, blocks| Launch { kind, threads, shared_bytes: 0, cluster: [1; 3], blocks };
+    let per_row = problem.depth() / PREPASS_ELEMENTS;
+    let columns = problem.columns().div_ceil(FINISH_THREADS * FINISH_COLUMNS);
     [
-        variant.prepass.then_some(prepass),
+        variant.prepass.then(|| elementwise(PassKind::Prepass, PREPASS_THREADS, Blocks::Elements { per_row })),
         Some(products(0)),
         (variant.fusion == Fusion::TwoPass).then(|| products(1)),
-        needs_finish(variant).then_some(finish),
+        needs_finish(variant).then(|| elementwise(PassKind::Finish, FINISH_THREADS, Blocks::Rows { columns })),
     ]
 }
 
-fn matrix_pass(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry, m: u32) -> Pass {
+fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry) -> Launch {
     let Tile { tokens, columns, .. } = variant.tile;
     // A group that ends inside a tile costs at most one more tile; which groups do is known on the device only.
-    let token_tiles = match problem.groups() {
-        Some(groups) => (m.saturating_add(groups.saturating_mul(tokens - 1)) / tokens).max(1),
-        None => m.div_ceil(tokens).max(1),
-    };
-    let column_tiles = problem.columns().div_ceil(columns);
+    let more = problem.groups().unwrap_or(1).saturating_mul(tokens - 1);
+    let columns = problem.columns().div_ceil(columns);
     let splits = variant.split_k * variant.cluster.splits();
-    let (grid, cluster) = match (variant.path, variant.cluster) {
+    let tiles = |tokens_first| Blocks::Tiles { tokens, more, columns, splits, tokens_first };
+    let (blocks, cluster) = match (variant.path, variant.cluster) {
         _ if variant.persistent => {
-            let resident = arch.sms() * geometry.blocks_per_sm;
-            ([token_tiles.saturating_mul(column_tiles).min(resident), 1, 1], [1; 3])
+            (Blocks::Persistent { tokens, more, columns, resident: arch.sms() * geometry.blocks_per_sm }, [1; 3])
         }
-        (MatrixPath::Mma, _) => ([token_tiles, column_tiles, splits], [1; 3]),
-        (MatrixPath::Wgmma, Cluster::Multicast(blocks)) => ([column_tiles, token_tiles, splits], [blocks, 1, 1]),
-        (MatrixPath::Wgmma, cluster) => ([column_tiles, token_tiles, splits], [1, 1, cluster.splits()]),
+        (MatrixPath::Mma, _) => (tiles(true), [1; 3]),
+        (MatrixPath::Wgmma, Cluster::Multicast(blocks)) => (tiles(false), [blocks, 1, 1]),
+        (MatrixPath::Wgmma, cluster) => (tiles(false), [1, 1, cluster.splits()]),
     };
     let kind = PassKind::Products { product: 0 };
-    Pass { kind, grid, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster }
+    Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks }
 }
 
 /// Partial sums leave the matrix kernel when K is split or when the two products are launched apart.
@@ -91,16 +134,16 @@ pub(in crate::spec) fn needs_finish(variant: &Variant) -> bool {
     variant.split_k > 1 || variant.fusion == Fusion::TwoPass
 }
 
-/// fp32 partial sums `[split, product, row, column]`.
-pub(in crate::spec) fn partial_bytes(problem: &Problem, variant: &Variant, m: u32) -> u64 {
+/// A row of fp32 partial sums `[split, product, row, column]`, all splits and products counted.
+pub(in crate::spec) fn partial_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
     if !needs_finish(variant) {
         return 0;
     }
     let products = u64::from(problem.operation().products());
-    4 * u64::from(variant.split_k) * products * u64::from(m) * u64::from(problem.columns())
+    4 * u64::from(variant.split_k) * products * u64::from(problem.columns())
 }
 
-/// Decoded tokens `[m, K]`.
-pub(in crate::spec) fn prepass_bytes(problem: &Problem, variant: &Variant, m: u32) -> u64 {
-    if variant.prepass { u64::from(m) * Format::F16.bytes(problem.depth() as usize) as u64 } else { 0 }
+/// A row of decoded tokens `[m, K]`.
+pub(in crate::spec) fn decoded_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
+    if variant.prepass { Format::F16.bytes(problem.depth() as usize) as u64 } else { 0 }
 }

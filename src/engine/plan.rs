@@ -1,0 +1,186 @@
+//! One problem, all M: everything that takes time is done ahead.
+
+use std::fmt;
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::pick::{Choice, Interval, Schedule};
+use crate::run::{self, Kernel, Operands};
+use crate::spec::Problem;
+
+/// The kernels of a problem for its whole range of M, compiled, loaded and set up: what a serving loop launches.
+///
+/// A launch looks up the interval of M, checks the operands, fills in their addresses and calls the driver. It allocates
+/// nothing, takes no lock, hashes no text and reads no environment. Clones share the kernels; a plan may be used by many
+/// threads and streams at a time, and while a stream is being captured (if cudarc's event tracking is off in the context).
+/// A graph holds the kernels that were captured into it for itself, so the plan may be dropped before it.
+///
+/// A captured launch is replayed with the M, the addresses and the grid that it was captured with. For a grouped problem
+/// that M is the room that A and C have: offsets are read on the device, so that groups may have other sizes at each
+/// replay, up to M rows in all.
+///
+/// The matrix path `wgmma` describes A to the tensor memory accelerator, which a thread does once for a view of A, or of a
+/// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change.
+///
+/// ```no_run
+/// use warpsmith::engine::Engine;
+/// use warpsmith::run::{Device, Matrix, MatrixMut, Operands};
+/// use warpsmith::spec::{Activation, Problem};
+///
+/// let device = Device::open(0)?;
+/// let engine = Engine::new(&device);
+/// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512).prepared();
+/// let plan = engine.plan(&problem)?;                                  // may take a while, once
+/// # let stream = device.context().default_stream();
+/// # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
+/// #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
+/// # let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
+/// # let weights = engine.prepare(&stream, &problem, &[gate, up])?;
+/// let (a, mut c) = (stream.alloc_zeros(512 * 7168)?, stream.alloc_zeros(512 * 4096)?);
+/// let mut workspace = plan.workspace(&stream, 512)?;
+/// for m in [1, 300, 17] {
+///     let operands = Operands::prepared(m, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
+///     plan.launch(&stream, operands.workspace(workspace.as_view_mut()))?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Plan(Arc<Inner>);
+
+struct Inner {
+    problem: Problem,
+    schedule: Arc<Schedule>,
+    /// One an interval.
+    kernels: Box<[Arc<Kernel>]>,
+}
+
+impl Plan {
+    /// Puts the launch for the operands' M into `stream`: [`Kernel::launch`].
+    ///
+    /// # Errors
+    /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
+    pub fn launch(&self, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
+        self.kernel(operands.m())?.launch(stream, operands)
+    }
+
+    /// The same, but the kernel may begin while what is before it in the stream still runs:
+    /// [`Kernel::launch_dependent`], which says what the caller promises.
+    ///
+    /// # Errors
+    /// Those of [`Plan::launch`].
+    pub fn launch_dependent(&self, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
+        self.kernel(operands.m())?.launch_dependent(stream, operands)
+    }
+
+    /// The kernel for `m` rows.
+    ///
+    /// # Errors
+    /// Operand, if the plan is not for so many rows.
+    pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
+        let Inner { schedule, kernels, .. } = &*self.0;
+        if m > schedule.last() {
+            return Err(self.too_many(m));
+        }
+        Ok(&kernels[schedule.index(m)])
+    }
+
+    #[cold]
+    fn too_many(&self, m: u32) -> Error {
+        let Inner { problem, schedule, .. } = &*self.0;
+        Error::operand(format!("m = {m}: the plan of {problem} is for 1 to {} rows", schedule.last()))
+    }
+
+    /// The most bytes of workspace that a launch of up to `m` rows needs.
+    #[must_use]
+    pub fn workspace_bytes(&self, m: u32) -> u64 {
+        let within = self.intervals().filter(|(interval, _)| interval.first <= m.max(1));
+        within.map(|(interval, kernel)| kernel.spec().workspace_bytes(interval.last.min(m))).max().unwrap_or(0)
+    }
+
+    /// Device memory for the workspace of launches of up to `m` rows, one launch at a time: to be allocated ahead and used
+    /// again. A few bytes where no kernel needs any.
+    ///
+    /// # Errors
+    /// Driver, if the device has no room.
+    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<CudaSlice<u8>> {
+        run::allocate_workspace(stream, self.workspace_bytes(m))
+            .map_err(|error| error.context(self.0.problem.to_string()))
+    }
+
+    /// What it is for.
+    pub fn problem(&self) -> &Problem {
+        &self.0.problem
+    }
+
+    /// The most rows that it is for.
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        self.0.schedule.last()
+    }
+
+    /// Its intervals of M with their choices and kernels, ascending, without gaps.
+    pub fn intervals(&self) -> impl Iterator<Item = (&Interval, &Arc<Kernel>)> {
+        self.0.schedule.intervals().iter().zip(&self.0.kernels)
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { problem, schedule, kernels } = &*self.0;
+        write!(f, "plan of {problem} for 1 to {} rows, {} intervals", schedule.last(), kernels.len())
+    }
+}
+
+impl Engine {
+    /// Picks, compiles and loads every kernel that a problem can need, up to its stated limit of M (or else
+    /// [`Problem::M_MAX`]); what is missing on all cores at a time. Not while a stream is being captured.
+    ///
+    /// # Errors
+    /// Those of [`Picker::schedule`](crate::pick::Picker::schedule) and [`Engine::kernel`].
+    pub fn plan(&self, problem: &Problem) -> Result<Plan> {
+        let schedule = self.picker().schedule(problem)?;
+        let mut choices: Vec<Choice> = Vec::new();
+        let mut indices = Vec::with_capacity(schedule.intervals().len());
+        for Interval { choice, .. } in schedule.intervals() {
+            let known = choices.iter().position(|known| known.spec() == choice.spec());
+            indices.push(known.unwrap_or(choices.len()));
+            if known.is_none() {
+                choices.push(*choice);
+            }
+        }
+        let kernels = self.kernels_for(&choices).map_err(|error| error.context(format!("planning {problem}")))?;
+        let kernels = indices.into_iter().map(|index| Arc::clone(&kernels[index])).collect();
+        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, kernels })))
+    }
+
+    /// The kernels of choices, in their order; the first error, if there is one.
+    fn kernels_for(&self, choices: &[Choice]) -> Result<Vec<Arc<Kernel>>> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((index, choice)) =
+                Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, choices.get(at)?)))
+            {
+                done.push((index, self.kernel_for(*choice).map(|selected| Arc::clone(selected.kernel()))));
+            }
+            done
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let mut done = thread::scope(|scope| {
+            let others: Vec<_> = (1..cores.min(choices.len())).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)));
+            }
+            done
+        });
+        done.sort_by_key(|(index, _)| *index);
+        done.into_iter().map(|(_, kernel)| kernel).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! Graphs being captured.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::{CudaStream, DriverError};
+
+use super::refused;
+use crate::error::Result;
+
+/// Whether a stream is being captured. One call of the driver, which waits for nothing.
+pub(crate) fn is_captured(stream: &CudaStream) -> Result<bool> {
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: `status` is a valid place for a status, and the stream is alive.
+    unsafe { sys::cuStreamIsCapturing(stream.cu_stream(), &raw mut status) }
+        .result()
+        .map_err(|error| refused("asking whether the stream is being captured", error))?;
+    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// A graph that is being captured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Captured {
+    graph: CUgraph,
+    /// Of the capture: no two in a process have the same.
+    pub(super) id: u64,
+}
+
+impl Captured {
+    /// The graph that a stream is being captured into.
+    pub(super) fn of(stream: &CudaStream) -> Result<Self, DriverError> {
+        let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: status, id and graph are valid places for what is asked for, the others are null: not asked for.
+        unsafe {
+            sys::cuStreamGetCaptureInfo_v3(
+                stream.cu_stream(),
+                &raw mut status,
+                &raw mut id,
+                &raw mut graph,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result()?;
+        Ok(Self { graph, id })
+    }
+
+    /// Makes the graph, its copies and what is instantiated from it hold `value` until the last of them is gone and no
+    /// replay runs any more (CUDA C++ Programming Guide, "CUDA User Objects"). `V` is then dropped by a thread of the
+    /// driver, on which nothing of CUDA may be called.
+    pub(super) fn hold<V: Send + Sync>(&self, value: Arc<V>) -> Result<(), DriverError> {
+        /// Drops what [`Captured::hold`] gave away.
+        unsafe extern "C" fn release<V>(value: *mut std::ffi::c_void) {
+            // SAFETY: it came from `Arc::into_raw` of the same type, and the driver calls this once.
+            drop(unsafe { Arc::from_raw(value.cast_const().cast::<V>()) });
+        }
+        let mut object = std::ptr::null_mut();
+        let value = Arc::into_raw(value).cast_mut().cast();
+        let unsynchronised = sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32;
+        // SAFETY: `object` is a valid place for a handle, and `release` is right for `value`.
+        let created =
+            unsafe { sys::cuUserObjectCreate(&raw mut object, value, Some(release::<V>), 1, unsynchronised) }.result();
+        if let Err(error) = created {
+            // SAFETY: no object has it.
+            unsafe { release::<V>(value) };
+            return Err(error);
+        }
+        let moved = sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32;
+        // SAFETY: the graph is being captured, so it is alive; the object's only reference becomes the graph's.
+        unsafe { sys::cuGraphRetainUserObject(self.graph, object, 1, moved) }.result().inspect_err(|_| {
+            // SAFETY: the reference is still this one's. An error of this call would hide the first.
+            let _ = unsafe { sys::cuUserObjectRelease(object, 1) };
+        })
+    }
+}
+
+/// Lets the calling thread do, for as long as this lives, what a capture of the mode "global" in another thread would
+/// forbid, and be lost by: load and unload modules (CUDA driver API, `cuThreadExchangeStreamCaptureMode`).
+pub(super) struct BesideCaptures(CUstreamCaptureMode);
+
+impl BesideCaptures {
+    pub(super) fn new() -> Result<Self, DriverError> {
+        Self::exchange(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).map(Self)
+    }
+
+    fn exchange(mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode, DriverError> {
+        // SAFETY: `mode` is a valid place for one mode, and holds one.
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.result().map(|()| mode)
+    }
+}
+
+impl Drop for BesideCaptures {
+    fn drop(&mut self) {
+        // It was exchanged once; there is nothing to do about an error here.
+        let _ = Self::exchange(self.0);
+    }
+}

@@ -1,0 +1,280 @@
+//! Plans, and when kernels go, up to the driver: which here is one without a device.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/counting.rs"]
+mod counting;
+#[path = "common/null.rs"]
+mod null;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
+use half::f16;
+use warpsmith::cache::Forge;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::format::Prepared;
+use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::spec::{Activation, Problem};
+
+use null::Null;
+
+/// Rows that the plans below are for, and columns and depth of their problem.
+const M: u32 = 48;
+const N: usize = 256;
+const K: usize = 512;
+
+fn problem() -> Problem {
+    Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).prepared().m_up_to(M)
+}
+
+fn forge() -> Forge {
+    Forge::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan")).build()
+}
+
+/// One device of the null driver. Its counters are for the whole process, so tests that look at them take turns.
+struct Bench {
+    null: &'static Null,
+    device: Device,
+    stream: Arc<CudaStream>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    fn new(ordinal: usize) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let null = Null::driver();
+        null.busy(false);
+        let (device, stream) = open(ordinal);
+        Self { null, device, stream, _turn: turn }
+    }
+}
+
+/// A device without event tracking.
+fn open(ordinal: usize) -> (Device, Arc<CudaStream>) {
+    let device = Device::open(ordinal).unwrap();
+    // SAFETY: nothing runs.
+    unsafe { device.context().disable_event_tracking() };
+    let stream = device.context().new_stream().unwrap();
+    (device, stream)
+}
+
+/// Operands for `M` rows.
+struct Buffers {
+    a: CudaSlice<f16>,
+    weights: PreparedWeights,
+    c: CudaSlice<f16>,
+    workspace: CudaSlice<u8>,
+}
+
+impl Buffers {
+    fn new(stream: &Arc<CudaStream>, plan: &Plan) -> Self {
+        let layout = problem().prepared_layout().unwrap();
+        let weights = Prepared::from_bytes(layout, vec![0; layout.bytes()]).unwrap();
+        Self {
+            a: stream.alloc_zeros(M as usize * K).unwrap(),
+            weights: PreparedWeights::from_host(stream, &weights).unwrap(),
+            c: stream.alloc_zeros(M as usize * N).unwrap(),
+            workspace: plan.workspace(stream, M).unwrap(),
+        }
+    }
+
+    fn operands(&mut self, m: u32) -> Operands<'_> {
+        let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
+        Operands::prepared(m, a, &self.weights, c).workspace(self.workspace.as_view_mut())
+    }
+}
+
+fn captured(stream: &Arc<CudaStream>, put: impl FnOnce()) -> CudaGraph {
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    put();
+    stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap().unwrap()
+}
+
+#[test]
+fn a_plan_launches_the_kernel_of_each_m() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    assert!(plan.intervals().count() > 1, "{plan:?}");
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    bench.null.watch(true);
+    for m in 1..=M {
+        let spec = *plan.kernel(m).unwrap().spec();
+        let own = plan.intervals().find(|(interval, _)| (interval.first..=interval.last).contains(&m)).unwrap();
+        assert_eq!(own.0.choice.spec(), &spec);
+        let passes: Vec<_> = spec.passes(m).collect();
+        for is_dependent in [false, true] {
+            let before = bench.null.launches();
+            match is_dependent {
+                false => plan.launch(&bench.stream, buffers.operands(m)).unwrap(),
+                true => plan.launch_dependent(&bench.stream, buffers.operands(m)).unwrap(),
+            }
+            assert_eq!(bench.null.launches() - before, passes.len() as u64);
+            let (seen, last) = (bench.null.seen(), passes[passes.len() - 1]);
+            assert_eq!((seen.kernel(), seen.m()), (spec.symbol(), m));
+            assert_eq!((seen.grid, seen.threads, seen.shared), (last.grid, last.threads, last.shared_bytes));
+            assert_eq!(seen.attributes, u32::from(last.cluster != [1; 3]) + u32::from(is_dependent));
+            // The map is of all rows that A has, whatever M.
+            assert_eq!((seen.map(0, 0), seen.map(0, 2)), (seen.param(0), u64::from(M)));
+        }
+    }
+    bench.null.watch(false);
+    let before = bench.null.launches();
+    for (m, why) in [(0, "m = 0: must be 1 to"), (M + 1, "m = 49: the plan of"), (u32::MAX, "is for 1 to 48 rows")] {
+        let error = plan.launch(&bench.stream, buffers.operands(m)).unwrap_err();
+        assert!(error.is_operand() && error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(bench.null.launches(), before);
+    assert!((1..=M).all(|m| plan.workspace_bytes(m) >= plan.kernel(m).unwrap().spec().workspace_bytes(m)));
+}
+
+#[test]
+fn a_launch_allocates_nothing_and_describes_tokens_once() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    let mut all = || (1..=M).for_each(|m| plan.launch(&bench.stream, buffers.operands(m)).unwrap());
+    all();
+    let (encodes, allocations) = (bench.null.encodes(), counting::allocations());
+    all();
+    assert_eq!(counting::allocations() - allocations, 0);
+    // Tiles that differ in more than height may share a place of the few that are remembered.
+    assert!(bench.null.encodes() - encodes <= plan.intervals().count() as u64);
+    let (m, encodes) = (M, bench.null.encodes());
+    (0..10).for_each(|_| plan.launch(&bench.stream, buffers.operands(m)).unwrap());
+    assert!(bench.null.encodes() - encodes <= 5);
+}
+
+#[test]
+fn threads_and_streams_share_a_plan() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (plan, stream) = (plan.clone(), bench.device.context().new_stream().unwrap());
+            scope.spawn(move || {
+                let mut buffers = Buffers::new(&stream, &plan);
+                bench.null.watch(true);
+                for launch in 0..2000 {
+                    let m = 1 + (launch * 7 + thread) % M;
+                    plan.launch(&stream, buffers.operands(m)).unwrap();
+                    let seen = bench.null.seen();
+                    assert_eq!((seen.m(), seen.kernel()), (m, plan.kernel(m).unwrap().spec().symbol()));
+                    assert_eq!(seen.map(0, 0), seen.param(0));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_kernel_in_flight_stays_until_it_is_done() {
+    let bench = Bench::new(0);
+    let engine = Engine::with_forge(&bench.device, forge());
+    let plan = engine.plan(&problem()).unwrap();
+    let kernels = plan.intervals().map(|(_, kernel)| kernel.spec()).collect::<std::collections::HashSet<_>>().len();
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    (1..=M).for_each(|m| plan.launch(&bench.stream, buffers.operands(m)).unwrap());
+    bench.null.busy(true);
+    let unloaded = bench.null.unloaded();
+    drop(engine);
+    assert_eq!(bench.device.retired(), 0, "the plan holds them");
+    drop(plan);
+    assert_eq!(bench.device.retired(), kernels);
+    for _ in 0..3 {
+        assert_eq!(bench.device.reclaim().unwrap(), 0);
+    }
+    assert_eq!(bench.null.unloaded(), unloaded);
+    bench.null.busy(false);
+    assert_eq!(bench.device.reclaim().unwrap(), kernels);
+    assert_eq!((bench.null.unloaded() - unloaded, bench.device.retired()), (kernels as i32, 0));
+}
+
+#[test]
+fn a_graph_holds_what_was_captured_into_it() {
+    let bench = Bench::new(0);
+    let engine = Engine::with_forge(&bench.device, forge());
+    let plan = engine.plan(&problem()).unwrap();
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    let graph = captured(&bench.stream, || {
+        (0..3).for_each(|_| plan.launch(&bench.stream, buffers.operands(M)).unwrap());
+    });
+    // Marking what is under way would spoil a capture; it is an error, and nothing is lost.
+    let loaded = bench.null.loaded();
+    let unloaded = bench.null.unloaded();
+    drop((engine, plan));
+    let retired = bench.device.retired();
+    bench.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    assert!(bench.device.reclaim().unwrap_err().is_driver());
+    bench.stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap();
+    assert_eq!(bench.device.retired(), retired);
+
+    assert_eq!(bench.device.reclaim().unwrap(), retired);
+    assert_eq!(bench.null.unloaded() - unloaded, retired as i32);
+    graph.launch().unwrap();
+    drop(graph);
+    assert_eq!(bench.device.retired(), 1);
+    assert_eq!(bench.device.reclaim().unwrap(), 1);
+    assert_eq!(bench.null.unloaded() - unloaded, retired as i32 + 1);
+    assert_eq!(bench.null.loaded(), loaded);
+}
+
+#[test]
+fn a_closed_device_unloads_what_is_left_and_spares_its_graphs() {
+    let bench = Bench::new(0);
+    let (device, stream) = open(1);
+    let engine = Engine::with_forge(&device, forge());
+    let plan = engine.plan(&problem()).unwrap();
+    let kernels = bench.null.unloaded();
+    let graph = {
+        let mut buffers = Buffers::new(&stream, &plan);
+        captured(&stream, || plan.launch(&stream, buffers.operands(M)).unwrap())
+    };
+    let distinct = plan.intervals().map(|(_, kernel)| kernel.spec()).collect::<std::collections::HashSet<_>>().len();
+    drop((engine, device));
+    assert_eq!(bench.null.unloaded(), kernels, "the plan holds them");
+    drop(plan);
+    assert_eq!((bench.null.unloaded() - kernels) as usize, distinct - 1, "all but the graph's");
+    graph.launch().unwrap();
+    drop(graph);
+    assert_eq!((bench.null.unloaded() - kernels) as usize, distinct - 1, "nobody may unload it there");
+}
+
+#[test]
+fn two_devices_share_a_forge_and_nothing_else() {
+    let bench = Bench::new(0);
+    let shared = Arc::new(Forge::builder().disk(tempfile::tempdir().unwrap().path()).build());
+    let problem = problem().m_up_to(8);
+    let pairs = [(bench.device.clone(), Arc::clone(&bench.stream)), open(1)];
+    let plans =
+        pairs.each_ref().map(|(device, _)| Engine::with_forge(device, Arc::clone(&shared)).plan(&problem).unwrap());
+    assert_eq!(shared.stats().compiles, plans[0].intervals().count() as u64);
+    for (plan, (_, stream)) in plans.iter().zip(&pairs) {
+        let mut buffers = Buffers::new(stream, plan);
+        plan.launch(stream, buffers.operands(8)).unwrap();
+    }
+    // Each on its own device, or not at all.
+    let mut buffers = Buffers::new(&pairs[0].1, &plans[0]);
+    let error = plans[1].launch(&pairs[0].1, buffers.operands(8)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("the stream is on device 0, the kernel on device 1"));
+    let error = plans[1].launch(&pairs[1].1, buffers.operands(8)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("a is on device 0, the kernel on device 1"), "{error}");
+}
+
+#[test]
+fn events_that_cudarc_tracks_and_captures_do_not_go_together() {
+    let bench = Bench::new(0);
+    let device = Device::open(1).unwrap();
+    let stream = device.context().new_stream().unwrap();
+    let plan = Engine::with_forge(&device, forge()).plan(&problem().m_up_to(8)).unwrap();
+    let mut buffers = Buffers::new(&stream, &plan);
+    plan.launch(&stream, buffers.operands(8)).unwrap();
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    let before = bench.null.launches();
+    let error = plan.launch(&stream, buffers.operands(8)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("disable_event_tracking"), "{error}");
+    assert_eq!(bench.null.launches(), before);
+    stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap();
+}
