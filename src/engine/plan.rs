@@ -65,8 +65,9 @@ impl Plan {
     ///
     /// # Errors
     /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
-    pub fn launch(&self, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch(stream, operands)
+    #[inline]
+    pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, false)
     }
 
     /// The same, but the kernel may begin while what is before it in the stream still runs:
@@ -74,14 +75,16 @@ impl Plan {
     ///
     /// # Errors
     /// Those of [`Plan::launch`].
-    pub fn launch_dependent(&self, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_dependent(stream, operands)
+    #[inline]
+    pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, true)
     }
 
     /// The kernel for `m` rows.
     ///
     /// # Errors
     /// Operand, if the plan is not for so many rows.
+    #[inline]
     pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
         let Inner { schedule, kernels, .. } = &*self.0;
         if m > schedule.last() {

@@ -39,17 +39,16 @@ pub(super) enum WeightSizes {
     Prepared(PreparedSize),
 }
 
-/// Everything about the operands of a launch but addresses.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    pub(super) m: u32,
-    pub(super) a: MatrixSize,
-    pub(super) b: WeightSizes,
+/// Everything about the operands of a launch but addresses, piece by piece.
+pub(super) trait Described {
+    fn m(&self) -> u32;
+    fn a(&self) -> MatrixSize;
+    fn b(&self) -> WeightSizes;
     /// Those in device memory.
-    pub(super) alpha: [Option<Buffer>; 2],
-    pub(super) offsets: Option<Buffer>,
-    pub(super) c: MatrixSize,
-    pub(super) workspace: Option<Buffer>,
+    fn alpha(&self) -> [Option<Buffer>; 2];
+    fn offsets(&self) -> Option<Buffer>;
+    fn c(&self) -> MatrixSize;
+    fn workspace(&self) -> Option<Buffer>;
 }
 
 /// The context that a kernel was loaded in.
@@ -65,28 +64,30 @@ impl Home {
     }
 
     /// Refuses what belongs to another context.
+    #[inline]
     pub(super) fn check(self, name: &str, context: usize, ordinal: usize) -> Result<()> {
-        if ordinal != self.ordinal {
-            return Err(Error::operand(format!(
-                "{name} is on device {ordinal}, the kernel on device {}",
-                self.ordinal
-            )));
-        }
-        if context != self.context {
-            return Err(Error::operand(format!(
-                "{name} belongs to another context of device {ordinal} than the kernel"
-            )));
-        }
-        Ok(())
+        if context == self.context { Ok(()) } else { Err(self.elsewhere(name, ordinal)) }
     }
 
+    #[cold]
+    fn elsewhere(self, name: &str, ordinal: usize) -> Error {
+        Error::operand(if ordinal == self.ordinal {
+            format!("{name} belongs to another context of device {ordinal} than the kernel")
+        } else {
+            format!("{name} is on device {ordinal}, the kernel on device {}", self.ordinal)
+        })
+    }
+
+    #[inline]
     fn holds(self, name: &str, unit: &str, buffer: &Buffer, needed: u64) -> Result<()> {
         self.check(name, buffer.context, buffer.ordinal)?;
-        if buffer.elements < needed {
-            return Err(Error::operand(format!("{name} has {} {unit}, {needed} are needed", buffer.elements)));
-        }
-        Ok(())
+        if buffer.elements >= needed { Ok(()) } else { Err(too_few(name, unit, buffer.elements, needed)) }
     }
+}
+
+#[cold]
+fn too_few(name: &str, unit: &str, elements: u64, needed: u64) -> Error {
+    Error::operand(format!("{name} has {elements} {unit}, {needed} are needed"))
 }
 
 /// What a problem asks of its operands, as far as it can be worked out once.
@@ -96,8 +97,8 @@ pub(super) struct Contract {
     groups: Option<u32>,
     /// Of a row, but for the padding of scales.
     a: Needed,
-    /// So many rows of scales of A come at a time.
-    scale_rows: u64,
+    /// Rows of A whose scales come at a time, a power of two, less one.
+    scale_mask: u64,
     b: WeightsNeeded,
     /// Of a row.
     c: Needed,
@@ -116,7 +117,8 @@ pub(super) struct Needed {
 enum WeightsNeeded {
     /// Each B.
     Given(Needed),
-    Prepared(PreparedLayout),
+    /// The layout, with its bytes.
+    Prepared(PreparedLayout, u64),
 }
 
 impl Needed {
@@ -124,14 +126,18 @@ impl Needed {
         Self { format, values: if format == Format::Nvfp4 { elements / 2 } else { elements }, scales }
     }
 
-    fn rows(&self, rows: u64, scale_rows: u64) -> Self {
-        Self { values: rows * self.values, scales: rows.next_multiple_of(scale_rows) * self.scales, ..*self }
+    /// Of so many rows.
+    #[inline]
+    fn rows(&self, rows: u64, scale_mask: u64) -> Self {
+        let scale_rows = (rows + scale_mask) & !scale_mask;
+        Self { values: rows * self.values, scales: scale_rows * self.scales, ..*self }
     }
 
+    #[inline]
     pub(super) fn check(&self, home: Home, name: &str, size: &MatrixSize) -> Result<()> {
         let Self { format, values, scales } = *self;
         if size.format != format {
-            return Err(Error::operand(format!("{name} is {}, the kernel is for {format}", size.format)));
+            return Err(other_format(name, size.format, format));
         }
         home.holds(name, if format == Format::Nvfp4 { "bytes of codes" } else { "elements" }, &size.values, values)?;
         match &size.scales {
@@ -139,6 +145,11 @@ impl Needed {
             None => Ok(()),
         }
     }
+}
+
+#[cold]
+fn other_format(name: &str, given: Format, format: Format) -> Error {
+    Error::operand(format!("{name} is {given}, the kernel is for {format}"))
 }
 
 impl Contract {
@@ -149,7 +160,8 @@ impl Contract {
         let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
         let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
         let b = if problem.is_prepared() {
-            WeightsNeeded::Prepared(problem.prepared_layout()?)
+            let layout = problem.prepared_layout()?;
+            WeightsNeeded::Prepared(layout, layout.bytes() as u64)
         } else {
             let scales = groups * scale_bytes(layout, n, k);
             WeightsNeeded::Given(Needed::new(problem.b_format(), groups * n * k, scales))
@@ -158,7 +170,7 @@ impl Contract {
             operation: problem.operation(),
             groups: problem.groups(),
             a: Needed::new(problem.a_format(), k, scale_row_bytes(layout, k)),
-            scale_rows: scale_rows(layout),
+            scale_mask: scale_rows(layout) - 1,
             b,
             c: Needed::new(problem.c_format(), n, 0),
             workspace_row: spec.workspace_bytes(1),
@@ -166,90 +178,124 @@ impl Contract {
     }
 
     /// Checks formats, sizes and places.
-    pub(super) fn check(&self, home: Home, operands: &Sizes) -> Result<()> {
-        let m = operands.m;
+    #[inline]
+    pub(super) fn check(&self, home: Home, operands: &impl Described) -> Result<()> {
+        let m = operands.m();
         if m == 0 || m > Problem::M_MAX {
-            return Err(Error::operand(format!("m = {m}: must be 1 to {}", Problem::M_MAX)));
+            return Err(no_such_m(m));
         }
         let (rows, groups) = (u64::from(m), u64::from(self.groups.unwrap_or(1)));
-        self.a.rows(rows, self.scale_rows).check(home, "a", &operands.a)?;
-        self.weights(home, &operands.b)?;
-        self.c.rows(rows, 1).check(home, "c", &operands.c)?;
-        alphas(home, groups, &operands.alpha[..self.operation.products() as usize])?;
-        match (&operands.offsets, self.groups) {
+        self.a.rows(rows, self.scale_mask).check(home, "a", &operands.a())?;
+        self.weights(home, &operands.b())?;
+        self.c.rows(rows, 0).check(home, "c", &operands.c())?;
+        let [alpha1, alpha2] = &operands.alpha();
+        match self.operation {
+            Operation::Gemm => alpha(home, groups, "alpha", alpha1.as_ref())?,
+            Operation::DualGemm(_) => {
+                alpha(home, groups, "alpha1", alpha1.as_ref())?;
+                alpha(home, groups, "alpha2", alpha2.as_ref())?;
+            }
+        }
+        match (&operands.offsets(), self.groups) {
             (Some(offsets), Some(_)) => home.holds("offsets", "elements", offsets, groups + 1)?,
             (None, None) => {}
-            (None, Some(_)) => {
-                return Err(Error::operand(format!("no offsets given: {groups} groups need {} of them", groups + 1)));
-            }
-            (Some(_), None) => return Err(Error::operand("offsets given, but the problem is not grouped")),
+            (given, _) => return Err(offsets_or_not(given.is_some(), groups)),
         }
         let needed = rows * self.workspace_row;
-        match &operands.workspace {
+        match &operands.workspace() {
             Some(workspace) => home.holds("workspace", "bytes", workspace, needed),
             None if needed == 0 => Ok(()),
-            None => Err(Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))),
+            None => Err(no_workspace(m, needed)),
         }
     }
 
     /// Checks B, or B1 and B2.
+    #[inline]
     fn weights(&self, home: Home, given: &WeightSizes) -> Result<()> {
         match (given, &self.b) {
             (WeightSizes::Given(given), WeightsNeeded::Given(needed)) => self.given(home, needed, given),
-            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout)) => prepared(home, layout, size),
-            (WeightSizes::Given(_), WeightsNeeded::Prepared(_)) => {
-                Err(Error::operand("weights as they are given, the kernel takes prepared ones: Operands::prepared"))
+            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, bytes)) if size.layout == *layout => {
+                home.holds("the prepared weights", "bytes", &size.bytes, *bytes)
             }
-            (WeightSizes::Prepared(size), WeightsNeeded::Given(_)) => {
-                Err(Error::operand(format!("{} given, the kernel takes weights as they are", size.layout)))
-            }
+            (given, needed) => Err(other_weights(given, needed)),
         }
     }
 
     /// Checks B, or B1 and B2, as they are given.
-    fn given(&self, home: Home, needed: &Needed, given: &[Option<MatrixSize>; 2]) -> Result<()> {
-        let products = self.operation.products() as usize;
-        let names: [&str; 2] = match self.operation {
-            Operation::Gemm => ["b", "b2"],
-            Operation::DualGemm(_) => ["b1", "b2"],
+    #[inline]
+    fn given(&self, home: Home, needed: &Needed, [first, second]: &[Option<MatrixSize>; 2]) -> Result<()> {
+        let (name, is_dual) = match self.operation {
+            Operation::Gemm => ("b", false),
+            Operation::DualGemm(_) => ("b1", true),
         };
-        for (index, (name, b)) in names.into_iter().zip(given).enumerate() {
-            match (b, index < products) {
-                (Some(b), true) => needed.check(home, name, b)?,
-                (None, false) => {}
-                (Some(_), false) => return Err(Error::operand("two B given, gemm takes one: use Operands::gemm")),
-                (None, true) => {
-                    return Err(Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm"));
-                }
-            }
+        match first {
+            Some(b) => needed.check(home, name, b)?,
+            None => return Err(one_or_two(false)),
         }
+        match second {
+            Some(b2) if is_dual => needed.check(home, "b2", b2),
+            None if !is_dual => Ok(()),
+            given => Err(one_or_two(given.is_some())),
+        }
+    }
+}
+
+#[inline]
+fn alpha(home: Home, groups: u64, name: &str, alpha: Option<&Buffer>) -> Result<()> {
+    let Some(buffer) = alpha else { return Ok(()) };
+    home.check(name, buffer.context, buffer.ordinal)?;
+    if buffer.elements == 1 || buffer.elements == groups {
         Ok(())
+    } else {
+        Err(other_alpha(name, buffer.elements, groups))
     }
 }
 
-/// Checks prepared weights.
-fn prepared(home: Home, expected: &PreparedLayout, size: &PreparedSize) -> Result<()> {
-    if size.layout != *expected {
-        return Err(Error::operand(format!("the weights are {}, the kernel is for {expected}", size.layout)));
-    }
-    home.holds("the prepared weights", "bytes", &size.bytes, expected.bytes() as u64)
+#[cold]
+fn no_such_m(m: u32) -> Error {
+    Error::operand(format!("m = {m}: must be 1 to {}", Problem::M_MAX))
 }
 
-fn alphas(home: Home, groups: u64, alphas: &[Option<Buffer>]) -> Result<()> {
-    for (index, alpha) in alphas.iter().enumerate() {
-        let Some(buffer) = alpha else { continue };
-        let name = match (alphas.len(), index) {
-            (1, _) => "alpha",
-            (_, 0) => "alpha1",
-            _ => "alpha2",
-        };
-        home.check(name, buffer.context, buffer.ordinal)?;
-        if buffer.elements != 1 && buffer.elements != groups {
-            let expected = if groups == 1 { "1".to_owned() } else { format!("1 or one for each of {groups} groups") };
-            return Err(Error::operand(format!("{name} has {} elements, expected {expected}", buffer.elements)));
+#[cold]
+fn offsets_or_not(given: bool, groups: u64) -> Error {
+    match given {
+        true => Error::operand("offsets given, but the problem is not grouped"),
+        false => Error::operand(format!("no offsets given: {groups} groups need {} of them", groups + 1)),
+    }
+}
+
+#[cold]
+fn no_workspace(m: u32, needed: u64) -> Error {
+    Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))
+}
+
+#[cold]
+fn other_weights(given: &WeightSizes, needed: &WeightsNeeded) -> Error {
+    match (given, needed) {
+        (WeightSizes::Given(_), _) => {
+            Error::operand("weights as they are given, the kernel takes prepared ones: Operands::prepared")
+        }
+        (WeightSizes::Prepared(size), WeightsNeeded::Given(_)) => {
+            Error::operand(format!("{} given, the kernel takes weights as they are", size.layout))
+        }
+        (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, _)) => {
+            Error::operand(format!("the weights are {}, the kernel is for {layout}", size.layout))
         }
     }
-    Ok(())
+}
+
+#[cold]
+fn one_or_two(given: bool) -> Error {
+    Error::operand(match given {
+        true => "two B given, gemm takes one: use Operands::gemm",
+        false => "one B given, dual_gemm takes two: use Operands::dual_gemm",
+    })
+}
+
+#[cold]
+fn other_alpha(name: &str, elements: u64, groups: u64) -> Error {
+    let expected = if groups == 1 { "1".to_owned() } else { format!("1 or one for each of {groups} groups") };
+    Error::operand(format!("{name} has {elements} elements, expected {expected}"))
 }
 
 /// Bytes of block scales for `rows` × `k` elements.
@@ -273,26 +319,34 @@ fn scale_row_bytes(layout: ScaleLayout, k: u64) -> u64 {
 }
 
 /// Checks that every address is aligned as kernels load from it: 16 bytes at a time, scales, α and offsets 4.
+#[inline]
 pub(super) fn alignment(params: &Params) -> Result<()> {
-    aligned(&[
-        ("a", params.a, 16),
-        ("b", params.b[0], 16),
-        ("b2", params.b[1], 16),
-        ("c", params.c, 16),
-        ("workspace", params.workspace, 16),
-        ("scales of a", params.a_scales, 4),
-        ("scales of b", params.b_scales[0], 4),
-        ("scales of b2", params.b_scales[1], 4),
-        ("alpha", params.alpha[0], 4),
-        ("alpha2", params.alpha[1], 4),
-        ("offsets", params.offsets, 4),
-    ])
+    let Params { a, a_scales, b: [b, b2], b_scales: [b_scales, b2_scales], alpha, offsets, c, workspace, .. } = *params;
+    let wide = a | b | b2 | c | workspace;
+    let narrow = a_scales | b_scales | b2_scales | alpha[0] | alpha[1] | offsets;
+    if wide.is_multiple_of(16) && narrow.is_multiple_of(4) { Ok(()) } else { each_aligned(params) }
 }
 
-/// Refuses the first address that is not a multiple of its step.
-pub(super) fn aligned(addresses: &[(&str, u64, u64)]) -> Result<()> {
-    match addresses.iter().find(|(_, address, step)| !address.is_multiple_of(*step)) {
-        Some((name, address, step)) => {
+/// The same, one by one.
+#[cold]
+fn each_aligned(params: &Params) -> Result<()> {
+    let Params { a, a_scales, b: [b, b2], b_scales: [b_scales, b2_scales], alpha, offsets, c, workspace, .. } = *params;
+    let wide = [("a", a), ("b", b), ("b2", b2), ("c", c), ("workspace", workspace)];
+    let narrow = [
+        ("scales of a", a_scales),
+        ("scales of b", b_scales),
+        ("scales of b2", b2_scales),
+        ("alpha", alpha[0]),
+        ("alpha2", alpha[1]),
+        ("offsets", offsets),
+    ];
+    aligned(&wide, 16).and_then(|()| aligned(&narrow, 4))
+}
+
+/// Refuses the first address that is not a multiple of `step`.
+pub(super) fn aligned(addresses: &[(&str, u64)], step: u64) -> Result<()> {
+    match addresses.iter().find(|(_, address)| !address.is_multiple_of(step)) {
+        Some((name, address)) => {
             Err(Error::operand(format!("{name} begins at {address:#x}, which is not a multiple of {step} bytes")))
         }
         None => Ok(()),

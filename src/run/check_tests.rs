@@ -16,6 +16,48 @@ fn matrix_of(format: Format, elements: u64, scales: u64) -> MatrixSize {
     }
 }
 
+/// Operands without memory.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    m: u32,
+    a: MatrixSize,
+    b: WeightSizes,
+    alpha: [Option<Buffer>; 2],
+    offsets: Option<Buffer>,
+    c: MatrixSize,
+    workspace: Option<Buffer>,
+}
+
+impl Described for Sizes {
+    fn m(&self) -> u32 {
+        self.m
+    }
+
+    fn a(&self) -> MatrixSize {
+        self.a
+    }
+
+    fn b(&self) -> WeightSizes {
+        self.b
+    }
+
+    fn alpha(&self) -> [Option<Buffer>; 2] {
+        self.alpha
+    }
+
+    fn offsets(&self) -> Option<Buffer> {
+        self.offsets
+    }
+
+    fn c(&self) -> MatrixSize {
+        self.c
+    }
+
+    fn workspace(&self) -> Option<Buffer> {
+        self.workspace
+    }
+}
+
 const M: u32 = 5;
 const N: u32 = 48;
 const K: u32 = 192;
@@ -156,9 +198,10 @@ fn workspace_is_asked_for_where_partial_sums_leave_the_kernel() {
 #[test]
 fn everything_is_in_the_kernels_context() {
     let grouped = spec(&dual().grouped(3));
-    refused(&grouped, |o| o.a.values.ordinal = 1, "a is on device 1, the kernel on device 0");
+    let on_1 = Buffer { ordinal: 1, context: 0x2000, ..exact(&grouped).a.values };
+    refused(&grouped, |o| o.a.values = on_1, "a is on device 1, the kernel on device 0");
     refused(&grouped, |o| o.c.values.context = 7, "c belongs to another context of device 0 than the kernel");
-    let elsewhere = |elements| Buffer { ordinal: 2, ..buffer(elements) };
+    let elsewhere = |elements| Buffer { ordinal: 2, context: 0x3000, ..buffer(elements) };
     refused(&grouped, |o| o.offsets = Some(elsewhere(4)), "offsets is on device 2, the kernel on device 0");
     refused(&grouped, |o| o.alpha[0] = Some(elsewhere(3)), "alpha1 is on device 2, the kernel on device 0");
     refused(&grouped, |o| o.workspace = Some(elsewhere(1 << 20)), "workspace is on device 2, the kernel on device 0");

@@ -8,16 +8,16 @@ use cudarc::driver::sys::CUfunction_attribute;
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, result};
 
 use super::capture::is_captured;
-use super::check::{self, Contract, Home};
+use super::check::{self, Contract, Described, Home};
 use super::code::{Code, Modules};
 use super::launch::Ready;
-use super::operand::Guards;
+use super::operand::{Tracked, Untracked};
 use super::params::Params;
 use super::tensor_map::{TokenBoxes, Tokens};
 use super::{Device, Operands, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::spec::{Launch, Layout, PassKind, Spec};
+use crate::spec::{Launch, Layout, PassKind, Problem, Spec};
 
 /// Dynamic shared memory that every block may have without asking.
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
@@ -36,6 +36,8 @@ pub struct Kernel {
     home: Home,
     /// In their order.
     launches: Vec<Ready>,
+    /// Rows whose blocks a grid has room for.
+    most_rows: u32,
     tokens: TokensFrom,
     /// Whether kernels of one call wait for each other by themselves.
     can_depend: bool,
@@ -97,6 +99,7 @@ impl Kernel {
             contract: Contract::new(spec)?,
             home: Home::of(context),
             launches,
+            most_rows: most_rows(spec),
             tokens,
             can_depend: matches!(spec.geometry().layout, Layout::Wgmma(_)),
             resident_clusters,
@@ -114,8 +117,9 @@ impl Kernel {
     /// # Errors
     /// Operand, if a format, size, alignment or device does not fit, before anything is launched; driver, if a launch
     /// is refused or an earlier asynchronous failure shows.
+    #[inline]
     pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.checked_launch(stream, &mut operands, false).map_err(|error| error.context(self.name.as_str()))
+        self.launch_in_place(stream, &mut operands, false)
     }
 
     /// As [`Kernel::launch`], but the kernel may begin while what is before it in the stream still runs (programmatic
@@ -127,85 +131,119 @@ impl Kernel {
     ///
     /// # Errors
     /// As [`Kernel::launch`].
+    #[inline]
     pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.checked_launch(stream, &mut operands, true).map_err(|error| error.context(self.name.as_str()))
+        self.launch_in_place(stream, &mut operands, true)
+    }
+
+    /// Either of them, for callers that have not far to carry the operands.
+    #[inline]
+    pub(crate) fn launch_in_place(
+        &self,
+        stream: &CudaStream,
+        operands: &mut Operands<'_>,
+        is_dependent: bool,
+    ) -> Result<()> {
+        self.checked_launch(stream, operands, is_dependent).map_err(|error| self.named(error))
+    }
+
+    #[cold]
+    fn named(&self, error: Error) -> Error {
+        error.context(self.name.as_str())
     }
 
     fn checked_launch(&self, stream: &CudaStream, operands: &mut Operands<'_>, is_dependent: bool) -> Result<()> {
         let context = self.context();
         self.home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
-        let sizes = operands.sizes();
-        self.contract.check(self.home, &sizes)?;
-        let is_tracked = context.is_managing_stream_synchronization();
-        let is_captured = is_captured(stream)?;
-        if is_tracked && is_captured {
-            // Before the capture is spoilt.
-            return Err(Error::operand(
-                "the stream is being captured while cudarc tracks events in its context: call \
-                 `CudaContext::disable_event_tracking` first",
-            ));
+        self.contract.check(self.home, operands)?;
+        if operands.m() > self.most_rows {
+            return Err(self.too_many_blocks(operands.m()));
         }
-        // Waits for earlier users of the buffers where cudarc tracks them, and records this use when dropped.
-        let mut guards = Guards::new(is_tracked);
-        let mut params = operands.params(stream, &mut guards);
-        check::alignment(&params)?;
-        bind(context, is_tracked).map_err(|error| refused("binding the context", error))?;
+        let readable = self.readable(operands);
+        let is_captured = is_captured(stream)?;
+        if context.is_managing_stream_synchronization() {
+            if is_captured {
+                // Before the capture is spoilt.
+                return Err(Error::operand(
+                    "the stream is being captured while cudarc tracks events in its context: call \
+                     `CudaContext::disable_event_tracking` first",
+                ));
+            }
+            // Waits for earlier users of the buffers, and records this use when dropped.
+            let mut guards = Tracked::default();
+            let mut params = operands.params(stream, &mut guards);
+            // Shows what those waits may have met, too.
+            context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
+            return self.submit(stream, &mut params, readable, is_dependent);
+        }
+        let mut params = operands.params(stream, &mut Untracked);
+        bind(context)?;
         if is_captured {
             self.code.hold_by_graph(stream).map_err(|error| refused("making the captured graph hold it", error))?;
         }
-        let (boxes, tokens) = match self.tokens {
-            TokensFrom::A => return self.put(stream, sizes.m, &mut params, std::ptr::null(), is_dependent),
-            TokensFrom::Mapped(boxes) => (boxes, Tokens { address: params.a, bytes: 2 * sizes.a.values.elements }),
+        self.submit(stream, &mut params, readable, is_dependent)
+    }
+
+    /// Bytes that may be read where the tensor memory accelerator reads tokens.
+    #[inline]
+    fn readable(&self, operands: &Operands<'_>) -> u64 {
+        match self.tokens {
+            TokensFrom::A => 0,
+            TokensFrom::Mapped(_) => 2 * operands.a().values.elements,
+            TokensFrom::Decoded(..) => operands.workspace().map_or(0, |workspace| workspace.elements),
+        }
+    }
+
+    /// Looks at addresses, describes the tokens, and puts all launches into the stream.
+    #[inline]
+    fn submit(&self, stream: &CudaStream, params: &mut Params, readable: u64, is_dependent: bool) -> Result<()> {
+        check::alignment(params)?;
+        let (boxes, address) = match &self.tokens {
+            TokensFrom::A => return self.put(stream, params, std::ptr::null(), is_dependent),
+            TokensFrom::Mapped(boxes) => (boxes, params.a),
             TokensFrom::Decoded(boxes, row) => {
-                let workspace = sizes.workspace.map_or(0, |workspace| workspace.elements);
                 params.decoded = params.workspace;
-                params.workspace += u64::from(sizes.m) * row;
-                (boxes, Tokens { address: params.decoded, bytes: workspace })
+                params.workspace += params.m as u64 * row;
+                (boxes, params.decoded)
             }
         };
         boxes
-            .with_maps(tokens, |maps| self.put(stream, sizes.m, &mut params, (&raw const *maps).cast(), is_dependent))
+            .with_maps(Tokens { address, bytes: readable }, |maps| {
+                self.put(stream, params, (&raw const *maps).cast(), is_dependent)
+            })
             .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?
     }
 
     /// Puts all launches into the stream. `maps` are the matrix kernel's, or null.
-    fn put(
-        &self,
-        stream: &CudaStream,
-        m: u32,
-        params: &mut Params,
-        maps: *const c_void,
-        is_dependent: bool,
-    ) -> Result<()> {
-        if let Some([x, y, z]) =
-            self.launches.iter().map(|ready| ready.grid(m)).find(|[_, y, z]| *y.max(z) > Spec::GRID_YZ_MAX)
-        {
-            let most = Spec::GRID_YZ_MAX;
-            return Err(Error::operand(format!(
-                "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
-            )));
-        }
+    fn put(&self, stream: &CudaStream, params: &mut Params, maps: *const c_void, is_dependent: bool) -> Result<()> {
         // A prepass has nothing to do before it waits, and was measured to start later if launched early.
         let mut is_dependent = self.can_depend && is_dependent && !matches!(self.tokens, TokensFrom::Decoded(..));
         for ready in &self.launches {
             if let PassKind::Products { product } = ready.kind() {
                 params.product = i32::from(product != 0);
             }
-            let grid = ready.grid(m);
+            let grid = ready.grid(params.m as u32);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), maps.cast_mut()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
             // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
-            // context, as large as the kernel reads or writes for `m` rows (check.rs); what is written is borrowed
+            // context, as large as the kernel reads or writes for M rows (check.rs); what is written is borrowed
             // mutably, and cudarc's guards order this use before the memory is released or used in another stream.
-            unsafe { ready.launch(grid, stream, is_dependent, &mut arguments) }.map_err(|error| {
-                let [x, y, z] = grid;
-                refused(format!("launching {x}×{y}×{z} blocks of {} threads", ready.threads()), error)
-            })?;
+            unsafe { ready.launch(grid, stream, is_dependent, &mut arguments) }
+                .map_err(|error| not_launched(grid, ready.threads(), error))?;
             is_dependent = self.can_depend;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn too_many_blocks(&self, m: u32) -> Error {
+        let [x, y, z] = self.spec.passes(m).map(|pass| pass.grid).max_by_key(|[_, y, z]| *y.max(z)).unwrap_or_default();
+        let most = Spec::GRID_YZ_MAX;
+        Error::operand(format!(
+            "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
+        ))
     }
 
     /// Device memory for the partial sums of launches of up to `m` rows, one launch at a time: to be allocated ahead and
@@ -272,17 +310,29 @@ pub(crate) fn allocate_workspace(stream: &Arc<CudaStream>, bytes: u64) -> Result
     stream.alloc_zeros(length).map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))
 }
 
-/// Makes the context the calling thread's, if it is not yet. Where cudarc tracks events, an error that it met meanwhile
-/// shows here; elsewhere its record of errors, which all threads share, is not touched.
-fn bind(context: &CudaContext, is_tracked: bool) -> Result<(), DriverError> {
-    if is_tracked {
-        return context.bind_to_thread();
+/// Makes the context the calling thread's, if it is not yet. cudarc's own way to do so writes to its record of errors, which
+/// all threads share; without its events nothing is recorded there.
+#[inline]
+fn bind(context: &CudaContext) -> Result<()> {
+    match result::ctx::get_current() {
+        Ok(Some(current)) if current == context.cu_ctx() => Ok(()),
+        _ => context.bind_to_thread().map_err(|error| refused("binding the context", error)),
     }
-    if result::ctx::get_current()? == Some(context.cu_ctx()) {
-        return Ok(());
+}
+
+#[cold]
+fn not_launched([x, y, z]: [u32; 3], threads: u32, error: DriverError) -> Error {
+    refused(format!("launching {x}×{y}×{z} blocks of {threads} threads"), error)
+}
+
+/// The most rows whose blocks a grid has room for: there is for all fewer.
+fn most_rows(spec: &Spec) -> u32 {
+    let (mut fits, mut beyond) = (0, Problem::M_MAX + 1);
+    while beyond - fits > 1 {
+        let middle = fits + (beyond - fits) / 2;
+        if spec.fits_grid(middle) { fits = middle } else { beyond = middle }
     }
-    // SAFETY: the context is alive.
-    unsafe { result::ctx::set_current(context.cu_ctx()) }
+    fits
 }
 
 /// A kernel of the module, set up and found to fit the device.

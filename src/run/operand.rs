@@ -6,7 +6,7 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, De
 use half::{bf16, f16};
 
 use super::PreparedWeights;
-use super::check::{Buffer, MatrixSize, PreparedSize, Sizes, WeightSizes};
+use super::check::{Buffer, Described, MatrixSize, PreparedSize, WeightSizes};
 use super::params::Params;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -31,22 +31,26 @@ pub enum Matrix<'a> {
 impl<'a> Matrix<'a> {
     /// From whole slices of codes and scales. (Views of parts go into [`Matrix::Nvfp4`] directly.)
     #[must_use]
+    #[inline]
     pub fn nvfp4(codes: &'a CudaSlice<u8>, scales: &'a CudaSlice<u8>) -> Self {
         Matrix::Nvfp4 { codes: codes.as_view(), scales: scales.as_view() }
     }
 
     /// From a whole slice of binary16 values.
     #[must_use]
+    #[inline]
     pub fn f16(values: &'a CudaSlice<f16>) -> Self {
         Matrix::F16(values.as_view())
     }
 
     /// From a whole slice of bfloat16 values.
     #[must_use]
+    #[inline]
     pub fn bf16(values: &'a CudaSlice<bf16>) -> Self {
         Matrix::Bf16(values.as_view())
     }
 
+    #[inline]
     pub(super) fn size(&self) -> MatrixSize {
         match self {
             Matrix::Nvfp4 { codes, scales } => {
@@ -58,7 +62,8 @@ impl<'a> Matrix<'a> {
     }
 
     /// Addresses of values and scales (0 for none).
-    pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> (u64, u64) {
+    #[inline]
+    pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> (u64, u64) {
         match self {
             Matrix::Nvfp4 { codes, scales } => (guards.read(codes, stream), guards.read(scales, stream)),
             Matrix::F16(values) => (guards.read(values, stream), 0),
@@ -89,18 +94,21 @@ pub enum MatrixMut<'a> {
 impl<'a> MatrixMut<'a> {
     /// From a whole slice of binary16 values.
     #[must_use]
+    #[inline]
     pub fn f16(values: &'a mut CudaSlice<f16>) -> Self {
         MatrixMut::F16(values.as_view_mut())
     }
 
     /// From a whole slice of bfloat16 values.
     #[must_use]
+    #[inline]
     pub fn bf16(values: &'a mut CudaSlice<bf16>) -> Self {
         MatrixMut::Bf16(values.as_view_mut())
     }
 
     /// From a whole slice of binary32 values.
     #[must_use]
+    #[inline]
     pub fn f32(values: &'a mut CudaSlice<f32>) -> Self {
         MatrixMut::F32(values.as_view_mut())
     }
@@ -124,6 +132,7 @@ impl<'a> MatrixMut<'a> {
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
     }
 
+    #[inline]
     fn size(&self) -> MatrixSize {
         let (format, values) = match self {
             MatrixMut::F16(values) => (Format::F16, buffer(values)),
@@ -133,7 +142,8 @@ impl<'a> MatrixMut<'a> {
         MatrixSize { format, values, scales: None }
     }
 
-    fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> u64 {
+    #[inline]
+    fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match self {
             MatrixMut::F16(values) => guards.write(values, stream),
             MatrixMut::Bf16(values) => guards.write(values, stream),
@@ -171,6 +181,7 @@ impl<'a> From<&'a CudaSlice<f32>> for Alpha<'a> {
 }
 
 impl Alpha<'_> {
+    #[inline]
     fn size(&self) -> Option<Buffer> {
         match self {
             Alpha::Value(_) => None,
@@ -178,7 +189,8 @@ impl Alpha<'_> {
         }
     }
 
-    fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> u64 {
+    #[inline]
+    fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match self {
             Alpha::Value(_) => 0,
             Alpha::Device(values) => guards.read(values, stream),
@@ -216,6 +228,7 @@ enum Weights<'a> {
 }
 
 impl Weights<'_> {
+    #[inline]
     fn sizes(&self) -> WeightSizes {
         match self {
             Weights::One(b) => WeightSizes::Given([Some(b.size()), None]),
@@ -227,7 +240,8 @@ impl Weights<'_> {
     }
 
     /// Addresses of values and scales (0 for none) of each.
-    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> [(u64, u64); 2] {
+    #[inline]
+    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> [(u64, u64); 2] {
         match self {
             Weights::One(b) => [b.addresses(stream, guards), (0, 0)],
             Weights::Two(b1, b2) => [b1.addresses(stream, guards), b2.addresses(stream, guards)],
@@ -237,38 +251,45 @@ impl Weights<'_> {
 }
 
 impl<'a> Operands<'a> {
+    #[inline]
     fn new(m: u32, a: Matrix<'a>, b: Weights<'a>, c: MatrixMut<'a>) -> Self {
         Self { m, a, b, alpha: Default::default(), offsets: None, c, workspace: None }
     }
 
     /// C = A·Bᵀ for `m` rows (of all groups together: what A and C have room for).
+    #[inline]
     pub fn gemm(m: u32, a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
         Self::new(m, a, Weights::One(b), c)
     }
 
     /// C = act(A·B1ᵀ) ⊙ (A·B2ᵀ) for `m` rows (of all groups together: what A and C have room for).
+    #[inline]
     pub fn dual_gemm(m: u32, a: Matrix<'a>, b1: Matrix<'a>, b2: Matrix<'a>, c: MatrixMut<'a>) -> Self {
         Self::new(m, a, Weights::Two(b1, b2), c)
     }
 
     /// Either of them with prepared weights, which know how many products they are for.
+    #[inline]
     pub fn prepared(m: u32, a: Matrix<'a>, weights: &'a PreparedWeights, c: MatrixMut<'a>) -> Self {
         Self::new(m, a, Weights::Prepared(weights), c)
     }
 
     /// The factor of the only (or first) product; 1 if not given.
+    #[inline]
     pub fn alpha(mut self, alpha: impl Into<Alpha<'a>>) -> Self {
         self.alpha[0] = alpha.into();
         self
     }
 
     /// The factors of both products of a dual GEMM; 1 if not given.
+    #[inline]
     pub fn alphas(mut self, alpha1: impl Into<Alpha<'a>>, alpha2: impl Into<Alpha<'a>>) -> Self {
         self.alpha = [alpha1.into(), alpha2.into()];
         self
     }
 
     /// G + 1 row offsets, ascending from 0 to at most `m`: needed by grouped problems, and only by them.
+    #[inline]
     pub fn offsets(mut self, offsets: CudaView<'a, i32>) -> Self {
         self.offsets = Some(offsets);
         self
@@ -276,6 +297,7 @@ impl<'a> Operands<'a> {
 
     /// At least [`Spec::workspace_bytes`](crate::spec::Spec::workspace_bytes) bytes; not needed where that is 0. Its
     /// contents before and after a launch mean nothing.
+    #[inline]
     pub fn workspace(mut self, workspace: CudaViewMut<'a, u8>) -> Self {
         self.workspace = Some(workspace);
         self
@@ -283,89 +305,123 @@ impl<'a> Operands<'a> {
 
     /// Rows, of all groups together.
     #[must_use]
+    #[inline]
     pub fn m(&self) -> u32 {
         self.m
     }
 
-    /// Formats, sizes and places, without addresses.
-    pub(super) fn sizes(&self) -> Sizes {
-        Sizes {
-            m: self.m,
-            a: self.a.size(),
-            b: self.b.sizes(),
-            alpha: self.alpha.each_ref().map(Alpha::size),
-            offsets: self.offsets.as_ref().map(buffer),
-            c: self.c.size(),
-            workspace: self.workspace.as_ref().map(buffer),
-        }
-    }
-
-    /// Addresses for a launch on `stream`. `guards` keeps cudarc's record of who uses what; it must live until the last
-    /// launch is in the stream.
-    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut Guards<'b>) -> Params {
+    /// Addresses for a launch on `stream`. `guards` must live until the last launch is in the stream.
+    #[inline]
+    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Params {
         let (a, a_scales) = self.a.addresses(stream, guards);
         let [b1, b2] = self.b.addresses(stream, guards);
         let step = |alpha: &Alpha<'_>| i32::from(matches!(alpha, Alpha::Device(values) if values.len() > 1));
         let value = |alpha: &Alpha<'_>| if let Alpha::Value(value) = alpha { *value } else { 1.0 };
+        let [alpha1, alpha2] = &self.alpha;
         Params {
             a,
             a_scales,
             b: [b1.0, b2.0],
             b_scales: [b1.1, b2.1],
-            alpha: self.alpha.each_ref().map(|alpha| alpha.address(stream, guards)),
+            alpha: [alpha1.address(stream, guards), alpha2.address(stream, guards)],
             offsets: self.offsets.as_ref().map_or(0, |offsets| guards.read(offsets, stream)),
-            alpha_value: self.alpha.each_ref().map(value),
-            alpha_step: self.alpha.each_ref().map(step),
+            alpha_value: [value(alpha1), value(alpha2)],
+            alpha_step: [step(alpha1), step(alpha2)],
             c: self.c.address(stream, guards),
             workspace: self.workspace.as_mut().map_or(0, |workspace| guards.write(workspace, stream)),
             decoded: 0,
-            m: i32::try_from(self.m).unwrap_or(i32::MAX),
+            // M_MAX is far below.
+            m: self.m as i32,
             product: 0,
         }
     }
 }
 
-/// cudarc's guards of every buffer of a launch: on drop each records "used up to here" in the stream, for other
-/// streams and for the release of the memory. A fixed array, since a launch allocates nothing.
-pub(super) enum Guards<'a> {
-    /// cudarc tracks no events, so that its guards have nothing to do.
-    Untracked,
-    /// A, B1, B2 with scales, two α, offsets, C, workspace; how many there are so far.
-    Tracked([Option<SyncOnDrop<'a>>; 11], usize),
-}
-
-impl<'a> Guards<'a> {
-    /// `is_tracked`: [`cudarc::driver::CudaContext::is_managing_stream_synchronization`].
-    pub(super) fn new(is_tracked: bool) -> Self {
-        if is_tracked { Guards::Tracked(Default::default(), 0) } else { Guards::Untracked }
+impl Described for Operands<'_> {
+    #[inline]
+    fn m(&self) -> u32 {
+        self.m
     }
 
+    #[inline]
+    fn a(&self) -> MatrixSize {
+        self.a.size()
+    }
+
+    #[inline]
+    fn b(&self) -> WeightSizes {
+        self.b.sizes()
+    }
+
+    #[inline]
+    fn alpha(&self) -> [Option<Buffer>; 2] {
+        self.alpha.each_ref().map(Alpha::size)
+    }
+
+    #[inline]
+    fn offsets(&self) -> Option<Buffer> {
+        self.offsets.as_ref().map(buffer)
+    }
+
+    #[inline]
+    fn c(&self) -> MatrixSize {
+        self.c.size()
+    }
+
+    #[inline]
+    fn workspace(&self) -> Option<Buffer> {
+        self.workspace.as_ref().map(buffer)
+    }
+}
+
+/// Takes the address of every buffer of a launch, with cudarc's guard for it: on drop it records "used up to here" in the
+/// stream, for other streams and for the release of the memory.
+pub(super) trait Guards<'a> {
+    fn keep(&mut self, guard: SyncOnDrop<'a>);
+
+    #[inline]
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
         self.keep(guard);
         address
     }
 
-    pub(super) fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
+    #[inline]
+    fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr_mut(stream);
         self.keep(guard);
         address
     }
+}
 
+/// cudarc tracks no events, so that its guards have nothing to do on drop.
+pub(super) struct Untracked;
+
+impl<'a> Guards<'a> for Untracked {
+    #[inline]
     fn keep(&mut self, guard: SyncOnDrop<'a>) {
-        match self {
-            // What it would find on drop is known.
-            Guards::Untracked => std::mem::forget(guard),
-            Guards::Tracked(slots, used) => {
-                if let Some(slot) = slots.get_mut(*used) {
-                    *slot = Some(guard);
-                    *used += 1;
-                }
-            }
+        std::mem::forget(guard);
+    }
+}
+
+/// All guards, in a fixed array, since a launch allocates nothing.
+#[derive(Default)]
+pub(super) struct Tracked<'a> {
+    // A, B1, B2 with scales, two α, offsets, C, workspace.
+    slots: [Option<SyncOnDrop<'a>>; 11],
+    used: usize,
+}
+
+impl<'a> Guards<'a> for Tracked<'a> {
+    fn keep(&mut self, guard: SyncOnDrop<'a>) {
+        if let Some(slot) = self.slots.get_mut(self.used) {
+            *slot = Some(guard);
+            self.used += 1;
         }
     }
 }
 
+#[inline]
 fn buffer<T>(view: &impl DeviceSlice<T>) -> Buffer {
     let context = view.stream().context();
     Buffer { elements: view.len() as u64, context: context.cu_ctx() as usize, ordinal: context.ordinal() }

@@ -9,7 +9,7 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, result};
 use super::capture::is_captured;
 use super::check::{self, Home, MatrixSize, Needed};
 use super::code::{Code, Function, Modules};
-use super::operand::Guards;
+use super::operand::{Guards, Tracked};
 use super::{Device, Matrix, refused};
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
@@ -142,7 +142,7 @@ impl Preparer {
         let mut bytes = stream.alloc_zeros::<u8>(layout.bytes()).map_err(|error| refused(doing(), error))?;
         {
             let mut whole = bytes.as_view_mut();
-            let mut guards = Guards::new(context.is_managing_stream_synchronization());
+            let mut guards = Tracked::default();
             let mut params = Params { n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
             for ((operand, codes), scales) in operands.iter().zip(&mut params.codes).zip(&mut params.scales) {
                 (*codes, *scales) = operand.addresses(stream, &mut guards);
@@ -224,7 +224,8 @@ impl Params {
     /// Codes are loaded 16 bytes at a time, scales 4.
     fn check_alignment(&self) -> Result<()> {
         let ([b, b2], [b_scales, b2_scales]) = (self.codes, self.scales);
-        check::aligned(&[("b", b, 16), ("b2", b2, 16), ("scales of b", b_scales, 4), ("scales of b2", b2_scales, 4)])
+        check::aligned(&[("b", b), ("b2", b2)], 16)?;
+        check::aligned(&[("scales of b", b_scales), ("scales of b2", b2_scales)], 4)
     }
 }
 
@@ -285,7 +286,7 @@ mod tests {
             refusal(swizzled, &[MatrixSize { format: Format::F16, ..good }, good]),
             "b1 is f16, the kernel is for nvfp4"
         );
-        let elsewhere = MatrixSize { values: Buffer { ordinal: 1, ..good.values }, ..good };
+        let elsewhere = MatrixSize { values: Buffer { ordinal: 1, context: 0x2000, ..good.values }, ..good };
         assert_eq!(refusal(swizzled, &[good, elsewhere]), "b2 is on device 1, the kernel on device 0");
         let single = Preparation::new(&PreparedLayout::new(1, Format::F16, 1, 16, 64).unwrap(), ScaleLayout::Linear);
         assert_eq!(refusal(single, &[good]), "prepare_single_f16_linear was given what is for prepare_dual_f16_linear");

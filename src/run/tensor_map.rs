@@ -14,8 +14,11 @@ use crate::spec::{Problem, Spec, WgmmaLayout};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
-/// Places for maps that a thread remembers: a power of two, as many as matrices of tokens are in use at a time.
-const REMEMBERED: usize = 8;
+/// Maps that a thread remembers, as a power of two: matrices of tokens in use at a time, times heights of tiles.
+const REMEMBERED_LOG2: u32 = 5;
+/// 2⁶⁴ over the golden ratio (Knuth, The Art of Computer Programming 3, 6.4): the upper bits of a product with it are
+/// well mixed.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A map for each width; the others are not looked at.
 type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
@@ -49,12 +52,13 @@ struct Key {
 }
 
 /// The maps that a thread used last, each in the place that its key leads to.
-struct Memo([(Key, Maps); REMEMBERED]);
+struct Memo([(Key, Maps); 1 << REMEMBERED_LOG2]);
 
 impl Memo {
     /// No kernel reads nothing, so that this key is nobody's.
-    const EMPTY: Memo =
-        Memo([(Key { tokens: Tokens { address: 0, bytes: 0 }, boxes: TokenBoxes::NONE }, NO_MAPS); REMEMBERED]);
+    const EMPTY: Memo = Memo(
+        [(Key { tokens: Tokens { address: 0, bytes: 0 }, boxes: TokenBoxes::NONE }, NO_MAPS); 1 << REMEMBERED_LOG2],
+    );
 }
 
 thread_local! {
@@ -132,10 +136,9 @@ impl TokenBoxes {
 
 impl Memo {
     fn maps(&mut self, key: &Key) -> Result<&Maps, DriverError> {
-        // Buffers begin at multiples of 256 bytes and differ in the bits above; heights of tiles differ by 8.
         let Key { tokens: Tokens { address, bytes }, boxes } = key;
-        let mixed = (address >> 8) ^ (address >> 20) ^ (bytes >> 10) ^ u64::from(boxes.rows[0] >> 3);
-        let (known, maps) = &mut self.0[mixed as usize % REMEMBERED];
+        let mixed = (address ^ bytes.rotate_left(24) ^ u64::from(boxes.rows[0])).wrapping_mul(GOLDEN);
+        let (known, maps) = &mut self.0[(mixed >> (64 - REMEMBERED_LOG2)) as usize];
         if known != key {
             *maps = boxes.encode(key.tokens)?;
             *known = *key;

@@ -1,0 +1,202 @@
+//! What a call costs on the host, up to the driver: looking up the kernel for M, checking operands, filling in addresses.
+//!
+//! The driver is one without a device (tests/common/null_driver.c), whose launch looks at what it gets and returns; the
+//! first benchmark is what a bare launch costs there. M changes at every call, in no order.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "../tests/common/null.rs"]
+mod null;
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use cudarc::driver::sys::{self, CUlaunchConfig};
+use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::nvrtc::Ptx;
+use half::f16;
+use warpsmith::cache::Forge;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::format::Prepared;
+use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::spec::{Activation, Problem};
+
+use null::Null;
+
+const M_MAX: u32 = 256;
+
+fn single() -> Problem {
+    Problem::dual_gemm(Activation::Silu).n(1024).k(512).prepared().m_up_to(M_MAX)
+}
+
+fn problems() -> [(&'static str, Problem); 3] {
+    let unprepared = Problem::dual_gemm(Activation::Silu).n(1024).k(512).m_up_to(M_MAX);
+    [("single", single()), ("grouped", single().grouped(4)), ("unprepared", unprepared)]
+}
+
+struct Bench {
+    device: Device,
+    engine: Engine,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Null::driver();
+        let device = Device::open(0).unwrap();
+        // SAFETY: nothing runs.
+        unsafe { device.context().disable_event_tracking() };
+        let forge = Forge::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("dispatch")).build();
+        let engine = Engine::with_forge(&device, forge);
+        Self { device, engine }
+    }
+}
+
+/// A stream and operands of its own for each thread.
+struct Caller {
+    stream: Arc<CudaStream>,
+    plan: Plan,
+    a: CudaSlice<f16>,
+    weights: Weights,
+    offsets: Option<CudaSlice<i32>>,
+    c: CudaSlice<f16>,
+    workspace: CudaSlice<u8>,
+    m: u32,
+}
+
+enum Weights {
+    Prepared(PreparedWeights),
+    Given([CudaSlice<u8>; 4]),
+}
+
+impl Caller {
+    fn new(bench: &Bench, plan: &Plan) -> Self {
+        let (problem, rows) = (plan.problem(), M_MAX as usize);
+        let stream = bench.device.context().new_stream().unwrap();
+        let (n, k) = (problem.columns() as usize, problem.depth() as usize);
+        let weights = if problem.is_prepared() {
+            let layout = problem.prepared_layout().unwrap();
+            let prepared = Prepared::from_bytes(layout, vec![0; layout.bytes()]).unwrap();
+            Weights::Prepared(PreparedWeights::from_host(&stream, &prepared).unwrap())
+        } else {
+            let bytes = |length: usize| stream.alloc_zeros(length).unwrap();
+            Weights::Given([bytes(n * k / 2), bytes(n * k / 16), bytes(n * k / 2), bytes(n * k / 16)])
+        };
+        Self {
+            a: stream.alloc_zeros(rows * k).unwrap(),
+            offsets: problem.groups().map(|groups| stream.alloc_zeros(groups as usize + 1).unwrap()),
+            c: stream.alloc_zeros(rows * n).unwrap(),
+            workspace: plan.workspace(&stream, M_MAX).unwrap(),
+            plan: plan.clone(),
+            stream,
+            weights,
+            m: 0,
+        }
+    }
+
+    /// In no order, but each M once in a while.
+    fn next_m(&mut self) -> u32 {
+        self.m = (self.m + 157) % M_MAX;
+        self.m + 1
+    }
+
+    fn launch(&mut self) {
+        let m = self.next_m();
+        let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
+        let operands = match &self.weights {
+            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
+            Weights::Given([gate, gate_scales, up, up_scales]) => {
+                Operands::dual_gemm(m, a, Matrix::nvfp4(gate, gate_scales), Matrix::nvfp4(up, up_scales), c)
+            }
+        };
+        let operands = match &self.offsets {
+            Some(offsets) => operands.offsets(offsets.as_view()),
+            None => operands,
+        };
+        self.plan.launch(&self.stream, operands.workspace(self.workspace.as_view_mut())).unwrap();
+    }
+}
+
+/// The time of `calls` calls when every core makes as many.
+fn on_every_core(calls: u64, callers: &mut [Caller]) -> Duration {
+    let start = Barrier::new(callers.len());
+    std::thread::scope(|scope| {
+        let timed = |caller| {
+            let start = &start;
+            move || {
+                let caller: &mut Caller = caller;
+                start.wait();
+                let begin = Instant::now();
+                (0..calls).for_each(|_| caller.launch());
+                begin.elapsed()
+            }
+        };
+        let threads: Vec<_> = callers.iter_mut().map(|caller| scope.spawn(timed(caller))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+    })
+}
+
+fn dispatch(criterion: &mut Criterion) {
+    let bench = Bench::new();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+
+    criterion.bench_function("bare launch of the null driver", |bencher| {
+        let plan = bench.engine.plan(&single()).unwrap();
+        let stream = bench.device.context().new_stream().unwrap();
+        let mut caller = Caller::new(&bench, &plan);
+        // Binds the context to this thread.
+        caller.launch();
+        bare(bencher, &bench, &stream);
+    });
+    for (name, problem) in problems() {
+        let plan = bench.engine.plan(&problem).unwrap();
+        criterion.bench_function(&format!("plan.launch, {name}, one thread"), |bencher| {
+            let mut caller = Caller::new(&bench, &plan);
+            bencher.iter(|| caller.launch());
+        });
+        criterion.bench_function(&format!("plan.launch, {name}, {cores} threads on {cores} cores"), |bencher| {
+            let mut callers: Vec<Caller> = (0..cores).map(|_| Caller::new(&bench, &plan)).collect();
+            bencher.iter_custom(|calls| on_every_core(calls, &mut callers));
+        });
+    }
+    let problem = single();
+    criterion.bench_function("engine.kernel, warm, one thread", |bencher| {
+        let mut m = 0;
+        (1..=M_MAX).for_each(|m| drop(bench.engine.kernel(&problem, m).unwrap()));
+        bencher.iter(|| {
+            m = (m + 157) % M_MAX;
+            bench.engine.kernel(black_box(&problem), m + 1).unwrap()
+        });
+    });
+}
+
+/// Launches a kernel as a caller would who has everything ready.
+fn bare(bencher: &mut criterion::Bencher<'_>, bench: &Bench, stream: &CudaStream) {
+    let selected = bench.engine.kernel(&single(), 1).unwrap();
+    let image = selected.kernel().cubin().image().to_vec();
+    let module = bench.device.context().load_module(Ptx::from_binary(image)).unwrap();
+    let function = module.load_function(&selected.kernel().spec().symbol()).unwrap();
+    let config = CUlaunchConfig {
+        gridDimX: 32,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 128,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: stream.cu_stream(),
+        attrs: std::ptr::null_mut(),
+        numAttrs: 0,
+    };
+    bencher.iter(|| {
+        // SAFETY: the null driver looks at no argument.
+        unsafe {
+            let (none, config) = (std::ptr::null_mut(), black_box(&raw const config));
+            sys::cuLaunchKernelEx(config, function.cu_function(), none, none.cast()).result().unwrap();
+        }
+    });
+}
+
+criterion_group!(benches, dispatch);
+criterion_main!(benches);
