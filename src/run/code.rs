@@ -130,8 +130,9 @@ impl Drop for Modules {
 }
 
 impl Code {
-    /// One of its kernels, to be asked about and to be set up.
+    /// One of its kernels, to be asked about and to be set up. A driver that loads lazily does it here.
     pub(super) fn entry(&self, symbol: &str) -> Result<CudaFunction, DriverError> {
+        let _beside = BesideCaptures::new()?;
         self.module.load_function(symbol)
     }
 

@@ -253,3 +253,9 @@ static Result launch(const Config *config, Function *function, void **arguments)
 Result cuLaunchKernelEx(const Config *config, Function *function, void **arguments, void **extra) {
     return launch(config, function, arguments);
 }
+/* Of kernels that are not watched. */
+Result cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
+                      unsigned block_z, unsigned shared, Stream *stream, void **arguments, void **extra) {
+    launches++;
+    return function->module->unloaded || function->module->device != current ? INVALID_HANDLE : OK;
+}

@@ -9,6 +9,7 @@ mod allocations;
 mod bench;
 #[path = "../common/counting.rs"]
 mod counting;
+mod dispatch;
 mod exact;
 mod families;
 mod graphs;
@@ -16,6 +17,7 @@ mod isolation;
 mod mutants;
 mod numerics;
 mod nvcc;
+mod plan;
 mod prepare;
 
 use std::process::ExitCode;
@@ -23,9 +25,12 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 
+use warpsmith::run::Device;
 use warpsmith::spec::Arch;
 
 use bench::Bench;
+
+type Test = fn(&Bench) -> Result<(), String>;
 
 fn main() -> ExitCode {
     // In a worker that a trial has started, this does not return.
@@ -84,6 +89,21 @@ fn main() -> ExitCode {
     }
     trials.push(trial(&bench, "a kernel is as fast as itself".to_owned(), isolation::a_kernel_is_as_fast_as_itself));
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
+    // Of prepared weights, and so for Hopper.
+    let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());
+    let plans: [(&str, Test); 6] = [
+        ("right for every M", plan::is_right_for_every_m),
+        ("outlived by its graph", plan::is_outlived_by_its_graph),
+        ("dropped while it runs", plan::is_dropped_while_it_runs),
+        ("loads beside captures", plan::loads_beside_captures),
+        ("shared by threads", plan::is_shared_by_threads),
+        ("little more than a bare launch", dispatch::is_little_more_than_bare),
+    ];
+    for (name, run) in plans {
+        trials.push(trial(&hopper, format!("plan: {name}"), run));
+    }
+    let two = hopper.filter(|_| Device::count().is_ok_and(|count| count > 1));
+    trials.push(trial(&two, "plan: right on two devices".to_owned(), plan::is_right_on_two_devices));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
