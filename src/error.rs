@@ -31,6 +31,8 @@ enum Kind {
     Data,
     Untrusted,
     Driver,
+    Sealed,
+    NotLoaded,
     Internal,
 }
 
@@ -79,6 +81,16 @@ impl Error {
     /// The CUDA driver refused a call.
     pub(crate) fn driver(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Driver, message)
+    }
+
+    /// A compile after the end of compiling; the message ends with the remedy.
+    pub(crate) fn sealed(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Sealed, message)
+    }
+
+    /// A kernel that is not loaded, where it must not be waited for.
+    pub(crate) fn not_loaded(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::NotLoaded, message)
     }
 
     /// A promise of this crate that did not hold (a template without a value, say). Worth a bug report.
@@ -145,6 +157,20 @@ impl Error {
     #[must_use]
     pub fn is_driver(&self) -> bool {
         self.0.kind == Kind::Driver
+    }
+
+    /// It would have taken a compile, and compiling is over: see [`Seal`](crate::cache::Seal). The text ends with the
+    /// remedy.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.0.kind == Kind::Sealed
+    }
+
+    /// The kernel is not loaded, nothing can stand in for it, and the caller does not wait: see
+    /// [`OnMiss`](crate::engine::OnMiss). Where it is made meanwhile, the text says so, and a later call finds it.
+    #[must_use]
+    pub fn is_not_loaded(&self) -> bool {
+        self.0.kind == Kind::NotLoaded
     }
 
     /// What the compiler said, if it was the compiler.

@@ -28,6 +28,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 pub struct Disk {
     root: Option<Root>,
     layers: Vec<Root>,
+    /// What was named and cannot be used.
+    refused: Vec<Trouble>,
     limits: Limits,
     wait_at_most: Duration,
     copy_up: bool,
@@ -82,6 +84,7 @@ impl Disk {
         let mut disk = Self {
             root: None,
             layers: Vec::new(),
+            refused: Vec::new(),
             limits: Limits { max_bytes, grace },
             wait_at_most,
             copy_up,
@@ -89,12 +92,20 @@ impl Disk {
             counters: DiskCounters::default(),
             last_error: Mutex::default(),
         };
-        disk.root = root.and_then(|dir| disk.noted("opening", Root::own(dir)));
-        disk.layers = layers.into_iter().filter_map(|dir| disk.noted("opening", Root::layer(dir))).collect();
-        if let Some(why) = nowhere {
-            disk.note("opening", Path::new("cubins"), why);
+        let (mut refused, mut layered) = (Vec::new(), Vec::new());
+        match root.map(Root::own) {
+            Some(Ok(root)) => disk.root = Some(root),
+            Some(Err(trouble)) => refused.push(trouble),
+            None => refused.extend(nowhere.map(|why| (PathBuf::from("cubins"), why.to_owned()))),
         }
-        disk
+        for layer in layers.into_iter().map(Root::layer) {
+            match layer {
+                Ok(layer) => layered.push(layer),
+                Err(trouble) => refused.push(trouble),
+            }
+        }
+        refused.iter().for_each(|(dir, why)| disk.note("opening", dir, why));
+        Self { layers: layered, refused, ..disk }
     }
 
     /// The directory that is written to, if there is one.
@@ -106,6 +117,12 @@ impl Disk {
     /// The directories below it, in the order in which they are looked up.
     pub fn layers(&self) -> impl Iterator<Item = &Path> {
         self.layers.iter().map(Root::dir)
+    }
+
+    /// Directories that were named and cannot be used, each with the reason.
+    #[must_use]
+    pub fn refused(&self) -> &[(PathBuf, String)] {
+        &self.refused
     }
 
     /// The file that holds, or would hold, the entry of `key`.

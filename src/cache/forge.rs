@@ -1,6 +1,5 @@
 //! Spec → Cubin through the tiers.
 
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,9 +12,11 @@ use super::key::{Key, Recipe};
 use super::memory::Memory;
 use super::miss::Miss;
 use super::pack::Pack;
+use super::sealing::{Seal, Sealing};
 use super::settings::{Choice, DiskBuilder, ForgeBuilder, Render};
 use super::stats::{Counters, ForgeStats};
 use crate::build::{self, Cubin, Preparation, Source, Toolchain};
+use crate::spec::parse::{spelled, words};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
 
@@ -35,17 +36,11 @@ pub enum Tier {
     Compiled,
 }
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "memory",
-            Self::Pack => "pack",
-            Self::Disk => "disk",
-            Self::Layer => "layer",
-            Self::Compiled => "compiled",
-        })
-    }
-}
+words!(Tier, "tier", {
+    Memory => "memory", Pack => "pack", Disk => "disk", Layer => "layer", Compiled => "compiled",
+});
+
+spelled!(Tier);
 
 /// A cubin, where it came from, and how long that took.
 #[derive(Clone, Debug)]
@@ -103,6 +98,7 @@ pub struct Forge {
     preparing: Memory<(Preparation, &'static str), Cubin>,
     packs: Vec<Pack>,
     disk: Disk,
+    sealing: Sealing,
     counters: Counters,
 }
 
@@ -135,6 +131,7 @@ impl Forge {
             preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
             packs,
             disk: disk.unwrap_or_else(DiskBuilder::user).build(),
+            sealing: Sealing::default(),
             counters: Counters::default(),
         }
     }
@@ -143,8 +140,8 @@ impl Forge {
     /// meanwhile wait for the one compile, others do not.
     ///
     /// # Errors
-    /// Missing library, if no tier has it and there is no NVRTC; compile, if that refuses the source. Neither is
-    /// remembered.
+    /// Missing library, if no tier has it and there is no NVRTC; sealed, if no tier has it and [`Seal::Refuse`] was said;
+    /// compile, if NVRTC refuses the source. None of them is remembered.
     pub fn cubin(&self, spec: &Spec) -> Result<Forged> {
         self.through_memory(&self.memory, spec, || {
             let source = (self.render)(spec)?;
@@ -227,6 +224,12 @@ impl Forge {
         })
     }
 
+    /// What becomes of a compile from now on. Kernels in memory, packs and directories are served whatever is said here;
+    /// a compile that is under way goes on.
+    pub fn seal(&self, seal: Seal) {
+        self.sealing.set(seal);
+    }
+
     /// The packs, in the order in which they are asked.
     #[must_use]
     pub fn packs(&self) -> &[Pack] {
@@ -237,7 +240,8 @@ impl Forge {
     #[must_use]
     pub fn stats(&self) -> ForgeStats {
         let (computing, preparing) = (self.memory.usage(), self.preparing.usage());
-        self.counters.snapshot((computing.0 + preparing.0, computing.1 + preparing.1), self.disk.stats())
+        let sealed = self.sealing.stats();
+        self.counters.snapshot(sealed, (computing.0 + preparing.0, computing.1 + preparing.1), self.disk.stats())
     }
 
     fn make(&self, source: &Source, target: &str) -> Result<Made> {
@@ -261,13 +265,16 @@ impl Forge {
         if let Some((cubin, level)) = self.disk.find(&key) {
             return found(cubin, level.into());
         }
+        let miss = self.why_not(key.recipe(), Some(&key));
+        self.sealing.check(source.name(), &miss)?;
         // The lock is held until the entry is stored, or the compile has failed.
         let turn = match self.disk.turn(&key) {
             Turn::Found(cubin) => return found(*cubin, Tier::Disk),
             turn @ Turn::Ours { .. } => turn,
         };
-        let miss = self.why_not(key.recipe(), Some(&key));
-        tracing::info!(kernel = source.name(), target, %miss, "compiling");
+        let span = tracing::info_span!("compile", kernel = source.name(), target, %miss);
+        let _compiling = span.entered();
+        tracing::info!("compiling");
         let cubin = self.compile(toolchain, source, target)?;
         self.disk.store(&key, &cubin);
         drop(turn);

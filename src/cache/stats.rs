@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::sealing::SealStats;
 use crate::build::Cubin;
 
 /// Those of a forge.
@@ -36,7 +37,7 @@ impl Counters {
     }
 
     /// The numbers now, with how many cubins and bytes are kept in memory.
-    pub fn snapshot(&self, (kept, kept_bytes): (usize, usize), disk: DiskStats) -> ForgeStats {
+    pub fn snapshot(&self, sealed: SealStats, (kept, kept_bytes): (usize, usize), disk: DiskStats) -> ForgeStats {
         ForgeStats {
             memory_hits: self.memory_hits.load(Relaxed),
             pack_hits: self.pack_hits.load(Relaxed),
@@ -49,6 +50,7 @@ impl Counters {
             compiled_bytes: self.compiled_bytes.load(Relaxed),
             kept,
             kept_bytes,
+            sealed,
             disk,
         }
     }
@@ -80,6 +82,8 @@ pub struct ForgeStats {
     pub kept: usize,
     /// Their bytes.
     pub kept_bytes: usize,
+    /// What was compiled, or refused, after the end of compiling.
+    pub sealed: SealStats,
     /// The disk's own counters.
     pub disk: DiskStats,
 }
@@ -90,7 +94,8 @@ impl fmt::Display for ForgeStats {
         write!(f, "memory {memory_hits} hits ({kept} kept, {kept_bytes} B), ")?;
         write!(f, "pack {pack_hits} hits ({pack_errors} damaged), ")?;
         let Self { compiles, failures, compile_ms, compiled_bytes, .. } = self;
-        write!(f, "{compiles} compiles ({failures} failed) to {compiled_bytes} B in {compile_ms:.1} ms; disk: {disk}")
+        write!(f, "{compiles} compiles ({failures} failed) to {compiled_bytes} B in {compile_ms:.1} ms; ")?;
+        write!(f, "{}; disk: {disk}", self.sealed)
     }
 }
 

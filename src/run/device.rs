@@ -25,6 +25,14 @@ impl DriverVersion {
     /// An absent function would be a panic in cudarc's loader, so older drivers are refused before it can be.
     pub const OLDEST: DriverVersion = DriverVersion { major: 12, minor: 8 };
 
+    /// That of the driver that is installed.
+    ///
+    /// # Errors
+    /// Missing library, if there is none, or one that is older than [`DriverVersion::OLDEST`].
+    pub fn installed() -> Result<Self> {
+        driver_version()
+    }
+
     /// From the driver's own number, 1000 · major + 10 · minor.
     fn from_number(number: i32) -> Self {
         let number = u32::try_from(number).unwrap_or(0);

@@ -20,6 +20,7 @@ mod tensor_map;
 mod timing;
 mod wait;
 
+pub(crate) use capture::is_captured;
 pub use device::{Device, DriverVersion};
 pub use kernel::Kernel;
 pub(crate) use kernel::allocate_workspace;

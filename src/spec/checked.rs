@@ -146,6 +146,16 @@ impl Refusal {
     }
 }
 
+impl Problem {
+    /// Checks what does not depend on variant and architecture: extents, groups and formats.
+    ///
+    /// # Errors
+    /// Unsupported; the text names the limit and the value.
+    pub fn check(&self) -> Result<()> {
+        legal::check_problem(self).map_err(|refusal| Error::from(refusal).context(self.to_string()))
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         Error::unsupported(refusal.to_string())

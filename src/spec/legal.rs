@@ -29,7 +29,7 @@ fn extent(what: &'static str, value: u32, step: u32, max: u32) -> Result<(), Ref
     Ok(())
 }
 
-fn check_problem(problem: &Problem) -> Result<(), Refusal> {
+pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     extent("N", problem.columns(), Problem::N_STEP, Problem::EXTENT_MAX)?;
     extent("K", problem.depth(), Problem::K_STEP, Problem::EXTENT_MAX)?;
     extent("groups", problem.groups().unwrap_or(1), 1, Problem::GROUPS_MAX)?;
