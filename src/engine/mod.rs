@@ -3,27 +3,50 @@
 //! [`Engine`] holds a [`Device`], a [`Forge`], a [`Picker`] and the kernels that are loaded. There is no
 //! global state: two engines on two devices, or on one, do not know of each other.
 
+mod background;
+mod call;
+mod doctor;
+mod loader;
+mod manifest;
+mod on_miss;
 mod plan;
-
-pub use plan::Plan;
+mod recorder;
+mod route;
+mod routes;
+mod rows;
+mod stats;
+mod stock;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod warm_up;
+mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
+pub use doctor::{DeviceFound, Diagnosis, Directory, doctor};
+pub use manifest::Manifest;
+pub use on_miss::OnMiss;
+pub use plan::Plan;
+pub use recorder::Recorder;
+pub use rows::Rows;
+pub use stats::{BackgroundStats, EngineStats};
+pub use warm_up::{Failure, KernelSet, Progress, WarmUp, WarmUpReport, Warmed, warm_up};
+
 use crate::build::Preparation;
-use crate::cache::{Forge, Memory, Tier};
+use crate::cache::{Forge, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Device, Kernel, Matrix, PreparedWeights, Preparer};
-use crate::spec::{Problem, Spec};
+use crate::run::{Device, Kernel, Matrix, PreparedWeights};
+use crate::spec::Problem;
 
-/// Kernels kept loaded at most. A module of one kernel takes some hundred KiB of device memory.
-const LOADED_MAX: usize = 256;
-/// Bytes of machine code kept loaded at most.
-const LOADED_BYTES_MAX: usize = 256 << 20;
+use self::call::{Call, Served};
+use self::stock::Stock;
+use self::worker::Worker;
 
 /// Picks, builds and loads kernels on one device. Shared between threads by reference.
 ///
@@ -38,13 +61,32 @@ const LOADED_BYTES_MAX: usize = 256 << 20;
 /// println!("{} because {}", selected.kernel().spec().variant(), selected.choice().reason());
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+///
+/// # Serving
+/// A server warms up before it takes requests, ends compiling, and says what a call gets whose kernel is not there:
+///
+/// ```no_run
+/// use warpsmith::cache::Seal;
+/// use warpsmith::engine::{Engine, Manifest, OnMiss};
+/// use warpsmith::run::Device;
+///
+/// let engine = Engine::new(&Device::open(0)?).on_miss(OnMiss::Fallback);
+/// let report = engine.warm_up(&Manifest::load("serving.toml")?);
+/// println!("{report}");
+/// engine.seal(Seal::Warn);
+/// // ... serve; then what was asked for makes the next manifest:
+/// engine.record().manifest().save("serving.toml")?;
+/// println!("{}", engine.stats());
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+///
+/// Kernels of a warm-up stay loaded as long as the engine. Of the others so many, that the problem that was not asked for
+/// the longest gives its own back; whoever holds one keeps it. Dropping the engine waits for the compile that is under way
+/// in the background, if there is one.
 pub struct Engine {
-    device: Device,
-    forge: Arc<Forge>,
-    picker: Picker,
-    loaded: Memory<Spec, Kernel>,
-    /// Eight at most.
-    preparers: Memory<Preparation, Preparer>,
+    stock: Arc<Stock<Device>>,
+    worker: Worker<Device>,
+    on_miss: OnMiss,
 }
 
 /// A kernel ready to launch, why it was chosen, and what it took to get it.
@@ -52,6 +94,7 @@ pub struct Engine {
 #[must_use]
 pub struct Selected {
     choice: Choice,
+    wanted: Option<Choice>,
     kernel: Arc<Kernel>,
     tier: Tier,
     elapsed: Duration,
@@ -61,6 +104,12 @@ impl Selected {
     /// The variant, with where it came from and why.
     pub fn choice(&self) -> &Choice {
         &self.choice
+    }
+
+    /// What is chosen, if the kernel only stands in for it.
+    #[must_use]
+    pub fn stands_in_for(&self) -> Option<&Choice> {
+        self.wanted.as_ref()
     }
 
     /// The kernel. Holding it keeps it loaded.
@@ -74,7 +123,7 @@ impl Selected {
         self.tier
     }
 
-    /// How long it took to get, loading included.
+    /// How long it took to get, loading included; nothing, if it was loaded already.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.elapsed
@@ -98,33 +147,90 @@ impl Engine {
     /// The same with its own picker, from [`Picker::builder`] with the device's name and architecture.
     #[must_use]
     pub fn with_forge_and_picker(device: &Device, forge: impl Into<Arc<Forge>>, picker: Picker) -> Self {
-        let loaded = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |kernel: &Kernel| kernel.cubin().image().len());
-        let preparers = Memory::new(LOADED_MAX, LOADED_BYTES_MAX, |preparer: &Preparer| preparer.cubin().image().len());
-        Self { device: device.clone(), forge: forge.into(), picker, loaded, preparers }
+        let stock = Arc::new(Stock::new(device.clone(), forge.into(), picker));
+        let worker = Worker::new(Arc::clone(&stock));
+        Self { stock, worker, on_miss: OnMiss::default() }
     }
 
-    /// The kernel for `m` rows (of all groups together), picked by [`Picker::choose`]. Compiles, blocking, if no cache
-    /// has it.
+    /// What becomes of a call of [`Engine::kernel`] whose kernel is not loaded, from now on (until something is said:
+    /// [`OnMiss::Block`]).
+    #[must_use]
+    pub fn on_miss(mut self, on_miss: OnMiss) -> Self {
+        self.on_miss = on_miss;
+        self
+    }
+
+    /// The kernel for `m` rows (of all groups together), picked by [`Picker::choose`]. If it is not loaded, this does what
+    /// [`Engine::on_miss`] says.
+    ///
+    /// A kernel that failed in a warm-up or in the background is not tried again: another stands in for it.
     ///
     /// # Errors
-    /// Those of [`Picker::choose`], [`Forge::cubin`] and [`Kernel::load`].
+    /// Those of [`Picker::choose`]; where it waits, those of [`Forge::cubin`] and [`Kernel::load`]; else not loaded, if the
+    /// kernel is not and no other may or can serve.
     pub fn kernel(&self, problem: &Problem, m: u32) -> Result<Selected> {
-        self.kernel_for(self.picker.choose(problem, m)?)
+        self.kernel_or(problem, m, self.on_miss)
     }
 
-    /// The kernel for a choice that was made elsewhere, by [`Choice::pinned`] say.
+    /// As [`Engine::kernel`], with a policy for this call.
+    ///
+    /// # Errors
+    /// As [`Engine::kernel`].
+    pub fn kernel_or(&self, problem: &Problem, m: u32, on_miss: OnMiss) -> Result<Selected> {
+        self.serve(problem, m, on_miss, &|| Ok(()))
+    }
+
+    /// As [`Engine::kernel_or`], for a launch in a stream that may be being captured into a graph: while it is, nothing is
+    /// loaded by this call.
+    ///
+    /// # Errors
+    /// As [`Engine::kernel`]; not loaded, if the call would have waited for a load.
+    pub fn kernel_in(&self, stream: &CudaStream, problem: &Problem, m: u32, on_miss: OnMiss) -> Result<Selected> {
+        self.serve(problem, m, on_miss, &|| loader::not_captured(stream))
+    }
+
+    fn serve(&self, problem: &Problem, m: u32, on_miss: OnMiss, may_load: &dyn Fn() -> Result<()>) -> Result<Selected> {
+        let wake = || self.worker.wake();
+        let call = Call { problem: problem.for_kernel(), m, on_miss, may_load, wake: &wake };
+        self.stock.serve(&call).map(Selected::from)
+    }
+
+    /// The kernel for a choice that was made elsewhere, by [`Choice::pinned`] say. Waits for it.
     ///
     /// # Errors
     /// Those of [`Forge::cubin`] and [`Kernel::load`].
     pub fn kernel_for(&self, choice: Choice) -> Result<Selected> {
-        let start = Instant::now();
-        let mut tier = Tier::Memory;
-        let (kernel, _) = self.loaded.get_or_try_compute(choice.spec(), || {
-            let forged = self.forge.cubin(choice.spec())?;
-            tier = forged.tier();
-            Kernel::load(&self.device, choice.spec(), forged.into_cubin()).map(Arc::new)
-        })?;
-        Ok(Selected { choice, kernel, tier, elapsed: start.elapsed() })
+        let made = self.stock.kernel(choice.spec())?;
+        let elapsed = made.forged + made.loaded.unwrap_or_default();
+        Ok(Selected { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed })
+    }
+
+    /// Compiles what is missing of all that `manifest` can need, loads it, and keeps it loaded. A kernel that fails is said
+    /// in the report; calls are then served by another, if there is one.
+    pub fn warm_up(&self, manifest: &Manifest) -> WarmUpReport {
+        self.warm_up_with(manifest, &WarmUp::new())
+    }
+
+    /// As [`Engine::warm_up`], with settings.
+    pub fn warm_up_with(&self, manifest: &Manifest, settings: &WarmUp<'_>) -> WarmUpReport {
+        settings.stock(&self.stock, manifest)
+    }
+
+    /// What becomes of a compile from now on: [`Forge::seal`]. Engines that share a forge share its seal.
+    pub fn seal(&self, seal: Seal) {
+        self.stock.forge.seal(seal);
+    }
+
+    /// Problems and rows that this engine was asked for.
+    #[must_use]
+    pub fn record(&self) -> &Recorder {
+        &self.stock.recorder
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.stock.stats()
     }
 
     /// Why [`Engine::kernel`] picks what it does: [`Picker::explain`].
@@ -132,7 +238,7 @@ impl Engine {
     /// # Errors
     /// Those of [`Picker::explain`].
     pub fn explain(&self, problem: &Problem, m: u32) -> Result<Explanation> {
-        self.picker.explain(problem, m)
+        self.stock.picker.explain(problem, m)
     }
 
     /// Repacks the NVFP4 weights of `problem`, B `[groups, n, k]` or B1 and B2, for kernels that take them prepared:
@@ -158,39 +264,43 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Problem::prepared_layout`], [`Forge::prepare_cubin`], [`Preparer::load`] and [`Preparer::prepare`].
+    /// Those of [`Problem::prepared_layout`], [`Forge::prepare_cubin`], [`Preparer::load`](crate::run::Preparer::load) and
+    /// [`Preparer::prepare`](crate::run::Preparer::prepare).
     pub fn prepare(&self, stream: &Arc<CudaStream>, problem: &Problem, b: &[Matrix<'_>]) -> Result<PreparedWeights> {
         let layout = problem.prepared_layout()?;
         let preparation = Preparation::new(&layout, problem.scale_layout());
-        let (preparer, _) = self.preparers.get_or_try_compute(&preparation, || {
-            let cubin = self.forge.prepare_cubin(preparation, self.device.arch())?.into_cubin();
-            Preparer::load(&self.device, preparation, cubin).map(Arc::new)
-        })?;
-        preparer.prepare(stream, &layout, b)
+        self.stock.preparer(preparation)?.value.prepare(stream, &layout, b)
     }
 
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.stock.loader
     }
 
     /// What picks its variants.
     #[must_use]
     pub fn picker(&self) -> &Picker {
-        &self.picker
+        &self.stock.picker
     }
 
     /// What makes its cubins, with its counters.
     #[must_use]
     pub fn forge(&self) -> &Forge {
-        &self.forge
+        &self.stock.forge
+    }
+}
+
+impl From<Served<Kernel>> for Selected {
+    fn from(served: Served<Kernel>) -> Self {
+        let Served { choice, wanted, kernel, tier, elapsed } = served;
+        Self { choice, wanted, kernel, tier, elapsed }
     }
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kernels, _) = self.loaded.usage();
-        write!(f, "engine on {} with {kernels} kernels loaded", self.device)
+        let (kernels, _) = self.stock.loaded.usage();
+        write!(f, "engine on {} with {kernels} kernels loaded lately", self.device())
     }
 }

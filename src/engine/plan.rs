@@ -9,6 +9,7 @@ use std::thread;
 use cudarc::driver::{CudaSlice, CudaStream};
 
 use super::Engine;
+use super::recorder::Seen;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
 use crate::run::{self, Kernel, Operands};
@@ -58,6 +59,8 @@ struct Inner {
     schedule: Arc<Schedule>,
     /// One an interval.
     kernels: Box<[Arc<Kernel>]>,
+    /// Where the engine's recorder looks.
+    seen: Arc<Seen>,
 }
 
 impl Plan {
@@ -86,7 +89,8 @@ impl Plan {
     /// Operand, if the plan is not for so many rows.
     #[inline]
     pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
-        let Inner { schedule, kernels, .. } = &*self.0;
+        let Inner { schedule, kernels, seen, .. } = &*self.0;
+        seen.note(m);
         if m > schedule.last() {
             return Err(self.too_many(m));
         }
@@ -135,7 +139,7 @@ impl Plan {
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { problem, schedule, kernels } = &*self.0;
+        let Inner { problem, schedule, kernels, .. } = &*self.0;
         write!(f, "plan of {problem} for 1 to {} rows, {} intervals", schedule.last(), kernels.len())
     }
 }
@@ -159,7 +163,8 @@ impl Engine {
         }
         let kernels = self.kernels_for(&choices).map_err(|error| error.context(format!("planning {problem}")))?;
         let kernels = indices.into_iter().map(|index| Arc::clone(&kernels[index])).collect();
-        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, kernels })))
+        let seen = self.record().seen(problem);
+        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, kernels, seen })))
     }
 
     /// The kernels of choices, in their order; the first error, if there is one.

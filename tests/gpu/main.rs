@@ -19,6 +19,7 @@ mod numerics;
 mod nvcc;
 mod plan;
 mod prepare;
+mod serving;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -88,6 +89,14 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, path.name(), move |bench| isolation::faults_are_quarantined(bench, &path)));
     }
     trials.push(trial(&bench, "a kernel is as fast as itself".to_owned(), isolation::a_kernel_is_as_fast_as_itself));
+    for (name, run) in [
+        ("after a warm-up nothing is compiled or loaded", serving::nothing_is_made_after_a_warm_up as fn(&Bench) -> _),
+        ("a kernel that stands in is right, and so is the one that follows it", serving::a_stand_in_is_right),
+        ("a miss does not spoil a capture", serving::a_miss_does_not_spoil_a_capture),
+        ("an engine can go while a kernel is made behind it", serving::an_engine_can_go_at_any_time),
+    ] {
+        trials.push(trial(&bench, format!("serving: {name}"), run));
+    }
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     // Of prepared weights, and so for Hopper.
     let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());

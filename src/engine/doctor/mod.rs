@@ -1,0 +1,261 @@
+//! What a machine has, what it lacks, and what will work on it.
+
+mod verdicts;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::result::Result as StdResult;
+
+use serde::Serialize;
+
+use crate::build::Toolchain;
+use crate::cache::Forge;
+use crate::error::Result;
+use crate::run::{Device, DriverVersion};
+
+/// What a machine has, and what will work on it. `Display` gives it as a page, serde as data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[must_use]
+pub struct Diagnosis {
+    /// The CUDA version of the driver, or why it cannot be used.
+    pub driver: StdResult<String, String>,
+    /// Its devices, in the order of their ordinals.
+    pub devices: Vec<DeviceFound>,
+    /// The compiler, or why there is none, with the remedy.
+    pub nvrtc: StdResult<NvrtcFound, String>,
+    /// The directories of the cubin cache, in the order in which they are looked up.
+    pub cache: Vec<Directory>,
+    /// Packs of kernels, in the order in which they are asked.
+    pub packs: Vec<String>,
+    /// What will work, and what not.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct DeviceFound {
+    /// Its ordinal.
+    pub ordinal: usize,
+    /// What it is, or why it cannot be used.
+    pub what: StdResult<String, String>,
+    /// The target that kernels are compiled for, if it can be used.
+    pub target: Option<String>,
+}
+
+/// The compiler.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct NvrtcFound {
+    /// The library file.
+    pub library: PathBuf,
+    /// The library that compiling needs beside it.
+    pub builtins: Option<PathBuf>,
+    /// The version, as far as it is known.
+    pub version: Option<String>,
+    /// What cache keys call it.
+    pub identity: String,
+    /// Which of the places that were searched it was found in.
+    pub origin: String,
+    /// The architectures it compiles for, 90 for `sm_90a`; or why it cannot be opened.
+    pub architectures: StdResult<Vec<u32>, String>,
+}
+
+/// A directory of cubins.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Directory {
+    /// The directory.
+    pub path: PathBuf,
+    /// What it is used for.
+    pub role: Role,
+    /// Why it is not, if it is not.
+    pub trouble: Option<String>,
+}
+
+/// What a directory of cubins is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// Read and written.
+    Root,
+    /// Only read.
+    Layer,
+    /// Nothing: it was named, and cannot be used.
+    Unused,
+}
+
+/// Whether something will work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// What.
+    pub what: String,
+    /// Why not, if not.
+    pub trouble: Option<String>,
+}
+
+/// Looks at the machine as [`Forge::new`] and [`Device::open`] will find it. Works with no GPU, no driver and no NVRTC, and
+/// never fails. Makes the cache directory, opens the driver and NVRTC, and leaves the devices alone but for asking each what
+/// it is (which makes its context).
+pub fn doctor() -> Diagnosis {
+    Diagnosis::of(&Forge::new())
+}
+
+impl Diagnosis {
+    /// As [`doctor`], with a forge of one's own: its compiler, directories and packs.
+    pub fn of(forge: &Forge) -> Self {
+        let driver = DriverVersion::installed();
+        let devices = if driver.is_ok() { devices() } else { Ok(Vec::new()) };
+        let (driver, devices) = match (driver, devices) {
+            (Ok(version), Ok(devices)) => (Ok(version), devices),
+            (Err(error), _) | (_, Err(error)) => (Err(error.to_string()), Vec::new()),
+        };
+        let nvrtc = forge.toolchain().map(NvrtcFound::new).map_err(|error| error.to_string());
+        let cache = directories(forge);
+        let packs: Vec<String> = forge.packs().iter().map(ToString::to_string).collect();
+        let verdicts = verdicts::all(&driver, &devices, &nvrtc, &cache, &packs);
+        Self { driver: driver.map(|version| version.to_string()), devices, nvrtc, cache, packs, verdicts }
+    }
+
+    /// Whether everything will work.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.trouble.is_none())
+    }
+}
+
+impl NvrtcFound {
+    fn new(toolchain: &Toolchain) -> Self {
+        Self {
+            library: toolchain.library().to_owned(),
+            builtins: toolchain.builtins().map(Path::to_owned),
+            version: toolchain.version().map(|version| version.to_string()),
+            identity: toolchain.identity().to_owned(),
+            origin: toolchain.origin().to_owned(),
+            architectures: toolchain.architectures().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn devices() -> Result<Vec<DeviceFound>> {
+    let found = |ordinal| match Device::open(ordinal) {
+        Ok(device) => {
+            let (name, arch) = (device.name(), device.arch());
+            let what = format!("{name}, {} SMs, compute capability {}", arch.sms(), arch.capability());
+            DeviceFound { ordinal, what: Ok(what), target: Some(arch.target().to_owned()) }
+        }
+        Err(error) => DeviceFound { ordinal, what: Err(error.to_string()), target: None },
+    };
+    Ok((0..Device::count()?).map(found).collect())
+}
+
+fn directories(forge: &Forge) -> Vec<Directory> {
+    let disk = forge.disk();
+    let used = |path: &Path, role, trouble| Directory { path: path.to_owned(), role, trouble };
+    let root = disk.root().map(|root| used(root, Role::Root, writing(root).err().map(|error| error.to_string())));
+    let layers = disk.layers().map(|layer| {
+        used(layer, Role::Layer, layer.read_dir().err().map(|error| format!("it cannot be read: {error}")))
+    });
+    let unused = disk.refused().iter().map(|(path, why)| used(path, Role::Unused, Some(why.clone())));
+    root.into_iter().chain(layers).chain(unused).collect()
+}
+
+/// Tries to write to a directory.
+fn writing(dir: &Path) -> std::io::Result<()> {
+    tempfile::Builder::new().prefix(".doctor-").tempfile_in(dir).map(drop)
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { driver, devices, nvrtc, cache, packs, verdicts } = self;
+        match driver {
+            Ok(version) => writeln!(f, "driver    CUDA {version}")?,
+            Err(why) => writeln!(f, "driver    none: {why}")?,
+        }
+        for DeviceFound { ordinal, what, .. } in devices {
+            match what {
+                Ok(what) => writeln!(f, "device    {ordinal}: {what}")?,
+                Err(why) => writeln!(f, "device    {ordinal}: cannot be used: {why}")?,
+            }
+        }
+        match nvrtc {
+            Ok(found) => write!(f, "{found}")?,
+            Err(why) => writeln!(f, "NVRTC     none: {why}")?,
+        }
+        if cache.is_empty() {
+            writeln!(f, "cache     no directory")?;
+        }
+        for Directory { path, role, trouble } in cache {
+            let role = match role {
+                Role::Root => "read and written",
+                Role::Layer => "read",
+                Role::Unused => "not used",
+            };
+            let trouble = trouble.iter().map(|why| format!("; {why}")).collect::<String>();
+            writeln!(f, "cache     {} ({role}{trouble})", path.display())?;
+        }
+        packs.iter().try_for_each(|pack| writeln!(f, "pack      {pack}"))?;
+        let lines = verdicts.iter().map(|Verdict { what, trouble }| match trouble {
+            None => format!("yes       {what}"),
+            Some(why) => format!("NO        {what}: {why}"),
+        });
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl fmt::Display for NvrtcFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { library, builtins, identity, origin, architectures, .. } = self;
+        writeln!(f, "NVRTC     {identity} at {} ({origin})", library.display())?;
+        match architectures {
+            Ok(known) => {
+                let known: Vec<_> = known.iter().map(|number| format!("sm_{number}")).collect();
+                writeln!(f, "          compiles for {}", known.join(", "))?;
+            }
+            Err(why) => writeln!(f, "          cannot be opened: {why}")?,
+        }
+        match builtins {
+            Some(_) => Ok(()),
+            None => writeln!(f, "          libnvrtc-builtins is not beside it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_nothing_is_described() {
+        let nowhere = Forge::builder().disk("/proc/warpsmith").build();
+        let diagnosis = Diagnosis::of(&nowhere);
+        assert_eq!(diagnosis.cache.len(), 1);
+        assert_eq!((diagnosis.cache[0].role, &*diagnosis.cache[0].path), (Role::Unused, Path::new("/proc/warpsmith")));
+        assert!(diagnosis.cache[0].trouble.is_some() && !diagnosis.is_well());
+        let text = diagnosis.to_string();
+        assert!(text.contains("/proc/warpsmith (not used; "), "{text}");
+        assert!(
+            text.contains("NO        keep compiled kernels") && text.contains("yes       choose variants"),
+            "{text}"
+        );
+        match &diagnosis.driver {
+            Ok(version) => assert!(text.contains(&format!("driver    CUDA {version}")), "{text}"),
+            Err(_) => assert!(text.contains("driver    none: ") && text.contains("NO        run kernels"), "{text}"),
+        }
+        let json = serde_json::to_value(&diagnosis).unwrap();
+        assert_eq!(json["cache"][0]["role"], "unused");
+    }
+
+    #[test]
+    fn a_directory_that_can_be_used_leaves_nothing_behind() {
+        let temp = tempfile::tempdir().unwrap();
+        let forge = Forge::builder().disk(temp.path().join("cubins")).build();
+        let [directory] = directories(&forge).try_into().unwrap();
+        assert_eq!((directory.role, directory.trouble), (Role::Root, None));
+        assert_eq!(temp.path().join("cubins").read_dir().unwrap().count(), 0);
+        assert!(Diagnosis::of(&forge).to_string().contains("yes       keep compiled kernels"));
+    }
+}

@@ -1,0 +1,62 @@
+//! How machine code gets onto a device.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+
+use crate::build::{Cubin, Preparation};
+use crate::error::{Error, Result};
+use crate::run::{self, Device, Kernel, Preparer};
+use crate::spec::Spec;
+
+/// What an engine's stock needs of a device. Tests have one that only pretends.
+pub(super) trait Loader: Send + Sync + 'static {
+    /// A loaded kernel.
+    type Kernel: Send + Sync + 'static;
+    /// A loaded kernel that prepares weights.
+    type Preparer: Send + Sync + 'static;
+
+    /// Loads the cubin that was made for `spec`.
+    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self::Kernel>;
+
+    /// Loads a kernel that prepares weights.
+    fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self::Preparer>;
+
+    /// Bytes of a kernel's machine code.
+    fn bytes(kernel: &Self::Kernel) -> usize;
+
+    /// Bytes of a preparer's machine code.
+    fn preparer_bytes(preparer: &Self::Preparer) -> usize;
+}
+
+/// The real thing.
+impl Loader for Device {
+    type Kernel = Kernel;
+    type Preparer = Preparer;
+
+    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Kernel> {
+        Kernel::load(self, spec, cubin)
+    }
+
+    fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Preparer> {
+        Preparer::load(self, preparation, cubin)
+    }
+
+    fn bytes(kernel: &Kernel) -> usize {
+        kernel.cubin().image().len()
+    }
+
+    fn preparer_bytes(preparer: &Preparer) -> usize {
+        preparer.cubin().image().len()
+    }
+}
+
+/// Refuses to load for a launch in a stream that is being captured.
+pub(super) fn not_captured(stream: &CudaStream) -> Result<()> {
+    match run::is_captured(stream)? {
+        false => Ok(()),
+        true => Err(Error::not_loaded(
+            "the stream is being captured, and loading now would spoil that; remedy: warm up, or ask for the kernel, before",
+        )),
+    }
+}

@@ -1,0 +1,114 @@
+//! A problem's way to its kernels: its intervals of M, each with a place for a loaded kernel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use super::background::Slot;
+use super::recorder::Seen;
+use crate::pick::{Choice, Interval, Schedule};
+use crate::spec::Spec;
+
+/// What calls for one problem look at. All of it but the slots is there from the beginning.
+#[derive(Debug)]
+pub(super) struct Route<K> {
+    schedule: Arc<Schedule>,
+    /// One an interval; an interval's kernel may be another's, too.
+    slots: Box<[Slot<K>]>,
+    seen: Arc<Seen>,
+    used: AtomicU64,
+    pinned: AtomicBool,
+}
+
+/// A kernel of a route, and the choice that it was loaded for.
+#[derive(Debug)]
+pub(super) struct Found<'a, K> {
+    pub choice: &'a Choice,
+    pub kernel: &'a Arc<K>,
+}
+
+impl<K> Route<K> {
+    pub fn new(schedule: Arc<Schedule>, seen: Arc<Seen>) -> Self {
+        let slots = schedule.intervals().iter().map(|_| Slot::new()).collect();
+        Self { schedule, slots, seen, used: AtomicU64::new(0), pinned: AtomicBool::new(false) }
+    }
+
+    /// The index of the interval of `m` rows, if there is a choice for so many.
+    pub fn index(&self, m: u32) -> Option<usize> {
+        (m <= self.schedule.last()).then(|| self.schedule.index(m))
+    }
+
+    /// What is chosen for an interval.
+    pub fn choice(&self, index: usize) -> &Choice {
+        &self.schedule.intervals()[index].choice
+    }
+
+    /// The interval's kernel, if it is loaded. `now` is when it was used.
+    pub fn get(&self, index: usize, now: u64) -> Option<Found<'_, K>> {
+        // Written only where it changes something: readers share the cache line.
+        if self.used.load(Relaxed) != now {
+            self.used.store(now, Relaxed);
+        }
+        Some(Found { choice: self.choice(index), kernel: self.slots[index].get()? })
+    }
+
+    pub fn has(&self, index: usize) -> bool {
+        self.slots[index].get().is_some()
+    }
+
+    /// Puts a kernel into every interval that it is chosen for; whether one of them had none.
+    pub fn publish(&self, spec: &Spec, kernel: &Arc<K>) -> bool {
+        let intervals = self.schedule.intervals().iter().zip(&self.slots);
+        let own = intervals.filter(|(interval, _)| interval.choice.spec() == spec);
+        own.fold(false, |published, (_, slot)| slot.publish(kernel) || published)
+    }
+
+    /// What serves `m` rows while the kernel of interval `index` is not there.
+    pub fn stand_in(&self, index: usize, m: u32) -> Option<Found<'_, K>> {
+        let found = stand_in(&self.schedule, index, m, |other| self.has(other))?;
+        Some(Found { choice: self.choice(found), kernel: self.slots[found].get()? })
+    }
+
+    /// Loaded kernels, each once.
+    pub fn kernels(&self) -> impl Iterator<Item = &Arc<K>> {
+        let spec = |index: usize| *self.choice(index).spec();
+        (0..self.slots.len())
+            .filter(move |index| (0..*index).all(|before| spec(before) != spec(*index)))
+            .filter_map(|index| self.slots[index].get())
+    }
+
+    #[cfg(test)]
+    pub fn schedule(&self) -> &Arc<Schedule> {
+        &self.schedule
+    }
+
+    pub fn intervals(&self) -> &[Interval] {
+        self.schedule.intervals()
+    }
+
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// When it was last used.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Keeps it for as long as the engine lives.
+    pub fn pin(&self) {
+        self.pinned.store(true, Relaxed);
+    }
+
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load(Relaxed)
+    }
+}
+
+/// The interval whose kernel serves `m` rows in place of that of interval `index`: of those that are there and have room
+/// in a grid the nearest, of two equally near ones that for more rows. All kernels of a schedule are of one problem and, if
+/// the problem is pinned to one, of one numerics class.
+pub(super) fn stand_in(schedule: &Schedule, index: usize, m: u32, is_there: impl Fn(usize) -> bool) -> Option<usize> {
+    let intervals = schedule.intervals();
+    let serves = |other: &usize| *other != index && is_there(*other) && intervals[*other].choice.spec().fits_grid(m);
+    (0..intervals.len()).rev().filter(serves).min_by_key(|other| other.abs_diff(index))
+}

@@ -1,0 +1,289 @@
+//! The kernels of a device: those that are loaded, and how the others get there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::background::{Asked, Queue};
+use super::call::{Call, Job, Made, Served};
+use super::loader::Loader;
+use super::on_miss::OnMiss;
+use super::recorder::Recorder;
+use super::route::{Found, Route};
+use super::routes::Routes;
+use super::stats::{BackgroundStats, Counters, EngineStats};
+use crate::build::Preparation;
+use crate::cache::{Forge, Memory, Tier};
+use crate::error::{Error, Result};
+use crate::pick::Picker;
+use crate::spec::{Problem, Spec};
+
+/// Kernels kept loaded at most, beside those of a warm-up. A module of one kernel takes some hundred KiB of device memory.
+pub(super) const LOADED_MAX: usize = 256;
+/// Bytes of machine code kept loaded at most, beside those that a problem's calls go to.
+const LOADED_BYTES_MAX: usize = 256 << 20;
+/// Kernels that wait for the background thread at most.
+const WAITING_MAX: usize = 1024;
+
+/// Everything of an engine that does not depend on a device, and a loader that does. Shared by the engine and its
+/// background thread.
+pub(super) struct Stock<L: Loader> {
+    pub loader: L,
+    pub forge: Arc<Forge>,
+    pub picker: Picker,
+    pub recorder: Recorder,
+    pub counters: Counters,
+    pub routes: Routes<L::Kernel>,
+    pub queue: Queue<Job>,
+    /// What was loaded last, however it was asked for; loads of one kernel are one load.
+    pub loaded: Memory<Spec, L::Kernel>,
+    /// Eight at most.
+    pub preparers: Memory<Preparation, L::Preparer>,
+}
+
+impl<L: Loader> Stock<L> {
+    pub fn new(loader: L, forge: Arc<Forge>, picker: Picker) -> Self {
+        Self {
+            loader,
+            forge,
+            picker,
+            recorder: Recorder::new(),
+            counters: Counters::default(),
+            routes: Routes::new(LOADED_MAX),
+            queue: Queue::new(WAITING_MAX),
+            loaded: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::bytes),
+            preparers: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::preparer_bytes),
+        }
+    }
+
+    /// The kernel for a call, or one that stands in for it.
+    pub fn serve(&self, call: &Call<'_>) -> Result<Served<L::Kernel>> {
+        let table = self.routes.read();
+        let Some(route) = table.get(&call.problem) else {
+            drop(table);
+            return self.serve_first(call).map_err(|error| call.context(error));
+        };
+        route.seen().note(call.m);
+        let Some(index) = route.index(call.m) else { return Err(self.no_choice(call)) };
+        if let Some(found) = route.get(index, self.routes.now()) {
+            self.counters.resident.add();
+            return Ok(Served::resident(found, None));
+        }
+        self.miss(route, index, call).map_err(|error| call.context(error))
+    }
+
+    /// A problem that was never asked for before: choosing for it takes milliseconds, which only `OnMiss::Block` waits for.
+    fn serve_first(&self, call: &Call<'_>) -> Result<Served<L::Kernel>> {
+        const NOTHING: &str = "no kernel of this problem is loaded";
+        self.recorder.note(&call.problem, call.m);
+        match call.on_miss {
+            OnMiss::Block => {
+                let route = self.route(&call.problem)?;
+                let Some(index) = route.index(call.m) else { return Err(self.no_choice(call)) };
+                self.miss(&route, index, call)
+            }
+            OnMiss::Fallback => {
+                let is_there = || self.routes.read().contains_key(&call.problem);
+                Err(self.unserved(&self.ask(&Job::First(call.problem), is_there, call), NOTHING))
+            }
+            OnMiss::Error => Err(self.refused(NOTHING)),
+        }
+    }
+
+    /// A call whose kernel is in no slot.
+    fn miss(&self, route: &Route<L::Kernel>, index: usize, call: &Call<'_>) -> Result<Served<L::Kernel>> {
+        let choice = route.choice(index);
+        // Loaded for somebody else, by a pinned choice, say.
+        if let Some(kernel) = self.loaded.get(choice.spec()) {
+            self.publish(choice.spec(), &kernel);
+            self.counters.resident.add();
+            return Ok(Served::resident(Found { choice, kernel: &kernel }, None));
+        }
+        let job = Job::Kernel(*choice.spec());
+        match call.on_miss {
+            OnMiss::Block => {
+                if let Some(why) = self.queue.failure(&job) {
+                    return self.stand_in(route, index, call.m).ok_or_else(|| failed(&why));
+                }
+                (call.may_load)()?;
+                let start = Instant::now();
+                let made = self.kernel(choice.spec())?;
+                let (kernel, tier) = (made.value, made.tier);
+                Ok(Served { choice: *choice, wanted: None, kernel, tier, elapsed: start.elapsed() })
+            }
+            OnMiss::Fallback => {
+                let asked = self.ask(&job, || route.has(index), call);
+                // Published since it was looked for.
+                if let Some(found) = route.get(index, self.routes.now()) {
+                    return Ok(Served::resident(found, None));
+                }
+                let nothing = "no loaded kernel of this problem can stand in";
+                self.stand_in(route, index, call.m).ok_or_else(|| self.unserved(&asked, nothing))
+            }
+            OnMiss::Error => Err(self.refused(&format!("{} is not loaded", choice.spec().variant()))),
+        }
+    }
+
+    fn stand_in(&self, route: &Route<L::Kernel>, index: usize, m: u32) -> Option<Served<L::Kernel>> {
+        let found = route.stand_in(index, m)?;
+        self.counters.stand_ins.add();
+        Some(Served::resident(found, Some(*route.choice(index))))
+    }
+
+    fn ask(&self, job: &Job, is_there: impl FnOnce() -> bool, call: &Call<'_>) -> Asked {
+        let asked = self.queue.ask(job, is_there);
+        if asked == (Asked::OnItsWay { first: true }) {
+            self.counters.background_asked.add();
+            (call.wake)();
+        }
+        asked
+    }
+
+    /// Why a call that does not wait gets nothing.
+    fn unserved(&self, asked: &Asked, nothing: &str) -> Error {
+        self.counters.unserved.add();
+        match asked {
+            Asked::Failed(why) => failed(why),
+            Asked::There | Asked::OnItsWay { .. } => {
+                Error::not_loaded(format!("{nothing}; the right one is being made, a later call finds it"))
+            }
+            Asked::Full => Error::not_loaded(format!("{nothing}, and {WAITING_MAX} kernels are waiting to be made")),
+            Asked::Closed => Error::not_loaded(format!("{nothing}, and the engine is about to be dropped")),
+        }
+    }
+
+    fn refused(&self, nothing: &str) -> Error {
+        self.counters.unserved.add();
+        Error::not_loaded(format!("{nothing}; remedy: warm up with a manifest that covers it"))
+    }
+
+    /// A number of rows that there is no choice for.
+    fn no_choice(&self, call: &Call<'_>) -> Error {
+        let refusal = self.picker.choose(&call.problem, call.m).err();
+        let most = Problem::M_MAX;
+        refusal.unwrap_or_else(|| {
+            Error::unsupported(format!("{} for {} rows: must be at most {most}", call.problem, call.m))
+        })
+    }
+
+    /// The route of a problem, without its stated range of M.
+    pub fn route(&self, problem: &Problem) -> Result<Arc<Route<L::Kernel>>> {
+        if let Some(route) = self.routes.read().get(problem) {
+            return Ok(Arc::clone(route));
+        }
+        let schedule = {
+            let _picking = tracing::info_span!("pick", %problem).entered();
+            self.picker.schedule(problem)?
+        };
+        let route = Route::new(schedule, self.recorder.seen(problem));
+        for interval in route.intervals() {
+            if let Some(kernel) = self.loaded.get(interval.choice.spec()) {
+                route.publish(interval.choice.spec(), &kernel);
+            }
+        }
+        Ok(self.routes.add(*problem, route))
+    }
+
+    /// A loaded kernel, made if need be. Threads that ask for the same one wait for one compile and one load.
+    pub fn kernel(&self, spec: &Spec) -> Result<Made<L::Kernel>> {
+        let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
+        let (value, _) = self.loaded.get_or_try_compute(spec, || {
+            let forged = self.forge.cubin(spec)?;
+            (tier, forging) = (forged.tier(), forged.elapsed());
+            let (kernel, took) = self.load(&spec.name(), || self.loader.load(spec, forged.into_cubin()))?;
+            loading = Some(took);
+            Ok::<_, Error>(kernel)
+        })?;
+        if loading.is_some() {
+            self.publish(spec, &value);
+        }
+        Ok(Made { value, tier, forged: forging, loaded: loading })
+    }
+
+    /// A loaded kernel that prepares weights, made if need be.
+    pub fn preparer(&self, preparation: Preparation) -> Result<Made<L::Preparer>> {
+        let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
+        let (value, _) = self.preparers.get_or_try_compute(&preparation, || {
+            let forged = self.forge.prepare_cubin(preparation, self.picker.arch())?;
+            (tier, forging) = (forged.tier(), forged.elapsed());
+            let load = || self.loader.load_preparer(preparation, forged.into_cubin());
+            let (preparer, took) = self.load(&preparation.symbol(), load)?;
+            loading = Some(took);
+            Ok::<_, Error>(preparer)
+        })?;
+        Ok(Made { value, tier, forged: forging, loaded: loading })
+    }
+
+    fn load<V>(&self, kernel: &str, load: impl FnOnce() -> Result<V>) -> Result<(Arc<V>, Duration)> {
+        let _loading = tracing::info_span!("load", kernel).entered();
+        let start = Instant::now();
+        let value = Arc::new(load()?);
+        let took = start.elapsed();
+        self.counters.loaded(took);
+        Ok((value, took))
+    }
+
+    /// Makes a loaded kernel visible to the calls of its problem.
+    fn publish(&self, spec: &Spec, kernel: &Arc<L::Kernel>) {
+        if let Some(route) = self.routes.read().get(spec.problem())
+            && route.publish(spec, kernel)
+        {
+            self.routes.published();
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> EngineStats {
+        let Counters { resident, stand_ins, unserved, background_asked, background_made, .. } = &self.counters;
+        let table = self.routes.read();
+        let found = || table.values().flat_map(|route| route.kernels());
+        let failed = self.queue.failures().into_iter().map(|(job, why)| (job.name(), why.to_string()));
+        EngineStats {
+            resident: resident.get(),
+            stand_ins: stand_ins.get(),
+            unserved: unserved.get(),
+            loads: self.counters.loads(),
+            load_ms: self.counters.load_ms(),
+            problems: table.values().filter(|route| route.kernels().next().is_some()).count(),
+            kernels: found().count(),
+            kernel_bytes: found().map(|kernel| L::bytes(kernel)).sum(),
+            evictions: self.routes.evictions(),
+            background: BackgroundStats {
+                asked: background_asked.get(),
+                made: background_made.get(),
+                on_its_way: self.queue.on_its_way(),
+                failures: failed.collect(),
+            },
+            forge: self.forge.stats(),
+        }
+    }
+
+    /// What the background thread does with a job.
+    pub fn make(&self, job: &Job) -> Result<(), String> {
+        let spec = match job {
+            Job::Kernel(spec) => *spec,
+            Job::First(problem) => {
+                let route = self.route(problem).map_err(|error| error.to_string())?;
+                let Some(index) = route.seen().most().and_then(|m| route.index(m)) else { return Ok(()) };
+                *route.choice(index).spec()
+            }
+        };
+        let failure = self.kernel(&spec).err().map(|error| error.to_string());
+        match &failure {
+            None => self.counters.background_made.add(),
+            Some(why) => tracing::warn!(kernel = spec.name(), why, "a kernel could not be made in the background"),
+        }
+        match (job, failure) {
+            // What was asked for were the choices; the kernel that failed is remembered for itself.
+            (Job::First(_), failure) => self.queue.note(&Job::Kernel(spec), failure),
+            (Job::Kernel(_), Some(why)) => return Err(why),
+            (Job::Kernel(_), None) => {}
+        }
+        Ok(())
+    }
+}
+
+fn failed(why: &str) -> Error {
+    Error::not_loaded(format!(
+        "it was tried before, and nothing else is loaded for it: {why}; remedy: another warm-up tries again"
+    ))
+}

@@ -1,0 +1,340 @@
+//! An engine's stock on a device that only pretends.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::call::{Call, Served};
+use super::loader::Loader;
+use super::manifest::Manifest;
+use super::on_miss::OnMiss;
+use super::rows::Rows;
+use super::stock::Stock;
+use super::warm_up::WarmUp;
+use super::worker::Worker;
+use crate::build::{Cubin, Preparation, Source, Toolchain};
+use crate::cache::{Forge, Seal, Tier};
+use crate::error::{Error, Result};
+use crate::pick::Picker;
+use crate::spec::{Arch, Problem, Spec};
+
+/// Loads nothing: counts, waits while it is told to, and fails where it is told to.
+#[derive(Default)]
+struct Pretence {
+    loads: Mutex<HashMap<Spec, usize>>,
+    failing: Mutex<HashSet<Spec>>,
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Pretence {
+    fn shut(&self) {
+        *self.is_shut.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.is_shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn loads(&self, spec: &Spec) -> usize {
+        self.loads.lock().unwrap().get(spec).copied().unwrap_or(0)
+    }
+
+    fn all_loads(&self) -> usize {
+        self.loads.lock().unwrap().values().sum()
+    }
+}
+
+impl Loader for Pretence {
+    type Kernel = Spec;
+    type Preparer = Preparation;
+
+    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Spec> {
+        assert!(!cubin.image().is_empty());
+        self.waiting.fetch_add(1, SeqCst);
+        let shut = self.opened.wait_while(self.is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap();
+        drop(shut);
+        *self.loads.lock().unwrap().entry(*spec).or_default() += 1;
+        match self.failing.lock().unwrap().contains(spec) {
+            true => Err(Error::driver("this device pretends to have no room")),
+            false => Ok(*spec),
+        }
+    }
+
+    fn load_preparer(&self, preparation: Preparation, _: Arc<Cubin>) -> Result<Preparation> {
+        Ok(preparation)
+    }
+
+    fn bytes(_: &Spec) -> usize {
+        1000
+    }
+
+    fn preparer_bytes(_: &Preparation) -> usize {
+        1000
+    }
+}
+
+/// A small kernel under the spec's name.
+fn render(spec: &Spec) -> Result<Source> {
+    let (symbol, n) = (spec.symbol(), spec.problem().columns());
+    let text = format!("extern \"C\" __global__ void {symbol}(int* x) {{ *x = {n}; }}\n");
+    Ok(Source::new(spec.name(), text, &[], [symbol]))
+}
+
+/// A stock with its worker.
+struct Shop {
+    stock: Arc<Stock<Pretence>>,
+    worker: Worker<Pretence>,
+}
+
+impl Shop {
+    /// None where there is no NVRTC.
+    fn open(test: &str) -> Option<Self> {
+        let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()?;
+        let forge = Forge::builder().render(render).toolchain(toolchain).no_disk().build();
+        let picker = Picker::new("NVIDIA H200", &Arch::H200);
+        let stock = Arc::new(Stock::new(Pretence::default(), Arc::new(forge), picker));
+        let worker = Worker::new(Arc::clone(&stock));
+        Some(Self { stock, worker })
+    }
+
+    fn ask(&self, problem: &Problem, m: u32, on_miss: OnMiss) -> Result<Served<Spec>> {
+        self.ask_if(problem, m, on_miss, &|| Ok(()))
+    }
+
+    fn ask_if(
+        &self,
+        problem: &Problem,
+        m: u32,
+        on_miss: OnMiss,
+        may_load: &dyn Fn() -> Result<()>,
+    ) -> Result<Served<Spec>> {
+        let wake = || self.worker.wake();
+        self.stock.serve(&Call { problem: *problem, m, on_miss, may_load, wake: &wake })
+    }
+
+    fn warm(&self, problem: &Problem, rows: &str) {
+        let report = WarmUp::new().stock(&self.stock, &Manifest::new().with(problem, &rows.parse::<Rows>().unwrap()));
+        assert!(report.is_complete(), "{report}");
+    }
+
+    fn chosen(&self, problem: &Problem, m: u32) -> Spec {
+        *self.stock.picker.choose(problem, m).unwrap().spec()
+    }
+
+    fn loader(&self) -> &Pretence {
+        &self.stock.loader
+    }
+}
+
+fn problem() -> Problem {
+    Problem::gemm().n(4096).k(4096)
+}
+
+/// Tries until it holds: for what another thread does.
+fn soon(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn after_a_warm_up_every_call_finds_its_kernel() {
+    let Some(shop) = Shop::open("after_a_warm_up_every_call_finds_its_kernel") else { return };
+    let problem = problem();
+    shop.warm(&problem, "1..=512");
+    shop.stock.forge.seal(Seal::Refuse);
+    let loads = shop.loader().all_loads();
+    for m in (1..=512).chain([1, 512]) {
+        for on_miss in [OnMiss::Block, OnMiss::Fallback, OnMiss::Error] {
+            let served = shop.ask(&problem, m, on_miss).unwrap();
+            assert_eq!(
+                (*served.kernel, served.tier, served.elapsed),
+                (shop.chosen(&problem, m), Tier::Memory, Duration::ZERO)
+            );
+            assert!(served.wanted.is_none() && served.choice.spec() == &*served.kernel);
+        }
+    }
+    let stats = shop.stock.stats();
+    assert_eq!((stats.resident, stats.stand_ins, stats.unserved), (3 * 514, 0, 0), "{stats}");
+    assert_eq!((stats.loads, shop.loader().all_loads()), (loads as u64, loads), "{stats}");
+    assert_eq!((stats.problems, stats.kernels, stats.kernel_bytes), (1, loads, 1000 * loads), "{stats}");
+    assert_eq!((stats.forge.sealed.refusals, stats.background.asked), (0, 0), "{stats}");
+    assert_eq!(shop.stock.recorder.manifest(), Manifest::new().with(&problem, &Rows::new(1..=512).unwrap()));
+    // Beyond what any kernel takes.
+    assert!(shop.ask(&problem, Problem::M_MAX + 1, OnMiss::Block).unwrap_err().is_unsupported());
+}
+
+#[test]
+fn a_miss_is_served_by_its_neighbour_until_its_own_is_there() {
+    let Some(shop) = Shop::open("a_miss_is_served_by_its_neighbour_until_its_own_is_there") else { return };
+    let problem = problem();
+    shop.warm(&problem, "1..=64");
+    let (wanted, near) = (shop.chosen(&problem, 8192), shop.chosen(&problem, 64));
+    assert_ne!(wanted, near, "the test needs two kernels");
+
+    shop.loader().shut();
+    for _ in 0..10 {
+        let served = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
+        assert_eq!((*served.kernel, *served.choice.spec()), (near, near));
+        assert_eq!(served.wanted.unwrap().spec(), &wanted);
+    }
+    let stats = shop.stock.stats();
+    assert_eq!((stats.stand_ins, stats.background.asked, stats.background.on_its_way), (10, 1, 1), "{stats}");
+    shop.loader().open();
+    soon("it is published", || shop.ask(&problem, 8192, OnMiss::Fallback).unwrap().wanted.is_none());
+    assert_eq!(*shop.ask(&problem, 8192, OnMiss::Error).unwrap().kernel, wanted);
+    soon("it is counted", || shop.stock.stats().background.made == 1);
+    assert_eq!((shop.loader().loads(&wanted), shop.stock.stats().background.on_its_way), (1, 0));
+}
+
+#[test]
+fn a_problem_that_nobody_knows_is_an_error_and_made_behind() {
+    let Some(shop) = Shop::open("a_problem_that_nobody_knows_is_an_error_and_made_behind") else { return };
+    let problem = problem();
+    let error = shop.ask(&problem, 100, OnMiss::Error).unwrap_err();
+    assert!(error.is_not_loaded() && error.to_string().contains("remedy: warm up"), "{error}");
+    assert_eq!((shop.loader().all_loads(), shop.stock.forge.stats().compiles), (0, 0), "nothing is made");
+    shop.loader().shut();
+    let error = shop.ask(&problem, 100, OnMiss::Fallback).unwrap_err();
+    assert!(error.is_not_loaded() && error.to_string().contains("is being made"), "{error}");
+    assert!(error.to_string().starts_with(&format!("{problem} for 100 rows: ")), "{error}");
+    shop.loader().open();
+    soon("it is made for the rows that were asked for", || shop.ask(&problem, 100, OnMiss::Error).is_ok());
+    assert_eq!(shop.loader().loads(&shop.chosen(&problem, 100)), 1);
+    assert!(shop.stock.stats().unserved >= 2);
+}
+
+#[test]
+fn a_failure_is_tried_once_until_the_next_warm_up() {
+    let Some(shop) = Shop::open("a_failure_is_tried_once_until_the_next_warm_up") else { return };
+    let problem = problem();
+    shop.warm(&problem, "1..=64");
+    let wanted = shop.chosen(&problem, 8192);
+    shop.loader().failing.lock().unwrap().insert(wanted);
+    let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
+    soon("it failed", || shop.stock.stats().background.failures.len() == 1);
+    for on_miss in [OnMiss::Fallback, OnMiss::Block].repeat(5) {
+        assert_eq!(shop.ask(&problem, 8192, on_miss).unwrap().wanted.unwrap().spec(), &wanted);
+    }
+    assert!(shop.ask(&problem, 8192, OnMiss::Error).unwrap_err().is_not_loaded());
+    assert_eq!(shop.loader().loads(&wanted), 1);
+    let stats = shop.stock.stats();
+    let (name, why) = &stats.background.failures[0];
+    assert!(*name == wanted.name() && why.contains("no room"), "{stats}");
+
+    // A warm-up tries again, and remembers, too.
+    let manifest = Manifest::new().with(&problem, &"8192".parse().unwrap());
+    let report = WarmUp::new().stock(&shop.stock, &manifest);
+    assert_eq!((report.failures.len(), shop.loader().loads(&wanted)), (1, 2), "{report}");
+    let _ = shop.ask(&problem, 8192, OnMiss::Block).unwrap();
+    assert_eq!(shop.loader().loads(&wanted), 2);
+    shop.loader().failing.lock().unwrap().clear();
+    shop.warm(&problem, "8192");
+    assert_eq!(*shop.ask(&problem, 8192, OnMiss::Block).unwrap().kernel, wanted);
+    assert!(shop.stock.stats().background.failures.is_empty());
+}
+
+/// A problem whose only kernel fails: calls get the reason, at once.
+#[test]
+fn without_a_stand_in_a_failure_is_an_error() {
+    let Some(shop) = Shop::open("without_a_stand_in_a_failure_is_an_error") else { return };
+    let problem = problem();
+    let wanted = shop.chosen(&problem, 8);
+    shop.loader().failing.lock().unwrap().insert(wanted);
+    assert!(shop.ask(&problem, 8, OnMiss::Block).unwrap_err().is_driver(), "who waits gets the error itself");
+    assert!(shop.ask(&problem, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
+    soon("it failed", || shop.stock.stats().background.failures.len() == 1);
+    for on_miss in [OnMiss::Fallback, OnMiss::Block] {
+        let error = shop.ask(&problem, 8, on_miss).unwrap_err();
+        assert!(error.is_not_loaded() && error.to_string().contains("no room"), "{error}");
+    }
+    assert_eq!(shop.loader().loads(&wanted), 2);
+}
+
+#[test]
+fn a_seal_holds_for_the_background_too() {
+    let Some(shop) = Shop::open("a_seal_holds_for_the_background_too") else { return };
+    let problem = problem();
+    shop.warm(&problem, "1..=64");
+    shop.stock.forge.seal(Seal::Refuse);
+    let compiles = shop.stock.forge.stats().compiles;
+    let error = shop.ask(&problem, 8192, OnMiss::Block).unwrap_err();
+    assert!(error.is_sealed() && error.to_string().contains("for 8192 rows"), "{error}");
+    let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
+    soon("it was refused", || shop.stock.stats().background.failures.len() == 1);
+    let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
+    let stats = shop.stock.stats();
+    assert_eq!((stats.forge.compiles, stats.forge.sealed.refusals), (compiles, 2), "{stats}");
+}
+
+#[test]
+fn what_may_not_load_is_an_error_or_served_by_another() {
+    let Some(shop) = Shop::open("what_may_not_load_is_an_error_or_served_by_another") else { return };
+    let problem = problem();
+    let captured = || Err(Error::not_loaded("the stream is being captured"));
+    let error = shop.ask_if(&problem, 64, OnMiss::Block, &captured).unwrap_err();
+    assert!(error.is_not_loaded() && error.to_string().contains("captured"), "{error}");
+    assert_eq!(shop.loader().all_loads(), 0);
+    shop.warm(&problem, "1..=64");
+    assert!(shop.ask_if(&problem, 64, OnMiss::Block, &captured).is_ok(), "what is loaded needs no loading");
+    assert!(shop.ask_if(&problem, 8192, OnMiss::Fallback, &captured).unwrap().wanted.is_some());
+}
+
+#[test]
+fn sixteen_threads_of_every_policy_make_it_once() {
+    let Some(shop) = Shop::open("sixteen_threads_of_every_policy_make_it_once") else { return };
+    let (problem, start) = (problem(), Barrier::new(16));
+    shop.warm(&problem, "1..=64");
+    let before = shop.stock.forge.stats().compiles;
+    thread::scope(|scope| {
+        for thread in 0..16 {
+            let (shop, problem, start) = (&shop, &problem, &start);
+            scope.spawn(move || {
+                start.wait();
+                let on_miss = [OnMiss::Fallback, OnMiss::Block][thread % 2];
+                (0..100).for_each(|_| drop(shop.ask(problem, 8192, on_miss).unwrap()));
+            });
+        }
+    });
+    let wanted = shop.chosen(&problem, 8192);
+    assert_eq!((shop.stock.forge.stats().compiles, shop.loader().loads(&wanted)), (before + 1, 1));
+    assert_eq!(*shop.ask(&problem, 8192, OnMiss::Error).unwrap().kernel, wanted);
+}
+
+#[test]
+fn the_end_waits_for_what_is_being_made_and_begins_nothing() {
+    let Some(shop) = Shop::open("the_end_waits_for_what_is_being_made_and_begins_nothing") else { return };
+    let problem = problem();
+    shop.warm(&problem, "1..=64");
+    let loads = shop.loader().all_loads();
+    let far: Vec<u32> =
+        [512, 2048, 8192].into_iter().filter(|m| shop.chosen(&problem, *m) != shop.chosen(&problem, 64)).collect();
+    assert!(far.len() >= 2, "{far:?}");
+    shop.loader().shut();
+    shop.loader().waiting.store(0, SeqCst);
+    far.iter().for_each(|m| drop(shop.ask(&problem, *m, OnMiss::Fallback).unwrap()));
+    soon("the first is being loaded", || shop.loader().waiting.load(SeqCst) == 1);
+    let stock = Arc::clone(&shop.stock);
+    let opener = thread::spawn({
+        let stock = Arc::clone(&stock);
+        move || {
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(stock.loader.all_loads(), loads, "the drop below waits");
+            stock.loader.open();
+        }
+    });
+    drop(shop);
+    assert_eq!(stock.loader.all_loads(), loads + 1, "one was under way, the others were not begun");
+    let compiles = stock.forge.stats().compiles;
+    opener.join().unwrap();
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!((stock.loader.all_loads(), stock.forge.stats().compiles), (loads + 1, compiles));
+    assert_eq!(Arc::strong_count(&stock), 1, "nobody else holds it");
+}
