@@ -1,0 +1,181 @@
+//! What an inference engine does with this crate, in miniature: prepare weights, warm up, seal, serve from many threads
+//! with M changing at every step, replay captured graphs, and never wait for a compiler.
+//!
+//! ```text
+//! cargo run --release --example embed
+//! cargo run --release --example embed -- --threads 16 --seconds 10
+//! ```
+//!
+//! Exit status: 0 if everything is right, 1 if a result is wrong or a shape was not served as it should be, 2 if something
+//! could not be done at all.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+mod latency;
+mod model;
+mod serve;
+#[path = "../shared/mod.rs"]
+#[allow(dead_code)]
+mod shared;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use cudarc::driver::CudaStream;
+use warpsmith::cache::{Forge, Seal};
+use warpsmith::engine::{Engine, OnMiss, WarmUp};
+use warpsmith::pick::Picker;
+use warpsmith::run::{Device, Kernel};
+use warpsmith::spec::{Arch, Problem};
+use warpsmith::tune::{HostOperands, Spread, Trial, reference};
+
+use args::Args;
+use latency::Latencies;
+use model::{Layer, Mlp};
+use serve::{PHASES, Served, serve};
+use shared::place::Place;
+use shared::{Result, exit};
+
+/// An unexpected shape that is not there after this long will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    exit(|| run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<bool> {
+    let place = Place::find(args.arch, args.device)?;
+    println!("{}", place.describe("nothing is served"));
+    let mlp = Mlp::new(args, &place.arch());
+    let builder = Forge::builder().install_if_missing();
+    let forge = if args.no_disk { builder.no_disk().build() } else { builder.build() };
+    println!("NVRTC: {}\n", forge.toolchain()?);
+    match &place {
+        Place::Device(device) => on_device(args, device, forge, &mlp),
+        Place::Host(arch, _) => on_host(arch, &forge, &mlp),
+    }
+}
+
+/// What can be done without a device: every kernel is there when one comes.
+fn on_host(arch: &Arch, forge: &Forge, mlp: &Mlp) -> Result<bool> {
+    let report = WarmUp::new().run(forge, &Picker::new(&arch.to_string(), arch), &mlp.manifest()?);
+    println!("{report}\n\nno GPU used: nothing was served");
+    Ok(report.is_complete())
+}
+
+fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bool> {
+    // SAFETY: a buffer is used in the one stream of its thread, which has passed every use of it when it is released;
+    // weights are read by all, after the stream that made them was waited for, and released after all others.
+    // (Capturing graphs and tracking events do not go together.)
+    unsafe { device.context().disable_event_tracking() };
+    let stream = device.context().new_stream()?;
+    let engine = Engine::with_forge(device, forge).on_miss(OnMiss::Fallback);
+
+    let report = engine.warm_up(&mlp.manifest()?);
+    println!("warm-up: {report}\n");
+    engine.seal(Seal::Warn);
+    let layers = [
+        Layer::new(&engine, &stream, mlp.gate_up, mlp.tokens, 1)?,
+        Layer::new(&engine, &stream, mlp.down, mlp.tokens, 2)?,
+    ];
+    stream.synchronize()?;
+    let compiles = engine.stats().forge.compiles;
+
+    let phase = AtomicU8::new(0);
+    let is_over = |result: Result<bool>| {
+        phase.store(PHASES.len() as u8, Relaxed);
+        result
+    };
+    let (served, surprised) = thread::scope(|scope| {
+        let serving = |thread: usize| {
+            let (phase, layers) = (&phase, &layers);
+            scope.spawn(move || serve(&device.context().new_stream()?, mlp, layers, phase, thread as u64))
+        };
+        let threads: Vec<_> = (0..args.threads).map(serving).collect();
+        let surprised = is_over(phases(args, &engine, &stream, mlp, &phase));
+        let served: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        (served, surprised)
+    });
+    let served =
+        served.into_iter().map(|result| result.map_err(|_| "a thread panicked")?).collect::<Result<Vec<_>>>()?;
+    let is_right = show(&served);
+    let stats = engine.stats();
+    println!("\n{stats}\n\nwhat was asked for, as a manifest:\n{}", engine.record().manifest());
+    // The unexpected shapes took the only compiles.
+    let behind = stats.forge.compiles - compiles;
+    println!("compiled behind the seal: {behind}; the serving threads waited for none");
+    Ok(is_right & surprised? & report.is_complete() & (behind == stats.forge.sealed.compiles))
+}
+
+/// Lets the threads serve, then asks for what nobody expected, and lets them serve on. Whether that was served as it
+/// should be.
+fn phases(args: &Args, engine: &Engine, stream: &Arc<CudaStream>, mlp: &Mlp, phase: &AtomicU8) -> Result<bool> {
+    let serve_on = || thread::sleep(Duration::from_secs_f64(args.seconds));
+    serve_on();
+    phase.store(1, Relaxed);
+    let many = surprise(engine, stream, &mlp.gate_up, args.surprise)?;
+    let other = surprise(engine, stream, &mlp.down.n(mlp.down.columns() / 2), 64)?;
+    phase.store(2, Relaxed);
+    serve_on();
+    Ok(many & other)
+}
+
+/// Asks for a shape until its own kernel serves it, and checks whatever serves it.
+fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32) -> Result<bool> {
+    println!("unexpected: {problem} for {m} rows");
+    let (start, mut calls, mut stand_in, mut nothing) = (Instant::now(), Latencies::with_room(1 << 16), None, 0);
+    let own = loop {
+        let asked = Instant::now();
+        let answer = engine.kernel(problem, m);
+        calls.note(asked.elapsed());
+        match answer {
+            Ok(selected) if selected.stands_in_for().is_none() => break selected,
+            Ok(selected) => stand_in = Some(selected),
+            Err(error) if error.is_not_loaded() => nothing += 1,
+            Err(error) => return Err(error.into()),
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("not there after {PATIENCE:?}:\n{}", engine.stats()).into());
+        }
+        thread::sleep(Duration::from_micros(500));
+    };
+    println!("  its own kernel after {:.0} ms: {}", start.elapsed().as_secs_f64() * 1e3, own.choice().spec().variant());
+    println!("  every call until then: {calls}; {nothing} found nothing loaded");
+    let mut kernels: Vec<&Arc<Kernel>> = vec![own.kernel()];
+    if let Some(stand_in) = &stand_in {
+        println!("  served meanwhile by {}", stand_in.choice().spec().variant());
+        kernels.push(stand_in.kernel());
+    }
+    let host = HostOperands::random(problem, &[m], Spread::Uniform, 3);
+    let reference = reference::of(&host)?;
+    let trial = Trial::new(stream, &host, &reference)?;
+    let mut is_right = true;
+    for kernel in kernels {
+        let checked = trial.check(kernel)?;
+        println!("  {}: {checked}", kernel.spec().variant());
+        is_right &= checked.passed();
+    }
+    Ok(is_right)
+}
+
+/// Whether every result that was looked at is right.
+fn show(served: &[Served]) -> bool {
+    let sum = |of: fn(&Served) -> u64| served.iter().map(of).sum::<u64>();
+    let (steps, replays, checked) = (sum(|of| of.steps), sum(|of| of.replays), sum(|of| of.checked));
+    println!("\n{} threads: {steps} steps of two launches, {replays} replays of graphs", served.len());
+    println!("host time of a launch by a plan:");
+    for (index, phase) in PHASES.iter().enumerate() {
+        let all = served.iter().fold(Latencies::default(), |all, of| all.and(of.launches[index].clone()));
+        println!("  {all}  {phase}");
+    }
+    let graphs = served.iter().fold(Latencies::default(), |all, of| all.and(of.graphs.clone()));
+    println!("host time of a replay:\n  {graphs}");
+    let wrong: usize = served.iter().map(|of| of.wrong).sum();
+    println!("steps checked against the oracle: {checked}, wrong elements: {wrong}");
+    wrong == 0 && checked > 0
+}

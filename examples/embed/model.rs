@@ -1,0 +1,105 @@
+//! One MLP: h = silu(x·gateᵀ) ⊙ (x·upᵀ), y = h·downᵀ, with NVFP4 weights.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+use half::f16;
+use warpsmith::engine::{Engine, Manifest, Plan, Rows};
+use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::spec::{Activation, Arch, Problem};
+use warpsmith::tune::{HostMatrix, HostOperands, Spread, reference};
+
+use super::args::Args;
+use super::shared::{Result, prepares};
+
+/// The two problems of the MLP.
+#[derive(Clone, Copy, Debug)]
+pub struct Mlp {
+    pub gate_up: Problem,
+    pub down: Problem,
+    pub tokens: u32,
+}
+
+impl Mlp {
+    pub fn new(args: &Args, arch: &Arch) -> Self {
+        let gate_up = Problem::dual_gemm(Activation::Silu).n(args.intermediate).k(args.hidden);
+        let down = Problem::gemm().n(args.hidden).k(args.intermediate);
+        match prepares(arch) {
+            true => Self { gate_up: gate_up.prepared(), down: down.prepared(), tokens: args.tokens },
+            false => Self { gate_up, down, tokens: args.tokens },
+        }
+    }
+
+    /// What it will be asked for.
+    pub fn manifest(&self) -> Result<Manifest> {
+        let rows = Rows::new(1..=self.tokens)?;
+        Ok(Manifest::new().with(&self.gate_up, &rows).with(&self.down, &rows))
+    }
+}
+
+/// A linear layer on the device, with its weights on the host to check against.
+pub struct Layer {
+    pub plan: Plan,
+    weights: Weights,
+    /// For one row.
+    host: HostOperands,
+}
+
+enum Weights {
+    Prepared(PreparedWeights),
+    Given(Vec<(CudaSlice<u8>, CudaSlice<u8>)>),
+}
+
+impl Layer {
+    /// Random weights, prepared on the device if that is what the problem takes.
+    pub fn new(engine: &Engine, stream: &Arc<CudaStream>, problem: Problem, tokens: u32, seed: u64) -> Result<Self> {
+        let host = HostOperands::random(&problem, &[1], Spread::Uniform, seed);
+        let given = host.b.iter().map(|b| match b {
+            HostMatrix::Nvfp4 { codes, scales } => Ok((stream.clone_htod(codes)?, stream.clone_htod(scales)?)),
+            _ => Err("the weights are nvfp4".into()),
+        });
+        let given = given.collect::<Result<Vec<_>>>()?;
+        let weights = match problem.is_prepared() {
+            true => {
+                let operands: Vec<_> = given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales)).collect();
+                let prepared = engine.prepare(stream, &problem, &operands)?;
+                // The given ones are released below.
+                stream.synchronize()?;
+                Weights::Prepared(prepared)
+            }
+            false => Weights::Given(given),
+        };
+        Ok(Self { plan: engine.plan(&problem.m_up_to(tokens))?, weights, host })
+    }
+
+    /// C = the layer of the first `m` rows of A.
+    pub fn operands<'a>(
+        &'a self,
+        m: u32,
+        a: &'a CudaSlice<f16>,
+        c: &'a mut CudaSlice<f16>,
+        workspace: &'a mut CudaSlice<u8>,
+    ) -> Operands<'a> {
+        let (a, c) = (Matrix::f16(a), MatrixMut::f16(c));
+        let b = |(codes, scales): &'a (CudaSlice<u8>, CudaSlice<u8>)| Matrix::nvfp4(codes, scales);
+        let operands = match &self.weights {
+            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
+            Weights::Given(given) => match &given[..] {
+                [gate, up] => Operands::dual_gemm(m, a, b(gate), b(up), c),
+                others => Operands::gemm(m, a, b(&others[0]), c),
+            },
+        };
+        let alpha = |product: usize| self.host.alpha.get(product).map_or(1.0, |alpha| alpha[0]);
+        operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut())
+    }
+
+    /// How many elements of `c`, `m` rows computed from `a`, are further from the truth than they may be.
+    pub fn wrong(&self, m: u32, a: &[f16], c: &[f16]) -> Result<usize> {
+        let (k, n) = (self.host.problem.depth() as usize, self.host.problem.columns() as usize);
+        let a = HostMatrix::F16(a[..m as usize * k].to_vec());
+        let operands = HostOperands { m, a, ..self.host.clone() };
+        let reference = reference::of(&operands)?;
+        let found = c[..m as usize * n].iter().zip(reference.elements());
+        Ok(found.filter(|(found, expected)| !expected.accepts(found.to_f64(), reference.output())).count())
+    }
+}
