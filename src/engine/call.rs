@@ -53,8 +53,8 @@ impl Call<'_> {
 #[derive(Debug)]
 pub(super) struct Served<K> {
     pub choice: Choice,
-    /// What is chosen, where `choice` only stands in for it.
-    pub wanted: Option<Choice>,
+    /// What is chosen, where `choice` only stands in for it. Boxed, as most calls only carry it along.
+    pub wanted: Option<Box<Choice>>,
     pub kernel: Arc<K>,
     pub tier: Tier,
     pub elapsed: Duration,
@@ -72,7 +72,7 @@ pub(super) struct Made<V> {
 }
 
 impl<K> Served<K> {
-    pub fn resident(found: Found<'_, K>, wanted: Option<Choice>) -> Self {
+    pub fn resident(found: Found<'_, K>, wanted: Option<Box<Choice>>) -> Self {
         let Found { choice, kernel } = found;
         Self { choice: *choice, wanted, kernel: Arc::clone(kernel), tier: Tier::Memory, elapsed: Duration::ZERO }
     }

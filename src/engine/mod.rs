@@ -94,7 +94,7 @@ pub struct Engine {
 #[must_use]
 pub struct Selected {
     choice: Choice,
-    wanted: Option<Choice>,
+    wanted: Option<Box<Choice>>,
     kernel: Arc<Kernel>,
     tier: Tier,
     elapsed: Duration,
@@ -109,7 +109,7 @@ impl Selected {
     /// What is chosen, if the kernel only stands in for it.
     #[must_use]
     pub fn stands_in_for(&self) -> Option<&Choice> {
-        self.wanted.as_ref()
+        self.wanted.as_deref()
     }
 
     /// The kernel. Holding it keeps it loaded.

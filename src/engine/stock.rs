@@ -126,7 +126,7 @@ impl<L: Loader> Stock<L> {
     fn stand_in(&self, route: &Route<L::Kernel>, index: usize, m: u32) -> Option<Served<L::Kernel>> {
         let found = route.stand_in(index, m)?;
         self.counters.stand_ins.add();
-        Some(Served::resident(found, Some(*route.choice(index))))
+        Some(Served::resident(found, Some(Box::new(*route.choice(index)))))
     }
 
     fn ask(&self, job: &Job, is_there: impl FnOnce() -> bool, call: &Call<'_>) -> Asked {
