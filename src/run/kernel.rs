@@ -13,7 +13,7 @@ use super::code::{Code, Modules};
 use super::launch::Ready;
 use super::operand::{Tracked, Untracked};
 use super::params::Params;
-use super::tensor_map::{TokenBoxes, Tokens};
+use super::tensor_map::{NO_MAPS, TokenBoxes, Tokens};
 use super::{Device, Operands, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
@@ -199,7 +199,8 @@ impl Kernel {
     fn submit(&self, stream: &CudaStream, params: &mut Params, readable: u64, is_dependent: bool) -> Result<()> {
         check::alignment(params)?;
         let (boxes, address) = match &self.tokens {
-            TokensFrom::A => return self.put(stream, params, std::ptr::null(), is_dependent),
+            // The kernel has them as a parameter all the same, and looks no further.
+            TokensFrom::A => return self.put(stream, params, (&raw const NO_MAPS).cast(), is_dependent),
             TokensFrom::Mapped(boxes) => (boxes, params.a),
             TokensFrom::Decoded(boxes, row) => {
                 params.decoded = params.workspace;
@@ -214,7 +215,7 @@ impl Kernel {
             .map_err(|error| refused("describing the tokens to the tensor memory accelerator", error))?
     }
 
-    /// Puts all launches into the stream. `maps` are the matrix kernel's, or null.
+    /// Puts all launches into the stream. `maps` are the matrix kernel's.
     fn put(&self, stream: &CudaStream, params: &mut Params, maps: *const c_void, is_dependent: bool) -> Result<()> {
         // A prepass has nothing to do before it waits, and was measured to start later if launched early.
         let mut is_dependent = self.can_depend && is_dependent && !matches!(self.tokens, TokensFrom::Decoded(..));

@@ -23,7 +23,8 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 /// A map for each width; the others are not looked at.
 type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
 
-const NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
+/// What a kernel that reads no tokens through maps is given for them.
+pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
 
 /// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
