@@ -1,7 +1,8 @@
 //! What a call costs on the host, up to the driver: looking up the kernel for M, checking operands, filling in addresses.
 //!
 //! The driver is one without a device (tests/common/null_driver.c), whose launch looks at what it gets and returns; the
-//! first benchmark is what a bare launch costs there. M changes at every call, in no order.
+//! first benchmark is what a bare launch costs there. M changes at every call, in no order. A sample is the median of
+//! batches of some microseconds, so that it says what a call takes and not what else the machine has to do.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "../tests/common/null.rs"]
@@ -118,7 +119,23 @@ impl Caller {
     }
 }
 
-/// The time of `calls` calls when every core makes as many.
+/// Calls of a batch.
+const BATCH: u64 = 200;
+
+/// The time of `calls` calls, if all take as long as those of the median batch.
+fn typical(calls: u64, mut call: impl FnMut()) -> Duration {
+    let mut batches: Vec<Duration> = (0..calls.div_ceil(BATCH))
+        .map(|_| {
+            let start = Instant::now();
+            (0..BATCH).for_each(|_| call());
+            start.elapsed()
+        })
+        .collect();
+    batches.sort_unstable();
+    batches[batches.len() / 2].mul_f64(calls as f64 / BATCH as f64)
+}
+
+/// The same when every core makes as many calls: of the slowest.
 fn on_every_core(calls: u64, callers: &mut [Caller]) -> Duration {
     let start = Barrier::new(callers.len());
     std::thread::scope(|scope| {
@@ -127,9 +144,7 @@ fn on_every_core(calls: u64, callers: &mut [Caller]) -> Duration {
             move || {
                 let caller: &mut Caller = caller;
                 start.wait();
-                let begin = Instant::now();
-                (0..calls).for_each(|_| caller.launch());
-                begin.elapsed()
+                typical(calls, || caller.launch())
             }
         };
         let threads: Vec<_> = callers.iter_mut().map(|caller| scope.spawn(timed(caller))).collect();
@@ -153,7 +168,7 @@ fn dispatch(criterion: &mut Criterion) {
         let plan = bench.engine.plan(&problem).unwrap();
         criterion.bench_function(&format!("plan.launch, {name}, one thread"), |bencher| {
             let mut caller = Caller::new(&bench, &plan);
-            bencher.iter(|| caller.launch());
+            bencher.iter_custom(|calls| typical(calls, || caller.launch()));
         });
         criterion.bench_function(&format!("plan.launch, {name}, {cores} threads on {cores} cores"), |bencher| {
             let mut callers: Vec<Caller> = (0..cores).map(|_| Caller::new(&bench, &plan)).collect();
@@ -164,9 +179,11 @@ fn dispatch(criterion: &mut Criterion) {
     criterion.bench_function("engine.kernel, warm, one thread", |bencher| {
         let mut m = 0;
         (1..=M_MAX).for_each(|m| drop(bench.engine.kernel(&problem, m).unwrap()));
-        bencher.iter(|| {
-            m = (m + 157) % M_MAX;
-            bench.engine.kernel(black_box(&problem), m + 1).unwrap()
+        bencher.iter_custom(|calls| {
+            typical(calls, || {
+                m = (m + 157) % M_MAX;
+                drop(black_box(bench.engine.kernel(black_box(&problem), m + 1).unwrap()));
+            })
         });
     });
 }
@@ -189,12 +206,14 @@ fn bare(bencher: &mut criterion::Bencher<'_>, bench: &Bench, stream: &CudaStream
         attrs: std::ptr::null_mut(),
         numAttrs: 0,
     };
-    bencher.iter(|| {
-        // SAFETY: the null driver looks at no argument.
-        unsafe {
-            let (none, config) = (std::ptr::null_mut(), black_box(&raw const config));
-            sys::cuLaunchKernelEx(config, function.cu_function(), none, none.cast()).result().unwrap();
-        }
+    bencher.iter_custom(|calls| {
+        typical(calls, || {
+            // SAFETY: the null driver looks at no argument.
+            unsafe {
+                let (none, config) = (std::ptr::null_mut(), black_box(&raw const config));
+                sys::cuLaunchKernelEx(config, function.cu_function(), none, none.cast()).result().unwrap();
+            }
+        })
     });
 }
 

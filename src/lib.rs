@@ -12,7 +12,8 @@
 //!
 //! let device = Device::open(0)?;
 //! let engine = Engine::new(&device);
-//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared();   // f16 A, NVFP4 weights, f16 C
+//! // f16 A, NVFP4 weights, f16 C
+//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512).prepared();
 //! # let stream = device.context().default_stream();
 //! # let (a, gate, gate_scales, up, up_scales) = (stream.alloc_zeros(256 * 7168)?, stream.alloc_zeros(4096 * 3584)?,
 //! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
@@ -20,11 +21,10 @@
 //! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
 //! let weights = engine.prepare(&stream, &problem, &[gate, up])?;        // repacked once, at load
 //!
-//! let selected = engine.kernel(&problem, 256)?;                          // picked, compiled or from a cache, loaded
-//! let kernel = selected.kernel();
-//! let mut workspace = kernel.workspace(&stream, 256)?;                   // once, for every launch to come
+//! let plan = engine.plan(&problem)?;                         // every M: picked, compiled or from a cache, loaded; once
+//! let mut workspace = plan.workspace(&stream, 256)?;         // once, for every launch to come
 //! let operands = Operands::prepared(256, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
-//! kernel.launch(&stream, operands.workspace(workspace.as_view_mut()))?;  // checked, asynchronous, allocates nothing
+//! plan.launch(&stream, operands.workspace(workspace.as_view_mut()))?;    // checked, asynchronous, allocates nothing
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -4,23 +4,21 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUfunction_attribute;
-use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, result};
 
 use super::capture::is_captured;
 use super::check::{self, Contract, Described, Home};
 use super::code::{Code, Modules};
+use super::guards::{Tracked, Untracked};
 use super::launch::Ready;
-use super::operand::{Tracked, Untracked};
 use super::params::Params;
+use super::set_up::{most_rows, ready};
 use super::tensor_map::{NO_MAPS, TokenBoxes, Tokens};
 use super::{Device, Operands, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::spec::{Launch, Layout, PassKind, Problem, Spec};
+use crate::spec::{Layout, PassKind, Spec};
 
-/// Dynamic shared memory that every block may have without asking.
-const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 /// The driver allocates no empty memory.
 const WORKSPACE_MIN: u64 = 16;
 
@@ -324,53 +322,4 @@ fn bind(context: &CudaContext) -> Result<()> {
 #[cold]
 fn not_launched([x, y, z]: [u32; 3], threads: u32, error: DriverError) -> Error {
     refused(format!("launching {x}×{y}×{z} blocks of {threads} threads"), error)
-}
-
-/// The most rows whose blocks a grid has room for: there is for all fewer.
-fn most_rows(spec: &Spec) -> u32 {
-    let (mut fits, mut beyond) = (0, Problem::M_MAX + 1);
-    while beyond - fits > 1 {
-        let middle = fits + (beyond - fits) / 2;
-        if spec.fits_grid(middle) { fits = middle } else { beyond = middle }
-    }
-    fits
-}
-
-/// A kernel of the module, set up and found to fit the device.
-fn ready(context: &CudaContext, code: &Code, spec: &Spec, launch: Launch) -> Result<Ready> {
-    let symbol = match launch.kind {
-        PassKind::Prepass => spec.prepass_symbol(),
-        PassKind::Products { .. } => Some(spec.symbol()),
-        PassKind::Finish => spec.finish_symbol(),
-    };
-    let symbol = symbol.ok_or_else(|| Error::internal("a pass without its kernel"))?;
-    let function = code.entry(&symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))?;
-    if launch.shared_bytes > SHARED_WITHOUT_ASKING {
-        allow_shared(context, &function, launch.shared_bytes)?;
-    }
-    fits(&function, launch.threads)?;
-    Ok(Ready::new(&function, launch))
-}
-
-/// Checks that a block of `threads` threads can have the registers and the barriers that the compiler gave the kernel.
-fn fits(function: &CudaFunction, threads: u32) -> Result<()> {
-    let ask = || Ok((function.max_threads_per_block()?, function.num_regs()?));
-    let (most, registers) = ask().map_err(|error| refused("asking for the kernel's limits", error))?;
-    if u32::try_from(most).unwrap_or(0) < threads {
-        return Err(Error::unsupported(format!(
-            "a block has {threads} threads, but with {registers} registers each the device runs at most {most}"
-        )));
-    }
-    Ok(())
-}
-
-fn allow_shared(context: &CudaContext, function: &CudaFunction, bytes: u32) -> Result<()> {
-    let value = i32::try_from(bytes).map_err(|_| Error::internal("shared memory beyond 2 GiB"))?;
-    // cudarc binds the context in its getters, not in this setter.
-    context
-        .bind_to_thread()
-        .and_then(|()| {
-            function.set_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
-        })
-        .map_err(|error| refused(format!("asking for {bytes} bytes of shared memory a block"), error))
 }

@@ -9,7 +9,7 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, result};
 use super::capture::is_captured;
 use super::check::{self, Home, MatrixSize, Needed};
 use super::code::{Code, Function, Modules};
-use super::operand::{Guards, Tracked};
+use super::guards::{Guards, Tracked};
 use super::{Device, Matrix, refused};
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
