@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
+use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
-use warpsmith::format::Prepared;
+use warpsmith::format::{Format, Prepared};
+use warpsmith::pick::Choice;
 use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
 
@@ -128,6 +129,47 @@ fn a_plan_launches_the_kernel_of_each_m() {
     }
     assert_eq!(bench.null.launches(), before);
     assert!((1..=M).all(|m| plan.workspace_bytes(m) >= plan.kernel(m).unwrap().spec().workspace_bytes(m)));
+}
+
+/// Where kernels find NVFP4 tokens: decoded by a kernel before, in front of the partial sums, or by themselves.
+#[test]
+fn decoded_tokens_lie_before_partial_sums() {
+    let bench = Bench::new(0);
+    let engine = Engine::with_forge(&bench.device, forge());
+    let problem = problem().a(Format::Nvfp4);
+    let (codes, scales) = (bench.stream.alloc_zeros(M as usize * K / 2), bench.stream.alloc_zeros(M as usize * K / 16));
+    let (codes, scales) = (codes.unwrap(), scales.unwrap());
+    let layout = problem.prepared_layout().unwrap();
+    let weights = Prepared::from_bytes(layout, vec![0; layout.bytes()]).unwrap();
+    let weights = PreparedWeights::from_host(&bench.stream, &weights).unwrap();
+    let mut c = bench.stream.alloc_zeros::<f16>(M as usize * N).unwrap();
+    bench.null.watch(true);
+    for (variant, is_decoded, is_split) in [
+        ("wgmma.t16x64x128.s4.interleaved.ws4.shared.prepass", true, false),
+        ("wgmma.t16x64x128.s4.interleaved.ws4.direct.k2.prepass", true, true),
+        ("wgmma.t16x64x128.s4.interleaved.ws4.direct.k2", false, true),
+        ("wgmma.t16x64x128.s4.interleaved.ws4.shared", false, false),
+    ] {
+        let choice = Choice::pinned(&problem, &variant.parse().unwrap(), bench.device.arch()).unwrap();
+        let selected = engine.kernel_for(choice).unwrap();
+        let kernel = selected.kernel();
+        let mut workspace = kernel.workspace(&bench.stream, M).unwrap();
+        let (base, bytes) = (workspace.device_ptr(&bench.stream).0, workspace.len() as u64);
+        for m in [1, 7, M] {
+            let operands = Operands::prepared(m, Matrix::nvfp4(&codes, &scales), &weights, MatrixMut::f16(&mut c));
+            kernel.launch(&bench.stream, operands.workspace(workspace.as_view_mut())).unwrap();
+            let seen = bench.null.seen();
+            let decoded = if is_decoded { u64::from(m) * 2 * K as u64 } else { 0 };
+            let partial = if is_split { 2 * 2 * 4 * u64::from(m) * N as u64 } else { 0 };
+            assert_eq!(kernel.spec().workspace_bytes(m), decoded + partial, "{variant}");
+            assert_eq!(seen.param(80), base + decoded, "{variant}: partial sums");
+            if is_decoded {
+                assert_eq!((seen.param(88), seen.map(0, 0)), (base, base), "{variant}: decoded tokens");
+                assert_eq!(seen.map(0, 2), bytes / (2 * K as u64), "{variant}");
+            }
+        }
+    }
+    bench.null.watch(false);
 }
 
 #[test]

@@ -232,6 +232,8 @@ Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *addr
 static Result launch(const Config *config, Function *function, void **arguments) {
     Stream *stream = of(config->stream);
     if (function->module->unloaded || function->module->device != current) return INVALID_HANDLE;
+    /* Kernels have up to two parameters; a bare launch of a benchmark gives none. */
+    if (arguments && !(arguments[0] && arguments[1])) return INVALID_VALUE;
     if (function->shared < (int)config->shared && config->shared > 49152) return INVALID_VALUE;
     launches++;
     if (stream->captured) {
