@@ -241,15 +241,14 @@ fn an_explanation_accounts_for_every_combination() {
     let chosen = &explanation.candidates[0];
     assert_eq!((chosen.variant.to_string(), chosen.roles.clone()), (A.to_owned(), vec!["chosen", "tuned"]));
     assert_eq!(chosen.measured.unwrap().us, 20.0);
-    for role in ["similar", "heuristic for these rows", "baseline"] {
-        assert_eq!(
-            explanation.candidates.iter().filter(|candidate| candidate.roles.contains(&role)).count(),
-            1,
-            "{role}"
-        );
+    let with_role = |role| explanation.candidates.iter().filter(move |candidate| candidate.roles.contains(&role));
+    for (role, count) in [("similar", 1), ("heuristic for these rows", 8), ("baseline", 1)] {
+        assert_eq!(with_role(role).count(), count, "{role}");
     }
+    let ranked: Vec<f64> = with_role("heuristic for these rows").map(|candidate| candidate.prediction.us).collect();
+    assert!(ranked.iter().all(|us| *us <= with_role("baseline").next().unwrap().prediction.us));
     let term = |name| chosen.terms.iter().find(|term| term.name == name).unwrap().value;
-    assert_eq!((term("blocks"), term("token rows used")), (64.0, 100.0));
+    assert_eq!((term("blocks"), chosen.prediction.terms.tile_efficiency), (64.0, 1.0));
     let (flop, bytes) = (problem().flop(64), problem().bytes(64));
     let roofline = (flop / Arch::H200.matrix_flop_per_s()).max(bytes / Arch::H200.memory_bytes_per_s());
     assert!((term("roofline") - roofline * 1e6).abs() < 1e-9);

@@ -36,6 +36,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub candidates: usize,
 
+    /// First of all the heuristic's best, and what the published rules say.
+    #[arg(long)]
+    pub also_rank: bool,
+
     /// Rounds of neighbours.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub rounds: usize,
@@ -51,6 +55,30 @@ pub struct Args {
     /// Which GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
+
+    /// Measures nothing: fits the heuristic's constants to FILE and prints them.
+    #[arg(long)]
+    pub fit: bool,
+
+    /// Rounds of the fit over all constants.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub fit_rounds: usize,
+
+    /// How often the fit throws the constants off and begins again.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fit_again: usize,
+
+    /// Starts the fit from the constants in this file, as --fit prints them, instead of those built in.
+    #[arg(long, value_name = "FILE")]
+    pub constants: Option<PathBuf>,
+
+    /// Measures nothing: prints how much slower than the best of FILE is what the heuristic and the published rules pick.
+    #[arg(long)]
+    pub regret: bool,
+
+    /// Measures nothing: prints every variant of FILE with its prediction.
+    #[arg(long)]
+    pub residuals: bool,
 
     /// This process uses the device itself.
     #[arg(long, hide = true)]

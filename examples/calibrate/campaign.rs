@@ -63,14 +63,14 @@ pub const BROKEN: i32 = 3;
 pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) -> Result<Infallible> {
     let hosts: Vec<OnceLock<Host>> = items.iter().map(|_| OnceLock::new()).collect();
     let forge = || Forge::builder().install_if_missing().memory(16, 16 << 20).build();
-    let builder = forge();
+    let known = items.iter().map(|item| known(item, record)).collect();
+    let builder = Builder { args, arch: *device.arch(), items, known, hosts: &hosts, forge: forge() };
     let gpu = Gpu::new(device, forge())?;
-    let arch = *device.arch();
     let (wanted, asked) = mpsc::channel::<Wanted>();
     let (built, ready) = mpsc::channel::<Result<Batch>>();
     thread::scope(|scope| {
         let hosts = &hosts;
-        scope.spawn(move || build(args, &arch, items, hosts, &builder, &asked, &built));
+        scope.spawn(move || builder.run(&asked, &built));
         let start = Instant::now();
         let mut campaign = Campaign { args, items, hosts, gpu: &gpu, record, start, states: HashMap::new() };
         match campaign.run(&ready, &wanted) {
@@ -83,55 +83,69 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
     })
 }
 
-/// The building thread: what the device asks for first, else the first round of the next problem.
-fn build(
-    args: &Args,
-    arch: &Arch,
-    items: &[Item],
-    hosts: &[OnceLock<Host>],
-    forge: &Forge,
-    asked: &Receiver<Wanted>,
-    built: &Sender<Result<Batch>>,
-) {
-    let mut next = items.iter().zip(hosts).enumerate();
-    loop {
-        let batch = match asked.try_recv() {
-            Ok(wanted) => Ok(make(forge, wanted)),
-            Err(TryRecvError::Disconnected) => return,
-            Err(TryRecvError::Empty) => match next.next() {
-                Some((at, (item, host))) => first_round(args, arch, at, item, host, forge),
-                None => match asked.recv() {
-                    Ok(wanted) => Ok(make(forge, wanted)),
-                    Err(_) => return,
+/// What the building thread has.
+struct Builder<'a> {
+    args: &'a Args,
+    arch: Arch,
+    items: &'a [Item],
+    /// Of each problem and M, the best that are in the file.
+    known: Vec<Vec<Vec<Variant>>>,
+    hosts: &'a [OnceLock<Host>],
+    forge: Forge,
+}
+
+impl Builder<'_> {
+    /// What the device asks for first, else the first round of the next problem.
+    fn run(&self, asked: &Receiver<Wanted>, built: &Sender<Result<Batch>>) {
+        let mut next = 0..self.items.len();
+        loop {
+            let batch = match asked.try_recv() {
+                Ok(wanted) => Ok(make(&self.forge, wanted)),
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => match next.next() {
+                    Some(at) => self.first_round(at),
+                    None => match asked.recv() {
+                        Ok(wanted) => Ok(make(&self.forge, wanted)),
+                        Err(_) => return,
+                    },
                 },
-            },
-        };
-        if built.send(batch).is_err() {
-            return;
+            };
+            if built.send(batch).is_err() {
+                return;
+            }
         }
+    }
+
+    fn first_round(&self, at: usize) -> Result<Batch> {
+        let item = &self.items[at];
+        let made = Host::new(&item.problem, &item.rows)?;
+        self.hosts[at].set(made).map_err(|_| "a problem was made twice")?;
+        let specs = first_specs(self.args, &self.arch, at, item, &self.known[at]);
+        Ok(make(&self.forge, Wanted { item: at, round: 0, specs }))
     }
 }
 
-fn first_round(
-    args: &Args,
-    arch: &Arch,
-    at: usize,
-    item: &Item,
-    host: &OnceLock<Host>,
-    forge: &Forge,
-) -> Result<Batch> {
-    let made = Host::new(&item.problem, &item.rows)?;
-    host.set(made).map_err(|_| "a problem was made twice")?;
-    let specs = first_specs(args, arch, at, item);
-    Ok(make(forge, Wanted { item: at, round: 0, specs }))
+/// The best of each M that are in the file already: they are timed again beside new ones.
+fn known(item: &Item, record: &Record) -> Vec<Vec<Variant>> {
+    item.rows.iter().map(|rows| record.best(&item.problem, rows.iter().sum(), FINALISTS / 2)).collect()
 }
 
 /// The first round of a problem, for each of its M.
-pub fn first_specs(args: &Args, arch: &Arch, at: usize, item: &Item) -> Vec<Vec<Spec>> {
-    // One seed for all M, so that they share kernels.
-    let rng = || fastrand::Rng::with_seed(args.seed << 16 | at as u64);
-    let of = |rows: &Vec<u32>| candidates::first(&item.problem, rows.iter().sum(), arch, args.candidates, &mut rng());
-    item.rows.iter().map(of).collect()
+pub fn first_specs(args: &Args, arch: &Arch, at: usize, item: &Item, known: &[Vec<Variant>]) -> Vec<Vec<Spec>> {
+    let problem = &item.problem;
+    let of = |(at_m, rows): (usize, &Vec<u32>)| {
+        let m = rows.iter().sum();
+        let known =
+            known.get(at_m).into_iter().flatten().filter_map(|variant| Spec::check(problem, variant, arch).ok());
+        let mut given: Vec<Spec> = known.collect();
+        if args.also_rank {
+            given.extend(candidates::ranked(problem, m, arch));
+        }
+        // One seed for all M, so that they share kernels.
+        let mut rng = fastrand::Rng::with_seed(args.seed << 16 | at as u64);
+        candidates::first(problem, m, arch, args.candidates, &given, &mut rng)
+    };
+    item.rows.iter().enumerate().map(of).collect()
 }
 
 fn make(forge: &Forge, wanted: Wanted) -> Batch {

@@ -5,11 +5,12 @@ use std::collections::HashSet;
 
 use fastrand::Rng;
 use warpsmith::pick;
+use warpsmith::pick::heuristic;
+use warpsmith::pick::rules::Rule;
 use warpsmith::spec::{
-    Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, space,
+    Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, deepest, space,
 };
 
-const STAGES_MAX: u32 = 32;
 const SHARING: [(u32, Cluster); 8] = [
     (1, Cluster::None),
     (1, Cluster::SplitK(2)),
@@ -23,9 +24,20 @@ const SHARING: [(u32, Cluster); 8] = [
 const WARPS: [Warps; 5] =
     [Warps::Specialised(1), Warps::Specialised(2), Warps::Specialised(3), Warps::Specialised(4), Warps::Uniform];
 
-/// The first round: `count` variants, the most telling first.
-pub fn first(problem: &Problem, m: u32, arch: &Arch, count: usize, rng: &mut Rng) -> Vec<Spec> {
+/// How many of the heuristic's ranking are looked at.
+pub const RANKED: usize = 8;
+
+/// What the heuristic ranks highest and what the published rules choose.
+pub fn ranked(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
+    let ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
+    ranked.chain(Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch))).collect()
+}
+
+/// The first round: what is `given`, and then `count` variants, the most telling first.
+pub fn first(problem: &Problem, m: u32, arch: &Arch, count: usize, given: &[Spec], rng: &mut Rng) -> Vec<Spec> {
     let mut found = Found::default();
+    given.iter().for_each(|spec| found.add(*spec));
+    let count = count + found.specs.len();
     if let Ok(choice) = pick::choose(problem, m, arch) {
         found.add(*choice.spec());
         neighbours(choice.spec(), m).into_iter().for_each(|spec| found.add(spec));
@@ -57,17 +69,9 @@ impl Found {
     }
 }
 
-/// The variant with as many stages as fit when an SM holds one block, two, three or four: most first.
-fn deepest(problem: &Problem, variant: Variant, arch: &Arch) -> Vec<Spec> {
-    let mut found: Vec<Spec> = Vec::new();
-    for stages in (1..=STAGES_MAX).rev() {
-        let Ok(spec) = Spec::check(problem, &Variant { stages, ..variant }, arch) else { continue };
-        let resident = |spec: &Spec| spec.geometry().blocks_per_sm;
-        if found.last().is_none_or(|last| resident(last) < resident(&spec)) && (stages > 1 || found.is_empty()) {
-            found.push(spec);
-        }
-    }
-    found
+/// As deep as fits when an SM holds one block, two, …
+fn depths(problem: &Problem, variant: &Variant, arch: &Arch) -> Vec<Spec> {
+    deepest(problem, variant, arch, &|_| true).collect()
 }
 
 /// Tile heights that make sense for `m` rows: those that share them evenly, and the powers of two.
@@ -127,7 +131,7 @@ fn grid(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
             }
         }
     }
-    variants.into_iter().flat_map(|variant| deepest(problem, variant, arch)).collect()
+    variants.into_iter().flat_map(|variant| depths(problem, &variant, arch)).collect()
 }
 
 /// Random ones of all legal variants, each at a depth that is as much as fits.
@@ -141,7 +145,7 @@ fn sample(problem: &Problem, arch: &Arch, count: usize, rng: &mut Rng) -> Vec<Sp
     // A set has no order of its own; the spelling gives one.
     shallow.sort_by_cached_key(ToString::to_string);
     rng.shuffle(&mut shallow);
-    shallow.into_iter().take(count).flat_map(|variant| deepest(problem, variant, arch)).collect()
+    shallow.into_iter().take(count).flat_map(|variant| depths(problem, &variant, arch)).collect()
 }
 
 /// Variants that differ by a step along one axis.
@@ -180,7 +184,7 @@ pub fn neighbours(spec: &Spec, m: u32) -> Vec<Spec> {
     }
     let mut found = Found::default();
     for variant in steps.into_iter().filter(|variant| *variant != base) {
-        deepest(problem, variant, arch).into_iter().take(2).for_each(|spec| found.add(spec));
+        depths(problem, &variant, arch).into_iter().take(2).for_each(|spec| found.add(spec));
     }
     let depths = [1, 2, 3, 4].iter().flat_map(|by| [base.stages.saturating_sub(*by), base.stages + by]);
     let depths = depths.filter_map(|stages| Spec::check(problem, &Variant { stages, ..base }, arch).ok());

@@ -17,9 +17,13 @@
 mod args;
 mod campaign;
 mod candidates;
+mod data;
+mod fit;
 mod host;
 mod list;
 mod record;
+mod regret;
+mod residuals;
 #[path = "../shared/mod.rs"]
 #[allow(dead_code)]
 mod shared;
@@ -30,10 +34,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use warpsmith::cache::Forge;
+use warpsmith::pick::heuristic::Constants;
 use warpsmith::run::Device;
 use warpsmith::spec::Arch;
 
 use args::Args;
+use data::Pair;
 use list::Item;
 use record::Record;
 use shared::Result;
@@ -50,6 +56,20 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool> {
     if let Some(arch) = &args.list {
         show(args, arch);
+        return Ok(true);
+    }
+    if args.fit {
+        return fit(args);
+    }
+    if args.regret {
+        let lines = record::read(&args.file)?;
+        regret::show(&data::pairs(&lines, &Arch::H200), &Arch::H200);
+        return Ok(true);
+    }
+    if args.residuals {
+        let begin = begin(args)?;
+        let lines = record::read(&args.file)?;
+        data::pairs(&lines, &Arch::H200).iter().try_for_each(|pair| residuals::show(pair, &begin))?;
         return Ok(true);
     }
     if args.worker { worker(args) } else { supervise(args) }
@@ -71,7 +91,7 @@ fn items(args: &Args) -> Vec<Item> {
 fn show(args: &Args, arch: &Arch) {
     let (mut pairs, mut held_out, mut kernels) = (0, 0, 0);
     for (at, item) in items(args).iter().enumerate() {
-        let specs = campaign::first_specs(args, arch, at, item);
+        let specs = campaign::first_specs(args, arch, at, item, &[]);
         let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
         let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
         let what = if item.held_out { "held out" } else { "fitted" };
@@ -118,4 +138,44 @@ fn worker(args: &Args) -> Result<bool> {
     ];
     let mut record = Record::open(&args.file, args.append, &head)?;
     match campaign::run(args, &device, &items(args), &mut record)? {}
+}
+
+/// Fits to what was not held out, and prints the constants as the table has them.
+fn fit(args: &Args) -> Result<bool> {
+    let lines = record::read(&args.file)?;
+    let pairs = data::pairs(&lines, &Arch::H200);
+    let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
+    let begin = begin(args)?;
+    eprintln!(
+        "{} pairs, {} more held out; loss {:.6}, {:.6}",
+        fitted.len(),
+        held_out.len(),
+        fit::loss(&fitted, &begin),
+        fit::loss(&held_out, &begin)
+    );
+    let found = fit::fit(&fitted, &begin, args.fit_rounds, args.fit_again, &["ghz", "memory_share", "tensor", "lumpy"]);
+    eprintln!("loss {:.6}, {:.6}", fit::loss(&fitted, &found), fit::loss(&held_out, &found));
+    for (name, value) in Constants::NAMES.iter().zip(found.values()) {
+        println!("{name} = {value:.4},");
+    }
+    Ok(true)
+}
+
+/// Those of the command line, or those built in.
+fn begin(args: &Args) -> Result<Constants> {
+    match &args.constants {
+        Some(path) => constants(&std::fs::read_to_string(path)?),
+        None => Ok(Constants::H200),
+    }
+}
+
+/// Constants as `fit` prints them.
+fn constants(text: &str) -> Result<Constants> {
+    let mut values = Constants::H200.values();
+    for line in text.lines() {
+        let (name, value) = line.split_once(" = ").ok_or_else(|| format!("`{line}`: expected NAME = VALUE,"))?;
+        let at = Constants::NAMES.iter().position(|known| *known == name).ok_or_else(|| format!("unknown `{name}`"))?;
+        values[at] = value.trim_end_matches(',').parse()?;
+    }
+    Ok(Constants::H200.with_values(&values))
 }

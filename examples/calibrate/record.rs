@@ -168,6 +168,16 @@ impl Record {
         self.known.get(&(*problem, m, *variant)).copied()
     }
 
+    /// The fastest variants of a problem at an M.
+    pub fn best(&self, problem: &Problem, m: u32, count: usize) -> Vec<Variant> {
+        let same = |((of, at, variant), us): (&(Problem, u32, Variant), &Option<f64>)| {
+            (of == problem && *at == m).then_some(((*us)?, *variant))
+        };
+        let mut found: Vec<(f64, Variant)> = self.known.iter().filter_map(same).collect();
+        found.sort_by(|a, b| a.0.total_cmp(&b.0));
+        found.into_iter().take(count).map(|(_, variant)| variant).collect()
+    }
+
     /// One more line; it is in the file when this returns.
     pub fn add(&mut self, line: &Line) -> Result<()> {
         let text = format!("{line}\n");

@@ -1,32 +1,52 @@
 //! The grid of M on which choices are made where nothing was measured, and few kernels that are good in all its cells.
 
 use super::choice::Choice;
-use super::ladder;
-use super::untuned::{Untuned, predicted};
+use super::heuristic::predict;
+use super::untuned;
 use crate::error::Error;
 use crate::spec::{Arch, Numerics, Problem, Spec};
 
-/// Up to here every multiple of [`STEP`] is the upper end of a cell.
-const DENSE: u32 = 128;
-const STEP: u32 = 8;
-/// Up to here an octave has four cells; beyond, one.
-const QUARTERED: u32 = 8192;
+/// Upper ends of cells lie so close together up to here, and then each as far from the next as the second number says.
+const STEPS: [(u32, Step); 5] = [
+    (64, Step::Rows(8)),
+    (128, Step::Rows(16)),
+    (512, Step::Octave(4)),
+    (8192, Step::Octave(2)),
+    (Problem::M_MAX, Step::Times(16)),
+];
+
+/// From the upper end of a cell to that of the next.
+#[derive(Clone, Copy)]
+enum Step {
+    /// So many rows further.
+    Rows(u32),
+    /// This part of an octave further.
+    Octave(u32),
+    /// So many times as many rows.
+    Times(u32),
+}
+
+impl Step {
+    fn after(self, last: u32) -> u32 {
+        match self {
+            Step::Rows(rows) => last + rows,
+            Step::Octave(parts) => last + (1 << last.ilog2()) / parts,
+            Step::Times(factor) => last.saturating_mul(factor),
+        }
+    }
+}
+
 /// A problem has about so many kernels beside those that were measured.
-const KERNELS: usize = 10;
+const KERNELS: usize = 9;
 /// What a kernel that serves other cells, too, may be predicted to take, over the best one of a cell: the first for which
 /// [`KERNELS`] are enough, or else the last.
-const TOLERANCES: [f64; 4] = [1.03, 1.05, 1.08, 1.12];
+const TOLERANCES: [f64; 4] = [1.03, 1.05, 1.09, 1.14];
 
 /// The upper ends of all cells, ascending. The last is [`Problem::M_MAX`].
 pub(super) fn grid() -> impl Iterator<Item = u32> {
-    std::iter::successors(Some(STEP), |last| {
-        let octave = 1 << last.ilog2();
-        let step = match *last {
-            last if last < DENSE => STEP,
-            last if last < QUARTERED => octave / 4,
-            _ => octave,
-        };
-        (*last < Problem::M_MAX).then(|| last + step)
+    std::iter::successors(Some(8), |last| {
+        let (_, step) = STEPS.iter().find(|(until, _)| last < until)?;
+        Some(step.after(*last).min(Problem::M_MAX))
     })
 }
 
@@ -87,11 +107,10 @@ struct Cell {
 impl Cell {
     /// As long as there are choices, and why there is none for the next.
     fn all(problem: &Problem, lasts: &[u32], arch: &Arch, class: Option<&Numerics>) -> (Vec<Self>, Option<Error>) {
-        let untuned = Untuned::new(problem, arch, class);
         let mut cells = Vec::with_capacity(lasts.len());
         for &last in lasts {
-            match untuned.choose(last) {
-                Ok(best) => cells.push(Self { last, best, least: predicted(best.spec(), last) }),
+            match untuned::choose(problem, last, arch, class) {
+                Ok(best) => cells.push(Self { last, best, least: predict(best.spec(), last).us }),
                 Err(error) => return (cells, Some(error)),
             }
         }
@@ -100,7 +119,7 @@ impl Cell {
 
     fn accepts(&self, spec: &Spec, tolerance: f64) -> bool {
         let limit = tolerance * self.least;
-        spec == self.best.spec() || (spec.fits_grid(self.last) && predicted(spec, self.last) <= limit)
+        spec == self.best.spec() || (spec.fits_grid(self.last) && predict(spec, self.last).us <= limit)
     }
 
     /// The best of `kernels` that is good enough; its own, if that is among them.
@@ -109,10 +128,9 @@ impl Cell {
             return self.best;
         }
         let accepted = kernels.iter().filter(|spec| self.accepts(spec, tolerance));
-        match accepted.min_by(|a, b| predicted(a, self.last).total_cmp(&predicted(b, self.last))) {
-            Some(spec) => Choice::new(*spec, ladder::numbers(spec, self.last)),
-            None => self.best,
-        }
+        let predicted = accepted.map(|spec| (predict(spec, self.last).us, spec));
+        let best = predicted.min_by(|(a, _), (b, _)| a.total_cmp(b));
+        best.map_or(self.best, |(_, spec)| untuned::predicted(*spec, self.last))
     }
 }
 
@@ -125,10 +143,10 @@ mod tests {
     fn the_grid_is_what_its_documentation_says() {
         let all: Vec<u32> = grid().collect();
         assert!(all.is_sorted_by(|a, b| a < b));
-        assert_eq!(all[..16], [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128]);
-        assert_eq!(all[16..24], [160, 192, 224, 256, 320, 384, 448, 512]);
-        assert_eq!(all[36..42], [5120, 6144, 7168, 8192, 16_384, 32_768]);
-        assert_eq!(all.last(), Some(&Problem::M_MAX));
+        assert_eq!(all[..12], [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128]);
+        assert_eq!(all[12..20], [160, 192, 224, 256, 320, 384, 448, 512]);
+        assert_eq!(all[20..28], [768, 1024, 1536, 2048, 3072, 4096, 6144, 8192]);
+        assert_eq!(all[28..], [131_072, 2_097_152, Problem::M_MAX]);
     }
 
     #[test]
@@ -139,8 +157,8 @@ mod tests {
         let (chosen, error) = choices(&problem, &lasts, arch, None, &[]);
         assert!(error.is_none());
         for (choice, &last) in chosen.iter().zip(&lasts) {
-            let best = Untuned::new(&problem, arch, None).choose(last).unwrap();
-            let (found, least) = (predicted(choice.spec(), last), predicted(best.spec(), last));
+            let best = untuned::choose(&problem, last, arch, None).unwrap();
+            let (found, least) = (predict(choice.spec(), last).us, predict(best.spec(), last).us);
             assert!(found <= TOLERANCES[3] * least, "{last}: {found} for {least}");
             assert!(choice.spec().fits_grid(last));
         }
@@ -149,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_there_anyway_is_used() {
         let (arch, problem) = (&Arch::H200, Problem::gemm().n(4096).k(7168).prepared());
-        let own = *Untuned::new(&problem, arch, None).choose(64).unwrap().spec();
+        let own = *untuned::choose(&problem, 64, arch, None).unwrap().spec();
         let (chosen, _) = choices(&problem, &[64], arch, None, &[own]);
         assert_eq!(chosen[0].spec(), &own);
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::entry::Measured;
+use super::heuristic::Prediction;
 use crate::error::Result;
 use crate::spec::parse::words;
 use crate::spec::{Arch, Problem, Spec, Variant};
@@ -57,22 +58,15 @@ pub enum Reason {
         /// Whether that was on this model of device, with as many SMs; else on another of the same architecture.
         exact: bool,
     },
-    /// The heuristic led to it.
-    Ladder {
-        /// Blocks of its launch, all splits of K counted.
-        blocks: u32,
-        /// SMs of the device.
-        sms: u32,
-        /// Of the rows that its tiles have room for, how many per cent hold tokens.
-        rows_percent: u32,
-        /// Whether groups were taken to be equal, since their sizes are known only on the device.
-        equal_groups: bool,
+    /// The heuristic's cost model.
+    Predicted {
+        /// The rows that the prediction is for, of all groups together.
+        m: u32,
+        /// What the variant is predicted to take, and what that is made of.
+        prediction: Prediction,
     },
-    /// What the ladder led to is not legal, nor anything like it.
-    NothingLegal {
-        /// What it led to.
-        wanted: Variant,
-    },
+    /// No other variant is legal.
+    NothingElse,
 }
 
 impl fmt::Display for Reason {
@@ -83,11 +77,8 @@ impl fmt::Display for Reason {
                 write!(f, "{measured}, measured for {from} to {to} rows on ")?;
                 f.write_str(if *exact { "this model of device" } else { "another device of the same architecture" })
             }
-            Reason::Ladder { blocks, sms, rows_percent, equal_groups } => {
-                write!(f, "{blocks} blocks for {sms} SMs, {rows_percent} % of token rows used")?;
-                if *equal_groups { f.write_str(" by equal groups") } else { Ok(()) }
-            }
-            Reason::NothingLegal { wanted } => write!(f, "nothing like {wanted} is legal"),
+            Reason::Predicted { m, prediction } => write!(f, "predicted for {m} rows: {prediction}"),
+            Reason::NothingElse => f.write_str("no other variant is legal"),
         }
     }
 }
@@ -125,8 +116,8 @@ impl Choice {
             Reason::Named => Origin::Pinned,
             Reason::Measured { exact: true, .. } => Origin::Tuned,
             Reason::Measured { exact: false, .. } => Origin::Similar,
-            Reason::Ladder { .. } => Origin::Heuristic,
-            Reason::NothingLegal { .. } => Origin::Fallback,
+            Reason::Predicted { .. } => Origin::Heuristic,
+            Reason::NothingElse => Origin::Fallback,
         }
     }
 

@@ -7,10 +7,9 @@ use serde::{Serialize, Serializer};
 
 use super::choice::{Choice, Origin};
 use super::entry::Measured;
-use super::ladder::token_tiles;
+use super::heuristic::{self, Prediction};
 use super::picker::Picker;
 use super::policy::Policy;
-use super::untuned::Untuned;
 use crate::error::Result;
 use crate::spec::{Numerics, PassKind, Problem, Spec, Variant, baseline, candidates};
 
@@ -81,6 +80,8 @@ pub struct IgnoredDecision {
 /// What the heuristic would choose if kernels were made for single M; the choice is for the rows of an
 /// [`Interval`](super::Interval).
 const FOR_THESE_ROWS: &str = "heuristic for these rows";
+/// So many of them are told, the best first.
+const RANKED: usize = 8;
 
 /// A variant with what is known of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -91,7 +92,9 @@ pub struct Candidate {
     pub numerics: Numerics,
     /// What speaks for it: chosen, pinned, tuned, similar, heuristic, heuristic for these rows, baseline.
     pub roles: Vec<&'static str>,
-    /// What is expected of it.
+    /// What the heuristic's cost model makes of it.
+    pub prediction: Prediction,
+    /// What it needs and has to do.
     pub terms: Vec<Term>,
     /// What was measured.
     pub measured: Option<Measured>,
@@ -184,15 +187,14 @@ impl Picker {
                 }
             }
         }
-        if let Ok(untuned) = Untuned::new(problem, self.arch(), class).choose(m) {
-            add(untuned.spec(), FOR_THESE_ROWS, None);
+        let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
+        for ranked in heuristic::rank_where(problem, m, self.arch(), RANKED, &is_of_class) {
+            add(&ranked.spec, FOR_THESE_ROWS, None);
         }
         if class.is_some() {
-            add(
-                Untuned::new(problem, self.arch(), None).choose(m)?.spec(),
-                "heuristic for these rows, without a class",
-                None,
-            );
+            for ranked in heuristic::rank(problem, m, self.arch(), 1) {
+                add(&ranked.spec, "heuristic for these rows, without a class", None);
+            }
         }
         add(&Spec::new(problem, &baseline(problem), self.arch())?, "baseline", None);
         Ok(list)
@@ -235,15 +237,20 @@ impl Survey {
 impl Candidate {
     fn new(spec: &Spec, m: u32, role: &'static str) -> Self {
         let (variant, numerics) = (*spec.variant(), spec.numerics());
-        Self { variant, numerics, roles: vec![role], terms: terms(spec, m), measured: None }
+        Self {
+            variant,
+            numerics,
+            roles: vec![role],
+            prediction: heuristic::predict(spec, m),
+            terms: terms(spec, m),
+            measured: None,
+        }
     }
 }
 
 /// What is known of a variant before it is run.
 fn terms(spec: &Spec, m: u32) -> Vec<Term> {
-    let (problem, variant, arch, geometry) = (spec.problem(), spec.variant(), spec.arch(), spec.geometry());
-    let tokens = variant.tile.tokens;
-    let room = f64::from(token_tiles(problem, m, tokens)) * f64::from(tokens);
+    let (problem, arch, geometry) = (spec.problem(), spec.arch(), spec.geometry());
     let (flop, bytes) = (problem.flop(m.into()), problem.bytes(m.into()));
     let roofline = (flop / arch.matrix_flop_per_s()).max(bytes / arch.memory_bytes_per_s());
     let is_matrix = |kind: &PassKind| matches!(kind, PassKind::Products { .. });
@@ -254,7 +261,6 @@ fn terms(spec: &Spec, m: u32) -> Vec<Term> {
     vec![
         term("blocks", blocks, ""),
         term("blocks at once", slots, ""),
-        term("token rows used", 100.0 * f64::from(m) / room, "%"),
         term("launches", spec.passes(m).count() as f64, ""),
         term("shared memory", f64::from(geometry.shared_bytes) / 1024.0, "KiB a block"),
         term("registers", f64::from(geometry.registers), "a thread"),
@@ -277,6 +283,7 @@ impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {} ({})", self.variant, self.roles.join(", "))?;
         writeln!(f, "    adds up as {}", self.numerics)?;
+        writeln!(f, "    predicted: {}", self.prediction)?;
         let terms: Vec<_> = self.terms.iter().map(Term::to_string).collect();
         write!(f, "    {}", terms.join(", "))?;
         match self.measured {

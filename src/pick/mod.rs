@@ -13,15 +13,14 @@ mod cells;
 mod choice;
 mod entry;
 mod explain;
+pub mod heuristic;
 mod intervals;
-mod ladder;
-mod mma;
 mod picker;
 mod policy;
+pub mod rules;
 mod schedule;
 mod table;
 mod untuned;
-mod wgmma;
 
 pub use choice::{Choice, Origin, Reason};
 pub use entry::{Entry, Evidence, Measured};
@@ -40,5 +39,5 @@ use crate::spec::{Arch, Problem};
 /// # Errors
 /// Unsupported, if no variant is legal: then the problem itself is not.
 pub fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
-    untuned::Untuned::new(problem, arch, None).choose(m)
+    untuned::choose(problem, m, arch, None)
 }

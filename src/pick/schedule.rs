@@ -21,9 +21,10 @@ pub struct Interval {
 /// else to [`Problem::M_MAX`]. Nothing else is ever chosen for it: the kernels of its intervals are all that it can need.
 ///
 /// Where nothing was measured, one choice is made for each cell of a fixed grid, for the cell's upper end. Cells end at
-/// every multiple of 8 up to 128 rows, four times an octave up to 8192, and once an octave beyond. A kernel that serves
-/// several cells stands in for the best one of a cell where it is predicted to be at most 3 % slower (5, 8 or 12 %, where
-/// otherwise there would be more than ten): few kernels are worth more than the last per cent of an estimate. What was
+/// every multiple of 8 up to 64 rows, of 16 up to 128, four times an octave up to 512, twice an octave up to 8192, and every
+/// four octaves beyond. A kernel that serves
+/// several cells stands in for the best one of a cell where it is predicted to be at most 3 % slower (5, 9 or 14 %, where
+/// otherwise there would be more than nine): few kernels are worth more than the last per cent of an estimate. What was
 /// measured cuts the grid at its own intervals, and its kernels stand in for others, too.
 ///
 /// ```

@@ -225,6 +225,12 @@ impl Arch {
         by_threads.min(by_shared).min(by_registers)
     }
 
+    /// Shared memory that each of so many blocks of an SM may have, in bytes.
+    #[must_use]
+    pub(crate) fn shared_for_blocks(&self, blocks: u32) -> u32 {
+        (self.shared_per_sm / blocks.max(1)).saturating_sub(SHARED_RESERVED_PER_BLOCK)
+    }
+
     /// Size of the L2 cache in bytes.
     #[must_use]
     pub fn l2_bytes(&self) -> u64 {

@@ -195,6 +195,13 @@ impl Spec {
         Ok(Self { problem: problem.for_kernel(), variant: *variant, arch: *arch, geometry })
     }
 
+    /// Whether the values of the axes, all but stages, go together; not whether there is room for them.
+    pub(crate) fn can_combine(problem: &Problem, variant: &Variant) -> bool {
+        // A multiple of whatever stages may have to be a multiple of.
+        const ANY: u32 = 12;
+        legal::check_axes(problem, &Variant { stages: ANY, ..*variant }).is_ok()
+    }
+
     /// What is computed; without the stated range of M, which is no part of a kernel.
     pub fn problem(&self) -> &Problem {
         &self.problem

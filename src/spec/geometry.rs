@@ -47,7 +47,7 @@ pub(crate) enum Layout {
 }
 
 impl Geometry {
-    pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
+    pub(crate) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
         let mut geometry = match variant.path {
             MatrixPath::Mma => mma::geometry(problem, variant),
             MatrixPath::Wgmma => wgmma::geometry(problem, variant),

@@ -1,5 +1,6 @@
 //! Which combinations are legal: the one place that decides it.
 
+use super::depth::STAGES_MAX;
 use super::geometry::{Geometry, Sharing, decodes_tokens, needs_finish, tile_columns};
 use super::{
     Arch, Cluster, ComputeCapability, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps,
@@ -10,16 +11,21 @@ use crate::format::Format;
 pub(super) fn check(problem: &Problem, variant: &Variant, arch: &Arch) -> Result<Geometry, Refusal> {
     check_problem(problem)?;
     check_path(problem, variant.path, arch)?;
-    check_fusion(problem.operation(), variant)?;
-    check_numbers(variant)?;
-    match variant.path {
-        MatrixPath::Mma => check_mma(variant)?,
-        MatrixPath::Wgmma => check_wgmma(problem, variant)?,
-    }
+    check_axes(problem, variant)?;
     let geometry = Geometry::new(problem, variant, arch);
     check_resources(&geometry, arch)?;
     check_split(problem, variant)?;
     Ok(geometry)
+}
+
+/// Checks what has nothing to do with the size of memories.
+pub(super) fn check_axes(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
+    check_fusion(problem.operation(), variant)?;
+    check_numbers(variant)?;
+    match variant.path {
+        MatrixPath::Mma => check_mma(variant),
+        MatrixPath::Wgmma => check_wgmma(problem, variant),
+    }
 }
 
 fn extent(what: &'static str, value: u32, step: u32, max: u32) -> Result<(), Refusal> {
@@ -99,11 +105,10 @@ fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> 
 pub(super) const TILE_COLUMNS: [u32; 4] = [32, 64, 128, 256];
 pub(super) const TILE_K: [u32; 3] = [64, 128, 256];
 const TILE_TOKENS_MAX: u32 = 256;
-const STAGES_MAX: u32 = 32;
 const SPLITS_MAX: u32 = 64;
 /// m64 tiles of weights in a block at most, and warpgroups that compute.
-pub(crate) const WEIGHT_TILES_MAX: u32 = 4;
-const CONSUMERS_MAX: u32 = 4;
+const WEIGHT_TILES_MAX: u32 = 4;
+pub(crate) const CONSUMERS_MAX: u32 = 4;
 
 fn axis(what: &'static str, value: u32, legal: bool, expected: &'static str) -> Result<(), Refusal> {
     if legal { Ok(()) } else { Err(Refusal::Axis { what, value, expected }) }

@@ -8,6 +8,7 @@
 
 mod arch;
 mod checked;
+mod depth;
 mod geometry;
 mod legal;
 mod numerics;
@@ -18,9 +19,11 @@ mod variant;
 
 pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
+pub(crate) use depth::STAGES_MAX;
+pub use depth::deepest;
 pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use geometry::{Launch, Layout, MmaLayout, WgmmaLayout, tile_columns};
-pub(crate) use legal::WEIGHT_TILES_MAX;
+pub(crate) use legal::CONSUMERS_MAX;
 pub use numerics::Numerics;
 pub use problem::{Activation, Operation, Problem};
 pub(crate) use space::Axes;

@@ -58,7 +58,7 @@ pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Varia
 /// The values of each axis that are worth searching, in ascending order where there is one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axes {
-    path: MatrixPath,
+    pub(crate) path: MatrixPath,
     pub(crate) tokens: &'static [u32],
     pub(crate) columns: [u32; 4],
     pub(crate) k: [u32; 3],
@@ -107,29 +107,86 @@ impl Axes {
     }
 }
 
+impl Axes {
+    /// With this tile and fusion, and nothing else chosen: one stage, warps that are alike. It need not be legal.
+    pub(crate) fn plainest(&self, tile: Tile, fusion: Fusion) -> Variant {
+        Variant { path: self.path, ..Variant::mma(tile, 1, fusion, 1) }
+    }
+
+    /// Every combination with the fusion and tile of `node`, legal or not, with one stage.
+    #[cfg(test)]
+    pub(crate) fn of_node(&self, node: &Variant) -> impl Iterator<Item = Variant> + use<> {
+        of_tile(Self { stages: &[1], ..*self }, node.tile, node.fusion)
+    }
+
+    /// Every combination with a fusion and so many columns whose values go together, for some number of tokens; one for
+    /// all tokens, stages and epilogues.
+    pub(crate) fn families(&self, problem: &Problem, fusion: Fusion, columns: u32) -> Vec<Variant> {
+        // So many that they can be shared out evenly.
+        const TOKENS: u32 = 64;
+        // Partial sums are stored directly, everything else can be staged.
+        let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
+        let stored = |variant: Variant| {
+            let is_partial = super::geometry::needs_finish(&variant);
+            Variant { epilogue: if is_partial { Epilogue::Direct } else { staged }, ..variant }
+        };
+        let mut found = Vec::with_capacity(128);
+        let mut add_if_legal = |variant: Variant| {
+            let is_legal = Spec::can_combine(problem, &variant);
+            if is_legal {
+                found.push(variant);
+            }
+            is_legal
+        };
+        for k in self.k {
+            let plain = self.plainest(Tile { tokens: TOKENS, columns, k }, fusion);
+            for &warps in self.warps {
+                // With nothing else out of the ordinary: if that is not legal, there are too many warps or too few.
+                let persistent = fusion == Fusion::PingPong;
+                let prepass = self.prepass.first() == Some(&true);
+                let first = stored(Variant { warps, persistent, prepass, ..plain });
+                if !add_if_legal(first) {
+                    continue;
+                }
+                for &(split_k, cluster) in self.sharing {
+                    for &persistent in self.persistent {
+                        for &prepass in self.prepass {
+                            let variant = stored(Variant { split_k, cluster, persistent, prepass, ..first });
+                            if variant != first {
+                                add_if_legal(variant);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
 /// Every combination, legal or not; stages innermost.
 fn variants(axes: Axes) -> impl Iterator<Item = Variant> {
-    axes.fusions.iter().flat_map(move |&fusion| {
-        tiles(axes).flat_map(move |tile| {
-            axes.warps.iter().flat_map(move |&warps| {
-                axes.sharing.iter().flat_map(move |&(split_k, cluster)| {
-                    axes.epilogues.iter().flat_map(move |&epilogue| {
-                        axes.persistent.iter().flat_map(move |&persistent| {
-                            axes.prepass.iter().flat_map(move |&prepass| {
-                                let path = axes.path;
-                                axes.stages.iter().map(move |&stages| Variant {
-                                    path,
-                                    tile,
-                                    stages,
-                                    fusion,
-                                    warps,
-                                    epilogue,
-                                    split_k,
-                                    cluster,
-                                    persistent,
-                                    prepass,
-                                })
-                            })
+    axes.fusions.iter().flat_map(move |&fusion| tiles(axes).flat_map(move |tile| of_tile(axes, tile, fusion)))
+}
+
+fn of_tile(axes: Axes, tile: Tile, fusion: Fusion) -> impl Iterator<Item = Variant> {
+    let Axes { path, .. } = axes;
+    axes.warps.iter().flat_map(move |&warps| {
+        axes.sharing.iter().flat_map(move |&(split_k, cluster)| {
+            axes.epilogues.iter().flat_map(move |&epilogue| {
+                axes.persistent.iter().flat_map(move |&persistent| {
+                    axes.prepass.iter().flat_map(move |&prepass| {
+                        axes.stages.iter().map(move |&stages| Variant {
+                            path,
+                            tile,
+                            stages,
+                            fusion,
+                            warps,
+                            epilogue,
+                            split_k,
+                            cluster,
+                            persistent,
+                            prepass,
                         })
                     })
                 })

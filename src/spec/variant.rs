@@ -58,6 +58,14 @@ pub enum Warps {
 }
 
 impl Warps {
+    /// A place in an order: alike ones first, then by their number.
+    pub(crate) fn order(self) -> u32 {
+        match self {
+            Warps::Uniform => 0,
+            Warps::Specialised(consumers) => consumers,
+        }
+    }
+
     /// The name of what implements it.
     #[must_use]
     pub fn word(self) -> &'static str {

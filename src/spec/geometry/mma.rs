@@ -10,8 +10,11 @@ const MMA_ROWS: u32 = 16;
 const WARPS_MAX: u32 = 8;
 /// Tokens of one warp, as long as there are warps left to share them.
 const WARP_TOKENS: u32 = 64;
-/// Registers that a thread needs beside its accumulators: fragments, addresses, loop state.
-const WORKING_REGISTERS: u32 = 96;
+/// Registers that a thread needs beside its accumulators: fragments, addresses, loop state; some more where a stage is so
+/// deep that the compiler has more of it under way.
+fn working_registers(tile: Tile) -> u32 {
+    if tile.k <= K_BLOCK { 96 } else { 104 }
+}
 
 /// How the warps of a block share its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +53,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
         stage_bytes,
         shared_bytes: shared_bytes.max(handed_over),
         accumulators,
-        registers: accumulators + WORKING_REGISTERS,
+        registers: accumulators + working_registers(variant.tile),
         blocks_per_sm: 1,
         layout: Layout::Mma(MmaLayout { warps_columns, warps_tokens, warps_k }),
     }

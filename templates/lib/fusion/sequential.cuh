@@ -18,7 +18,11 @@ struct Fusion {
       const bool first = index < block.k_tiles;
       const int k_tile = block.first_k_tile + (first ? index : index - block.k_tiles);
       TokenTile::load(offset, tokens, k_tile);
-      WeightTile::load(offset + TokenTile::BYTES, first ? gate : up, k_tile);
+      // Field by field: a choice between two structs would put them into local memory.
+      Rows weights = gate;
+      weights.values = first ? gate.values : up.values;
+      weights.scales = first ? gate.scales : up.scales;
+      WeightTile::load(offset + TokenTile::BYTES, weights, k_tile);
     };
     Pipeline pipeline(load, 2 * block.k_tiles);
     along_k(pipeline, block, sums[0]);

@@ -1,0 +1,73 @@
+//! How much slower than the best that was measured is what is picked.
+//!
+//! What a pick takes is looked up, never predicted: a pick that was not measured is missing, is counted as such, and has
+//! no part in the means.
+
+use warpsmith::pick::heuristic;
+use warpsmith::pick::rules::Rule;
+use warpsmith::spec::{Arch, Spec};
+
+use crate::candidates::RANKED;
+use crate::data::Pair;
+
+/// Who picks.
+const WHO: [&str; 4] = ["first", "top 8", "efficiency", "ladder"];
+
+/// A regret of each, as a share; `None` where nothing that was picked was measured.
+struct Row<'a> {
+    pair: &'a Pair,
+    regrets: [Option<f64>; WHO.len()],
+    /// Of the top 8 how many were not measured.
+    missing: usize,
+    pick: Option<Spec>,
+}
+
+/// Prints a line for each pair, and what it comes to, for calibration and what was held out apart. Whether nothing is
+/// missing.
+pub fn show(pairs: &[Pair], arch: &Arch) -> bool {
+    let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, arch)).collect();
+    println!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "));
+    println!("|---|---|---|---|---|{}---|---|", "---|".repeat(WHO.len()));
+    for row in &rows {
+        let Row { pair, regrets, missing, pick } = row;
+        let cells: Vec<String> = regrets.iter().map(percent).collect();
+        let held_out = if pair.held_out { "yes" } else { "" };
+        let pick = pick.map_or_else(|| "none".to_owned(), |pick| pick.variant().to_string());
+        let (problem, m, best, count) = (&pair.problem, pair.m, pair.best, pair.timed.len());
+        let cells = cells.join(" | ");
+        println!("| {problem} | {m} | {held_out} | {best:.2} | {count} | {cells} | {missing} | {pick} |");
+    }
+    for (what, held_out) in [("calibration", false), ("held out", true)] {
+        let of_set: Vec<&Row<'_>> = rows.iter().filter(|row| row.pair.held_out == held_out).collect();
+        println!("\n{what}: {} pairs", of_set.len());
+        for (at, who) in WHO.iter().enumerate() {
+            let known: Vec<f64> = of_set.iter().filter_map(|row| row.regrets[at]).collect();
+            let mean = known.iter().map(|regret| regret.ln_1p()).sum::<f64>() / known.len().max(1) as f64;
+            let worst = known.iter().copied().fold(0.0, f64::max);
+            let (mean, worst, missing) = (100.0 * mean.exp_m1(), 100.0 * worst, of_set.len() - known.len());
+            println!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured");
+        }
+    }
+    rows.iter().all(|row| row.missing == 0 && row.regrets.iter().all(Option::is_some))
+}
+
+fn percent(regret: &Option<f64>) -> String {
+    regret.map_or_else(|| "missing".to_owned(), |regret| format!("{:.1} %", 100.0 * regret))
+}
+
+fn row<'a>(pair: &'a Pair, arch: &Arch) -> Row<'a> {
+    let us = |spec: &Spec| pair.us(spec.variant());
+    let ranked: Vec<Spec> =
+        heuristic::rank(&pair.problem, pair.m, arch, RANKED).into_iter().map(|ranked| ranked.spec).collect();
+    let first = ranked.first().and_then(us);
+    let known: Vec<f64> = ranked.iter().filter_map(us).collect();
+    let top = known.iter().copied().reduce(f64::min);
+    let rule = |rule: Rule| us(&rule.choose(&pair.problem, pair.m, arch)?);
+    let times = [first, top, rule(Rule::Efficiency), rule(Rule::Ladder)];
+    Row {
+        pair,
+        regrets: times.map(|us| Some(us? / pair.best - 1.0)),
+        missing: ranked.len() - known.len(),
+        pick: ranked.first().copied(),
+    }
+}

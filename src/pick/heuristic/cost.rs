@@ -1,0 +1,267 @@
+//! From the work of a block to the time of a call.
+
+use super::block::{self, Block};
+use super::constants::Constants;
+use super::cover::{Cover, tile_efficiency, wave_efficiency};
+use super::terms::{Prediction, Terms};
+use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
+
+/// The time of a call alone, in µs.
+pub(super) fn us(spec: &Spec, m: u32, constants: &Constants) -> f64 {
+    predict(spec, m, constants).us
+}
+
+/// Predicts the time of a call.
+// Inlined, so that whoever wants the time alone does not pay for the rest.
+#[inline(always)]
+pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+    let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
+    let cover = Cover::new(problem, m, variant.tile.tokens, &block::widths(variant, &geometry.layout), constants);
+    let block = Block::of(problem, variant, geometry, &cover, constants);
+    let device = Device::new(problem, variant, spec.arch(), &cover, constants);
+    call(spec, m, &block, &cover, &device, constants)
+}
+
+/// How many blocks there are, and how many of them the busiest SM has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Device {
+    /// Of a launch.
+    pub(super) blocks: f64,
+    /// SMs that can have one.
+    pub(super) sms: f64,
+    /// Tiles of the busiest SM.
+    pub(super) busiest: f64,
+}
+
+impl Device {
+    pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch, cover: &Cover, c: &Constants) -> Self {
+        let splits = f64::from(variant.split_k * variant.cluster.splits());
+        let share = if variant.cluster.blocks() == 4 { c.cluster_of_four } else { 1.0 };
+        let sms = (f64::from(arch.sms()) * share).max(1.0);
+        Self::of(problem, variant, cover, splits, sms, c)
+    }
+
+    /// With any number of splits, on any number of SMs.
+    pub(super) fn of(
+        problem: &Problem,
+        variant: &Variant,
+        cover: &Cover,
+        splits: f64,
+        sms: f64,
+        c: &Constants,
+    ) -> Self {
+        let columns = f64::from(problem.columns().div_ceil(variant.tile.columns));
+        let blocks = cover.tiles * columns * splits;
+        let even = blocks / sms;
+        // Blocks of groups are unlike each other and come as SMs are free, the largest first.
+        let busiest = if problem.groups().is_none() || even <= 1.0 {
+            even.ceil()
+        } else {
+            even + (even.ceil() - even) * (c.lumpy / even).min(1.0) + c.straggler
+        };
+        Self { blocks, sms, busiest }
+    }
+}
+
+/// A mean near the largest: what runs side by side hinders each other a little.
+pub(super) fn together<const COUNT: usize>(times: [f64; COUNT]) -> f64 {
+    let fourth = |time: f64| {
+        let square = time * time;
+        square * square
+    };
+    times.into_iter().map(fourth).sum::<f64>().sqrt().sqrt()
+}
+
+/// The loop of a block of which `beside` run on an SM, in cycles, by what limits it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loop {
+    tensor: f64,
+    decode: f64,
+    ingress: f64,
+    serial: f64,
+    latency: f64,
+    loading: f64,
+}
+
+impl Loop {
+    fn new(block: &Block, beside: f64) -> Self {
+        let stages = block.steps / block.steps_per_stage;
+        let busy = beside * block.steps_per_stage;
+        let (tensor, decode, ingress) = (busy * block.tensor, busy * block.decode, busy * block.ingress);
+        let alone = block.serial * block.steps_per_stage + block.serial_per_stage;
+        let serial = alone / block.turns;
+        // Stages that are there are held until their warpgroup has begun with its next one, which takes the last of their
+        // places as many stages later as there are warpgroups: only the others are on their way meanwhile. Where there
+        // are no others, a stage is released before the next is waited for.
+        let multiplied = block.turns * together([tensor, decode, serial]);
+        let held = block.stages.min(stages);
+        let others = held - block.turns;
+        let latency = if others > 0.0 {
+            (block.latency + ingress + block.hold * multiplied) / others
+        } else {
+            (block.latency + ingress + multiplied) / held
+        };
+        Self {
+            tensor: stages * tensor,
+            decode: stages * decode,
+            ingress: stages * ingress,
+            serial: stages * serial,
+            latency: stages * latency,
+            loading: stages * block.loading,
+        }
+    }
+
+    fn cycles(&self) -> f64 {
+        let Self { tensor, decode, ingress, serial, latency, loading } = *self;
+        together([tensor, decode, ingress, serial, latency, loading])
+    }
+
+    fn add(&mut self, other: &Self, times: f64) {
+        self.tensor += times * other.tensor;
+        self.decode += times * other.decode;
+        self.ingress += times * other.ingress;
+        self.serial += times * other.serial;
+        self.latency += times * other.latency;
+        self.loading += times * other.loading;
+    }
+}
+
+/// What the busiest SM does in a launch, in cycles.
+struct Busiest {
+    loops: Loop,
+    /// From the first loop to the last.
+    cycles: f64,
+    /// Of them, between loops.
+    between: f64,
+    /// Before the first loop, and after the last.
+    start: f64,
+    tail: f64,
+}
+
+impl Busiest {
+    fn new(variant: &Variant, resident: f64, block: &Block, device: &Device, c: &Constants) -> Self {
+        let mut loops = Loop::default();
+        let mut cycles = 0.0;
+        let mut round = |beside: f64, times: f64| {
+            let one = Loop::new(block, beside);
+            loops.add(&one, times);
+            cycles += times * one.cycles();
+        };
+        let rounds = if variant.persistent {
+            round(1.0, device.busiest);
+            device.busiest
+        } else {
+            // As many blocks as fit at a time, then the rest; of less than one block that much.
+            let beside = resident.min(device.busiest).max(1.0);
+            let whole = (device.busiest / beside).floor();
+            let rest = device.busiest - whole * beside;
+            round(beside, whole);
+            round(rest.max(1.0), rest.min(1.0));
+            whole + rest.min(1.0)
+        };
+        let change = match variant.fusion {
+            Fusion::PingPong => c.ping_pong * block.tail,
+            _ if variant.persistent => c.persistent + block.tail,
+            _ if resident > 1.0 => c.hidden * (block.start + block.tail),
+            _ => block.start + block.tail,
+        };
+        let between = (rounds - 1.0).max(0.0) * change;
+        Self { loops, cycles: cycles + between, between, start: block.start, tail: block.tail }
+    }
+}
+
+#[inline(always)]
+fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &Constants) -> Prediction {
+    let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
+    let cycle = 1e-3 / c.ghz;
+    let resident = f64::from(spec.geometry().blocks_per_sm);
+    let launches = launches(variant);
+    let busiest = Busiest::new(variant, resident, block, device, c);
+    let scaled = |cycles: f64| launches * cycles * cycle;
+
+    // SMs that are lucky run ahead of the others, by as much as their stages hold, and are done too early.
+    let beside = resident.min(device.busiest.ceil()).max(1.0);
+    let held = block.stages.min(block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
+    let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
+    let memory = memory_us(problem, m, arch, c) + ahead / (arch.memory_bytes_per_s() * c.memory_share) * 1e6;
+    let body = together([scaled(busiest.cycles), memory]);
+    let Around { launch, prepass, finish } = Around::new(problem, variant, m, c);
+    let (fixed, tail) = (scaled(busiest.start), scaled(busiest.tail));
+    let between = scaled(busiest.between);
+    let unhurried = launch + fixed + body + tail + finish + prepass;
+    let tensor = scaled(busiest.loops.tensor);
+    let power = power_us(problem, m, arch, unhurried, c);
+    let us = unhurried + power;
+
+    let clusters = f64::from(variant.cluster.blocks());
+    let capacity = device.sms * if variant.persistent { 1.0 } else { resident };
+    let terms = Terms {
+        launch,
+        fixed,
+        between,
+        tensor,
+        decode: scaled(busiest.loops.decode),
+        ingress: scaled(busiest.loops.ingress),
+        serial: scaled(busiest.loops.serial),
+        latency: scaled(busiest.loops.latency),
+        loading: scaled(busiest.loops.loading),
+        memory,
+        tail,
+        prepass,
+        finish,
+        power,
+        blocks: device.blocks,
+        blocks_per_sm: resident,
+        wave_efficiency: wave_efficiency(device.blocks / clusters, capacity / clusters),
+        token_efficiency: cover.rows / cover.width,
+        tile_efficiency: cover.rows / cover.width
+            * tile_efficiency(problem.columns().into(), variant.tile.columns.into())
+            * tile_efficiency(problem.depth().into(), variant.tile.k.into()),
+    };
+    Prediction { us, terms }
+}
+
+/// Launches of the matrix kernel.
+pub(super) fn launches(variant: &Variant) -> f64 {
+    if variant.fusion == Fusion::TwoPass { 2.0 } else { 1.0 }
+}
+
+/// What a call takes beside its matrix kernel, in µs.
+pub(super) struct Around {
+    pub(super) launch: f64,
+    pub(super) prepass: f64,
+    pub(super) finish: f64,
+}
+
+impl Around {
+    pub(super) fn new(problem: &Problem, variant: &Variant, m: u32, c: &Constants) -> Self {
+        let cycle = 1e-3 / c.ghz;
+        let (rows, splits) = (f64::from(m), f64::from(variant.split_k));
+        // fp32 sums are written, then read.
+        let sums = splits * f64::from(problem.operation().products()) * rows * f64::from(problem.columns());
+        let finish = c.relaunch + c.finish_split * splits + 8.0 * sums / c.workspace * cycle;
+        // Codes and scales are read, 16-bit values written.
+        let prepass = c.prepass + 2.6 * rows * f64::from(problem.depth()) / c.workspace * cycle;
+        Self {
+            launch: c.launch + (launches(variant) - 1.0) * c.relaunch,
+            prepass: if variant.prepass { prepass } else { 0.0 },
+            finish: if block::needs_finish(variant) { finish } else { 0.0 },
+        }
+    }
+}
+
+/// What a call takes longer because of its power: the busier the tensor cores, the lower the clock that the limit leaves.
+/// Padding takes time, but is all zeros and takes little power.
+pub(super) fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c: &Constants) -> f64 {
+    let useful = problem.flop(m.into()) / arch.matrix_flop_per_s() * 1e6;
+    c.power * useful * useful / unhurried
+}
+
+/// All bytes that must move, at the memory's speed. Groups without rows need no weights.
+pub(super) fn memory_us(problem: &Problem, m: u32, arch: &Arch, c: &Constants) -> f64 {
+    let all = problem.bytes(m.into());
+    let weights = problem.bytes(0);
+    let groups = f64::from(problem.groups().unwrap_or(1));
+    let used = (f64::from(m) / groups).min(1.0);
+    (all - weights * (1.0 - used)) / (arch.memory_bytes_per_s() * c.memory_share) * 1e6
+}

@@ -1,0 +1,104 @@
+//! How tiles cover C, and blocks the SMs.
+
+use super::constants::Constants;
+use crate::spec::{Problem, Variant, WgmmaLayout};
+
+/// Share of the SMs' time that has a block if every block takes the same: 1 if the last wave is full.
+#[must_use]
+pub fn wave_efficiency(blocks: f64, capacity: f64) -> f64 {
+    if blocks <= 0.0 || capacity <= 0.0 {
+        return 0.0;
+    }
+    blocks / ((blocks / capacity).ceil() * capacity)
+}
+
+/// Share of the tiles along one dimension that is inside of it.
+#[must_use]
+pub fn tile_efficiency(extent: f64, tile: f64) -> f64 {
+    if extent <= 0.0 || tile <= 0.0 {
+        return 0.0;
+    }
+    extent / ((extent / tile).ceil() * tile)
+}
+
+/// Tiles of tokens for M rows, all groups together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cover {
+    /// Tiles that have rows.
+    pub(super) tiles: f64,
+    /// Rows of a tile, on average.
+    pub(super) rows: f64,
+    /// Tokens that a tile is multiplied as, on average.
+    pub(super) width: f64,
+}
+
+/// Sizes of groups that stand for all, as places between the smallest and the largest.
+const QUANTILES: [f64; 10] = [-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9];
+
+impl Cover {
+    /// Of a problem without groups.
+    fn whole(m: f64, tokens: f64) -> Self {
+        let tiles = (m / tokens).ceil().max(1.0);
+        Self { tiles, rows: m / tiles, width: tokens }
+    }
+
+    /// Of groups whose rows are known in sum only.
+    fn grouped(groups: f64, m: f64, tokens: f64, widths: &Widths, constants: &Constants) -> Self {
+        let groups = groups.min(m).max(1.0);
+        let average = m / groups;
+        let (mut tiles, mut room) = (0.0, 0.0);
+        for place in QUANTILES {
+            let rows = (average * (1.0 + constants.uneven * place)).max(1.0);
+            let count = (rows / tokens).ceil();
+            let height = round_up(rows / count, 8.0);
+            tiles += count;
+            room += count * widths.fitting(height, tokens);
+        }
+        let each = QUANTILES.len() as f64;
+        let tiles_in_all = (groups * tiles / each).max(1.0);
+        Self { tiles: tiles_in_all, rows: m / tiles_in_all, width: room / tiles }
+    }
+
+    /// Of tiles of this many tokens.
+    pub(super) fn new(problem: &Problem, m: u32, tokens: u32, widths: &Widths, constants: &Constants) -> Self {
+        let (m, tokens) = (f64::from(m.max(1)), f64::from(tokens));
+        match problem.groups() {
+            None => Self::whole(m, tokens),
+            Some(groups) => Self::grouped(f64::from(groups), m, tokens, widths, constants),
+        }
+    }
+}
+
+/// The widths that a tile may be multiplied in, ascending; empty where it is always the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Widths {
+    tokens: [f64; WgmmaLayout::WIDTHS_MAX],
+    count: usize,
+    any: bool,
+}
+
+impl Widths {
+    /// Whatever a tile needs: no variant has more.
+    pub(super) const ANY: Widths = Widths { tokens: [0.0; WgmmaLayout::WIDTHS_MAX], count: 0, any: true };
+
+    /// Of a tile of the path `wgmma`.
+    pub(super) fn of(layout: &WgmmaLayout, variant: &Variant) -> Self {
+        layout.widths(variant).zip(0..WgmmaLayout::WIDTHS_MAX).fold(Self::default(), |mut widths, (tokens, at)| {
+            widths.tokens[at] = f64::from(tokens);
+            widths.count = at + 1;
+            widths
+        })
+    }
+
+    /// The first that holds `rows`, or else the whole tile.
+    fn fitting(&self, rows: f64, tokens: f64) -> f64 {
+        if self.any {
+            return rows;
+        }
+        self.tokens[..self.count].iter().copied().find(|width| *width >= rows).unwrap_or(tokens)
+    }
+}
+
+fn round_up(value: f64, step: f64) -> f64 {
+    (value / step).ceil() * step
+}

@@ -1,0 +1,203 @@
+//! The best of all legal variants, without looking at most of them.
+//!
+//! Variants are sorted into nodes by fusion, tokens and columns, and those of a node into families, which differ in stages
+//! and epilogue only. What no variant of a node, or of a family, can undercut is known without looking into it
+//! ([`bound`]); nodes are opened in that order, until the next cannot have anything better than what was found. What comes
+//! out is what a prediction of every variant would give.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::block;
+use super::bound::{self, Covers, Question};
+use super::constants::Constants;
+use super::cost;
+use super::terms::Prediction;
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
+
+/// A variant with its prediction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// The variant, proven legal.
+    pub spec: Spec,
+    /// What it is predicted to take.
+    pub prediction: Prediction,
+}
+
+/// Most tiles that a problem's rows are divided into evenly, beside the heights that every problem has.
+const EVEN_TILES: u32 = 8;
+
+struct Node {
+    least_us: f64,
+    variant: Variant,
+}
+
+/// Variants that differ in stages and epilogue only.
+struct Family {
+    least_us: f64,
+    /// What each epilogue takes more than that.
+    more_us: [f64; Epilogue::ALL.len()],
+    variant: Variant,
+}
+
+pub(super) fn rank(
+    problem: &Problem,
+    m: u32,
+    arch: &Arch,
+    count: usize,
+    accepts: &dyn Fn(&Spec) -> bool,
+    constants: &Constants,
+) -> Vec<Ranked> {
+    let axes = Axes::of(problem);
+    let mut best = Best { count, found: Vec::with_capacity(count + 1) };
+    let mut combinations: HashMap<(Fusion, u32), Vec<Variant>> = HashMap::new();
+    let mut families = Vec::new();
+    let question = Question::new(problem, m, arch, constants);
+    for node in nodes(&question, &axes) {
+        if best.is_full_below(node.least_us) {
+            break;
+        }
+        let Variant { tile, fusion, .. } = node.variant;
+        let combinations =
+            combinations.entry((fusion, tile.columns)).or_insert_with(|| axes.families(problem, fusion, tile.columns));
+        let mut covers = Covers::default();
+        families.clear();
+        families.extend(combinations.iter().map(|other| {
+            let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
+            let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
+            Family { least_us, more_us, variant }
+        }));
+        families.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
+        for family in &families {
+            if best.is_full_below(family.least_us) {
+                break;
+            }
+            for epilogue in axes.epilogues {
+                let variant = Variant { epilogue: *epilogue, ..family.variant };
+                let more_us = family.more_us[*epilogue as usize];
+                if best.is_full_below(family.least_us + more_us) || !Spec::can_combine(problem, &variant) {
+                    continue;
+                }
+                depths(problem, &variant, m, arch, accepts, constants, &mut best);
+            }
+        }
+    }
+    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
+    best.found.into_iter().map(ranked).collect()
+}
+
+/// All nodes, those that may have the best variants first.
+fn nodes(question: &Question<'_>, axes: &Axes) -> Vec<Node> {
+    let (problem, m) = (question.problem, question.m);
+    let mut nodes = Vec::new();
+    for tokens in heights(problem, m, axes) {
+        let height = question.height(tokens);
+        for fusion in fusions(problem, axes) {
+            for columns in axes.columns {
+                let variant = axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
+                let least_us = bound::of_tile(question, &variant, &height);
+                nodes.extend(least_us.map(|least_us| Node { least_us, variant }));
+            }
+        }
+    }
+    nodes.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
+    nodes
+}
+
+/// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way, but
+/// where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked for from
+/// the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
+fn depths(
+    problem: &Problem,
+    variant: &Variant,
+    m: u32,
+    arch: &Arch,
+    accepts: &dyn Fn(&Spec) -> bool,
+    constants: &Constants,
+    best: &mut Best,
+) {
+    let accepts = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
+    for deepest in deepest(problem, variant, arch, &accepts) {
+        let at = |stages: u32| {
+            let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
+            let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
+            (is_beside && accepts(&spec)).then(|| (cost::us(&spec, m, constants), spec))
+        };
+        let mut found = (cost::us(&deepest, m, constants), deepest);
+        for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
+            if shallower.0 > found.0 {
+                break;
+            }
+            found = shallower;
+        }
+        let turns = block::turns(&deepest.geometry().layout);
+        if turns < found.1.variant().stages {
+            best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
+        } else {
+            best.add(found);
+        }
+    }
+}
+
+/// Tile heights: those of every problem, and those that share the rows of this one evenly.
+pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
+    let groups = problem.groups().unwrap_or(1).clamp(1, m.max(1));
+    let rows = m.div_ceil(groups).max(1);
+    let even = (1..=EVEN_TILES).map(|tiles| rows.div_ceil(tiles).next_multiple_of(8));
+    let most = axes.tokens.last().copied().unwrap_or(0);
+    let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(even.filter(|tokens| *tokens <= most)).collect();
+    heights.sort_unstable();
+    heights.dedup();
+    heights
+}
+
+/// Fusions that go with the operation.
+fn fusions(problem: &Problem, axes: &Axes) -> impl Iterator<Item = Fusion> {
+    let is_single = problem.operation().products() == 1;
+    axes.fusions.iter().copied().filter(move |fusion| (*fusion == Fusion::Single) == is_single)
+}
+
+/// The best so far with their µs, in order.
+struct Best {
+    count: usize,
+    found: Vec<(f64, Spec)>,
+}
+
+impl Best {
+    /// Whether nothing from `us` on can get in.
+    fn is_full_below(&self, us: f64) -> bool {
+        self.found.len() == self.count && self.found.last().is_none_or(|last| last.0 < us)
+    }
+
+    fn add(&mut self, one: (f64, Spec)) {
+        let place = self.found.partition_point(|other| compare((other.0, &other.1), (one.0, &one.1)) == Ordering::Less);
+        if place < self.count {
+            self.found.truncate(self.count - 1);
+            self.found.insert(place, one);
+        }
+    }
+}
+
+/// By time; where that is the same, the simpler variant first.
+pub(super) fn compare(a: (f64, &Spec), b: (f64, &Spec)) -> Ordering {
+    a.0.total_cmp(&b.0).then_with(|| simplicity(a.1).cmp(&simplicity(b.1)))
+}
+
+fn simplicity(spec: &Spec) -> [u32; 12] {
+    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, path: _ } =
+        *spec.variant();
+    [
+        u32::from(persistent),
+        u32::from(prepass),
+        cluster.blocks(),
+        cluster.multicast(),
+        split_k,
+        fusion as u32,
+        epilogue as u32,
+        warps.order(),
+        tile.columns,
+        tile.tokens,
+        tile.k,
+        stages,
+    ]
+}

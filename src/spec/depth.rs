@@ -1,0 +1,39 @@
+//! How deep a pipeline can be.
+
+use std::iter;
+
+use super::geometry::Geometry;
+use super::{Arch, Problem, Spec, Variant};
+
+/// Stages at most.
+pub(crate) const STAGES_MAX: u32 = 32;
+
+/// A variant with as many stages as shared memory holds when an SM has one block of it, two, … : the deepest first, and of
+/// those that leave an SM as many blocks the deepest only. Stages that are not legal, or that `accepts` does not take, are
+/// passed over.
+pub fn deepest<'a>(
+    problem: &'a Problem,
+    variant: &Variant,
+    arch: &'a Arch,
+    accepts: &'a dyn Fn(&Spec) -> bool,
+) -> impl Iterator<Item = Spec> + use<'a> {
+    let variant = *variant;
+    let one = Geometry::new(problem, &Variant { stages: 1, ..variant }, arch);
+    let stage = one.stage_bytes.max(1);
+    let mut stages = STAGES_MAX.min(arch.shared_per_block() / stage);
+    let mut blocks = 0;
+    iter::from_fn(move || {
+        // With one stage an SM holds the most.
+        while stages > 0 && blocks < one.blocks_per_sm {
+            let spec = Spec::check(problem, &Variant { stages, ..variant }, arch);
+            stages -= 1;
+            let Ok(spec) = spec else { continue };
+            if spec.geometry().blocks_per_sm > blocks && accepts(&spec) {
+                blocks = spec.geometry().blocks_per_sm;
+                stages = stages.min(arch.shared_for_blocks(blocks + 1) / stage);
+                return Some(spec);
+            }
+        }
+        None
+    })
+}
