@@ -1,4 +1,4 @@
-//! The report of `examples/tune`, from sample data.
+//! `examples/tune` without a GPU: its report from sample data, and what becomes of a tuning in an imagined laboratory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,10 +6,14 @@
 mod page;
 #[path = "page/mod.rs"]
 mod reader;
+#[path = "../examples/tune/record.rs"]
+mod record;
 #[path = "../examples/tune/report/mod.rs"]
 mod report;
 
-use warpsmith::spec::Arch;
+use warpsmith::pick::{self, Table};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith::tune::{Admission, Budget, Footprint, Laboratory, Outcome, Rejection, Tuner, Verdict};
 
 use report::{Candidate, Ceilings, Report, Row};
 
@@ -99,4 +103,94 @@ fn json_is_read_back() {
     let read: Report = serde_json::from_str(&text).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
     assert_eq!(read.rows[1].candidates[2].refused, report.rows[1].candidates[2].refused);
+}
+
+/// A device on which the more stages a kernel has the faster it is, and a 128×64 tile is wrong.
+struct Imagined;
+
+impl Imagined {
+    fn us(spec: &Spec) -> f64 {
+        10.0 + 10.0 / f64::from(spec.variant().stages)
+    }
+}
+
+impl Laboratory for Imagined {
+    fn admit(&mut self, spec: &Spec) -> warpsmith::Result<Admission> {
+        let tile = spec.variant().tile;
+        Ok(match (tile.tokens, tile.columns) {
+            (128, 64) => Admission::Refused(Rejection::Wrong("row 3 <is> off".to_owned())),
+            _ => Admission::Passed { worst: 0.5 },
+        })
+    }
+
+    fn screen(&mut self, spec: &Spec) -> warpsmith::Result<f64> {
+        Ok(Self::us(spec))
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> warpsmith::Result<Vec<(f64, f64)>> {
+        // Some noise, the same in both.
+        let noise = |pair: usize| 1.0 + (pair * 7 % 11) as f64 * 1e-4;
+        let times = |pair| (Self::us(incumbent) * noise(pair), Self::us(challenger) * noise(pair));
+        Ok((0..pairs).map(times).collect())
+    }
+}
+
+fn tuned(incumbent: &str) -> Outcome {
+    let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+    let spec = |variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
+    let candidates = ["mma.t64x64x64.s4.interleaved.uniform.direct", "mma.t128x64x64.s6.interleaved.uniform.direct"];
+    let mut tuner = Tuner::new(Imagined, |_| Ok(Footprint::default())).budget(Budget::Quick);
+    tuner.tune(&spec(incumbent), 64, candidates.map(spec)).unwrap()
+}
+
+#[test]
+fn what_is_found_goes_into_table_and_report() {
+    let outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
+    assert_eq!(outcome.verdict, Verdict::Changed, "{outcome}");
+    let means = record::Means {
+        device: "NVIDIA H200".to_owned(),
+        arch: Arch::H200,
+        driver: "13.0".to_owned(),
+        nvrtc: "13.0.88".to_owned(),
+    };
+    let entry = record::entry(&outcome, 33, &means).unwrap().unwrap();
+    assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
+    let mut table = Table::new();
+    assert!(table.insert(entry));
+    let (read, skipped) = Table::parse(&table.to_string());
+    assert_eq!((read.len(), skipped.len()), (1, 0), "{table}");
+    let picker = pick::Picker::builder(&means.device, &means.arch).without_built_in().table(&read).build().unwrap();
+    assert_eq!(*picker.choose(&outcome.problem, 40).unwrap().spec().variant(), outcome.choice);
+
+    let row = record::row("dual", &outcome, &means.arch);
+    assert_eq!((row.m, row.candidates.len()), (64, outcome.tried.len()));
+    assert!(row.source.contains("faster than mma.t64x64x64.s1."), "{}", row.source);
+    assert!(row.over_baseline.unwrap() >= 1.0 && row.predicted_us.unwrap() > 0.0);
+    let ceilings = Ceilings::of(&means.arch);
+    let report = Report { machine: means.machine(), ceilings, rows: vec![row], ..sample() };
+    let (charts, text) = reader::read(&report.page().unwrap().html().unwrap());
+    assert_eq!(charts, 2);
+    for expected in
+        ["NVIDIA H200, 132 SMs, driver CUDA 13.0", "row 3 <is> off", "1 of them refused", "table of architectures"]
+    {
+        assert!(text.contains(expected), "{expected}");
+    }
+    assert!(outcome.tried.iter().all(|tried| text.contains(&tried.variant.to_string())));
+}
+
+#[test]
+fn nothing_found_is_nothing_saved() {
+    let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
+    outcome.verdict = Verdict::Inconclusive(warpsmith::tune::Reason::Cancelled);
+    let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
+    assert!(record::entry(&outcome, 1, &means).unwrap().is_none());
+    assert!(record::row("dual", &outcome, &means.arch).source.starts_with("inconclusive"));
+}
+
+#[test]
+fn a_decision_reaches_down_to_the_next_smaller_m() {
+    let others = [1, 16, 64, 256];
+    let from = |m| record::from_rows(m, others.into_iter());
+    assert_eq!([from(1), from(16), from(64), from(256)], [1, 2, 17, 65]);
+    assert_eq!(record::from_rows(256, [256].into_iter()), 256);
 }

@@ -20,6 +20,7 @@ mod nvcc;
 mod plan;
 mod prepare;
 mod serving;
+mod tuner;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
     for case in exact::all(&arch) {
         trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));
     }
+    let alike = "a tuner of alike candidates changes nothing".to_owned();
+    trials.push(trial(&bench, alike, tuner::alike_kernels_change_nothing));
     for case in numerics::all(&arch) {
         let invariant = case.clone();
         trials.push(trial(&bench, format!("numerics: {case}, any M, one class"), move |bench| {

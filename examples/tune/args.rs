@@ -1,0 +1,66 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use warpsmith::spec::Problem;
+use warpsmith::tune::Budget;
+
+use crate::list::Part;
+
+/// Chooses kernels by measurement: for each problem and M, candidates are built, checked and timed against what is chosen
+/// now, in a worker process that may crash. What is found goes into a tuning table, with its evidence.
+#[derive(Debug, Parser)]
+#[command(name = "tune", version)]
+pub struct Args {
+    /// One's own problems instead of the list, such as dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared.
+    #[arg(long, value_delimiter = ',')]
+    pub problem: Vec<Problem>,
+
+    /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
+    /// evenly).
+    #[arg(long, value_delimiter = ',', requires = "problem")]
+    pub m: Vec<u32>,
+
+    /// Only these parts of the list.
+    #[arg(long, value_delimiter = ',', conflicts_with = "problem")]
+    pub only: Vec<Part>,
+
+    /// The list with weights as they are given, also where they would be prepared.
+    #[arg(long, conflicts_with = "problem")]
+    pub unprepared: bool,
+
+    /// How far to search for each problem and M: quick (seconds), normal (minutes), exhaustive (hours).
+    #[arg(long, default_value_t = Budget::Quick)]
+    pub budget: Budget,
+
+    /// Seconds for each problem and M at most, instead of the budget's.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub limit: Option<Duration>,
+
+    /// Times calls of which each may begin while the one before it ends.
+    #[arg(long)]
+    pub dependent: bool,
+
+    /// Chooses from this tuning table, where it says something, and merges what is found into it.
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
+
+    /// Writes everything that was tried to this file, for machines.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Writes a report with charts to this file: one HTML file that needs no other.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Which GPU.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

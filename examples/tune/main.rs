@@ -1,0 +1,115 @@
+//! The tuner at work: kernels chosen by measurement, a table of decisions, and a report of what was tried.
+//!
+//! ```text
+//! cargo run --release --example tune -- --table h200.tuning --html tuning.html
+//! cargo run --release --example tune -- --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256 \
+//!     --budget normal --table h200.tuning
+//! ```
+//!
+//! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
+//! faults is remembered and not tried again, and the next one gets another worker. A decision for an M is one for all
+//! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
+//! itself only.
+//!
+//! Exit status: 0 if every tuning came to a conclusion, 1 if not, 2 if something could not be done at all.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod args;
+#[path = "../bench/list.rs"]
+mod list;
+#[path = "../shared/page/mod.rs"]
+mod page;
+mod record;
+mod report;
+#[path = "../shared/base.rs"]
+mod shared;
+mod tuning;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use warpsmith::cache::Forge;
+use warpsmith::pick::Table;
+use warpsmith::spec::Problem;
+use warpsmith::tune::serve_if_asked;
+
+use args::Args;
+use list::{Item, Part};
+use report::{Ceilings, Report};
+use shared::Result;
+use tuning::Tuning;
+
+fn main() -> ExitCode {
+    serve_if_asked();
+    shared::exit(|| run(&Args::parse()))
+}
+
+/// Whether every tuning came to a conclusion.
+fn run(args: &Args) -> Result<bool> {
+    let forge = Forge::builder().install_if_missing().build();
+    let means = tuning::means(&forge, args.device)?;
+    println!("{}\nNVRTC {}", means.machine(), means.nvrtc);
+    let items = items(args, shared::prepares(&means.arch))?;
+    let mut table = match &args.table {
+        Some(path) if path.exists() => Table::load(path)?.0,
+        _ => Table::new(),
+    };
+    let before = table.clone();
+    let tuning = Tuning::new(args, &forge, &means, &table)?;
+    let mut rows = Vec::new();
+    let mut concluded = 0;
+    // What was found is kept, also if the device is lost in between.
+    let ended = items.iter().try_for_each(|item| -> Result<()> {
+        let outcome = tuning.tune(item)?;
+        println!("{outcome}");
+        let others = items.iter().filter(|other| other.problem == item.problem).map(Item::m);
+        if let Some(entry) = record::entry(&outcome, record::from_rows(item.m(), others), &means)? {
+            table.insert(entry);
+            args.table.as_deref().map_or(Ok(()), |path| table.save(path))?;
+        }
+        concluded += usize::from(outcome.is_conclusive());
+        rows.push(record::row(&item.op, &outcome, &means.arch));
+        Ok(())
+    });
+    println!("\ndecisions");
+    table.diff(&before).iter().for_each(|change| println!("{change}"));
+    let seconds: f64 = rows.iter().map(|row| row.seconds).sum();
+    println!("\n{concluded} of {} came to a conclusion, {seconds:.1} s", items.len());
+    let report = Report {
+        machine: means.machine(),
+        lines: vec![
+            format!("NVRTC {}; budget {}; {} launches.", means.nvrtc, args.budget, tuning.launching()),
+            "Ratios are another kernel's time over that of the chosen one, timed in turn.".to_owned(),
+        ],
+        ceilings: Ceilings::of(&means.arch),
+        rows,
+    };
+    write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
+    write(args.html.as_deref(), || Ok(report.page()?.html()?))?;
+    ended.map(|()| concluded == items.len())
+}
+
+/// What the command line asks for: by default duals and groups with f16 tokens.
+fn items(args: &Args, prepares: bool) -> Result<Vec<Item>> {
+    if args.problem.is_empty() {
+        let parts = if args.only.is_empty() { &[Part::Dual, Part::Grouped][..] } else { &args.only };
+        return Ok(list::list(parts, prepares && !args.unprepared));
+    }
+    let own = |problem: &Problem| -> Result<Vec<Item>> {
+        let given = match problem.groups() {
+            Some(groups) if args.m.len() == groups as usize => vec![&args.m[..]],
+            _ if args.m.is_empty() => vec![&[][..]],
+            _ => args.m.chunks(1).collect(),
+        };
+        given.into_iter().map(|m| Ok(Item::new(*problem, shared::rows(problem, m)?))).collect()
+    };
+    Ok(args.problem.iter().map(own).collect::<Result<Vec<_>>>()?.concat())
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
+}
