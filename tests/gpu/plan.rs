@@ -187,8 +187,10 @@ pub fn is_outlived_by_its_graph(bench: &Bench) -> Result<(), String> {
     wait(stream, WAIT).map_err(text)?;
     let graph = captured(stream, mode, || case.launch(stream, &plan, false))?;
 
-    // Evicted: nobody holds a kernel of the engine any more, and what nothing uses is unloaded.
-    drop((plan, engine));
+    // Evicted: nobody holds a kernel of the engine any more, and what nothing uses is unloaded: at least those of a plan
+    // that the graph knows nothing of.
+    let idle = engine.plan(&dual()).map_err(text)?;
+    drop((plan, idle, engine));
     wait(stream, WAIT).map_err(text)?;
     let (retired, unloaded) = (bench.device.retired(), reclaimed(&bench.device)?);
     if retired == 0 || unloaded != retired {
