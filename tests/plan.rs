@@ -23,8 +23,8 @@ use null::Null;
 
 /// Rows that the plans below are for, and columns and depth of their problem.
 const M: u32 = 48;
-const N: usize = 256;
-const K: usize = 512;
+const N: usize = 4096;
+const K: usize = 1024;
 
 fn problem() -> Problem {
     Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).prepared().m_up_to(M)

@@ -188,9 +188,11 @@ fn nothing_found_is_nothing_saved() {
 }
 
 #[test]
-fn a_decision_reaches_down_to_the_next_smaller_m() {
+fn a_decision_reaches_down_to_the_next_smaller_m_or_three_quarters() {
     let others = [1, 16, 64, 256];
     let from = |m| record::from_rows(m, others.into_iter());
-    assert_eq!([from(1), from(16), from(64), from(256)], [1, 2, 17, 65]);
+    assert_eq!([from(1), from(16), from(64), from(256)], [1, 12, 48, 192]);
+    // Neighbours that are nearer than three quarters.
+    assert_eq!(record::from_rows(256, [248, 256].into_iter()), 249);
     assert_eq!(record::from_rows(256, [256].into_iter()), 256);
 }
