@@ -64,6 +64,7 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 #include "scales/<{ scales }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
 #include "wgmma/tiles.cuh"
+#include "wgmma/filling.cuh"
 #include "wgmma/tokens/<{ load_tokens }>.cuh"
 
 namespace ws {

@@ -81,6 +81,7 @@ const HEADERS: &[Header] = headers![
     "wgmma/epilogue/shared.cuh",
     "wgmma/epilogue/staged.cuh",
     "wgmma/epilogue/tma.cuh",
+    "wgmma/filling.cuh",
     "wgmma/fusion/both_products.cuh",
     "wgmma/fusion/interleaved.cuh",
     "wgmma/fusion/one_product.cuh",

@@ -166,10 +166,12 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
             together("per_product", takes_more || consumers == needed, "as many warpgroups as the tile needs")?;
         }
     }
-    // A barrier tells phases apart by parity only. Whoever waits for a stage knows that the one before it in the same
-    // place has come only if that was its own.
+    // A barrier tells phases apart by parity only: who waits for a stage must know that the one before it in the same place
+    // has come. It does where that was its own, and in the plain pipeline, where who loads sees to it.
     let shared = consumers / needed;
-    axis("stages", stages, stages.is_multiple_of(shared), "a multiple of the warpgroups that share K")?;
+    let plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
+    let ordered = plain && warps != Warps::Uniform && !persistent && cluster.multicast() == 1 && stages > shared;
+    axis("stages", stages, stages.is_multiple_of(shared) || ordered, "a multiple of the warpgroups that share K")?;
     together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 
@@ -182,7 +184,6 @@ fn check_wgmma(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
         "specialised warps, or a prepass",
     )?;
 
-    let plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
     match cluster {
         Cluster::None => Ok(()),
         Cluster::SplitK(blocks) => {

@@ -66,6 +66,13 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
     if (tries > 1u << 24) __trap();
 }
 
+// "%clock": cycles of this SM, modulo 2^32.
+__device__ __forceinline__ u32 clock() {
+  u32 now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+  return now;
+}
+
 // "cp.async.bulk": global to shared memory; its bytes count at `barrier`. Addresses and size are multiples of 16.
 __device__ __forceinline__ void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),

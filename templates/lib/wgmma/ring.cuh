@@ -23,12 +23,20 @@ struct Cursor {
   }
 };
 
+// A stage's addresses in shared memory.
+struct Place {
+  u32 stage, full;
+
+  __device__ u32 empty() const { return full + 8 * STAGES; }
+};
+
 struct Ring {
   u32 base;
 
   __device__ u32 stage(u32 slot) const { return base + slot * STAGE_BYTES; }
   __device__ u32 full(u32 slot) const { return base + BARRIERS_OFFSET + 8 * slot; }
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
+  __device__ Place place(u32 slot) const { return {stage(slot), full(slot)}; }
 
   // Completes when a tile group may begin with its next tile, where two take turns.
   __device__ u32 turn(int tile_group) const { return empty(STAGES) + 8 * tile_group; }

@@ -3,27 +3,34 @@
 
 namespace ws {
 
-// Where the weights of a tile are, and the copies that bring one stage of them.
+// Where the weights of a tile are, and the copies that bring one stage of them after the other.
 struct Weights {
+  // Cycles a stage: some 22 bytes each, as memory delivers to all SMs at once (H200).
+  static constexpr u32 PACE = WEIGHT_BYTES / 22;
+
   const u8* first;
+  const u8* next;
+  int last_k_tile;
   int tiles;
   u32 token_bytes;
 
-  __device__ Weights(const Params& params, const Tile& tile) : tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
+  __device__ Weights(const Params& params, const Tile& tile)
+      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
     const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
-    first = params.b[0] + first_tile * K_BLOCKS_ALL * BLOCK_BYTES;
+    first = params.b[0] + (first_tile * K_BLOCKS_ALL + tile.first_k_tile * K_BLOCKS) * BLOCK_BYTES;
+    next = first;
   }
 
-  // By one thread, when the stage is empty; announces the bytes of tokens, too.
-  __device__ void load(const Ring& ring, u32 slot, int k_tile) const {
-    const u32 bytes = blocks_of(k_tile) * BLOCK_BYTES, full = ring.full(slot);
-    mbarrier_arrive_expect_tx(full, token_bytes + tiles * bytes);
-    const u8* from = first + static_cast<long long>(k_tile) * (K_BLOCKS * BLOCK_BYTES);
-    const u32 to = ring.stage(slot) + TOKEN_BYTES;
+  // The next stage, by one thread, when its place is empty; announces the bytes of tokens, too.
+  __device__ void load(const Place& place, int k_tile) {
+    const u32 bytes = blocks_of(k_tile) * BLOCK_BYTES, to = place.stage + TOKEN_BYTES;
+    mbarrier_arrive_expect_tx(place.full, token_bytes + tiles * bytes);
 #pragma unroll
     for (int i = 0; i < TILES; i++)
       if (TILES_PER_GROUP % TILES == 0 || i < tiles)
-        bulk_load(to + i * K_BLOCKS * BLOCK_BYTES, from + static_cast<long long>(i) * K_BLOCKS_ALL * BLOCK_BYTES, bytes, full);
+        bulk_load(to + i * K_BLOCKS * BLOCK_BYTES, next + static_cast<long long>(i) * K_BLOCKS_ALL * BLOCK_BYTES, bytes,
+                  place.full);
+    next = PASSES > 1 && k_tile == last_k_tile ? first : next + K_BLOCKS * BLOCK_BYTES;
   }
 };
 

@@ -5,6 +5,7 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 4;
+  static constexpr u32 PACE = 0;  // decoding is slower
   // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 
@@ -34,27 +35,24 @@ struct Tokens {
   }
 
   // All stages of a tile, by warp `warp` of WARPS.
-  __device__ static void load(const Params& params, const TensorMaps&, const Ring& ring, Cursor& at, const Tile& tile,
-                              int warp) {
+  __device__ static void load(const Params& params, const TensorMaps&, Filling& filling, const Tile& tile, int warp) {
     const int lane = lane_index(), thread = warp * 32 + lane;
     Piece ahead[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) ahead[i] = fetch(params, tile, i, thread);
     int round = 0;
-    for_each_stage(tile, [&](int) {
-      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
+    filling.fill<PACE>(tile, [&](const Place& place, int) {
 #pragma unroll 1
       for (int part = 0; part < ROUNDS; part++, round++) {
         const int which = part * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;
-        if (which < PIECES) store(ring.stage(at.slot) + block * TOKENS * 128 + row * 128, row, ahead[0]);
+        if (which < PIECES) store(place.stage + block * TOKENS * 128 + row * 128, row, ahead[0]);
 #pragma unroll
         for (int i = 1; i < AHEAD; i++) ahead[i - 1] = ahead[i];
         ahead[AHEAD - 1] = fetch(params, tile, round + AHEAD, thread);
       }
       fence_proxy_async();
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(ring.full(at.slot));
-      at.advance<1>();
+      if (lane == 0) mbarrier_arrive(place.full);
     });
   }
 

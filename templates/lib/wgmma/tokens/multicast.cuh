@@ -6,33 +6,31 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
+  // Cycles a stage: some 50 bytes each, as an SM takes in from the L2 cache beside its weights (H200).
+  static constexpr u32 PACE = TOKEN_BYTES / 50 > 200 ? TOKEN_BYTES / 50 : 200;
   static constexpr int ROWS = TOKENS / MULTICAST;
   static_assert(K_BLOCKS == 1 || K_BLOCKS % MULTICAST == 0, "a part is one box");
 
   __device__ static u32 bytes(const Tile&) { return TOKEN_BYTES; }
 
   // One stage, by one thread, when it is empty in all blocks.
-  __device__ static void copy(const TensorMaps& maps, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  __device__ static void copy(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
     constexpr u16 ALL = (1 << MULTICAST) - 1;
     const TensorMap& map = maps.of[0];
     const int rank = cluster_rank();
     if constexpr (K_BLOCKS == 1) {
-      tensor_load_multicast(ring.stage(slot) + rank * ROWS * 128, map, 0, tile.first_row + rank * ROWS, k_tile,
-                            ring.full(slot), ALL);
+      tensor_load_multicast(place.stage + rank * ROWS * 128, map, 0, tile.first_row + rank * ROWS, k_tile,
+                            place.full, ALL);
     } else {
       const int first = rank * (K_BLOCKS / MULTICAST);
-      tensor_load_multicast(ring.stage(slot) + first * TOKENS * 128, map, 0, tile.first_row, k_tile * K_BLOCKS + first,
-                            ring.full(slot), ALL);
+      tensor_load_multicast(place.stage + first * TOKENS * 128, map, 0, tile.first_row, k_tile * K_BLOCKS + first,
+                            place.full, ALL);
     }
   }
 
   // All stages of a tile, by one thread.
-  __device__ static void load(const Params&, const TensorMaps& maps, const Ring& ring, Cursor& at, const Tile& tile, int) {
-    for_each_stage(tile, [&](int k_tile) {
-      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
-      copy(maps, ring, at.slot, tile, k_tile);
-      at.advance<1>();
-    });
+  __device__ static void load(const Params&, const TensorMaps& maps, Filling& filling, const Tile& tile, int) {
+    filling.fill<PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
   }
 };
 

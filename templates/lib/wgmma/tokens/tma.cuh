@@ -6,23 +6,21 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
+  // Cycles a stage: some 50 bytes each, as an SM takes in from the L2 cache beside its weights (H200).
+  static constexpr u32 PACE = TOKEN_BYTES / 50 > 200 ? TOKEN_BYTES / 50 : 200;
 
   // Bytes of a stage that count at `full`: those of a whole box, inside of A or not.
   __device__ static u32 bytes(const Tile& tile) { return K_BLOCKS * 128 * width_of(tile).tokens; }
 
   // One stage, by one thread, when it is empty.
-  __device__ static void copy(const TensorMaps& maps, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  __device__ static void copy(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
     const TensorMap& map = maps.of[width_of(tile).index];
-    tensor_load(ring.stage(slot), map, 0, tile.first_row, k_tile * K_BLOCKS, ring.full(slot));
+    tensor_load(place.stage, map, 0, tile.first_row, k_tile * K_BLOCKS, place.full);
   }
 
   // All stages of a tile, by one thread.
-  __device__ static void load(const Params&, const TensorMaps& maps, const Ring& ring, Cursor& at, const Tile& tile, int) {
-    for_each_stage(tile, [&](int k_tile) {
-      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
-      copy(maps, ring, at.slot, tile, k_tile);
-      at.advance<1>();
-    });
+  __device__ static void load(const Params&, const TensorMaps& maps, Filling& filling, const Tile& tile, int) {
+    filling.fill<PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
   }
 };
 

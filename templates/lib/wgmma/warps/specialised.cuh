@@ -10,14 +10,10 @@ constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
-  Cursor at = Cursor::at(0);
+  Filling filling(ring);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
-    const Weights weights(params, tile);
-    for_each_stage(tile, [&](int k_tile) {
-      mbarrier_wait(ring.empty(at.slot), at.parity ^ 1);
-      weights.load(ring, at.slot, k_tile);
-      at.advance<1>();
-    });
+    Weights weights(params, tile);
+    filling.fill<Weights::PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
 }
 
@@ -25,9 +21,9 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMaps& maps, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
-  Cursor at = Cursor::at(0);
+  Filling filling(ring);
   for_each_tile<1>(params, schedule, 0,
-                   [&](const Tile& tile, u32) { Tokens::load(params, maps, ring, at, tile, warp); });
+                   [&](const Tile& tile, u32) { Tokens::load(params, maps, filling, tile, warp); });
   // Every read of what came before is done or under way, and nothing is written before it has arrived.
   launch_dependents();
 }

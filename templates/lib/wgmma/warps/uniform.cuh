@@ -13,7 +13,7 @@ struct Refill {
   const TensorMaps& maps;
   const Ring& ring;
   const Tile& tile;
-  Weights weights;
+  mutable Weights weights;
   bool loads;                      // this is the warp that does
   mutable u32 loaded = 0;          // stages so far
   mutable Cursor at = Cursor::at(0);
@@ -27,8 +27,9 @@ struct Refill {
 
   __device__ void load_next() const {
     const int k_tile = tile.first_k_tile + (PASSES == 1 || loaded < tile.k_tiles ? loaded : loaded - tile.k_tiles);
-    weights.load(ring, at.slot, k_tile);
-    Tokens::copy(maps, ring, at.slot, tile, k_tile);
+    const Place place = ring.place(at.slot);
+    weights.load(place, k_tile);
+    Tokens::copy(maps, place, tile, k_tile);
     loaded++;
     at.advance<1>();
     if (loaded == PASSES * tile.k_tiles) launch_dependents();

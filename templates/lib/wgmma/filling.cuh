@@ -1,0 +1,64 @@
+// Whoever loads, on its way round the ring. Where stages are small this is what limits, not memory: so a step is additions
+// only.
+#pragma once
+
+namespace ws {
+
+class Filling {
+  const Ring ring;
+  Place place;
+  u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
+
+  __device__ void next() {
+    place.stage += STAGE_BYTES;
+    place.full += 8;
+    if (place.full == ring.full(STAGES)) {
+      place = ring.place(0);
+      parity ^= 1;
+    }
+  }
+
+  // A warpgroup that waits for stage s of a tile has seen stage s − K_GROUPS. Where STAGES is no multiple of K_GROUPS it
+  // must be sure that s − STAGES, another warpgroup's, has come too, or it takes the parity of the phase before that one
+  // for its own. It is: s − K_GROUPS was loaded after the one before it in its place was released, which was after that
+  // warpgroup had seen s − STAGES. Only the last K_GROUPS loads of the first round have nothing released before them; they
+  // wait for what it would have been released after.
+  static constexpr bool ORDERED = STAGES % K_GROUPS == 0;
+  static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
+
+ public:
+  __device__ explicit Filling(const Ring& ring) : ring(ring), place(ring.place(0)) {}
+
+  // Calls load(place, k_tile) for every stage of a tile, when its place is empty.
+  //
+  // Nothing holds up the first round of a block's only tile, but an SM takes copies in their order, and what it has more
+  // under way than memory delivers only keeps the first stage's tokens waiting behind the last stage's weights (1.2 µs of
+  // 10 at M = 1). So that round takes PACE cycles a stage.
+  template <u32 PACE, class Load>
+  __device__ __forceinline__ void fill(const Tile& tile, Load load) {
+    int k_tile = tile.first_k_tile;
+    const int end = k_tile + tile.k_tiles;
+    if constexpr (PERSISTENT || PASSES > 1) {
+      for_each_stage(tile, [&](int k_tile) {
+        mbarrier_wait(place.empty(), parity);
+        load(place, k_tile);
+        next();
+      });
+    } else {
+      const u32 begin = clock();
+#pragma unroll 1
+      for (int stage = 0; stage < STAGES && k_tile < end; stage++, k_tile++, next()) {
+        if (!ORDERED && stage >= STAGES - K_GROUPS) mbarrier_wait(ring.full(stage - (STAGES - K_GROUPS)), 0);
+        while (clock() - begin < stage * PACE);
+        load(place, k_tile);
+      }
+#pragma unroll 1
+      for (; k_tile < end; k_tile++, next()) {
+        mbarrier_wait(place.empty(), parity);
+        load(place, k_tile);
+      }
+    }
+  }
+};
+
+}  // namespace ws
