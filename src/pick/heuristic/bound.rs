@@ -2,7 +2,7 @@
 
 use super::block::{self, Block};
 use super::constants::Constants;
-use super::cost::{Around, Device, launches, memory_us, power_us, together};
+use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, together};
 use super::cover::{Cover, Widths};
 use crate::format::Format;
 use crate::spec::{
@@ -114,6 +114,10 @@ fn of_widths(question: &Question<'_>, plain: &Variant, cover: &Cover, ragged: bo
     let latency = |blocks: u32| (block.latency + block.ingress) / (f64::from(room(arch, blocks)) / step_bytes);
     let tail = block::least_tail(problem, plain, &geometry.layout, &block, cover, c);
     let whole = Device::of(problem, plain, cover, 1.0, arch.sms().into(), c);
+    // Of the shallow tile; of few turns no step takes less than a warpgroup's own way.
+    let first = f64::from(geometry.stage_bytes) * (whole.sms * c.cluster_of_four.min(1.0)).min(whole.blocks);
+    let last = if most_turns.is_finite() { block.serial } else { 0.0 };
+    let once = |tail: f64| launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
     let steps = f64::from(problem.depth() / 64);
     let rounds = Rounds::new(whole.busiest, geometry.blocks_per_sm, latency);
     let change = match plain.fusion {
@@ -126,7 +130,7 @@ fn of_widths(question: &Question<'_>, plain: &Variant, cover: &Cover, ragged: bo
     let each = rounds.least * steps;
     let cycles =
         together([whole.busiest * steps * step, steps * rounds.latency, each * serial, each * loading]) + change;
-    let of_whole = question.call(plain, launches * (block.start + tail) * cycle, launches * cycles * cycle);
+    let of_whole = question.call(plain, once(tail), launches * cycles * cycle);
     // Splits of K fill the SMs evenly at best, and meet in a cluster or in the workspace.
     let tail_of = |split_k, cluster| {
         let variant = Variant { split_k, cluster, ..*plain };
@@ -139,7 +143,7 @@ fn of_widths(question: &Question<'_>, plain: &Variant, cover: &Cover, ragged: bo
     let change = (2.0 * even / f64::from(geometry.blocks_per_sm) - 1.0).max(0.0) * c.hidden.min(1.0) * block.start;
     let (all, each) = (even * steps, even * steps / f64::from(geometry.blocks_per_sm));
     let cycles = together([all * step, all * rounds.latency_of_block, each * serial, each * loading]) + change;
-    let of_splits = question.call(plain, launches * (block.start + tail) * cycle, launches * cycles * cycle);
+    let of_splits = question.call(plain, once(tail), launches * cycles * cycle);
     of_whole.min(of_splits)
 }
 
@@ -157,7 +161,8 @@ pub(super) fn of_family(
     let device = Device::new(problem, variant, arch, &cover, c);
     let cycle = 1e-3 / c.ghz;
     let stages = block.steps / block.steps_per_stage;
-    let alone = stages * (block.serial * block.steps_per_stage + block.serial_per_stage) / block.turns;
+    let last = block.serial * block.steps_per_stage;
+    let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
     let (all, loading) = (device.busiest * block.steps, stages * block.loading);
     // As many stages as there are at most.
     let latency = |blocks: u32| {
@@ -184,7 +189,8 @@ pub(super) fn of_family(
     };
     let cycles = loops + (rounds.least - 1.0) * change;
     let launches = launches(variant);
-    let once = launches * (block.start + tail) * cycle;
+    let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
+    let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
     let more =
         block::more_tail(problem, variant, &one.layout, &cover, c).map(|more| launches * more * cycle * ROUNDING);
     (question.call(variant, once, launches * cycles * cycle) * ROUNDING, more)
