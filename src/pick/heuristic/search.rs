@@ -9,11 +9,11 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::block;
-use super::bound::{self, Covers, Question};
+use super::bound::{self, Covers, Node, Question};
 use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
+use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,11 +26,6 @@ pub struct Ranked {
 
 /// Most tiles that a problem's rows are divided into evenly, beside the heights that every problem has.
 const EVEN_TILES: u32 = 8;
-
-struct Node {
-    least_us: f64,
-    variant: Variant,
-}
 
 /// Variants that differ in stages and epilogue only.
 struct Family {
@@ -53,19 +48,24 @@ pub(super) fn rank(
     let mut combinations: HashMap<(Fusion, u32), Vec<Variant>> = HashMap::new();
     let mut families = Vec::new();
     let question = Question::new(problem, m, arch, constants);
-    for node in nodes(&question, &axes) {
-        if best.is_full_below(node.least_us) {
+    let mut alike = Vec::new();
+    for (least_us, node) in nodes(&question, &axes) {
+        if best.is_full_below(least_us) {
             break;
         }
-        let Variant { tile, fusion, .. } = node.variant;
+        let Variant { tile, fusion, .. } = *node.plain();
         let combinations =
             combinations.entry((fusion, tile.columns)).or_insert_with(|| axes.families(problem, fusion, tile.columns));
         let mut covers = Covers::default();
         families.clear();
-        families.extend(combinations.iter().map(|other| {
+        alike.clear();
+        families.extend(combinations.iter().filter_map(|other| {
             let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
+            if best.is_full_below(least_us_like(&node, &variant, &mut alike)) {
+                return None;
+            }
             let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
-            Family { least_us, more_us, variant }
+            (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
         }));
         families.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
         for family in &families {
@@ -86,21 +86,33 @@ pub(super) fn rank(
     best.found.into_iter().map(ranked).collect()
 }
 
+/// What variants of a node that share and keep the same have in common, with what none of them takes less than.
+type Alike = ((u32, Cluster, bool, bool), f64);
+
+/// [`Node::least_us_like`], once for all that are alike.
+fn least_us_like(node: &Node<'_>, variant: &Variant, known: &mut Vec<Alike>) -> f64 {
+    let key = (variant.split_k, variant.cluster, variant.persistent, variant.prepass);
+    if let Some((_, least_us)) = known.iter().find(|(other, _)| *other == key) {
+        return *least_us;
+    }
+    let least_us = node.least_us_like(variant);
+    known.push((key, least_us));
+    least_us
+}
+
 /// All nodes, those that may have the best variants first.
-fn nodes(question: &Question<'_>, axes: &Axes) -> Vec<Node> {
+fn nodes<'a>(question: &'a Question<'a>, axes: &Axes) -> Vec<(f64, Node<'a>)> {
     let (problem, m) = (question.problem, question.m);
     let mut nodes = Vec::new();
     for tokens in heights(problem, m, axes) {
-        let height = question.height(tokens);
         for fusion in fusions(problem, axes) {
             for columns in axes.columns {
-                let variant = axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
-                let least_us = bound::of_tile(question, &variant, &height);
-                nodes.extend(least_us.map(|least_us| Node { least_us, variant }));
+                let plain = axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
+                nodes.extend(Node::new(question, &plain).map(|node| (node.least_us(), node)));
             }
         }
     }
-    nodes.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
+    nodes.sort_by(|a, b| a.0.total_cmp(&b.0));
     nodes
 }
 
