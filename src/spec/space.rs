@@ -150,6 +150,10 @@ impl Axes {
                 }
                 for &(split_k, cluster) in self.sharing {
                     for &persistent in self.persistent {
+                        // Most combinations: whatever is shared, persistent blocks do not have.
+                        if persistent && (split_k, cluster) != (1, Cluster::None) {
+                            continue;
+                        }
                         for &prepass in self.prepass {
                             let variant = stored(Variant { split_k, cluster, persistent, prepass, ..first });
                             if variant != first {

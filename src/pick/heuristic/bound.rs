@@ -7,7 +7,7 @@ use super::cover::{Cover, Widths};
 use crate::format::Format;
 use crate::spec::{
     Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
-    Warps,
+    Warps, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -37,6 +37,23 @@ impl<'a> Question<'a> {
         Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
     }
 
+    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies
+    /// if they are shared out evenly.
+    pub(super) fn least_us(&self, height: &Height, columns: u32) -> f64 {
+        let Self { problem, arch, constants: c, .. } = *self;
+        if !problem.is_prepared() {
+            return c.launch;
+        }
+        // Where no rows are left out tiles are at least as wide.
+        let Cover { tiles, width, .. } = if problem.groups().is_some() { height.ragged } else { height.whole };
+        let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width;
+        let multiply = (c.tensor * width).max(c.tensor_min);
+        let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
+        let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
+        let body = together([steps * decode.max(multiply) * 1e-3 / c.ghz, self.memory]);
+        (c.launch + body) * ROUNDING
+    }
+
     fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
         let Around { launch, prepass, finish } = Around::new(self.problem, variant, self.m, self.constants);
         let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
@@ -45,6 +62,7 @@ impl<'a> Question<'a> {
 }
 
 /// How tiles of one height cover the rows at best: if they are multiplied only as wide as they must be, and if not.
+#[derive(Clone, Copy)]
 pub(super) struct Height {
     ragged: Cover,
     whole: Cover,
@@ -83,7 +101,7 @@ const DEEP_STEPS: u32 = 4;
 
 impl<'a> Node<'a> {
     /// `None` if none can be legal.
-    pub(super) fn new(question: &'a Question<'a>, plain: &Variant) -> Option<Self> {
+    pub(super) fn new(question: &'a Question<'a>, plain: &Variant, height: &Height) -> Option<Self> {
         let Question { problem, arch, .. } = *question;
         let plain = Variant { prepass: decodes_first(problem), ..*plain };
         let geometry = Geometry::new(problem, &plain, arch);
@@ -97,7 +115,7 @@ impl<'a> Node<'a> {
         Some(Self {
             question,
             plain,
-            height: question.height(plain.tile.tokens),
+            height: *height,
             geometry: Geometry { shared_bytes: 0, ..geometry },
             step_bytes: f64::from(stage_bytes) / f64::from(DEEP_STEPS),
             most_turns: f64::from((threads / geometry.threads).max(1)),
@@ -145,13 +163,15 @@ impl<'a> Node<'a> {
         }
         let block = Block::of(problem, &deep(&self.plain), &geometry, cover, constants);
         let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
+        // There, warps of a place that take turns with the steps of a stage are counted as one.
+        let is_mma = matches!(geometry.layout, Layout::Mma(_));
         Work {
             node: self,
             cover,
             step: together([block.tensor, block.decode, block.ingress]),
             serial: serial / self.most_turns,
             loading: if loads { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
-            last: if loads || matches!(geometry.layout, Layout::Wgmma(_)) { block.serial } else { 0.0 },
+            last: if is_mma { block.serial / self.most_turns } else { block.serial },
             layout: geometry.layout,
             block,
         }

@@ -9,11 +9,11 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::block;
-use super::bound::{self, Covers, Node, Question};
+use super::bound::{self, Covers, Height, Node, Question};
 use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,28 +45,30 @@ pub(super) fn rank(
 ) -> Vec<Ranked> {
     let axes = Axes::of(problem);
     let mut best = Best { count, found: Vec::with_capacity(count + 1) };
-    let mut combinations: HashMap<(Fusion, u32), Vec<Variant>> = HashMap::new();
+    let mut combinations: HashMap<(Fusion, u32), Vec<Alike>> = HashMap::new();
     let mut families = Vec::new();
     let question = Question::new(problem, m, arch, constants);
-    let mut alike = Vec::new();
-    for (least_us, node) in nodes(&question, &axes) {
+    let mut nodes = Nodes::new(&question, &axes);
+    while let Some((least_us, node)) = nodes.next() {
         if best.is_full_below(least_us) {
             break;
         }
         let Variant { tile, fusion, .. } = *node.plain();
-        let combinations =
-            combinations.entry((fusion, tile.columns)).or_insert_with(|| axes.families(problem, fusion, tile.columns));
+        let combinations = combinations
+            .entry((fusion, tile.columns))
+            .or_insert_with(|| alike(axes.families(problem, fusion, tile.columns)));
         let mut covers = Covers::default();
         families.clear();
-        alike.clear();
-        families.extend(combinations.iter().filter_map(|other| {
-            let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-            if best.is_full_below(least_us_like(&node, &variant, &mut alike)) {
-                return None;
+        for Alike { shared, variants } in combinations.iter() {
+            if best.is_full_below(node.least_us_like(shared)) {
+                continue;
             }
-            let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
-            (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
-        }));
+            families.extend(variants.iter().filter_map(|other| {
+                let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
+                let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
+                (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
+            }));
+        }
         families.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
         for family in &families {
             if best.is_full_below(family.least_us) {
@@ -86,34 +88,65 @@ pub(super) fn rank(
     best.found.into_iter().map(ranked).collect()
 }
 
-/// What variants of a node that share and keep the same have in common, with what none of them takes less than.
-type Alike = ((u32, Cluster, bool, bool), f64);
-
-/// [`Node::least_us_like`], once for all that are alike.
-fn least_us_like(node: &Node<'_>, variant: &Variant, known: &mut Vec<Alike>) -> f64 {
-    let key = (variant.split_k, variant.cluster, variant.persistent, variant.prepass);
-    if let Some((_, least_us)) = known.iter().find(|(other, _)| *other == key) {
-        return *least_us;
-    }
-    let least_us = node.least_us_like(variant);
-    known.push((key, least_us));
-    least_us
+/// Variants that share K and stages, keep their SMs and decode tokens in the same way.
+struct Alike {
+    /// One of them.
+    shared: Variant,
+    variants: Vec<Variant>,
 }
 
-/// All nodes, those that may have the best variants first.
-fn nodes<'a>(question: &'a Question<'a>, axes: &Axes) -> Vec<(f64, Node<'a>)> {
-    let (problem, m) = (question.problem, question.m);
-    let mut nodes = Vec::new();
-    for tokens in heights(problem, m, axes) {
-        for fusion in fusions(problem, axes) {
-            for columns in axes.columns {
-                let plain = axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
-                nodes.extend(Node::new(question, &plain).map(|node| (node.least_us(), node)));
+fn alike(variants: Vec<Variant>) -> Vec<Alike> {
+    let key = |variant: &Variant| (variant.split_k, variant.cluster, variant.persistent, variant.prepass);
+    let mut all: Vec<Alike> = Vec::new();
+    for variant in variants {
+        match all.iter_mut().find(|alike| key(&alike.shared) == key(&variant)) {
+            Some(alike) => alike.variants.push(variant),
+            None => all.push(Alike { shared: variant, variants: vec![variant] }),
+        }
+    }
+    all
+}
+
+/// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.
+struct Nodes<'a> {
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    /// What is not made yet: tokens and columns with a bound, the least last.
+    tiles: Vec<(f64, Height, Tile)>,
+    nodes: Vec<(f64, Node<'a>)>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
+        let heights = heights(question.problem, question.m, axes);
+        let mut tiles = Vec::with_capacity(heights.len() * axes.columns.len());
+        for tokens in heights {
+            let height = question.height(tokens);
+            let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
+            tiles.extend(axes.columns.map(|columns| (question.least_us(&height, columns), height, tile(columns))));
+        }
+        tiles.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        Self { question, axes, tiles, nodes: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<(f64, Node<'a>)> {
+        loop {
+            let least = (0..self.nodes.len()).min_by(|a, b| self.nodes[*a].0.total_cmp(&self.nodes[*b].0));
+            match (least, self.tiles.last()) {
+                (Some(least), Some(tile)) if self.nodes[least].0 <= tile.0 => return Some(self.nodes.swap_remove(least)),
+                (least, None) => return Some(self.nodes.swap_remove(least?)),
+                (_, Some(_)) => self.open_tile(),
             }
         }
     }
-    nodes.sort_by(|a, b| a.0.total_cmp(&b.0));
-    nodes
+
+    fn open_tile(&mut self) {
+        let Some((_, height, tile)) = self.tiles.pop() else { return };
+        for fusion in fusions(self.question.problem, self.axes) {
+            let node = Node::new(self.question, &self.axes.plainest(tile, fusion), &height);
+            self.nodes.extend(node.map(|node| (node.least_us(), node)));
+        }
+    }
 }
 
 /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way, but
