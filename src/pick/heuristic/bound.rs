@@ -44,8 +44,7 @@ impl<'a> Question<'a> {
         if !problem.is_prepared() {
             return c.launch;
         }
-        // Where no rows are left out tiles are at least as wide.
-        let Cover { tiles, width, .. } = if problem.groups().is_some() { height.ragged } else { height.whole };
+        let Cover { tiles, width, .. } = height.ragged;
         let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width;
         let multiply = (c.tensor * width).max(c.tensor_min);
         let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
@@ -68,22 +67,24 @@ pub(super) struct Height {
     whole: Cover,
 }
 
-/// Covers of one height by the widths that its tiles come in.
+/// Covers that are known, by tokens and the widths that tiles come in.
 #[derive(Default)]
-pub(super) struct Covers(Vec<(Widths, Cover)>);
+pub(super) struct Covers(Vec<(u32, Widths, Cover)>);
 
 impl Covers {
-    fn get(&mut self, question: &Question<'_>, tokens: u32, widths: Widths) -> Cover {
-        if let Some((_, cover)) = self.0.iter().find(|(known, _)| *known == widths) {
+    pub(super) fn get(&mut self, question: &Question<'_>, variant: &Variant, layout: &Layout) -> Cover {
+        let (tokens, widths) = (variant.tile.tokens, block::widths(variant, layout));
+        if let Some((.., cover)) = self.0.iter().find(|known| known.0 == tokens && known.1 == widths) {
             return *cover;
         }
         let cover = Cover::new(question.problem, question.m, tokens, &widths, question.constants);
-        self.0.push((widths, cover));
+        self.0.push((tokens, widths, cover));
         cover
     }
 }
 
 /// All variants with a tile's tokens and columns and a fusion: what is known of every one of them.
+#[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     question: &'a Question<'a>,
     /// One of them: a shallow tile, warps that are alike, nothing shared, no tokens decoded.
@@ -293,7 +294,7 @@ pub(super) fn of_family(
 ) -> (f64, [f64; Epilogue::ALL.len()]) {
     let Question { problem, arch, constants: c, .. } = *question;
     let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
-    let cover = covers.get(question, variant.tile.tokens, block::widths(variant, &one.layout));
+    let cover = covers.get(question, variant, &one.layout);
     let block = Block::of(problem, variant, &one, &cover, c);
     let tail = block::least_tail(problem, variant, &one.layout, &block, &cover, c);
     let device = Device::new(problem, variant, arch, &cover, c);

@@ -7,19 +7,24 @@ use super::terms::{Prediction, Terms};
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
 
 /// The time of a call alone, in µs.
-pub(super) fn us(spec: &Spec, m: u32, constants: &Constants) -> f64 {
-    predict(spec, m, constants).us
+pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> f64 {
+    covered(spec, m, cover, constants).us
 }
 
 /// Predicts the time of a call.
+pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+    let widths = block::widths(spec.variant(), &spec.geometry().layout);
+    let cover = Cover::new(spec.problem(), m, spec.variant().tile.tokens, &widths, constants);
+    covered(spec, m, &cover, constants)
+}
+
 // Inlined, so that whoever wants the time alone does not pay for the rest.
 #[inline(always)]
-pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+fn covered(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> Prediction {
     let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-    let cover = Cover::new(problem, m, variant.tile.tokens, &block::widths(variant, &geometry.layout), constants);
-    let block = Block::of(problem, variant, geometry, &cover, constants);
-    let device = Device::new(problem, variant, spec.arch(), &cover, constants);
-    call(spec, m, &block, &cover, &device, constants)
+    let block = Block::of(problem, variant, geometry, cover, constants);
+    let device = Device::new(problem, variant, spec.arch(), cover, constants);
+    call(spec, m, &block, cover, &device, constants)
 }
 
 /// How many blocks there are, and how many of them the busiest SM has.

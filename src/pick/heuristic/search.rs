@@ -5,8 +5,8 @@
 //! ([`bound`]); nodes are opened in that order, until the next cannot have anything better than what was found. What comes
 //! out is what a prediction of every variant would give.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
 
 use super::block;
 use super::bound::{self, Covers, Height, Node, Question};
@@ -28,6 +28,7 @@ pub struct Ranked {
 const EVEN_TILES: u32 = 8;
 
 /// Variants that differ in stages and epilogue only.
+#[derive(Clone, Copy)]
 struct Family {
     least_us: f64,
     /// What each epilogue takes more than that.
@@ -43,21 +44,47 @@ pub(super) fn rank(
     accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
-    let axes = Axes::of(problem);
-    let mut best = Best { count, found: Vec::with_capacity(count + 1) };
-    let mut combinations: HashMap<(Fusion, u32), Vec<Alike>> = HashMap::new();
-    let mut families = Vec::new();
     let question = Question::new(problem, m, arch, constants);
+    let axes = Axes::of(problem);
+    let mut search = Search {
+        question: &question,
+        axes: &axes,
+        accepts: &|spec: &Spec| spec.fits_grid(m) && accepts(spec),
+        combinations: HashMap::new(),
+        covers: Covers::default(),
+        families: Vec::new(),
+        best: Best::new(count),
+    };
     let mut nodes = Nodes::new(&question, &axes);
     while let Some((least_us, node)) = nodes.next() {
-        if best.is_full_below(least_us) {
+        if search.best.is_full_below(least_us) {
             break;
         }
+        search.open(&node);
+    }
+    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
+    search.best.found.into_iter().map(ranked).collect()
+}
+
+struct Search<'a> {
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    accepts: &'a dyn Fn(&Spec) -> bool,
+    /// Of a fusion and so many columns.
+    combinations: HashMap<(Fusion, u32), Vec<Alike>>,
+    covers: Covers,
+    /// Of the node that is open.
+    families: Vec<Family>,
+    best: Best,
+}
+
+impl Search<'_> {
+    fn open(&mut self, node: &Node<'_>) {
+        let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
         let combinations = combinations
             .entry((fusion, tile.columns))
-            .or_insert_with(|| alike(axes.families(problem, fusion, tile.columns)));
-        let mut covers = Covers::default();
+            .or_insert_with(|| alike(axes.families(question.problem, fusion, tile.columns)));
         families.clear();
         for Alike { shared, variants } in combinations.iter() {
             if best.is_full_below(node.least_us_like(shared)) {
@@ -65,27 +92,55 @@ pub(super) fn rank(
             }
             families.extend(variants.iter().filter_map(|other| {
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
+                let (least_us, more_us) = bound::of_family(question, &variant, covers);
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
             }));
         }
-        families.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
-        for family in &families {
-            if best.is_full_below(family.least_us) {
+        families.sort_unstable_by(|a, b| a.least_us.total_cmp(&b.least_us));
+        for at in 0..self.families.len() {
+            let Family { least_us, more_us, variant } = self.families[at];
+            if self.best.is_full_below(least_us) {
                 break;
             }
-            for epilogue in axes.epilogues {
-                let variant = Variant { epilogue: *epilogue, ..family.variant };
-                let more_us = family.more_us[*epilogue as usize];
-                if best.is_full_below(family.least_us + more_us) || !Spec::can_combine(problem, &variant) {
-                    continue;
+            for epilogue in self.axes.epilogues {
+                let variant = Variant { epilogue: *epilogue, ..variant };
+                let is_worse = self.best.is_full_below(least_us + more_us[*epilogue as usize]);
+                if !is_worse && Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
                 }
-                depths(problem, &variant, m, arch, accepts, constants, &mut best);
             }
         }
     }
-    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
-    best.found.into_iter().map(ranked).collect()
+
+    /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
+    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked
+    /// for from the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
+    fn add_depths(&mut self, variant: &Variant) {
+        let Self { question, accepts, covers, best, .. } = self;
+        let Question { problem, m, arch, constants, .. } = **question;
+        for deepest in deepest(problem, variant, arch, *accepts) {
+            let cover = covers.get(question, variant, &deepest.geometry().layout);
+            let us = |spec: &Spec| cost::us(spec, m, &cover, constants);
+            let at = |stages: u32| {
+                let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
+                let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
+                (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
+            };
+            let mut found = (us(&deepest), deepest);
+            for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
+                if shallower.0 > found.0 {
+                    break;
+                }
+                found = shallower;
+            }
+            let turns = block::turns(&deepest.geometry().layout);
+            if turns < found.1.variant().stages {
+                best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
+            } else {
+                best.add(found);
+            }
+        }
+    }
 }
 
 /// Variants that share K and stages, keep their SMs and decode tokens in the same way.
@@ -113,7 +168,9 @@ struct Nodes<'a> {
     axes: &'a Axes,
     /// What is not made yet: tokens and columns with a bound, the least last.
     tiles: Vec<(f64, Height, Tile)>,
-    nodes: Vec<(f64, Node<'a>)>,
+    nodes: Vec<Node<'a>>,
+    /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl<'a> Nodes<'a> {
@@ -126,60 +183,32 @@ impl<'a> Nodes<'a> {
             tiles.extend(axes.columns.map(|columns| (question.least_us(&height, columns), height, tile(columns))));
         }
         tiles.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        Self { question, axes, tiles, nodes: Vec::new() }
+        Self { question, axes, tiles, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
     }
 
     fn next(&mut self) -> Option<(f64, Node<'a>)> {
-        loop {
-            let least = (0..self.nodes.len()).min_by(|a, b| self.nodes[*a].0.total_cmp(&self.nodes[*b].0));
-            match (least, self.tiles.last()) {
-                (Some(least), Some(tile)) if self.nodes[least].0 <= tile.0 => return Some(self.nodes.swap_remove(least)),
-                (least, None) => return Some(self.nodes.swap_remove(least?)),
-                (_, Some(_)) => self.open_tile(),
-            }
-        }
-    }
-
-    fn open_tile(&mut self) {
-        let Some((_, height, tile)) = self.tiles.pop() else { return };
-        for fusion in fusions(self.question.problem, self.axes) {
-            let node = Node::new(self.question, &self.axes.plainest(tile, fusion), &height);
-            self.nodes.extend(node.map(|node| (node.least_us(), node)));
-        }
-    }
-}
-
-/// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way, but
-/// where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked for from
-/// the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
-fn depths(
-    problem: &Problem,
-    variant: &Variant,
-    m: u32,
-    arch: &Arch,
-    accepts: &dyn Fn(&Spec) -> bool,
-    constants: &Constants,
-    best: &mut Best,
-) {
-    let accepts = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
-    for deepest in deepest(problem, variant, arch, &accepts) {
-        let at = |stages: u32| {
-            let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
-            let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
-            (is_beside && accepts(&spec)).then(|| (cost::us(&spec, m, constants), spec))
-        };
-        let mut found = (cost::us(&deepest, m, constants), deepest);
-        for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
-            if shallower.0 > found.0 {
+        let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
+        while let Some((us, height, tile)) = self.tiles.last().copied() {
+            if least(&self.queue).is_some_and(|least| least <= us) {
                 break;
             }
-            found = shallower;
+            self.tiles.pop();
+            self.open_tile(&height, tile);
         }
-        let turns = block::turns(&deepest.geometry().layout);
-        if turns < found.1.variant().stages {
-            best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
-        } else {
-            best.add(found);
+        let Reverse((us, at)) = self.queue.pop()?;
+        Some((f64::from_bits(us), self.nodes[at]))
+    }
+
+    fn open_tile(&mut self, height: &Height, tile: Tile) {
+        for fusion in self.axes.fusions {
+            let plain = self.axes.plainest(tile, *fusion);
+            if !Spec::can_fuse(self.question.problem, &plain) {
+                continue;
+            }
+            if let Some(node) = Node::new(self.question, &plain, height) {
+                self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
+                self.nodes.push(node);
+            }
         }
     }
 }
@@ -196,12 +225,6 @@ pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
     heights
 }
 
-/// Fusions that go with the operation.
-fn fusions(problem: &Problem, axes: &Axes) -> impl Iterator<Item = Fusion> {
-    let is_single = problem.operation().products() == 1;
-    axes.fusions.iter().copied().filter(move |fusion| (*fusion == Fusion::Single) == is_single)
-}
-
 /// The best so far with their µs, in order.
 struct Best {
     count: usize,
@@ -209,6 +232,10 @@ struct Best {
 }
 
 impl Best {
+    fn new(count: usize) -> Self {
+        Self { count, found: Vec::with_capacity(count + 1) }
+    }
+
     /// Whether nothing from `us` on can get in.
     fn is_full_below(&self, us: f64) -> bool {
         self.found.len() == self.count && self.found.last().is_none_or(|last| last.0 < us)
