@@ -7,13 +7,14 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
+use std::iter;
 
 use super::block;
 use super::bound::{self, Covers, Height, Node, Question};
 use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,7 +57,10 @@ pub(super) fn rank(
         best: Best::new(count),
     };
     let mut nodes = Nodes::new(&question, &axes);
-    while let Some((least_us, node)) = nodes.next() {
+    let first: Vec<(f64, Node<'_>)> = (0..PROBED).map_while(|_| nodes.next()).collect();
+    first.iter().for_each(|(_, node)| search.probe(node));
+    search.best = Best { limit: search.best.last(), ..Best::new(count) };
+    for (least_us, node) in first.into_iter().chain(iter::from_fn(|| nodes.next())) {
         if search.best.is_full_below(least_us) {
             break;
         }
@@ -65,6 +69,12 @@ pub(super) fn rank(
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
     search.best.found.into_iter().map(ranked).collect()
 }
+
+/// So many nodes are probed, the first ones.
+const PROBED: usize = 6;
+/// With these depths of the tile and warps.
+const PROBES: [(u32, Warps); 3] =
+    [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(3))];
 
 struct Search<'a> {
     question: &'a Question<'a>,
@@ -79,6 +89,19 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Looks at what is often good, so that little else needs to be looked at.
+    fn probe(&mut self, node: &Node<'_>) {
+        let plain = *node.plain();
+        for (k, warps) in PROBES {
+            for epilogue in self.axes.epilogues.iter().take(2) {
+                let variant = Variant { tile: Tile { k, ..plain.tile }, warps, epilogue: *epilogue, ..plain };
+                if Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
+                }
+            }
+        }
+    }
+
     fn open(&mut self, node: &Node<'_>) {
         let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
@@ -228,17 +251,24 @@ pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
 /// The best so far with their µs, in order.
 struct Best {
     count: usize,
+    /// There are as many as are asked for that take no more than this.
+    limit: f64,
     found: Vec<(f64, Spec)>,
 }
 
 impl Best {
     fn new(count: usize) -> Self {
-        Self { count, found: Vec::with_capacity(count + 1) }
+        Self { count, limit: f64::INFINITY, found: Vec::with_capacity(count + 1) }
+    }
+
+    /// What the last takes, if there are as many as are asked for.
+    fn last(&self) -> f64 {
+        self.found.get(self.count.saturating_sub(1)).map_or(f64::INFINITY, |last| last.0)
     }
 
     /// Whether nothing from `us` on can get in.
     fn is_full_below(&self, us: f64) -> bool {
-        self.found.len() == self.count && self.found.last().is_none_or(|last| last.0 < us)
+        self.count == 0 || self.limit.min(self.last()) < us
     }
 
     fn add(&mut self, one: (f64, Spec)) {
