@@ -145,9 +145,14 @@ impl<'a> Node<'a> {
         prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING
     }
 
-    /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `variant` does.
-    pub(super) fn least_us_like(&self, variant: &Variant) -> f64 {
-        self.work(variant).shared_us(variant) * ROUNDING
+    /// Looks into it.
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
+        let clusters = [Cluster::None, Cluster::Multicast(2)];
+        let works = prepass.iter().flat_map(|&prepass| {
+            clusters.map(|cluster| (prepass, self.work(&Variant { prepass, cluster, ..self.plain })))
+        });
+        Ways(works.collect())
     }
 
     fn work(&self, variant: &Variant) -> Work<'_> {
@@ -176,6 +181,18 @@ impl<'a> Node<'a> {
             layout: geometry.layout,
             block,
         }
+    }
+}
+
+/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks.
+pub(super) struct Ways<'a>(Vec<(bool, Work<'a>)>);
+
+impl Ways<'_> {
+    /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `way` does.
+    pub(super) fn least_us(&self, way: &Variant) -> f64 {
+        let mut alike = self.0.iter().filter(|(prepass, _)| *prepass == way.prepass);
+        let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
+        work.map_or(f64::INFINITY, |(_, work)| work.shared_us(way) * ROUNDING)
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn rank(
     let mut search = Search {
         question: &question,
         axes: &axes,
-        accepts: &|spec: &Spec| spec.fits_grid(m) && accepts(spec),
+        accepts,
         combinations: HashMap::new(),
         covers: Covers::default(),
         families: Vec::new(),
@@ -71,17 +71,16 @@ pub(super) fn rank(
 }
 
 /// So many nodes are probed, the first ones.
-const PROBED: usize = 6;
+const PROBED: usize = 3;
 /// With these depths of the tile and warps.
-const PROBES: [(u32, Warps); 3] =
-    [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(3))];
+const PROBES: [(u32, Warps); 2] = [(128, Warps::Uniform), (128, Warps::Specialised(2))];
 
 struct Search<'a> {
     question: &'a Question<'a>,
     axes: &'a Axes,
     accepts: &'a dyn Fn(&Spec) -> bool,
-    /// Of a fusion and so many columns.
-    combinations: HashMap<(Fusion, u32), Vec<Alike>>,
+    /// Families of a fusion, so many columns and one of their [`Axes::ways`].
+    combinations: HashMap<(Fusion, u32, usize), Vec<Variant>>,
     covers: Covers,
     /// Of the node that is open.
     families: Vec<Family>,
@@ -93,11 +92,9 @@ impl Search<'_> {
     fn probe(&mut self, node: &Node<'_>) {
         let plain = *node.plain();
         for (k, warps) in PROBES {
-            for epilogue in self.axes.epilogues.iter().take(2) {
-                let variant = Variant { tile: Tile { k, ..plain.tile }, warps, epilogue: *epilogue, ..plain };
-                if Spec::can_combine(self.question.problem, &variant) {
-                    self.add_depths(&variant);
-                }
+            let variant = Variant { tile: Tile { k, ..plain.tile }, warps, ..plain };
+            if Spec::can_combine(self.question.problem, &variant) {
+                self.add_depths(&variant);
             }
         }
     }
@@ -105,15 +102,16 @@ impl Search<'_> {
     fn open(&mut self, node: &Node<'_>) {
         let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
-        let combinations = combinations
-            .entry((fusion, tile.columns))
-            .or_insert_with(|| alike(axes.families(question.problem, fusion, tile.columns)));
+        let ways = node.ways();
         families.clear();
-        for Alike { shared, variants } in combinations.iter() {
-            if best.is_full_below(node.least_us_like(shared)) {
+        for (at, way) in axes.ways(node.plain()).enumerate() {
+            if best.is_full_below(ways.least_us(&way)) {
                 continue;
             }
-            families.extend(variants.iter().filter_map(|other| {
+            let combinations = combinations
+                .entry((fusion, tile.columns, at))
+                .or_insert_with(|| axes.families(question.problem, &way));
+            families.extend(combinations.iter().filter_map(|other| {
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
                 let (least_us, more_us) = bound::of_family(question, &variant, covers);
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
@@ -141,7 +139,9 @@ impl Search<'_> {
     fn add_depths(&mut self, variant: &Variant) {
         let Self { question, accepts, covers, best, .. } = self;
         let Question { problem, m, arch, constants, .. } = **question;
-        for deepest in deepest(problem, variant, arch, *accepts) {
+        // What a grid has room for does not depend on the depth.
+        let fits = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
+        for deepest in deepest(problem, variant, arch, &fits) {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
             let us = |spec: &Spec| cost::us(spec, m, &cover, constants);
             let at = |stages: u32| {
@@ -164,25 +164,6 @@ impl Search<'_> {
             }
         }
     }
-}
-
-/// Variants that share K and stages, keep their SMs and decode tokens in the same way.
-struct Alike {
-    /// One of them.
-    shared: Variant,
-    variants: Vec<Variant>,
-}
-
-fn alike(variants: Vec<Variant>) -> Vec<Alike> {
-    let key = |variant: &Variant| (variant.split_k, variant.cluster, variant.persistent, variant.prepass);
-    let mut all: Vec<Alike> = Vec::new();
-    for variant in variants {
-        match all.iter_mut().find(|alike| key(&alike.shared) == key(&variant)) {
-            Some(alike) => alike.variants.push(variant),
-            None => all.push(Alike { shared: variant, variants: vec![variant] }),
-        }
-    }
-    all
 }
 
 /// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.
