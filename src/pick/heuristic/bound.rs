@@ -303,14 +303,17 @@ impl Work<'_> {
 }
 
 /// Of all variants that differ from this one in stages and epilogue only, what none takes less than; and what each
-/// epilogue takes more.
+/// epilogue takes more; `None` if there are too many warps for the registers that they need.
 pub(super) fn of_family(
     question: &Question<'_>,
     variant: &Variant,
     covers: &mut Covers,
-) -> (f64, [f64; Epilogue::ALL.len()]) {
+) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
     let Question { problem, arch, constants: c, .. } = *question;
     let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
+    if one.registers > arch.registers_per_thread(one.threads) {
+        return None;
+    }
     let cover = covers.get(question, variant, &one.layout);
     let block = Block::of(problem, variant, &one, &cover, c);
     let tail = block::least_tail(problem, variant, &one.layout, &block, &cover, c);
@@ -340,7 +343,7 @@ pub(super) fn of_family(
     let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
     let more =
         block::more_tail(problem, variant, &one.layout, &cover, c).map(|more| launches * more * cycle * ROUNDING);
-    (question.call(variant, once, launches * cycles * cycle) * ROUNDING, more)
+    Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.

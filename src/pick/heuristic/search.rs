@@ -113,7 +113,7 @@ impl Search<'_> {
                 .or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                let (least_us, more_us) = bound::of_family(question, &variant, covers);
+                let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
             }));
         }
