@@ -142,9 +142,9 @@ impl Axes {
         let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
         let epilogue = if super::geometry::needs_finish(way) { Epilogue::Direct } else { staged };
         let tiles = self.k.map(|k| Tile { tokens: TOKENS, k, ..way.tile });
-        let all = tiles.into_iter().flat_map(|tile| {
-            self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way })
-        });
+        let all = tiles
+            .into_iter()
+            .flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
         all.filter(|variant| Spec::can_combine(problem, variant)).collect()
     }
 }

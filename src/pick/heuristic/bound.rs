@@ -53,6 +53,15 @@ impl<'a> Question<'a> {
         (c.launch + body) * ROUNDING
     }
 
+    /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
+    /// each other. (Of the path `mma` it leaves more of a cache, too.)
+    pub(super) fn shallower_us(&self, variant: &Variant, deepest_us: f64, memory_us: f64) -> f64 {
+        match variant.path {
+            MatrixPath::Wgmma => (deepest_us - (memory_us - self.memory)) * ROUNDING,
+            MatrixPath::Mma => 0.0,
+        }
+    }
+
     fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
         let Around { launch, prepass, finish } = Around::new(self.problem, variant, self.m, self.constants);
         let unhurried = launch + once + together([body, self.memory]) + finish + prepass;

@@ -148,7 +148,8 @@ constants! {
     table = 970.3,
     /// Of the same, for each group.
     table_group = 71.91,
-    /// Blocks up to which the busiest SM has whole ones; the more there are, the better the last and smallest fill up.
+    /// Where some groups have more tiles than others: blocks up to which the busiest SM has whole ones; the more there are,
+    /// the better the last and smallest fill up.
     lumpy = 0.7,
     /// Blocks that the busiest SM has more than its even share.
     straggler = 0.0025,

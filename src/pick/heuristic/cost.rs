@@ -6,9 +6,10 @@ use super::cover::{Cover, tile_efficiency, wave_efficiency};
 use super::terms::{Prediction, Terms};
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
 
-/// The time of a call alone, in µs.
-pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> f64 {
-    covered(spec, m, cover, constants).us
+/// The time of a call alone, in µs, and what the memory takes of it.
+pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> (f64, f64) {
+    let Prediction { us, terms } = covered(spec, m, cover, constants);
+    (us, terms.memory)
 }
 
 /// Predicts the time of a call.

@@ -1,9 +1,10 @@
 //! The best of all legal variants, without looking at most of them.
 //!
-//! Variants are sorted into nodes by fusion, tokens and columns, and those of a node into families, which differ in stages
-//! and epilogue only. What no variant of a node, or of a family, can undercut is known without looking into it
-//! ([`bound`]); nodes are opened in that order, until the next cannot have anything better than what was found. What comes
-//! out is what a prediction of every variant would give.
+//! Variants are sorted into nodes by fusion, tokens and columns, those of a node by the ways in which they share K and
+//! stages, and those of a way into families, which differ in stages and epilogue only. What no variant of a tile, a node, a
+//! way or a family can undercut is known without looking into it ([`bound`]); nodes are opened in that order, until the next
+//! cannot have anything better than what was found. A few variants are looked at before, so that the best is nearly known
+//! from the start. What comes out is what a prediction of every variant would give.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -108,9 +109,8 @@ impl Search<'_> {
             if best.is_full_below(ways.least_us(&way)) {
                 continue;
             }
-            let combinations = combinations
-                .entry((fusion, tile.columns, at))
-                .or_insert_with(|| axes.families(question.problem, &way));
+            let combinations =
+                combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
                 let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
@@ -143,13 +143,17 @@ impl Search<'_> {
         let fits = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
         for deepest in deepest(problem, variant, arch, &fits) {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
-            let us = |spec: &Spec| cost::us(spec, m, &cover, constants);
+            let us = |spec: &Spec| cost::us(spec, m, &cover, constants).0;
             let at = |stages: u32| {
                 let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
                 let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
                 (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
             };
-            let mut found = (us(&deepest), deepest);
+            let (deepest_us, memory_us) = cost::us(&deepest, m, &cover, constants);
+            if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
+                continue;
+            }
+            let mut found = (deepest_us, deepest);
             for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
                 if shallower.0 > found.0 {
                     break;
