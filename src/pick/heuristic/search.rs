@@ -74,8 +74,7 @@ pub(super) fn rank(
 /// So many nodes are probed, the first ones.
 const PROBED: usize = 3;
 /// With these depths of the tile and warps.
-const PROBES: [(u32, Warps); 3] =
-    [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(4))];
+const PROBES: [(u32, Warps); 3] = [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(4))];
 
 struct Search<'a> {
     question: &'a Question<'a>,
