@@ -1,4 +1,5 @@
-//! How long ranking takes: a first look at a problem, over all its legal variants, and a choice for one that is known.
+//! How long ranking takes: a first look at a problem, over all its legal variants; every choice that there is for a problem;
+//! and a choice for one that is known.
 //!
 //! ```text
 //! cargo bench --bench rank
@@ -8,7 +9,7 @@
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use warpsmith::pick::{Picker, heuristic};
 use warpsmith::spec::{Arch, Problem};
 
@@ -51,5 +52,26 @@ fn known(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, first_look, known);
+/// What a GPU of eight computes for a large mixture-of-experts model, from one token to a prompt of 8192.
+const SERVED: [&str; 6] = [
+    "grouped32.dual_gemm.silu:bf16*nvfp4>bf16:n2048:k7168:prepared",
+    "grouped32.gemm:bf16*nvfp4>bf16:n7168:k2048:prepared",
+    "dual_gemm.silu:bf16*nvfp4>bf16:n2048:k7168:prepared",
+    "gemm:bf16*nvfp4>bf16:n7168:k2048:prepared",
+    "dual_gemm.silu:bf16*nvfp4>bf16:n2304:k7168:prepared",
+    "gemm:bf16*nvfp4>bf16:n7168:k2304:prepared",
+];
+
+fn every_choice(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("every choice");
+    for problem in SERVED.into_iter().filter_map(|text| text.parse::<Problem>().ok()) {
+        let problem = problem.m_up_to(8192);
+        group.bench_with_input(BenchmarkId::from_parameter(problem), &problem, |bencher, problem| {
+            let forgetful = || Picker::new("NVIDIA H200", &Arch::H200);
+            bencher.iter_batched(forgetful, |picker| picker.schedule(problem), BatchSize::PerIteration);
+        });
+    }
+}
+
+criterion_group!(benches, first_look, every_choice, known);
 criterion_main!(benches);

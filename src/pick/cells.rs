@@ -61,76 +61,108 @@ pub(super) fn choices(
     class: Option<&Numerics>,
     given: &[Spec],
 ) -> (Vec<Choice>, Option<Error>) {
-    let (cells, error) = Cell::all(problem, lasts, arch, class);
+    let (cells, error) = Cell::all(problem, lasts, arch, class, given);
     let mut kernels = Vec::new();
     let mut tolerance = 1.0;
     for wider in TOLERANCES {
         tolerance = wider;
-        kernels = cover(&cells, tolerance, given);
+        kernels = cells.cover(tolerance);
         if kernels.len() <= given.len() + KERNELS {
             break;
         }
     }
-    (cells.iter().map(|cell| cell.choice(&kernels, tolerance)).collect(), error)
+    let choices = cells.cells.iter().map(|cell| cells.choice(cell, &kernels, tolerance));
+    (choices.collect(), error)
 }
 
-/// Few kernels of which one is good enough in each cell: those that are given, and others, added one by one, each time the
-/// one that is good enough for most of the cells that have none yet, the first of several.
-fn cover(cells: &[Cell], tolerance: f64, given: &[Spec]) -> Vec<Spec> {
-    let mut kernels = given.to_vec();
-    let is_open = |cell: &&Cell| !given.iter().any(|spec| cell.accepts(spec, tolerance));
-    let mut open: Vec<&Cell> = cells.iter().filter(is_open).collect();
-    let mut candidates: Vec<Spec> = Vec::new();
-    for cell in &open {
-        if !candidates.contains(cell.best.spec()) {
-            candidates.push(*cell.best.spec());
-        }
-    }
-    while !open.is_empty() {
-        let served = |spec: &Spec| open.iter().filter(|cell| cell.accepts(spec, tolerance)).count();
-        // Of equals the last is the greatest, so they are gone through from the end.
-        let Some(most) = candidates.iter().rev().copied().max_by_key(served) else { break };
-        open.retain(|cell| !cell.accepts(&most, tolerance));
-        kernels.push(most);
-    }
-    kernels
+/// Cells, and the kernels that may serve them.
+struct Cells {
+    cells: Vec<Cell>,
+    /// Those that are given, and then every one that is a cell's best.
+    kernels: Vec<Spec>,
+    given: usize,
 }
 
 /// A cell with the heuristic's choice for its upper end.
 struct Cell {
     last: u32,
     best: Choice,
-    /// What that is predicted to take.
-    least: f64,
+    /// Its place among the kernels.
+    best_at: usize,
+    /// What each of the kernels is predicted to take; infinite where a grid has no room for it.
+    us: Vec<f64>,
+}
+
+impl Cells {
+    /// Few kernels of which one is good enough in each cell, by their places: those that are given, and others, added one by
+    /// one, each time the one that is good enough for most of the cells that have none yet, the first of several.
+    fn cover(&self, tolerance: f64) -> Vec<usize> {
+        let mut chosen: Vec<usize> = (0..self.given).collect();
+        let is_open = |cell: &&Cell| !chosen.iter().any(|kernel| cell.accepts(*kernel, tolerance));
+        let mut open: Vec<&Cell> = self.cells.iter().filter(is_open).collect();
+        let mut candidates: Vec<usize> = Vec::new();
+        for cell in &open {
+            if !candidates.contains(&cell.best_at) {
+                candidates.push(cell.best_at);
+            }
+        }
+        while !open.is_empty() {
+            let served = |kernel: &usize| open.iter().filter(|cell| cell.accepts(*kernel, tolerance)).count();
+            // Of equals the last is the greatest, so they are gone through from the end.
+            let Some(most) = candidates.iter().rev().copied().max_by_key(served) else { break };
+            open.retain(|cell| !cell.accepts(most, tolerance));
+            chosen.push(most);
+        }
+        chosen
+    }
+
+    /// The best of `kernels` that is good enough; a cell's own, if that is among them.
+    fn choice(&self, cell: &Cell, kernels: &[usize], tolerance: f64) -> Choice {
+        if kernels.contains(&cell.best_at) {
+            return cell.best;
+        }
+        let accepted = kernels.iter().filter(|kernel| cell.accepts(**kernel, tolerance));
+        let best = accepted.min_by(|a, b| cell.us[**a].total_cmp(&cell.us[**b]));
+        best.map_or(cell.best, |kernel| untuned::predicted(self.kernels[*kernel], cell.last))
+    }
 }
 
 impl Cell {
     /// As long as there are choices, and why there is none for the next.
-    fn all(problem: &Problem, lasts: &[u32], arch: &Arch, class: Option<&Numerics>) -> (Vec<Self>, Option<Error>) {
+    fn all(
+        problem: &Problem,
+        lasts: &[u32],
+        arch: &Arch,
+        class: Option<&Numerics>,
+        given: &[Spec],
+    ) -> (Cells, Option<Error>) {
+        let mut kernels = given.to_vec();
         let mut cells = Vec::with_capacity(lasts.len());
+        let mut error = None;
         for &last in lasts {
-            match untuned::choose(problem, last, arch, class) {
-                Ok(best) => cells.push(Self { last, best, least: predict(best.spec(), last).us }),
-                Err(error) => return (cells, Some(error)),
-            }
+            let best = match untuned::choose(problem, last, arch, class) {
+                Ok(best) => best,
+                Err(why) => {
+                    error = Some(why);
+                    break;
+                }
+            };
+            let known = kernels.iter().position(|kernel| kernel == best.spec());
+            let best_at = known.unwrap_or_else(|| {
+                kernels.push(*best.spec());
+                kernels.len() - 1
+            });
+            cells.push(Self { last, best, best_at, us: Vec::new() });
         }
-        (cells, None)
+        for cell in &mut cells {
+            let us = |spec: &Spec| if spec.fits_grid(cell.last) { predict(spec, cell.last).us } else { f64::INFINITY };
+            cell.us = kernels.iter().map(us).collect();
+        }
+        (Cells { cells, kernels, given: given.len() }, error)
     }
 
-    fn accepts(&self, spec: &Spec, tolerance: f64) -> bool {
-        let limit = tolerance * self.least;
-        spec == self.best.spec() || (spec.fits_grid(self.last) && predict(spec, self.last).us <= limit)
-    }
-
-    /// The best of `kernels` that is good enough; its own, if that is among them.
-    fn choice(&self, kernels: &[Spec], tolerance: f64) -> Choice {
-        if kernels.contains(self.best.spec()) {
-            return self.best;
-        }
-        let accepted = kernels.iter().filter(|spec| self.accepts(spec, tolerance));
-        let predicted = accepted.map(|spec| (predict(spec, self.last).us, spec));
-        let best = predicted.min_by(|(a, _), (b, _)| a.total_cmp(b));
-        best.map_or(self.best, |(_, spec)| untuned::predicted(*spec, self.last))
+    fn accepts(&self, kernel: usize, tolerance: f64) -> bool {
+        kernel == self.best_at || self.us[kernel] <= tolerance * self.us[self.best_at]
     }
 }
 

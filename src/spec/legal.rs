@@ -83,7 +83,7 @@ fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Re
     }
 }
 
-fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> {
+pub(super) fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> {
     let (fusion, path) = (variant.fusion, variant.path);
     match (operation, fusion, path) {
         (Operation::Gemm, Fusion::Single, _) => Ok(()),

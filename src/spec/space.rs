@@ -119,48 +119,33 @@ impl Axes {
         of_tile(Self { stages: &[1], ..*self }, node.tile, node.fusion)
     }
 
-    /// Every combination with a fusion and so many columns whose values go together, for some number of tokens; one for
-    /// all tokens, stages and epilogues.
-    pub(crate) fn families(&self, problem: &Problem, fusion: Fusion, columns: u32) -> Vec<Variant> {
+    /// The ways in which variants with the fusion and columns of `plain` may share K and stages, keep their SMs and decode
+    /// tokens, legal or not.
+    pub(crate) fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
+        let (Self { sharing, persistent, prepass, .. }, plain) = (*self, *plain);
+        sharing.iter().flat_map(move |&(split_k, cluster)| {
+            // Whatever is shared, persistent blocks do not have.
+            let is_whole = (split_k, cluster) == (1, Cluster::None);
+            let persistent = persistent.iter().filter(move |persistent| is_whole || !**persistent);
+            persistent.flat_map(move |&persistent| {
+                prepass.iter().map(move |&prepass| Variant { split_k, cluster, persistent, prepass, ..plain })
+            })
+        })
+    }
+
+    /// Every combination with the fusion and columns of one of the [`ways`](Self::ways) whose values go together, for some
+    /// number of tokens; one for all tokens, stages and epilogues.
+    pub(crate) fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
         // So many that they can be shared out evenly.
         const TOKENS: u32 = 64;
         // Partial sums are stored directly, everything else can be staged.
         let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
-        let stored = |variant: Variant| {
-            let is_partial = super::geometry::needs_finish(&variant);
-            Variant { epilogue: if is_partial { Epilogue::Direct } else { staged }, ..variant }
-        };
-        let mut found = Vec::with_capacity(128);
-        let mut add_if_legal = |variant: Variant| {
-            let is_legal = Spec::can_combine(problem, &variant);
-            if is_legal {
-                found.push(variant);
-            }
-            is_legal
-        };
-        for k in self.k {
-            let plain = self.plainest(Tile { tokens: TOKENS, columns, k }, fusion);
-            for &warps in self.warps {
-                // With nothing else out of the ordinary: if that is not legal, there are too many warps or too few.
-                let persistent = fusion == Fusion::PingPong;
-                let prepass = self.prepass.first() == Some(&true);
-                let first = stored(Variant { warps, persistent, prepass, ..plain });
-                if !add_if_legal(first) {
-                    continue;
-                }
-                for &(split_k, cluster) in self.sharing {
-                    for &persistent in self.persistent {
-                        for &prepass in self.prepass {
-                            let variant = stored(Variant { split_k, cluster, persistent, prepass, ..first });
-                            if variant != first {
-                                add_if_legal(variant);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        found
+        let epilogue = if super::geometry::needs_finish(way) { Epilogue::Direct } else { staged };
+        let tiles = self.k.map(|k| Tile { tokens: TOKENS, k, ..way.tile });
+        let all = tiles
+            .into_iter()
+            .flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
+        all.filter(|variant| Spec::can_combine(problem, variant)).collect()
     }
 }
 

@@ -226,8 +226,7 @@ fn mma(
     let turns = f64::from(layout.warps_k);
     let places = f64::from(layout.warps_columns * layout.warps_tokens);
     let steps_per_stage = f64::from(tile.k) / 64.0;
-    // All warps meet twice a stage, and what is held for more stages is not there as a cache.
-    let stage = passes * c.mma_stage / steps_per_stage;
+    // What is held for more stages is not there as a cache.
     let crowded = 1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0;
     let tensor = c.mma_tensor * cover.width * rows * crowded;
     let weights = weights * crowded;
@@ -236,8 +235,8 @@ fn mma(
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: 1.0,
-        tensor: tensor + stage,
-        decode: weights + tokens + stage,
+        tensor,
+        decode: weights + tokens,
         ingress: bytes / c.mma_ingress,
         // Few warps do not fill the schedulers.
         serial: c.mma_chain * (tensor + weights) * (8.0 / (places * turns)).max(1.0),

@@ -2,11 +2,12 @@
 
 use super::block::{self, Block};
 use super::constants::Constants;
-use super::cost::{Around, Device, launches, memory_us, power_us, together};
+use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, together};
 use super::cover::{Cover, Widths};
 use crate::format::Format;
 use crate::spec::{
-    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, Problem, STAGES_MAX, Tile, Variant, Warps,
+    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
+    Warps, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -36,6 +37,31 @@ impl<'a> Question<'a> {
         Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
     }
 
+    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies
+    /// if they are shared out evenly.
+    pub(super) fn least_us(&self, height: &Height, columns: u32) -> f64 {
+        let Self { problem, arch, constants: c, .. } = *self;
+        if !problem.is_prepared() {
+            return c.launch;
+        }
+        let Cover { tiles, width, .. } = height.ragged;
+        let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width;
+        let multiply = (c.tensor * width).max(c.tensor_min);
+        let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
+        let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
+        let body = together([steps * decode.max(multiply) * 1e-3 / c.ghz, self.memory]);
+        (c.launch + body) * ROUNDING
+    }
+
+    /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
+    /// each other. (Of the path `mma` it leaves more of a cache, too.)
+    pub(super) fn shallower_us(&self, variant: &Variant, deepest_us: f64, memory_us: f64) -> f64 {
+        match variant.path {
+            MatrixPath::Wgmma => (deepest_us - (memory_us - self.memory)) * ROUNDING,
+            MatrixPath::Mma => 0.0,
+        }
+    }
+
     fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
         let Around { launch, prepass, finish } = Around::new(self.problem, variant, self.m, self.constants);
         let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
@@ -44,131 +70,274 @@ impl<'a> Question<'a> {
 }
 
 /// How tiles of one height cover the rows at best: if they are multiplied only as wide as they must be, and if not.
+#[derive(Clone, Copy)]
 pub(super) struct Height {
     ragged: Cover,
     whole: Cover,
 }
 
-/// Covers of one height by the widths that its tiles come in.
+/// Covers that are known, by tokens and the widths that tiles come in.
 #[derive(Default)]
-pub(super) struct Covers(Vec<(Widths, Cover)>);
+pub(super) struct Covers(Vec<(u32, Widths, Cover)>);
 
 impl Covers {
-    fn get(&mut self, question: &Question<'_>, tokens: u32, widths: Widths) -> Cover {
-        if let Some((_, cover)) = self.0.iter().find(|(known, _)| *known == widths) {
+    pub(super) fn get(&mut self, question: &Question<'_>, variant: &Variant, layout: &Layout) -> Cover {
+        let (tokens, widths) = (variant.tile.tokens, block::widths(variant, layout));
+        if let Some((.., cover)) = self.0.iter().find(|known| known.0 == tokens && known.1 == widths) {
             return *cover;
         }
         let cover = Cover::new(question.problem, question.m, tokens, &widths, question.constants);
-        self.0.push((widths, cover));
+        self.0.push((tokens, widths, cover));
         cover
     }
 }
 
-/// Of all variants with a tile's tokens and columns and a fusion; `None` if none can be legal. `plain` is one of them: a
-/// shallow tile, warps that are alike, nothing shared.
-pub(super) fn of_tile(question: &Question<'_>, plain: &Variant, height: &Height) -> Option<f64> {
-    let Question { problem, arch, .. } = *question;
-    let geometry = Geometry::new(problem, plain, arch);
-    // Other warps are more, and have fewer registers each; a deeper tile needs more.
-    if geometry.registers > arch.registers_per_thread(geometry.threads) {
-        return None;
-    }
-    let prepass: &[bool] = match geometry.layout {
-        Layout::Wgmma(_) if problem.a_format() == Format::Nvfp4 => &[true, false],
-        _ => &[false],
-    };
-    let of_kind = |prepass: &bool| {
-        let plain = Variant { prepass: *prepass, ..*plain };
-        let whole = of_widths(question, &plain, &height.whole, false);
-        let ragged = || of_widths(question, &plain, &height.ragged, true);
-        let is_ragged = matches!(Geometry::new(problem, &plain, arch).layout, Layout::Wgmma(layout) if layout.ragged);
-        if is_ragged { whole.min(ragged()) } else { whole }
-    };
-    Some(prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING)
+/// All variants with a tile's tokens and columns and a fusion: what is known of every one of them.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    question: &'a Question<'a>,
+    /// One of them: a shallow tile, warps that are alike, nothing shared, no tokens decoded.
+    plain: Variant,
+    height: Height,
+    geometry: Geometry,
+    /// Bytes of a step of a stage at least.
+    step_bytes: f64,
+    /// Warpgroups, or warps of a place, that can take turns.
+    most_turns: f64,
 }
 
-/// As [`of_tile`], of those that are ragged or of those that are not.
-fn of_widths(question: &Question<'_>, plain: &Variant, cover: &Cover, ragged: bool) -> f64 {
-    let Question { problem, arch, constants: c, .. } = *question;
-    let mut geometry = Geometry::new(problem, plain, arch);
-    geometry.shared_bytes = 0;
-    // In a deep tile stages end less often.
-    let mut deep = Variant { tile: Tile { k: 256, ..plain.tile }, ..*plain };
-    let (mut most_turns, mut loads) = (f64::INFINITY, false);
-    if let Layout::Wgmma(layout) = &mut geometry.layout {
-        layout.ragged = ragged;
-        // Those that are alike have their own ways to lose time.
-        deep.warps = Warps::Specialised(1);
-        most_turns = f64::from((CONSUMERS_MAX * 128 / geometry.threads).max(1));
-        loads = layout.decodes_tokens;
-    }
-    let block = Block::of(problem, &deep, &geometry, cover, c);
-    let step = together([block.tensor, block.decode, block.ingress]);
-    // Of a step of each round: one warpgroup's way, and the decoding of tokens.
-    let (serial, loading) =
-        (block.serial / most_turns, if loads { block.loading / block.steps_per_stage } else { 0.0 });
-    let (cycle, launches) = (1e-3 / c.ghz, launches(plain));
-    // Stages are rounded up, by less than their alignment.
-    let step_bytes =
-        f64::from(Geometry::new(problem, &deep, arch).stage_bytes.saturating_sub(1023)) / block.steps_per_stage;
-    let latency = |blocks: u32| (block.latency + block.ingress) / (f64::from(room(arch, blocks)) / step_bytes);
-    let tail = block::least_tail(problem, plain, &geometry.layout, &block, cover, c);
-    let whole = Device::of(problem, plain, cover, 1.0, arch.sms().into(), c);
-    let steps = f64::from(problem.depth() / 64);
-    let rounds = Rounds::new(whole.busiest, geometry.blocks_per_sm, latency);
-    let change = match plain.fusion {
-        Fusion::PingPong => (whole.busiest - 1.0) * c.ping_pong * tail,
-        _ => {
-            let lasting = (whole.busiest - 1.0) * (c.persistent + tail);
-            lasting.min((rounds.least - 1.0) * c.hidden.min(1.0) * (block.start + tail))
+/// Steps of a stage in the deepest tile, where what is done once a stage counts least.
+const DEEP_STEPS: u32 = 4;
+
+impl<'a> Node<'a> {
+    /// `None` if none can be legal.
+    pub(super) fn new(question: &'a Question<'a>, plain: &Variant, height: &Height) -> Option<Self> {
+        let Question { problem, arch, .. } = *question;
+        let plain = Variant { prepass: decodes_first(problem), ..*plain };
+        let geometry = Geometry::new(problem, &plain, arch);
+        // Other warps are more, and have fewer registers each; a deeper tile needs more.
+        if geometry.registers > arch.registers_per_thread(geometry.threads) {
+            return None;
         }
-    };
-    let each = rounds.least * steps;
-    let cycles =
-        together([whole.busiest * steps * step, steps * rounds.latency, each * serial, each * loading]) + change;
-    let of_whole = question.call(plain, launches * (block.start + tail) * cycle, launches * cycles * cycle);
-    // Splits of K fill the SMs evenly at best, and meet in a cluster or in the workspace.
-    let tail_of = |split_k, cluster| {
-        let variant = Variant { split_k, cluster, ..*plain };
-        block::least_tail(problem, &variant, &geometry.layout, &block, cover, c)
-    };
-    let finish = (c.relaunch + 2.0 * c.finish_split) / cycle;
-    let in_workspace = tail_of(2, Cluster::None) + finish;
-    let tail = tail_of(1, Cluster::SplitK(2)).min(tail_of(1, Cluster::SplitK(4))).min(in_workspace);
-    let even = whole.blocks / whole.sms;
-    let change = (2.0 * even / f64::from(geometry.blocks_per_sm) - 1.0).max(0.0) * c.hidden.min(1.0) * block.start;
-    let (all, each) = (even * steps, even * steps / f64::from(geometry.blocks_per_sm));
-    let cycles = together([all * step, all * rounds.latency_of_block, each * serial, each * loading]) + change;
-    let of_splits = question.call(plain, launches * (block.start + tail) * cycle, launches * cycles * cycle);
-    of_whole.min(of_splits)
+        // Stages are rounded up, by less than their alignment.
+        let stage_bytes = Geometry::new(problem, &deep(&plain), arch).stage_bytes.saturating_sub(1023);
+        let threads = if let Layout::Mma(_) = geometry.layout { MMA_THREADS } else { CONSUMERS_MAX * 128 };
+        Some(Self {
+            question,
+            plain,
+            height: *height,
+            geometry: Geometry { shared_bytes: 0, ..geometry },
+            step_bytes: f64::from(stage_bytes) / f64::from(DEEP_STEPS),
+            most_turns: f64::from((threads / geometry.threads).max(1)),
+        })
+    }
+
+    pub(super) fn plain(&self) -> &Variant {
+        &self.plain
+    }
+
+    /// What no variant takes less than.
+    pub(super) fn least_us(&self) -> f64 {
+        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
+        let of_kind = |prepass: &bool| {
+            let plain = Variant { prepass: *prepass, ..self.plain };
+            let work = self.work(&plain);
+            let us = work.whole_us(&plain).min(work.split_us(&plain));
+            if work.is_ragged() {
+                // Stages that are sent to several blocks are as wide as the tile.
+                let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
+                us.min(self.work(&wide).whole_us(&plain))
+            } else {
+                us
+            }
+        };
+        prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING
+    }
+
+    /// Looks into it.
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
+        let clusters = [Cluster::None, Cluster::Multicast(2)];
+        let works = prepass.iter().flat_map(|&prepass| {
+            clusters.map(|cluster| (prepass, self.work(&Variant { prepass, cluster, ..self.plain })))
+        });
+        Ways(works.collect())
+    }
+
+    fn work(&self, variant: &Variant) -> Work<'_> {
+        let Question { problem, constants, .. } = *self.question;
+        let mut geometry = self.geometry;
+        let (mut cover, mut loads) = (&self.height.whole, false);
+        if let Layout::Wgmma(layout) = &mut geometry.layout {
+            layout.decodes_tokens = decodes_first(problem) && !variant.prepass;
+            layout.ragged &= !layout.decodes_tokens && variant.cluster.multicast() == 1;
+            loads = layout.decodes_tokens;
+            if layout.ragged {
+                cover = &self.height.ragged;
+            }
+        }
+        let block = Block::of(problem, &deep(&self.plain), &geometry, cover, constants);
+        let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
+        // There, warps of a place that take turns with the steps of a stage are counted as one.
+        let is_mma = matches!(geometry.layout, Layout::Mma(_));
+        Work {
+            node: self,
+            cover,
+            step: together([block.tensor, block.decode, block.ingress]),
+            serial: serial / self.most_turns,
+            loading: if loads { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
+            last: if is_mma { block.serial / self.most_turns } else { block.serial },
+            layout: geometry.layout,
+            block,
+        }
+    }
 }
 
-/// Of all variants that differ from this one in stages and epilogue only; and what each epilogue takes more.
+/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks.
+pub(super) struct Ways<'a>(Vec<(bool, Work<'a>)>);
+
+impl Ways<'_> {
+    /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `way` does.
+    pub(super) fn least_us(&self, way: &Variant) -> f64 {
+        let mut alike = self.0.iter().filter(|(prepass, _)| *prepass == way.prepass);
+        let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
+        work.map_or(f64::INFINITY, |(_, work)| work.shared_us(way) * ROUNDING)
+    }
+}
+
+/// Threads of a block of the path `mma` at most.
+const MMA_THREADS: u32 = 256;
+
+/// Whether tokens may be decoded by a kernel before.
+fn decodes_first(problem: &Problem) -> bool {
+    problem.is_prepared() && problem.a_format() == Format::Nvfp4
+}
+
+/// Warps that are alike have their own ways to lose time.
+fn deep(plain: &Variant) -> Variant {
+    let warps = if plain.path == MatrixPath::Wgmma { Warps::Specialised(1) } else { plain.warps };
+    Variant { tile: Tile { k: 64 * DEEP_STEPS, ..plain.tile }, warps, ..*plain }
+}
+
+/// What a block of a [`Node`] has to do at least; in cycles, and of a step unless said otherwise.
+struct Work<'a> {
+    node: &'a Node<'a>,
+    cover: &'a Cover,
+    layout: Layout,
+    block: Block,
+    /// What an SM does.
+    step: f64,
+    /// The way of one of the warpgroups that take turns.
+    serial: f64,
+    /// The decoding of tokens.
+    loading: f64,
+    /// One warpgroup's way, for the last step.
+    last: f64,
+}
+
+impl Work<'_> {
+    fn is_ragged(&self) -> bool {
+        matches!(self.layout, Layout::Wgmma(layout) if layout.ragged)
+    }
+
+    /// From the request of a stage to its arrival, for each of the steps that an SM has room for beside it.
+    fn latency(&self, blocks: u32) -> f64 {
+        let room = f64::from(room(self.node.question.arch, blocks));
+        (self.block.latency + self.block.ingress) / (room / self.node.step_bytes)
+    }
+
+    fn tail(&self, variant: &Variant) -> f64 {
+        let Question { problem, constants, .. } = *self.node.question;
+        block::least_tail(problem, variant, &self.layout, &self.block, self.cover, constants)
+    }
+
+    /// A call, from the cycles of loops and what is between them, and those after them.
+    fn call(&self, variant: &Variant, sms: f64, blocks: f64, loops: f64, tail: f64) -> f64 {
+        let Question { arch, constants: c, .. } = *self.node.question;
+        let (cycle, launches) = (1e-3 / c.ghz, launches(variant));
+        // Of the shallow tile.
+        let first = f64::from(self.node.geometry.stage_bytes) * sms.min(blocks);
+        let once = launches * ((self.block.start + tail) * cycle + ends_us(first, self.last, arch, c));
+        self.node.question.call(variant, once, launches * loops * cycle)
+    }
+
+    fn steps(&self) -> f64 {
+        f64::from(self.node.question.problem.depth()) / 64.0
+    }
+
+    /// Of variants that share what `variant` does.
+    fn shared_us(&self, variant: &Variant) -> f64 {
+        let Question { problem, arch, constants: c, .. } = *self.node.question;
+        let device = Device::new(problem, variant, arch, self.cover, c);
+        let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
+        let blocks = self.node.geometry.blocks_per_sm;
+        let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
+        let tail = self.tail(variant);
+        let each = rounds.least * steps;
+        let loops = together([
+            device.busiest * steps * self.step,
+            steps * rounds.latency,
+            each * self.serial,
+            each * self.loading,
+        ]);
+        let loops = loops + rounds.change(variant, &self.block, tail, c);
+        self.call(variant, device.sms, device.blocks, loops, tail)
+    }
+
+    /// Of variants without splits of K.
+    fn whole_us(&self, plain: &Variant) -> f64 {
+        if plain.fusion == Fusion::PingPong {
+            return self.shared_us(&Variant { persistent: true, ..*plain });
+        }
+        let us = |persistent| self.shared_us(&Variant { persistent, ..*plain });
+        us(false).min(us(true))
+    }
+
+    /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
+    fn split_us(&self, plain: &Variant) -> f64 {
+        let Question { problem, arch, constants: c, .. } = *self.node.question;
+        let whole = Device::of(problem, plain, self.cover, 1.0, arch.sms().into(), c);
+        let tail_of = |split_k, cluster| self.tail(&Variant { split_k, cluster, ..*plain });
+        let finish = (c.relaunch + 2.0 * c.finish_split) * c.ghz * 1e3;
+        let in_cluster = tail_of(1, Cluster::SplitK(2)).min(tail_of(1, Cluster::SplitK(4)));
+        let tail = in_cluster.min(tail_of(2, Cluster::None) + finish);
+        let even = whole.blocks / whole.sms;
+        let most = self.node.geometry.blocks_per_sm;
+        let (all, each) = (even * self.steps(), even * self.steps() / f64::from(most));
+        let latency = Rounds::new(1.0, most, |blocks| self.latency(blocks)).latency_of_block;
+        let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
+        let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
+        self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
+    }
+}
+
+/// Of all variants that differ from this one in stages and epilogue only, what none takes less than; and what each
+/// epilogue takes more; `None` if there are too many warps for the registers that they need.
 pub(super) fn of_family(
     question: &Question<'_>,
     variant: &Variant,
     covers: &mut Covers,
-) -> (f64, [f64; Epilogue::ALL.len()]) {
+) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
     let Question { problem, arch, constants: c, .. } = *question;
     let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
-    let cover = covers.get(question, variant.tile.tokens, block::widths(variant, &one.layout));
+    if one.registers > arch.registers_per_thread(one.threads) {
+        return None;
+    }
+    let cover = covers.get(question, variant, &one.layout);
     let block = Block::of(problem, variant, &one, &cover, c);
     let tail = block::least_tail(problem, variant, &one.layout, &block, &cover, c);
     let device = Device::new(problem, variant, arch, &cover, c);
     let cycle = 1e-3 / c.ghz;
     let stages = block.steps / block.steps_per_stage;
-    let alone = stages * (block.serial * block.steps_per_stage + block.serial_per_stage) / block.turns;
+    let last = block.serial * block.steps_per_stage;
+    let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
     let (all, loading) = (device.busiest * block.steps, stages * block.loading);
     // As many stages as there are at most.
     let latency = |blocks: u32| {
         let deepest = f64::from(room(arch, blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
         (block.latency + block.ingress * block.steps_per_stage) / (deepest - block.turns).max(block.turns)
     };
-    let rounds = if variant.persistent {
-        Rounds { least: device.busiest, latency: device.busiest * latency(1), latency_of_block: latency(1) }
-    } else {
-        Rounds::new(device.busiest, one.blocks_per_sm, latency)
-    };
+    let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
     let loops = together([
         all * block.tensor,
         all * block.decode,
@@ -177,17 +346,13 @@ pub(super) fn of_family(
         stages * rounds.latency,
         rounds.least * loading,
     ]);
-    let change = match variant.fusion {
-        Fusion::PingPong => c.ping_pong * tail,
-        _ if variant.persistent => c.persistent + tail,
-        _ => c.hidden.min(1.0) * (block.start + tail),
-    };
-    let cycles = loops + (rounds.least - 1.0) * change;
+    let cycles = loops + rounds.change(variant, &block, tail, c);
     let launches = launches(variant);
-    let once = launches * (block.start + tail) * cycle;
+    let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
+    let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
     let more =
         block::more_tail(problem, variant, &one.layout, &cover, c).map(|more| launches * more * cycle * ROUNDING);
-    (question.call(variant, once, launches * cycles * cycle) * ROUNDING, more)
+    Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.
@@ -201,6 +366,25 @@ struct Rounds {
 }
 
 impl Rounds {
+    /// Of a variant of which an SM holds `most` blocks with one stage each.
+    fn of(variant: &Variant, busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
+        if variant.persistent {
+            Self { least: busiest, latency: busiest * latency(1), latency_of_block: latency(1) }
+        } else {
+            Self::new(busiest, most, latency)
+        }
+    }
+
+    /// What is between the loops, in cycles.
+    fn change(&self, variant: &Variant, block: &Block, tail: f64, c: &Constants) -> f64 {
+        let each = match variant.fusion {
+            Fusion::PingPong => c.ping_pong * tail,
+            _ if variant.persistent => c.persistent + tail,
+            _ => c.hidden.min(1.0) * (block.start + tail),
+        };
+        (self.least - 1.0) * each
+    }
+
     /// With one stage each an SM holds the most blocks, `most`; the fewer there are, the deeper they can be.
     fn new(busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
         let rounds = |blocks: u32| (busiest / f64::from(blocks)).max(1.0);

@@ -46,134 +46,139 @@ constants! {
     /// Share of [`Arch::memory_bytes_per_s`] that a kernel's stream of weights reaches.
     memory_share = 1.0,
     /// Share of the bytes under way that one SM is ahead of another in the end.
-    ahead = 0.0407,
+    ahead = 0.102,
+    /// Share of the time of a stage of all blocks at the memory's speed that passes before loops begin.
+    fill = 0.0919,
+    /// Share of a warpgroup's time for a stage that passes after the last has arrived.
+    drain = 1.512,
     /// Bytes that reach an SM in a cycle at most.
-    ingress = 532.9,
+    ingress = 704.0,
     /// Bytes a cycle of all SMs that partial sums and decoded tokens travel at, by way of the L2 cache.
-    workspace = 9077.0,
+    workspace = 4469.0,
     /// Share of a call by which it takes longer if the tensor cores work all the time; less by the square of how much.
-    power = 0.003,
+    power = 0.002,
     /// Share of the SMs that clusters of four can cover (30 clusters on 132 SMs: the SMs of a GPC come in other numbers).
     cluster_of_four = 0.913,
 
     // A launch.
     /// µs between the end of a kernel and the begin of the next, for the first of a call.
-    launch = 1.288,
+    launch = 0.889,
     /// µs that a further kernel of a call takes beside its own work.
-    relaunch = 0.873,
+    relaunch = 0.908,
     /// µs that the kernel that adds partial sums takes for each split of K.
-    finish_split = 0.121,
+    finish_split = 0.205,
     /// µs that a kernel before takes that decodes tokens.
-    prepass = 0.237,
+    prepass = 0.191,
 
     // A block of the path `wgmma`.
     /// Cycles of a block before its loop: barriers, first addresses.
-    block = 957.2,
+    block = 706.1,
     /// Share of a block's fixed cycles that is seen where other blocks of the SM work meanwhile.
-    hidden = 1.209,
+    hidden = 1.137,
     /// Cycles from the request of a stage to its arrival.
-    latency = 1132.0,
+    latency = 1154.0,
     /// Share of a warpgroup's time for a stage after which it releases the stage before.
-    hold = 0.436,
+    hold = 0.424,
     /// Cycles of the tensor cores for 64 rows × 64 of k and one token.
     tensor = 2.0,
     /// Cycles that 64 rows × 64 of k take at least, however few tokens there are.
-    tensor_min = 23.35,
+    tensor_min = 21.75,
     /// Instruction cycles to decode 64 rows × 64 of k (four schedulers at work).
-    decode = 109.4,
+    decode = 107.1,
     /// And for each token: registers that the tensor cores read cannot be decoded into.
-    decode_width = 1.162,
+    decode_width = 1.141,
     /// How much more of them where products are apart.
-    decode_apart = 1.153,
+    decode_apart = 1.133,
     /// Cycles from the codes of 64 rows × 64 of k to the start of their multiplication, for one warpgroup alone.
-    decode_chain = 170.2,
+    decode_chain = 163.3,
     /// Cycles a warpgroup loses with each 64 of k.
-    turn = 2.81,
+    turn = 1.991,
     /// Cycles a warpgroup loses with each stage.
-    stage = 129.6,
+    stage = 161.6,
     /// More of them where it loads as well.
-    uniform = 560.8,
+    uniform = 558.5,
     /// Cycles that the warp that loads needs for a stage.
-    load = 186.8,
+    load = 185.9,
     /// And for each m64 tile of weights in it.
-    load_tile = 83.1,
+    load_tile = 97.33,
     /// How much longer a stage takes to arrive where the blocks of a cluster send it to each other, each block.
-    multicast = 0.389,
+    multicast = 0.343,
     /// Cycles that each further block of such a cluster costs a stage.
-    couple = 69.37,
+    couple = 71.86,
     /// Cycles of the warps that decode tokens, for a token and 64 of k.
-    decode_token = 18.24,
+    decode_token = 17.31,
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
-    reduce = 146.5,
+    reduce = 206.9,
     /// Of the same, for each token.
-    reduce_token = 1.142,
+    reduce_token = 2.11,
     /// Cycles to meet with the other blocks of a cluster, and then for each token sent.
-    exchange = 2220.0,
+    exchange = 2570.0,
     /// Of the same, for each token that is sent.
-    exchange_token = 6.464,
+    exchange_token = 5.231,
     /// Cycles of a store from registers, for each token.
-    direct_token = 8.796,
+    direct_token = 8.467,
     /// Of a store by way of shared memory.
-    shared = 518.0,
+    shared = 368.0,
     /// Of the same, for each token.
-    shared_token = 0.201,
+    shared_token = 0.215,
     /// Of a store by bulk copies.
-    bulk = 496.7,
+    bulk = 520.7,
     /// Of the same, for each token.
-    bulk_token = 52.99,
+    bulk_token = 51.36,
     /// Of a store of partial sums, for each token.
-    partial_token = 18.5,
+    partial_token = 10.74,
     /// Cycles between two tiles of a persistent block.
-    persistent = 24.17,
+    persistent = 18.31,
     /// How much longer decoding takes where the warpgroups of a persistent block never meet.
-    drift = 1.148,
+    drift = 1.155,
     /// Share of the epilogue that is seen where two groups of warpgroups take turns.
-    ping_pong = 0.282,
+    ping_pong = 0.276,
 
     // Groups.
     /// How uneven groups are taken to be: the largest has this much more than the average, as a share of it.
-    uneven = 0.591,
+    uneven = 0.592,
     /// More cycles to decode 64 rows × 64 of k in a loop that there is for each of several widths.
-    ragged = 7.222,
+    ragged = 9.847,
     /// And more where warps load as well, or blocks are persistent.
-    ragged_short = 52.39,
+    ragged_short = 49.81,
     /// And that a warpgroup loses there with each 64 of k.
-    ragged_turn = 5.78,
+    ragged_turn = 4.624,
     /// Cycles in which a block finds out about groups, and then for each of them.
-    table = 396.3,
+    table = 970.3,
     /// Of the same, for each group.
-    table_group = 89.34,
-    /// Blocks up to which the busiest SM has whole ones; the more there are, the better the last and smallest fill up.
+    table_group = 71.91,
+    /// Where some groups have more tiles than others: blocks up to which the busiest SM has whole ones; the more there are,
+    /// the better the last and smallest fill up.
     lumpy = 0.7,
     /// Blocks that the busiest SM has more than its even share.
-    straggler = 0.0039,
+    straggler = 0.0025,
 
     // The path `mma`.
     /// As [`block`](Constants::block).
-    mma_block = 331.8,
+    mma_block = 166.4,
     /// As [`latency`](Constants::latency).
-    mma_latency = 124.6,
+    mma_latency = 374.2,
     /// As [`hold`](Constants::hold).
-    mma_hold = 0.0957,
+    mma_hold = 0.414,
     /// As [`tensor`](Constants::tensor).
-    mma_tensor = 4.476,
+    mma_tensor = 4.005,
     /// As [`decode`](Constants::decode).
-    mma_decode = 240.6,
+    mma_decode = 266.8,
     /// Instruction cycles to decode a token's 64 of k, once a stage.
-    mma_decode_token = 4.002,
+    mma_decode_token = 4.006,
     /// Share of tensor cores' and decoding time that eight warps take one after the other.
-    mma_chain = 0.347,
+    mma_chain = 0.284,
     /// As [`stage`](Constants::stage): every stage ends at a barrier.
-    mma_stage = 108.1,
+    mma_stage = 430.8,
     /// How much longer decoding and multiplying take where a block's stages have 128 KiB, as a share.
-    mma_crowded = 0.284,
+    mma_crowded = 0.252,
     /// As [`ingress`](Constants::ingress).
-    mma_ingress = 37.99,
+    mma_ingress = 28.52,
     /// Cycles for each token to add the sums of another warp.
-    mma_reduce_token = 0.507,
+    mma_reduce_token = 0.405,
     /// Cycles for each token to store.
-    mma_store_token = 13.88,
+    mma_store_token = 9.151,
 }
 
 impl Constants {

@@ -6,20 +6,26 @@ use super::cover::{Cover, tile_efficiency, wave_efficiency};
 use super::terms::{Prediction, Terms};
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
 
-/// The time of a call alone, in µs.
-pub(super) fn us(spec: &Spec, m: u32, constants: &Constants) -> f64 {
-    predict(spec, m, constants).us
+/// The time of a call alone, in µs, and what the memory takes of it.
+pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> (f64, f64) {
+    let Prediction { us, terms } = covered(spec, m, cover, constants);
+    (us, terms.memory)
 }
 
 /// Predicts the time of a call.
+pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+    let widths = block::widths(spec.variant(), &spec.geometry().layout);
+    let cover = Cover::new(spec.problem(), m, spec.variant().tile.tokens, &widths, constants);
+    covered(spec, m, &cover, constants)
+}
+
 // Inlined, so that whoever wants the time alone does not pay for the rest.
 #[inline(always)]
-pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+fn covered(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> Prediction {
     let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-    let cover = Cover::new(problem, m, variant.tile.tokens, &block::widths(variant, &geometry.layout), constants);
-    let block = Block::of(problem, variant, geometry, &cover, constants);
-    let device = Device::new(problem, variant, spec.arch(), &cover, constants);
-    call(spec, m, &block, &cover, &device, constants)
+    let block = Block::of(problem, variant, geometry, cover, constants);
+    let device = Device::new(problem, variant, spec.arch(), cover, constants);
+    call(spec, m, &block, cover, &device, constants)
 }
 
 /// How many blocks there are, and how many of them the busiest SM has.
@@ -53,11 +59,17 @@ impl Device {
         let columns = f64::from(problem.columns().div_ceil(variant.tile.columns));
         let blocks = cover.tiles * columns * splits;
         let even = blocks / sms;
+        let rounds = even.ceil();
+        let groups = problem.groups().map(f64::from).filter(|_| even > 1.0);
         // Blocks of groups are unlike each other and come as SMs are free, the largest first.
-        let busiest = if problem.groups().is_none() || even <= 1.0 {
-            even.ceil()
-        } else {
-            even + (even.ceil() - even) * (c.lumpy / even).min(1.0) + c.straggler
+        let busiest = match groups {
+            None => rounds,
+            // No group has a second tile, so there are no others: SMs with one more than the rest have small ones.
+            Some(groups) if cover.tiles <= groups => {
+                let large = (rounds - even) * (rounds - 1.0) / even;
+                even.max(rounds * (1.0 - large * cover.unlike)) + c.straggler
+            }
+            Some(_) => even + (rounds - even) * (c.lumpy / even).min(1.0) + c.straggler,
         };
         Self { blocks, sms, busiest }
     }
@@ -89,7 +101,8 @@ impl Loop {
         let busy = beside * block.steps_per_stage;
         let (tensor, decode, ingress) = (busy * block.tensor, busy * block.decode, busy * block.ingress);
         let alone = block.serial * block.steps_per_stage + block.serial_per_stage;
-        let serial = alone / block.turns;
+        // The last of a warpgroup's turns is taken alone.
+        let serial = alone * (stages / block.turns).ceil() / stages;
         // Stages that are there are held until their warpgroup has begun with its next one, which takes the last of their
         // places as many stages later as there are warpgroups: only the others are on their way meanwhile. Where there
         // are no others, a stage is released before the next is waited for.
@@ -183,10 +196,12 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
     let beside = resident.min(device.busiest.ceil()).max(1.0);
     let held = block.stages.min(block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
-    let memory = memory_us(problem, m, arch, c) + ahead / (arch.memory_bytes_per_s() * c.memory_share) * 1e6;
+    let memory = memory_us(problem, m, arch, c) + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);
     let Around { launch, prepass, finish } = Around::new(problem, variant, m, c);
-    let (fixed, tail) = (scaled(busiest.start), scaled(busiest.tail));
+    let first = f64::from(spec.geometry().stage_bytes) * (device.sms * beside).min(device.blocks);
+    let fixed = scaled(busiest.start) + launches * ends_us(first, block.serial * block.steps_per_stage, arch, c);
+    let tail = scaled(busiest.tail);
     let between = scaled(busiest.between);
     let unhurried = launch + fixed + body + tail + finish + prepass;
     let tensor = scaled(busiest.loops.tensor);
@@ -257,11 +272,21 @@ pub(super) fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c
     c.power * useful * useful / unhurried
 }
 
+/// What a launch takes at either end of its loops, in µs: every block waits for its first stage, which comes no sooner than
+/// those of all others, and works off its last one. `first` is the bytes of all first stages, `last` the cycles of a last one.
+pub(super) fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 {
+    c.fill * first / bytes_per_us(arch, c) + c.drain * last * 1e-3 / c.ghz
+}
+
+fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
+    arch.memory_bytes_per_s() * c.memory_share * 1e-6
+}
+
 /// All bytes that must move, at the memory's speed. Groups without rows need no weights.
 pub(super) fn memory_us(problem: &Problem, m: u32, arch: &Arch, c: &Constants) -> f64 {
     let all = problem.bytes(m.into());
     let weights = problem.bytes(0);
     let groups = f64::from(problem.groups().unwrap_or(1));
     let used = (f64::from(m) / groups).min(1.0);
-    (all - weights * (1.0 - used)) / (arch.memory_bytes_per_s() * c.memory_share) * 1e6
+    (all - weights * (1.0 - used)) / bytes_per_us(arch, c)
 }

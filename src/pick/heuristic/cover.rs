@@ -30,6 +30,8 @@ pub(super) struct Cover {
     pub(super) rows: f64,
     /// Tokens that a tile is multiplied as, on average.
     pub(super) width: f64,
+    /// How much more than the average the block of a wide one takes, and less that of a narrow one, as a share.
+    pub(super) unlike: f64,
 }
 
 /// Sizes of groups that stand for all, as places between the smallest and the largest.
@@ -39,7 +41,7 @@ impl Cover {
     /// Of a problem without groups.
     fn whole(m: f64, tokens: f64) -> Self {
         let tiles = (m / tokens).ceil().max(1.0);
-        Self { tiles, rows: m / tiles, width: tokens }
+        Self { tiles, rows: m / tiles, width: tokens, unlike: 0.0 }
     }
 
     /// Of groups whose rows are known in sum only.
@@ -47,16 +49,24 @@ impl Cover {
         let groups = groups.min(m).max(1.0);
         let average = m / groups;
         let (mut tiles, mut room) = (0.0, 0.0);
+        let (mut narrowest, mut widest) = (f64::INFINITY, 0.0_f64);
         for place in QUANTILES {
             let rows = (average * (1.0 + constants.uneven * place)).max(1.0);
             let count = (rows / tokens).ceil();
             let height = round_up(rows / count, 8.0);
             tiles += count;
-            room += count * widths.fitting(height, tokens);
+            let width = widths.fitting(height, tokens);
+            room += count * width;
+            (narrowest, widest) = (narrowest.min(width), widest.max(width));
         }
         let each = QUANTILES.len() as f64;
         let tiles_in_all = (groups * tiles / each).max(1.0);
-        Self { tiles: tiles_in_all, rows: m / tiles_in_all, width: room / tiles }
+        let width = room / tiles;
+        // All decode alike, whatever their width.
+        let by_width = constants.decode_width * width;
+        let spread = (widest - narrowest) / (widest + narrowest);
+        let unlike = if widths.any { 1.0 } else { spread * by_width / (constants.decode + by_width) };
+        Self { tiles: tiles_in_all, rows: m / tiles_in_all, width, unlike }
     }
 
     /// Of tiles of this many tokens.

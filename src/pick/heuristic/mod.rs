@@ -5,6 +5,7 @@
 //! ```text
 //! launch + prepass + finish        kernels of the call, each beside the next
 //! + before the loop                of a block: barriers, first addresses, the table of groups
+//! + at either end of the loop      the first stages of all blocks arrive, the last one is worked off
 //! + what the busiest SM does, or the memory, whichever is longer:
 //!     the busiest SM               its blocks, as many at a time as it holds; each loop the longest of
 //!         tensor cores             64 rows × 64 of k at a time

@@ -1,19 +1,21 @@
 //! The best of all legal variants, without looking at most of them.
 //!
-//! Variants are sorted into nodes by fusion, tokens and columns, and those of a node into families, which differ in stages
-//! and epilogue only. What no variant of a node, or of a family, can undercut is known without looking into it
-//! ([`bound`]); nodes are opened in that order, until the next cannot have anything better than what was found. What comes
-//! out is what a prediction of every variant would give.
+//! Variants are sorted into nodes by fusion, tokens and columns, those of a node by the ways in which they share K and
+//! stages, and those of a way into families, which differ in stages and epilogue only. What no variant of a tile, a node, a
+//! way or a family can undercut is known without looking into it ([`bound`]); nodes are opened in that order, until the next
+//! cannot have anything better than what was found. A few variants are looked at before, so that the best is nearly known
+//! from the start. What comes out is what a prediction of every variant would give.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+use std::iter;
 
 use super::block;
-use super::bound::{self, Covers, Question};
+use super::bound::{self, Covers, Height, Node, Question};
 use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,12 +29,8 @@ pub struct Ranked {
 /// Most tiles that a problem's rows are divided into evenly, beside the heights that every problem has.
 const EVEN_TILES: u32 = 8;
 
-struct Node {
-    least_us: f64,
-    variant: Variant,
-}
-
 /// Variants that differ in stages and epilogue only.
+#[derive(Clone, Copy)]
 struct Family {
     least_us: f64,
     /// What each epilogue takes more than that.
@@ -48,93 +46,177 @@ pub(super) fn rank(
     accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
-    let axes = Axes::of(problem);
-    let mut best = Best { count, found: Vec::with_capacity(count + 1) };
-    let mut combinations: HashMap<(Fusion, u32), Vec<Variant>> = HashMap::new();
-    let mut families = Vec::new();
     let question = Question::new(problem, m, arch, constants);
-    for node in nodes(&question, &axes) {
-        if best.is_full_below(node.least_us) {
+    let axes = Axes::of(problem);
+    let mut search = Search {
+        question: &question,
+        axes: &axes,
+        accepts,
+        combinations: HashMap::new(),
+        covers: Covers::default(),
+        families: Vec::new(),
+        best: Best::new(count),
+    };
+    let mut nodes = Nodes::new(&question, &axes);
+    let first: Vec<(f64, Node<'_>)> = (0..PROBED).map_while(|_| nodes.next()).collect();
+    first.iter().for_each(|(_, node)| search.probe(node));
+    search.best = Best { limit: search.best.last(), ..Best::new(count) };
+    for (least_us, node) in first.into_iter().chain(iter::from_fn(|| nodes.next())) {
+        if search.best.is_full_below(least_us) {
             break;
         }
-        let Variant { tile, fusion, .. } = node.variant;
-        let combinations =
-            combinations.entry((fusion, tile.columns)).or_insert_with(|| axes.families(problem, fusion, tile.columns));
-        let mut covers = Covers::default();
-        families.clear();
-        families.extend(combinations.iter().map(|other| {
-            let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-            let (least_us, more_us) = bound::of_family(&question, &variant, &mut covers);
-            Family { least_us, more_us, variant }
-        }));
-        families.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
-        for family in &families {
-            if best.is_full_below(family.least_us) {
-                break;
-            }
-            for epilogue in axes.epilogues {
-                let variant = Variant { epilogue: *epilogue, ..family.variant };
-                let more_us = family.more_us[*epilogue as usize];
-                if best.is_full_below(family.least_us + more_us) || !Spec::can_combine(problem, &variant) {
-                    continue;
-                }
-                depths(problem, &variant, m, arch, accepts, constants, &mut best);
-            }
-        }
+        search.open(&node);
     }
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
-    best.found.into_iter().map(ranked).collect()
+    search.best.found.into_iter().map(ranked).collect()
 }
 
-/// All nodes, those that may have the best variants first.
-fn nodes(question: &Question<'_>, axes: &Axes) -> Vec<Node> {
-    let (problem, m) = (question.problem, question.m);
-    let mut nodes = Vec::new();
-    for tokens in heights(problem, m, axes) {
-        let height = question.height(tokens);
-        for fusion in fusions(problem, axes) {
-            for columns in axes.columns {
-                let variant = axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
-                let least_us = bound::of_tile(question, &variant, &height);
-                nodes.extend(least_us.map(|least_us| Node { least_us, variant }));
+/// So many nodes are probed, the first ones.
+const PROBED: usize = 3;
+/// With these depths of the tile and warps.
+const PROBES: [(u32, Warps); 3] = [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(4))];
+
+struct Search<'a> {
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    accepts: &'a dyn Fn(&Spec) -> bool,
+    /// Families of a fusion, so many columns and one of their [`Axes::ways`].
+    combinations: HashMap<(Fusion, u32, usize), Vec<Variant>>,
+    covers: Covers,
+    /// Of the node that is open.
+    families: Vec<Family>,
+    best: Best,
+}
+
+impl Search<'_> {
+    /// Looks at what is often good, so that little else needs to be looked at.
+    fn probe(&mut self, node: &Node<'_>) {
+        let plain = *node.plain();
+        for (k, warps) in PROBES {
+            let variant = Variant { tile: Tile { k, ..plain.tile }, warps, ..plain };
+            if Spec::can_combine(self.question.problem, &variant) {
+                self.add_depths(&variant);
             }
         }
     }
-    nodes.sort_by(|a, b| a.least_us.total_cmp(&b.least_us));
-    nodes
-}
 
-/// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way, but
-/// where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked for from
-/// the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
-fn depths(
-    problem: &Problem,
-    variant: &Variant,
-    m: u32,
-    arch: &Arch,
-    accepts: &dyn Fn(&Spec) -> bool,
-    constants: &Constants,
-    best: &mut Best,
-) {
-    let accepts = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
-    for deepest in deepest(problem, variant, arch, &accepts) {
-        let at = |stages: u32| {
-            let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
-            let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
-            (is_beside && accepts(&spec)).then(|| (cost::us(&spec, m, constants), spec))
-        };
-        let mut found = (cost::us(&deepest, m, constants), deepest);
-        for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
-            if shallower.0 > found.0 {
+    fn open(&mut self, node: &Node<'_>) {
+        let Self { question, axes, combinations, covers, families, best, .. } = self;
+        let Variant { tile, fusion, .. } = *node.plain();
+        let ways = node.ways();
+        families.clear();
+        for (at, way) in axes.ways(node.plain()).enumerate() {
+            if best.is_full_below(ways.least_us(&way)) {
+                continue;
+            }
+            let combinations =
+                combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
+            families.extend(combinations.iter().filter_map(|other| {
+                let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
+                let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
+                (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
+            }));
+        }
+        families.sort_unstable_by(|a, b| a.least_us.total_cmp(&b.least_us));
+        for at in 0..self.families.len() {
+            let Family { least_us, more_us, variant } = self.families[at];
+            if self.best.is_full_below(least_us) {
                 break;
             }
-            found = shallower;
+            for epilogue in self.axes.epilogues {
+                let variant = Variant { epilogue: *epilogue, ..variant };
+                let is_worse = self.best.is_full_below(least_us + more_us[*epilogue as usize]);
+                if !is_worse && Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
+                }
+            }
         }
-        let turns = block::turns(&deepest.geometry().layout);
-        if turns < found.1.variant().stages {
-            best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
-        } else {
-            best.add(found);
+    }
+
+    /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
+    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked
+    /// for from the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
+    fn add_depths(&mut self, variant: &Variant) {
+        let Self { question, accepts, covers, best, .. } = self;
+        let Question { problem, m, arch, constants, .. } = **question;
+        // What a grid has room for does not depend on the depth.
+        let fits = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
+        for deepest in deepest(problem, variant, arch, &fits) {
+            let cover = covers.get(question, variant, &deepest.geometry().layout);
+            let us = |spec: &Spec| cost::us(spec, m, &cover, constants).0;
+            let at = |stages: u32| {
+                let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
+                let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
+                (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
+            };
+            let (deepest_us, memory_us) = cost::us(&deepest, m, &cover, constants);
+            if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
+                continue;
+            }
+            let mut found = (deepest_us, deepest);
+            for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
+                if shallower.0 > found.0 {
+                    break;
+                }
+                found = shallower;
+            }
+            let turns = block::turns(&deepest.geometry().layout);
+            if turns < found.1.variant().stages {
+                best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
+            } else {
+                best.add(found);
+            }
+        }
+    }
+}
+
+/// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.
+struct Nodes<'a> {
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    /// What is not made yet: tokens and columns with a bound, the least last.
+    tiles: Vec<(f64, Height, Tile)>,
+    nodes: Vec<Node<'a>>,
+    /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
+        let heights = heights(question.problem, question.m, axes);
+        let mut tiles = Vec::with_capacity(heights.len() * axes.columns.len());
+        for tokens in heights {
+            let height = question.height(tokens);
+            let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
+            tiles.extend(axes.columns.map(|columns| (question.least_us(&height, columns), height, tile(columns))));
+        }
+        tiles.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        Self { question, axes, tiles, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
+    }
+
+    fn next(&mut self) -> Option<(f64, Node<'a>)> {
+        let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
+        while let Some((us, height, tile)) = self.tiles.last().copied() {
+            if least(&self.queue).is_some_and(|least| least <= us) {
+                break;
+            }
+            self.tiles.pop();
+            self.open_tile(&height, tile);
+        }
+        let Reverse((us, at)) = self.queue.pop()?;
+        Some((f64::from_bits(us), self.nodes[at]))
+    }
+
+    fn open_tile(&mut self, height: &Height, tile: Tile) {
+        for fusion in self.axes.fusions {
+            let plain = self.axes.plainest(tile, *fusion);
+            if !Spec::can_fuse(self.question.problem, &plain) {
+                continue;
+            }
+            if let Some(node) = Node::new(self.question, &plain, height) {
+                self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
+                self.nodes.push(node);
+            }
         }
     }
 }
@@ -151,22 +233,27 @@ pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
     heights
 }
 
-/// Fusions that go with the operation.
-fn fusions(problem: &Problem, axes: &Axes) -> impl Iterator<Item = Fusion> {
-    let is_single = problem.operation().products() == 1;
-    axes.fusions.iter().copied().filter(move |fusion| (*fusion == Fusion::Single) == is_single)
-}
-
 /// The best so far with their µs, in order.
 struct Best {
     count: usize,
+    /// There are as many as are asked for that take no more than this.
+    limit: f64,
     found: Vec<(f64, Spec)>,
 }
 
 impl Best {
+    fn new(count: usize) -> Self {
+        Self { count, limit: f64::INFINITY, found: Vec::with_capacity(count + 1) }
+    }
+
+    /// What the last takes, if there are as many as are asked for.
+    fn last(&self) -> f64 {
+        self.found.get(self.count.saturating_sub(1)).map_or(f64::INFINITY, |last| last.0)
+    }
+
     /// Whether nothing from `us` on can get in.
     fn is_full_below(&self, us: f64) -> bool {
-        self.found.len() == self.count && self.found.last().is_none_or(|last| last.0 < us)
+        self.count == 0 || self.limit.min(self.last()) < us
     }
 
     fn add(&mut self, one: (f64, Spec)) {

@@ -21,7 +21,7 @@ pub struct Prediction {
 pub struct Terms {
     /// Between kernels.
     pub launch: f64,
-    /// Of blocks, before their loops.
+    /// Of blocks, before their loops, and for the first and the last stage of those.
     pub fixed: f64,
     /// Of the busiest SM, between the loops of blocks that follow each other.
     pub between: f64,
