@@ -8,6 +8,7 @@ mod null;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
@@ -16,7 +17,7 @@ use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
 use warpsmith::pick::Choice;
-use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
 
 use null::Null;
@@ -209,6 +210,33 @@ fn threads_and_streams_share_a_plan() {
             });
         }
     });
+}
+
+/// Loads into a context take turns, whichever handle of the device they go through. Launches do not wait for them, nor do
+/// loads into another context.
+#[test]
+fn loads_take_turns_and_nothing_else_waits_for_them() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    let kernel = plan.kernel(1).unwrap();
+    let load = |device: &Device| Kernel::load(device, kernel.spec(), Arc::clone(kernel.cubin())).unwrap().load_time();
+    let again = open(0).0;
+    const HELD: Duration = Duration::from_millis(50);
+    bench.null.hold(true);
+    let times: Vec<_> = std::thread::scope(|scope| {
+        let handles = [&bench.device, &again].into_iter().cycle().take(8);
+        let threads: Vec<_> = handles.map(|device| scope.spawn(|| load(device))).collect();
+        std::thread::sleep(HELD);
+        plan.launch(&bench.stream, buffers.operands(M)).unwrap();
+        assert!(load(&open(1).0).waited < HELD);
+        bench.null.hold(false);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(bench.null.most_loading(), 1);
+    // One was held, and the others' waiting is not counted as loading.
+    assert!(times.iter().filter(|time| time.driver >= HELD / 2).count() <= 1, "{times:?}");
+    assert!(times.iter().filter(|time| time.waited >= HELD / 2).count() >= 6, "{times:?}");
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Engine {
     /// Those of [`Forge::cubin`] and [`Kernel::load`].
     pub fn kernel_for(&self, choice: Choice) -> Result<Selected> {
         let made = self.stock.kernel(choice.spec())?;
-        let elapsed = made.forged + made.loaded.unwrap_or_default();
+        let elapsed = made.forged + made.loaded.map_or(Duration::ZERO, |time| time.waited + time.driver);
         Ok(Selected { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed })
     }
 

@@ -14,7 +14,7 @@ use super::launch::Ready;
 use super::params::Params;
 use super::set_up::{most_rows, ready};
 use super::tensor_map::{NO_MAPS, TokenBoxes, Tokens};
-use super::{Device, Operands, refused};
+use super::{Device, LoadTime, Operands, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::{Layout, PassKind, Spec};
@@ -41,6 +41,7 @@ pub struct Kernel {
     can_depend: bool,
     /// Clusters of the matrix kernel that the device runs at a time, if it has any.
     resident_clusters: Option<u32>,
+    load_time: LoadTime,
     /// `PROBLEM/VARIANT`, for errors.
     name: String,
     code: Arc<Code>,
@@ -71,13 +72,16 @@ impl Kernel {
     }
 
     fn load_named(modules: &Arc<Modules>, spec: &Spec, cubin: Arc<Cubin>, name: &str) -> Result<Self> {
-        let code = modules
-            .load(&cubin)
-            .map_err(|error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error))?;
         let context = modules.context();
-        let launches = spec.launches().map(|launch| ready(context, &code, spec, launch)).collect::<Result<Vec<_>>>()?;
-        let resident = launches.iter().map(Ready::resident_clusters).find_map(Result::transpose).transpose();
-        let resident_clusters = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
+        let refuses = |error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error);
+        let set_up = |code: Arc<Code>| {
+            let launches =
+                spec.launches().map(|launch| ready(context, &code, spec, launch)).collect::<Result<Vec<_>>>()?;
+            let resident = launches.iter().map(Ready::resident_clusters).find_map(Result::transpose).transpose();
+            let resident = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
+            Ok((code, launches, resident))
+        };
+        let ((code, launches, resident_clusters), load_time) = modules.load(&cubin, refuses, set_up)?;
         if resident_clusters == Some(0) {
             let (blocks, shared) = (spec.variant().cluster.blocks(), spec.geometry().shared_bytes);
             return Err(Error::unsupported(format!(
@@ -101,6 +105,7 @@ impl Kernel {
             tokens,
             can_depend: matches!(spec.geometry().layout, Layout::Wgmma(_)),
             resident_clusters,
+            load_time,
             name: name.to_owned(),
             code,
             modules: Arc::clone(modules),
@@ -264,6 +269,12 @@ impl Kernel {
     #[must_use]
     pub fn cubin(&self) -> &Arc<Cubin> {
         &self.cubin
+    }
+
+    /// What loading it took: modules of one context are loaded one after the other.
+    #[must_use]
+    pub fn load_time(&self) -> LoadTime {
+        self.load_time
     }
 
     /// Blocks of clusters that the device runs at a time, for a variant that has clusters: an H200 runs 132 blocks in

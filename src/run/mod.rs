@@ -20,6 +20,7 @@ mod prepare;
 mod set_up;
 mod tensor_map;
 mod timing;
+mod turns;
 mod wait;
 
 pub(crate) use capture::is_captured;
@@ -29,6 +30,7 @@ pub(crate) use kernel::allocate_workspace;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
 pub use prepare::{PreparedWeights, Preparer};
 pub use timing::{Pace, Timer, Timing, operand_sets};
+pub use turns::LoadTime;
 pub use wait::{Health, wait};
 
 use cudarc::driver::DriverError;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900 };
@@ -31,7 +32,8 @@ static __thread intptr_t current;
 static __thread int is_watched;
 static __thread Seen seen;
 static __thread uint64_t launches, encodes;
-static int loaded, unloaded, busy, capturing;
+static int loaded, unloaded, busy, capturing, held;
+static int loading[DEVICES], most_loading[DEVICES];
 static uint64_t captures;
 static Stream default_streams;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,6 +47,11 @@ int null_loaded(void) { return __atomic_load_n(&loaded, __ATOMIC_SEQ_CST); }
 int null_unloaded(void) { return __atomic_load_n(&unloaded, __ATOMIC_SEQ_CST); }
 /* Whether everything launched so far is to count as still running. */
 void null_busy(int on) { __atomic_store_n(&busy, on, __ATOMIC_SEQ_CST); }
+
+/* Loads into the first device do not end before they are let go. */
+void null_hold(int on) { __atomic_store_n(&held, on, __ATOMIC_SEQ_CST); }
+/* Loads that the first device was busy with at a time, at most. */
+int null_most_loading(void) { return __atomic_load_n(&most_loading[0], __ATOMIC_SEQ_CST); }
 
 Result cuInit(unsigned flags) { return OK; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
@@ -190,6 +197,12 @@ Result cuGraphRetainUserObject(Graph *graph, Object *object, unsigned count, uns
 
 /* Handles of modules and functions are never given back, so that their use after the unload is seen. */
 Result cuModuleLoadData(Module **module, const void *image) {
+    int device = (int)current - 0x1000, now = __atomic_add_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
+    for (int most = most_loading[device]; most < now;) {
+        __atomic_compare_exchange_n(&most_loading[device], &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    }
+    while (device == 0 && __atomic_load_n(&held, __ATOMIC_SEQ_CST)) usleep(100);
+    __atomic_sub_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
     *module = calloc(1, sizeof(Module));
     (*module)->device = (int)current;
     __atomic_add_fetch(&loaded, 1, __ATOMIC_SEQ_CST);

@@ -24,6 +24,7 @@ use super::stock::Stock;
 use crate::cache::{Forge, Share, Tier};
 use crate::error::{Error, Result};
 use crate::pick::Picker;
+use crate::run::LoadTime;
 use crate::spec::Spec;
 
 /// A step of a warm-up: a kernel that is there, or could not be made.
@@ -87,7 +88,7 @@ impl Default for WarmUp<'_> {
 struct Step {
     tier: Tier,
     forged: Duration,
-    loaded: Option<Duration>,
+    loaded: Option<LoadTime>,
 }
 
 impl<V> From<Made<V>> for Step {
@@ -194,7 +195,8 @@ impl<'a> WarmUp<'a> {
                     kernel: needed.name(),
                     tier: *tier,
                     forge_ms: ms(*forged),
-                    load_ms: loaded.map(ms),
+                    load_ms: loaded.map(|time| ms(time.driver)),
+                    load_wait_ms: loaded.map(|time| ms(time.waited)),
                 }),
                 Err(error) => report.failures.push(failure(&set, needed, error, &is_there)),
             }
