@@ -6,6 +6,7 @@
 mod background;
 mod call;
 mod doctor;
+mod ends;
 mod loader;
 mod manifest;
 mod on_miss;

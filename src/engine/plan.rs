@@ -9,6 +9,7 @@ use std::thread;
 use cudarc::driver::{CudaSlice, CudaStream};
 
 use super::Engine;
+use super::ends::Ends;
 use super::recorder::Seen;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
@@ -57,6 +58,8 @@ pub struct Plan(Arc<Inner>);
 struct Inner {
     problem: Problem,
     schedule: Arc<Schedule>,
+    /// Those of its intervals.
+    ends: Ends,
     /// One an interval.
     kernels: Box<[Arc<Kernel>]>,
     /// Where the engine's recorder looks.
@@ -89,12 +92,9 @@ impl Plan {
     /// Operand, if the plan is not for so many rows.
     #[inline]
     pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
-        let Inner { schedule, kernels, seen, .. } = &*self.0;
+        let Inner { ends, kernels, seen, .. } = &*self.0;
         seen.note(m);
-        if m > schedule.last() {
-            return Err(self.too_many(m));
-        }
-        Ok(&kernels[schedule.index(m)])
+        kernels.get(ends.index(m)).ok_or_else(|| self.too_many(m))
     }
 
     #[cold]
@@ -164,7 +164,8 @@ impl Engine {
         let kernels = self.kernels_for(&choices).map_err(|error| error.context(format!("planning {problem}")))?;
         let kernels = indices.into_iter().map(|index| Arc::clone(&kernels[index])).collect();
         let seen = self.record().seen(problem);
-        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, kernels, seen })))
+        let ends = Ends::new(schedule.intervals().iter().map(|interval| interval.last));
+        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, ends, kernels, seen })))
     }
 
     /// The kernels of choices, in their order; the first error, if there is one.

@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, result};
+use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
 
 use super::capture::is_captured;
 use super::check::{self, Contract, Described, Home};
@@ -175,12 +176,14 @@ impl Kernel {
             // Waits for earlier users of the buffers, and records this use when dropped.
             let mut guards = Tracked::default();
             let mut params = operands.params(stream, &mut guards);
+            check::alignment(&params)?;
             // Shows what those waits may have met, too.
             context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
             return self.submit(stream, &mut params, readable, is_dependent);
         }
         let mut params = operands.params(stream, &mut Untracked);
-        bind(context)?;
+        check::alignment(&params)?;
+        self.bind()?;
         if is_captured {
             self.code.hold_by_graph(stream).map_err(|error| refused("making the captured graph hold it", error))?;
         }
@@ -197,10 +200,22 @@ impl Kernel {
         }
     }
 
-    /// Looks at addresses, describes the tokens, and puts all launches into the stream.
+    /// Makes the context the calling thread's, if it is not yet. cudarc's own way to do so writes to its record of errors,
+    /// which all threads share; without its events nothing is recorded there.
+    #[inline]
+    fn bind(&self) -> Result<()> {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is a valid place for a handle.
+        let asked = unsafe { sys::cuCtxGetCurrent(&raw mut current) };
+        if asked == CUresult::CUDA_SUCCESS && current as usize == self.home.context {
+            return Ok(());
+        }
+        self.context().bind_to_thread().map_err(|error| refused("binding the context", error))
+    }
+
+    /// Describes the tokens, and puts all launches into the stream.
     #[inline]
     fn submit(&self, stream: &CudaStream, params: &mut Params, readable: u64, is_dependent: bool) -> Result<()> {
-        check::alignment(params)?;
         let (boxes, address) = match &self.tokens {
             // The kernel has them as a parameter all the same, and looks no further.
             TokensFrom::A => return self.put(stream, params, (&raw const NO_MAPS).cast(), is_dependent),
@@ -318,16 +333,6 @@ pub(crate) fn allocate_workspace(stream: &Arc<CudaStream>, bytes: u64) -> Result
     let bytes = bytes.max(WORKSPACE_MIN);
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     stream.alloc_zeros(length).map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))
-}
-
-/// Makes the context the calling thread's, if it is not yet. cudarc's own way to do so writes to its record of errors, which
-/// all threads share; without its events nothing is recorded there.
-#[inline]
-fn bind(context: &CudaContext) -> Result<()> {
-    match result::ctx::get_current() {
-        Ok(Some(current)) if current == context.cu_ctx() => Ok(()),
-        _ => context.bind_to_thread().map_err(|error| refused("binding the context", error)),
-    }
 }
 
 #[cold]

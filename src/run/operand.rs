@@ -230,12 +230,12 @@ enum Weights<'a> {
 
 impl Weights<'_> {
     #[inline]
-    fn sizes(&self) -> WeightSizes {
+    fn sizes(&self) -> WeightSizes<'_> {
         match self {
             Weights::One(b) => WeightSizes::Given([Some(b.size()), None]),
             Weights::Two(b1, b2) => WeightSizes::Given([Some(b1.size()), Some(b2.size())]),
             Weights::Prepared(weights) => {
-                WeightSizes::Prepared(PreparedSize { layout: *weights.layout(), bytes: buffer(&weights.as_view()) })
+                WeightSizes::Prepared(PreparedSize { layout: weights.layout(), bytes: buffer(&weights.as_view()) })
             }
         }
     }
@@ -350,7 +350,7 @@ impl Described for Operands<'_> {
     }
 
     #[inline]
-    fn b(&self) -> WeightSizes {
+    fn b(&self) -> WeightSizes<'_> {
         self.b.sizes()
     }
 
