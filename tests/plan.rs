@@ -190,6 +190,44 @@ fn a_launch_allocates_nothing_and_describes_tokens_once() {
     assert!(bench.null.encodes() - encodes <= 5);
 }
 
+/// A plan that is bound encodes nothing, in threads that never launched before either, and launches what the plan does.
+/// Operands elsewhere are launched as well, and wrong ones refused.
+#[test]
+fn a_bound_plan_has_described_tokens_for_every_thread() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let [mut here, mut elsewhere] = [0; 2].map(|_| Buffers::new(&bench.stream, &plan));
+    let bound = plan.bind(&bench.stream, &here.operands(M)).unwrap();
+    let words = |seen: null::Seen| [0, 1, 2, 3, 4].map(|map| [0, 1, 2, 3, 6, 7, 8].map(|word| seen.map(map, word)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bench.null.watch(true);
+            let mut all = Vec::new();
+            for m in 1..=M {
+                let allocations = counting::allocations();
+                bound.launch(&bench.stream, here.operands(m)).unwrap();
+                // The first makes the context the thread's.
+                assert!(m == 1 || counting::allocations() == allocations);
+                let seen = bench.null.seen();
+                assert_eq!((seen.m(), seen.kernel()), (m, plan.kernel(m).unwrap().spec().symbol()));
+                assert_eq!((seen.map(0, 0), seen.map(0, 2)), (seen.param(0), u64::from(M)));
+                all.push(words(seen));
+            }
+            assert_eq!(bench.null.encodes(), 0);
+            for (m, words_then) in (1..=M).zip(all) {
+                plan.launch(&bench.stream, here.operands(m)).unwrap();
+                assert_eq!(words(bench.null.seen()), words_then, "as the plan describes them");
+                bound.launch_dependent(&bench.stream, elsewhere.operands(m)).unwrap();
+                assert_eq!(bench.null.seen().map(0, 0), bench.null.seen().param(0));
+            }
+        });
+    });
+    let error = bound.launch(&bench.stream, here.operands(M + 1)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("m = 49: the plan of"), "{error}");
+    assert!(plan.bind(&bench.stream, &here.operands(M + 1)).unwrap_err().is_operand());
+    assert!(plan.bind(&open(1).1, &here.operands(M)).unwrap_err().is_operand());
+}
+
 #[test]
 fn threads_and_streams_share_a_plan() {
     let bench = Bench::new(0);

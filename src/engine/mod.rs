@@ -4,6 +4,7 @@
 //! global state: two engines on two devices, or on one, do not know of each other.
 
 mod background;
+mod bound;
 mod call;
 mod doctor;
 mod ends;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
+pub use bound::BoundPlan;
 pub use doctor::{DeviceFound, Diagnosis, Directory, doctor};
 pub use manifest::Manifest;
 pub use on_miss::OnMiss;

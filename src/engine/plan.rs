@@ -28,7 +28,8 @@ use crate::spec::Problem;
 /// replay, up to M rows in all.
 ///
 /// The matrix path `wgmma` describes A to the tensor memory accelerator, which a thread does once for a view of A, or of a
-/// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change.
+/// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change. A
+/// thread remembers 32 of these; [`Plan::bind`] describes those of buffers that stay once for all threads.
 ///
 /// ```no_run
 /// use warpsmith::engine::Engine;
@@ -73,7 +74,7 @@ impl Plan {
     /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
     #[inline]
     pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, false)
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, false)
     }
 
     /// The same, but the kernel may begin while what is before it in the stream still runs:
@@ -83,7 +84,7 @@ impl Plan {
     /// Those of [`Plan::launch`].
     #[inline]
     pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, true)
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, true)
     }
 
     /// The kernel for `m` rows.
@@ -92,9 +93,22 @@ impl Plan {
     /// Operand, if the plan is not for so many rows.
     #[inline]
     pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
+        self.index(m).map(|index| self.kernel_at(index))
+    }
+
+    /// The index of the interval of `m` rows, which are noted.
+    #[inline]
+    pub(super) fn index(&self, m: u32) -> Result<usize> {
         let Inner { ends, kernels, seen, .. } = &*self.0;
         seen.note(m);
-        kernels.get(ends.index(m)).ok_or_else(|| self.too_many(m))
+        let index = ends.index(m);
+        if index < kernels.len() { Ok(index) } else { Err(self.too_many(m)) }
+    }
+
+    /// The kernel of an interval.
+    #[inline]
+    pub(super) fn kernel_at(&self, index: usize) -> &Arc<Kernel> {
+        &self.0.kernels[index]
     }
 
     #[cold]

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::PreparedWeights;
 use super::check::{Buffer, Described, MatrixSize, PreparedSize, WeightSizes};
-use super::guards::Guards;
+use super::guards::{Guards, Tracked};
 use super::params::Params;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -309,6 +309,13 @@ impl<'a> Operands<'a> {
     #[inline]
     pub fn m(&self) -> u32 {
         self.m
+    }
+
+    /// Addresses of A and of the workspace (0 for none), for nothing to be done with them but to be remembered.
+    pub(super) fn token_addresses(&self, stream: &CudaStream) -> [u64; 2] {
+        let mut guards = Tracked::default();
+        let workspace = self.workspace.as_ref().map_or(0, |workspace| guards.read(workspace, stream));
+        [self.a.addresses(stream, &mut guards).0, workspace]
     }
 
     /// Addresses for a launch on `stream`. `guards` must live until the last launch is in the stream.

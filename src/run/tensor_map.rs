@@ -21,7 +21,7 @@ const REMEMBERED_LOG2: u32 = 5;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A map for each width; the others are not looked at.
-type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
+pub(super) type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
 
 /// What a kernel that reads no tokens through maps is given for them.
 pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
@@ -40,7 +40,7 @@ pub(super) struct TokenBoxes {
 }
 
 /// Tokens `[rows, K]` in device memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tokens {
     pub(super) address: u64,
     /// Bytes that may be read there: those of `rows` rows, perhaps of more.
@@ -89,8 +89,13 @@ impl TokenBoxes {
         MEMO.with_borrow_mut(|memo| memo.maps(self, tokens).map(launch))
     }
 
-    fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
-        let rows = (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX));
+    /// How many rows may be read.
+    pub(super) fn rows_of(&self, tokens: Tokens) -> u64 {
+        (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX))
+    }
+
+    pub(super) fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
+        let rows = self.rows_of(tokens);
         let mut maps = NO_MAPS;
         for (map, box_rows) in maps.iter_mut().zip(self.rows).filter(|(_, box_rows)| *box_rows > 0) {
             *map = self.box_of(tokens.address, rows, box_rows)?;
