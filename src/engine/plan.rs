@@ -1,9 +1,8 @@
 //! One problem, all M: everything that takes time is done ahead.
 
 use std::fmt;
-use std::panic;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use cudarc::driver::{CudaSlice, CudaStream};
@@ -11,6 +10,7 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use super::Engine;
 use super::ends::Ends;
 use super::recorder::Seen;
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
 use crate::run::{self, Kernel, Operands};
@@ -182,28 +182,13 @@ impl Engine {
         Ok(Plan(Arc::new(Inner { problem: *problem, schedule, ends, kernels, seen })))
     }
 
-    /// The kernels of choices, in their order; the first error, if there is one.
+    /// The kernels of choices, in their order; the first error, after which nothing more is begun.
     fn kernels_for(&self, choices: &[Choice]) -> Result<Vec<Arc<Kernel>>> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let Some((index, choice)) =
-                Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, choices.get(at)?)))
-            {
-                done.push((index, self.kernel_for(*choice).map(|selected| Arc::clone(selected.kernel()))));
-            }
-            done
-        };
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let mut done = thread::scope(|scope| {
-            let others: Vec<_> = (1..cores.min(choices.len())).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done.extend(other.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)));
-            }
-            done
+        let made = crew::each(choices, cores, |choice| match self.kernel_for(*choice) {
+            Ok(selected) => ControlFlow::Continue(Ok(Arc::clone(selected.kernel()))),
+            Err(error) => ControlFlow::Break(Err(error)),
         });
-        done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, kernel)| kernel).collect()
+        made.into_iter().map(|(_, kernel)| kernel).collect()
     }
 }
