@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
 typedef struct { int unloaded; int device; } Module;
 typedef struct { Module *module; char name[512]; int shared; } Function;
 typedef struct Object { void (*destroy)(void *); void *value; struct Object *next; } Object;
 typedef struct Graph { Function *launched[64]; int launches; Object *objects; int references; } Graph;
-typedef struct { Graph *captured; uint64_t id; } Stream;
+typedef struct { Graph *captured; uint64_t id; int waits; } Stream;
 typedef struct { unsigned grid[3], block[3], shared; Stream *stream; void *attributes; unsigned count; } Config;
 
 /* What a thread saw of its last launch, kept only if it asked to. */
@@ -32,7 +32,7 @@ static __thread intptr_t current;
 static __thread int is_watched;
 static __thread Seen seen;
 static __thread uint64_t launches, encodes;
-static int loaded, unloaded, busy, capturing, held;
+static int loaded, unloaded, busy, capturing, waiting_capturing, held;
 static int loading[DEVICES], most_loading[DEVICES];
 static uint64_t captures;
 static Stream default_streams;
@@ -123,7 +123,12 @@ Result cuCtxRecordEvent(intptr_t context, void *event) {
 }
 
 static Stream *of(Stream *stream) { return (uintptr_t)stream < 16 ? &default_streams : stream; }
-Result cuStreamCreate(Stream **stream, unsigned flags) { *stream = calloc(1, sizeof(Stream)); return OK; }
+/* Without the flag it waits for the default stream. */
+Result cuStreamCreate(Stream **stream, unsigned flags) {
+    *stream = calloc(1, sizeof(Stream));
+    (*stream)->waits = !(flags & 1);
+    return OK;
+}
 Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
 Result cuStreamDestroy_v2(Stream *stream) { free(stream); return OK; }
 Result cuStreamSynchronize(Stream *stream) { return OK; }
@@ -133,6 +138,7 @@ Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
     stream->captured->references = 1;
     stream->id = __atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&capturing, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&waiting_capturing, stream->waits, __ATOMIC_SEQ_CST);
     return OK;
 }
 Result cuStreamEndCapture(Stream *stream, Graph **graph) {
@@ -140,9 +146,14 @@ Result cuStreamEndCapture(Stream *stream, Graph **graph) {
     *graph = stream->captured;
     stream->captured = NULL;
     __atomic_sub_fetch(&capturing, 1, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&waiting_capturing, stream->waits, __ATOMIC_SEQ_CST);
     return OK;
 }
-Result cuStreamIsCapturing(Stream *stream, int *status) { *status = of(stream)->captured != NULL; return OK; }
+Result cuStreamIsCapturing(Stream *stream, int *status) {
+    if ((uintptr_t)stream == 1 && __atomic_load_n(&waiting_capturing, __ATOMIC_SEQ_CST)) return CAPTURE_IMPLICIT;
+    *status = of(stream)->captured != NULL;
+    return OK;
+}
 Result cuStreamGetCaptureInfo_v3(Stream *stream, int *status, uint64_t *id, Graph **graph, const void **nodes,
                                  const void **edges, size_t *count) {
     stream = of(stream);

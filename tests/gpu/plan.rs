@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use half::f16;
 use warpsmith::cache::Forge;
@@ -282,6 +282,42 @@ pub fn loads_beside_captures(bench: &Bench) -> Result<(), String> {
     })?;
     graph.launch().map_err(text)?;
     case.judge(&case.found(stream)?, "captured while kernels were loaded")
+}
+
+/// Dropped kernels wait while a stream is being captured that is named, or that waits for the default stream; neither
+/// capture is lost.
+pub fn reclaims_nothing_during_a_capture(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.turn.lock().unwrap();
+    let (stream, mode) = (&bench.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    let engine = engine(&bench.device);
+    let plan = engine.plan(&dual().m_up_to(8)).map_err(text)?;
+    let mut case = Case::new(stream, &plan, &[8], 11)?;
+    wait(stream, WAIT).map_err(text)?;
+    let refused = |reclaimed: warpsmith::Result<usize>| match reclaimed {
+        Err(error) if error.is_operand() => Ok(()),
+        other => Err(format!("{other:?} during a capture")),
+    };
+    let graph = captured(stream, mode, || {
+        refused(bench.device.reclaim_beside(&[stream]))?;
+        case.launch(stream, &plan, false)
+    })?;
+    graph.launch().map_err(text)?;
+    case.judge(&case.found(stream)?, "captured beside a reclaim")?;
+
+    let (mut waiting, mut empty) = (std::ptr::null_mut(), std::ptr::null_mut());
+    bench.device.context().bind_to_thread().map_err(text)?;
+    // SAFETY: both are places for a handle, and the stream is alive.
+    unsafe {
+        sys::cuStreamCreate(&raw mut waiting, 0).result().map_err(text)?;
+        sys::cuStreamBeginCapture_v2(waiting, mode).result().map_err(text)?;
+        let during = refused(bench.device.reclaim());
+        sys::cuStreamEndCapture(waiting, &raw mut empty).result().map_err(text)?;
+        sys::cuGraphDestroy(empty).result().map_err(text)?;
+        sys::cuStreamDestroy_v2(waiting).result().map_err(text)?;
+        during?;
+    }
+    drop((plan, engine));
+    reclaimed(&bench.device).map(drop)
 }
 
 /// Eight threads, each with its own stream and operands, launch one plan with M that change.
