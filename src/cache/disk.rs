@@ -186,9 +186,11 @@ impl Disk {
         self.roots().any(|root| matches!(root.load(key, false), Ok(Some(_))))
     }
 
-    /// Whether there is a usable entry of `recipe`; counts nothing.
-    pub(super) fn has_any(&self, recipe: &Recipe) -> bool {
-        self.roots().any(|root| root.kin_of(recipe).any(|(_, entry, _)| is_of(&entry, recipe)))
+    /// Who compiled the entry of `recipe` that [`Disk::find_any`] gives, if there is a usable one; counts nothing.
+    pub(super) fn compiler_of(&self, recipe: &Recipe) -> Option<String> {
+        let (_, entry, _) =
+            self.roots().find_map(|root| root.kin_of(recipe).find(|(_, entry, _)| is_of(entry, recipe)))?;
+        Some(entry.cubin.provenance().toolchain().to_owned())
     }
 
     /// What is wrong with the entry of `key`, if it is there and cannot be used.

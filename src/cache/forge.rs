@@ -162,7 +162,7 @@ impl Forge {
             return Ok(None);
         }
         let key = self.toolchain().ok().map(|toolchain| Key::from_parts(recipe.clone(), toolchain.identity()));
-        let stored = key.as_ref().map_or_else(|| self.disk.has_any(&recipe), |key| self.disk.has(key));
+        let stored = key.as_ref().map_or_else(|| self.disk.compiler_of(&recipe).is_some(), |key| self.disk.has(key));
         Ok((!stored).then(|| self.why_not(&recipe, key.as_ref())))
     }
 
@@ -198,12 +198,21 @@ impl Forge {
         Ok(Forged { cubin, tier, miss, elapsed: start.elapsed() })
     }
 
-    /// What the cubin of `spec` is known by in the caches. Opens no library, compiles nothing.
+    /// What the cubin of `spec` that [`Forge::cubin`] would find or make now is known by: with the compiler that made it, if
+    /// it is in a pack, or on disk where there is no NVRTC; else with the compiler that would make it. What memory has may
+    /// be older. Opens no library, compiles nothing, counts nothing.
     ///
     /// # Errors
-    /// Missing library, if there is no NVRTC.
+    /// Missing library, if no pack and no directory has it and there is no NVRTC.
     pub fn key(&self, spec: &Spec) -> Result<Key> {
-        Key::new(self.toolchain()?, &(self.render)(spec)?, spec.arch().target())
+        let recipe = Recipe::new(&(self.render)(spec)?, spec.arch().target())?;
+        if let Some(packed) = self.packs.iter().find_map(|pack| pack.get(&recipe).ok().flatten()) {
+            return Ok(Key::from_parts(recipe, packed.provenance().toolchain()));
+        }
+        match self.toolchain() {
+            Ok(toolchain) => Ok(Key::from_parts(recipe, toolchain.identity())),
+            Err(error) => self.disk.compiler_of(&recipe).map(|by| Key::from_parts(recipe, &by)).ok_or(error),
+        }
     }
 
     /// The disk tier: the directory that is written to, and those below.
