@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
-use super::forge::{Forge, Forged};
+use super::forge::Forge;
+use super::forged::Forged;
 use crate::build::Digest;
 use crate::spec::Spec;
 use crate::{Error, Result, crew};
