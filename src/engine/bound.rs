@@ -54,7 +54,10 @@ impl Plan {
     /// Operand, if the plan is not for so many rows, or stream, A or workspace belong to another device or are not aligned
     /// (all else is checked by each launch); driver, if a tensor map is refused.
     pub fn bind(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<BoundPlan> {
-        self.index(operands.m())?;
+        // Not noted as asked for: nothing is launched.
+        if operands.m() > self.last() {
+            return Err(self.too_many(operands.m()));
+        }
         let bind = |(interval, kernel): (&Interval, &Arc<Kernel>)| match interval.first <= operands.m() {
             true => kernel.bind(stream, operands),
             false => Ok(None),

@@ -112,7 +112,7 @@ impl Plan {
     }
 
     #[cold]
-    fn too_many(&self, m: u32) -> Error {
+    pub(super) fn too_many(&self, m: u32) -> Error {
         let Inner { problem, schedule, .. } = &*self.0;
         Error::operand(format!("m = {m}: the plan of {problem} is for 1 to {} rows", schedule.last()))
     }
