@@ -19,7 +19,7 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use cudarc::nvrtc::Ptx;
 use half::f16;
 use warpsmith::cache::Forge;
-use warpsmith::engine::{Engine, Plan};
+use warpsmith::engine::{BoundPlan, Engine, Plan};
 use warpsmith::format::Prepared;
 use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
@@ -104,6 +104,24 @@ impl Caller {
 
     fn launch(&mut self) {
         let m = self.next_m();
+        let (plan, stream, operands) = self.operands(m);
+        plan.launch(stream, operands).unwrap();
+    }
+
+    /// As [`Caller::launch`], of a plan that is bound to its operands.
+    fn launch_bound(&mut self, bound: &BoundPlan) {
+        let m = self.next_m();
+        let (_, stream, operands) = self.operands(m);
+        bound.launch(stream, operands).unwrap();
+    }
+
+    fn bind(&mut self) -> BoundPlan {
+        let (plan, stream, operands) = self.operands(M_MAX);
+        plan.bind(stream, &operands).unwrap()
+    }
+
+    #[inline]
+    fn operands(&mut self, m: u32) -> (&Plan, &CudaStream, Operands<'_>) {
         let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
         let operands = match &self.weights {
             Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
@@ -115,7 +133,7 @@ impl Caller {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,
         };
-        self.plan.launch(&self.stream, operands.workspace(self.workspace.as_view_mut())).unwrap();
+        (&self.plan, &self.stream, operands.workspace(self.workspace.as_view_mut()))
     }
 }
 
@@ -169,6 +187,11 @@ fn dispatch(criterion: &mut Criterion) {
         criterion.bench_function(&format!("plan.launch, {name}, one thread"), |bencher| {
             let mut caller = Caller::new(&bench, &plan);
             bencher.iter_custom(|calls| typical(calls, || caller.launch()));
+        });
+        criterion.bench_function(&format!("bound.launch, {name}, one thread"), |bencher| {
+            let mut caller = Caller::new(&bench, &plan);
+            let bound = caller.bind();
+            bencher.iter_custom(|calls| typical(calls, || caller.launch_bound(&bound)));
         });
         criterion.bench_function(&format!("plan.launch, {name}, {cores} threads on {cores} cores"), |bencher| {
             let mut callers: Vec<Caller> = (0..cores).map(|_| Caller::new(&bench, &plan)).collect();

@@ -62,6 +62,7 @@
 
 pub mod build;
 pub mod cache;
+mod crew;
 pub mod engine;
 pub mod error;
 pub mod format;

@@ -217,6 +217,10 @@ fn a_forge_takes_what_is_whole() {
         .disk(temp.path().join("cubins"))
         .build();
     let [first, second, third] = specs();
+    // Each with the compiler of what is served.
+    let keys = [&first, &second, &third].map(|spec| forge.key(spec).unwrap());
+    assert_eq!(keys.each_ref().map(Key::toolchain), ["nvrtc-13.0.88+0.0", "nvrtc-13.5.37+0.0", "nvrtc-13.0.88+0.0"]);
+    assert_eq!(keys[0], Key::of(&cubins(temp.path())[0]));
     assert_eq!(
         [&first, &first, &third].map(|spec| forge.cubin(spec).unwrap().tier()),
         [Tier::Pack, Tier::Memory, Tier::Pack]
@@ -330,7 +334,10 @@ fn child_without_a_compiler() {
     }
     let forge = Forge::builder().render(render).disk(root).build();
     assert_eq!(forge.explain(&specs()[0]).unwrap(), None);
-    assert_eq!(forge.cubin(&specs()[0]).unwrap().tier(), Tier::Disk);
+    let key = forge.key(&specs()[0]).unwrap();
+    let forged = forge.cubin(&specs()[0]).unwrap();
+    assert_eq!((forged.tier(), Key::of(forged.cubin())), (Tier::Disk, key));
+    assert!(forge.key(&specs()[1]).unwrap_err().is_missing_library());
     assert!(forge.cubin(&specs()[1]).unwrap_err().is_missing_library());
     assert_eq!(forge.stats().disk_hits, 1);
 }

@@ -8,15 +8,16 @@ mod null;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
 use warpsmith::pick::Choice;
-use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
 
 use null::Null;
@@ -189,6 +190,44 @@ fn a_launch_allocates_nothing_and_describes_tokens_once() {
     assert!(bench.null.encodes() - encodes <= 5);
 }
 
+/// A plan that is bound encodes nothing, in threads that never launched before either, and launches what the plan does.
+/// Operands elsewhere are launched as well, and wrong ones refused.
+#[test]
+fn a_bound_plan_has_described_tokens_for_every_thread() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let [mut here, mut elsewhere] = [0; 2].map(|_| Buffers::new(&bench.stream, &plan));
+    let bound = plan.bind(&bench.stream, &here.operands(M)).unwrap();
+    let words = |seen: null::Seen| [0, 1, 2, 3, 4].map(|map| [0, 1, 2, 3, 6, 7, 8].map(|word| seen.map(map, word)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bench.null.watch(true);
+            let mut all = Vec::new();
+            for m in 1..=M {
+                let allocations = counting::allocations();
+                bound.launch(&bench.stream, here.operands(m)).unwrap();
+                // The first makes the context the thread's.
+                assert!(m == 1 || counting::allocations() == allocations);
+                let seen = bench.null.seen();
+                assert_eq!((seen.m(), seen.kernel()), (m, plan.kernel(m).unwrap().spec().symbol()));
+                assert_eq!((seen.map(0, 0), seen.map(0, 2)), (seen.param(0), u64::from(M)));
+                all.push(words(seen));
+            }
+            assert_eq!(bench.null.encodes(), 0);
+            for (m, words_then) in (1..=M).zip(all) {
+                plan.launch(&bench.stream, here.operands(m)).unwrap();
+                assert_eq!(words(bench.null.seen()), words_then, "as the plan describes them");
+                bound.launch_dependent(&bench.stream, elsewhere.operands(m)).unwrap();
+                assert_eq!(bench.null.seen().map(0, 0), bench.null.seen().param(0));
+            }
+        });
+    });
+    let error = bound.launch(&bench.stream, here.operands(M + 1)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("m = 49: the plan of"), "{error}");
+    assert!(plan.bind(&bench.stream, &here.operands(M + 1)).unwrap_err().is_operand());
+    assert!(plan.bind(&open(1).1, &here.operands(M)).unwrap_err().is_operand());
+}
+
 #[test]
 fn threads_and_streams_share_a_plan() {
     let bench = Bench::new(0);
@@ -209,6 +248,33 @@ fn threads_and_streams_share_a_plan() {
             });
         }
     });
+}
+
+/// Loads into a context take turns, whichever handle of the device they go through. Launches do not wait for them, nor do
+/// loads into another context.
+#[test]
+fn loads_take_turns_and_nothing_else_waits_for_them() {
+    let bench = Bench::new(0);
+    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let mut buffers = Buffers::new(&bench.stream, &plan);
+    let kernel = plan.kernel(1).unwrap();
+    let load = |device: &Device| Kernel::load(device, kernel.spec(), Arc::clone(kernel.cubin())).unwrap().load_time();
+    let again = open(0).0;
+    const HELD: Duration = Duration::from_millis(50);
+    bench.null.hold(true);
+    let times: Vec<_> = std::thread::scope(|scope| {
+        let handles = [&bench.device, &again].into_iter().cycle().take(8);
+        let threads: Vec<_> = handles.map(|device| scope.spawn(|| load(device))).collect();
+        std::thread::sleep(HELD);
+        plan.launch(&bench.stream, buffers.operands(M)).unwrap();
+        assert!(load(&open(1).0).waited < HELD);
+        bench.null.hold(false);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(bench.null.most_loading(), 1);
+    // One was held, and the others' waiting is not counted as loading.
+    assert!(times.iter().filter(|time| time.driver >= HELD / 2).count() <= 1, "{times:?}");
+    assert!(times.iter().filter(|time| time.waited >= HELD / 2).count() >= 6, "{times:?}");
 }
 
 #[test]
@@ -243,16 +309,10 @@ fn a_graph_holds_what_was_captured_into_it() {
     let graph = captured(&bench.stream, || {
         (0..3).for_each(|_| plan.launch(&bench.stream, buffers.operands(M)).unwrap());
     });
-    // Marking what is under way would spoil a capture; it is an error, and nothing is lost.
     let loaded = bench.null.loaded();
     let unloaded = bench.null.unloaded();
     drop((engine, plan));
     let retired = bench.device.retired();
-    bench.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
-    assert!(bench.device.reclaim().unwrap_err().is_driver());
-    bench.stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap();
-    assert_eq!(bench.device.retired(), retired);
-
     assert_eq!(bench.device.reclaim().unwrap(), retired);
     assert_eq!(bench.null.unloaded() - unloaded, retired as i32);
     graph.launch().unwrap();
@@ -261,6 +321,38 @@ fn a_graph_holds_what_was_captured_into_it() {
     assert_eq!(bench.device.reclaim().unwrap(), 1);
     assert_eq!(bench.null.unloaded() - unloaded, retired as i32 + 1);
     assert_eq!(bench.null.loaded(), loaded);
+}
+
+/// Marking what is under way would lose a capture. So where one is known nothing is done: of a stream that is named, and
+/// of one that waits for the default stream.
+#[test]
+fn nothing_is_reclaimed_during_a_capture() {
+    let bench = Bench::new(0);
+    drop(Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap());
+    let (retired, unloaded) = (bench.device.retired(), bench.null.unloaded());
+    let refused = |refused: warpsmith::Result<usize>| {
+        let error = refused.unwrap_err();
+        assert!(error.is_operand() && error.to_string().contains("a stream is being captured"), "{error}");
+        assert_eq!((bench.device.retired(), bench.null.unloaded()), (retired, unloaded));
+    };
+    captured(&bench.stream, || {
+        refused(bench.device.reclaim_beside(&[&open(0).1, &bench.stream]));
+        // Of a stream that is not named the driver tells too late.
+        assert!(bench.device.reclaim().unwrap_err().is_driver());
+        assert_eq!(bench.device.retired(), retired);
+    });
+    let (mut stream, mut graph) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    // SAFETY: both are places for a handle, and the stream is alive.
+    unsafe {
+        sys::cuStreamCreate(&raw mut stream, 0).result().unwrap();
+        sys::cuStreamBeginCapture_v2(stream, mode).result().unwrap();
+        refused(bench.device.reclaim());
+        sys::cuStreamEndCapture(stream, &raw mut graph).result().unwrap();
+        sys::cuGraphDestroy(graph).result().unwrap();
+        sys::cuStreamDestroy_v2(stream).result().unwrap();
+    }
+    assert_eq!(bench.device.reclaim_beside(&[&bench.stream]).unwrap(), retired);
 }
 
 #[test]

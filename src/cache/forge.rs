@@ -3,11 +3,12 @@
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use super::disk::{Disk, Level, Turn};
+use super::disk::{Disk, Turn};
+use super::forged::{Forged, Tier};
 use super::key::{Key, Recipe};
 use super::memory::Memory;
 use super::miss::Miss;
@@ -16,73 +17,8 @@ use super::sealing::{Seal, Sealing};
 use super::settings::{Choice, DiskBuilder, ForgeBuilder, Render};
 use super::stats::{Counters, ForgeStats};
 use crate::build::{self, Cubin, Preparation, Source, Toolchain};
-use crate::spec::parse::{spelled, words};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
-
-/// Where a cubin came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Tier {
-    /// It was in memory, or another thread was just making it.
-    Memory,
-    /// It was in a pack.
-    Pack,
-    /// It was on disk, where another process may just have put it.
-    Disk,
-    /// It was in a directory below, which is only read.
-    Layer,
-    /// NVRTC compiled it now.
-    Compiled,
-}
-
-words!(Tier, "tier", {
-    Memory => "memory", Pack => "pack", Disk => "disk", Layer => "layer", Compiled => "compiled",
-});
-
-spelled!(Tier);
-
-/// A cubin, where it came from, and how long that took.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Forged {
-    cubin: Arc<Cubin>,
-    tier: Tier,
-    miss: Option<Miss>,
-    elapsed: Duration,
-}
-
-impl Forged {
-    /// The cubin.
-    #[must_use]
-    pub fn cubin(&self) -> &Arc<Cubin> {
-        &self.cubin
-    }
-
-    /// The cubin alone.
-    #[must_use]
-    pub fn into_cubin(self) -> Arc<Cubin> {
-        self.cubin
-    }
-
-    /// Where it came from.
-    #[must_use]
-    pub fn tier(&self) -> Tier {
-        self.tier
-    }
-
-    /// Why it had to be compiled, if it was compiled now.
-    #[must_use]
-    pub fn miss(&self) -> Option<&Miss> {
-        self.miss.as_ref()
-    }
-
-    /// How long it took to get.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.elapsed
-    }
-}
 
 /// Makes cubins, each once: looks in memory, in packs, on disk, in the layers below, then compiles, unless another
 /// process does so already. On disk, NVRTC's files name the compiler in the key; the library is opened only to compile,
@@ -162,7 +98,7 @@ impl Forge {
             return Ok(None);
         }
         let key = self.toolchain().ok().map(|toolchain| Key::from_parts(recipe.clone(), toolchain.identity()));
-        let stored = key.as_ref().map_or_else(|| self.disk.has_any(&recipe), |key| self.disk.has(key));
+        let stored = key.as_ref().map_or_else(|| self.disk.compiler_of(&recipe).is_some(), |key| self.disk.has(key));
         Ok((!stored).then(|| self.why_not(&recipe, key.as_ref())))
     }
 
@@ -198,12 +134,21 @@ impl Forge {
         Ok(Forged { cubin, tier, miss, elapsed: start.elapsed() })
     }
 
-    /// What the cubin of `spec` is known by in the caches. Opens no library, compiles nothing.
+    /// What the cubin of `spec` that [`Forge::cubin`] would find or make now is known by: with the compiler that made it, if
+    /// it is in a pack, or on disk where there is no NVRTC; else with the compiler that would make it. What memory has may
+    /// be older. Opens no library, compiles nothing, counts nothing.
     ///
     /// # Errors
-    /// Missing library, if there is no NVRTC.
+    /// Missing library, if no pack and no directory has it and there is no NVRTC.
     pub fn key(&self, spec: &Spec) -> Result<Key> {
-        Key::new(self.toolchain()?, &(self.render)(spec)?, spec.arch().target())
+        let recipe = Recipe::new(&(self.render)(spec)?, spec.arch().target())?;
+        if let Some(packed) = self.packs.iter().find_map(|pack| pack.get(&recipe).ok().flatten()) {
+            return Ok(Key::from_parts(recipe, packed.provenance().toolchain()));
+        }
+        match self.toolchain() {
+            Ok(toolchain) => Ok(Key::from_parts(recipe, toolchain.identity())),
+            Err(error) => self.disk.compiler_of(&recipe).map(|by| Key::from_parts(recipe, &by)).ok_or(error),
+        }
     }
 
     /// The disk tier: the directory that is written to, and those below.
@@ -307,15 +252,6 @@ impl Forge {
             let packed = self.packs.iter().flat_map(|pack| pack.kin_of(recipe));
             Miss::nearest(recipe, key.map(Key::toolchain), self.disk.kin_of(recipe).chain(packed))
         })
-    }
-}
-
-impl From<Level> for Tier {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Root => Self::Disk,
-            Level::Layer => Self::Layer,
-        }
     }
 }
 

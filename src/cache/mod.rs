@@ -11,6 +11,7 @@
 mod disk;
 mod entry;
 mod forge;
+mod forged;
 mod key;
 mod lock;
 mod memory;
@@ -24,7 +25,8 @@ mod stats;
 mod sweep;
 
 pub use disk::Disk;
-pub use forge::{Forge, Forged, Tier};
+pub use forge::Forge;
+pub use forged::{Forged, Tier};
 pub use key::{Key, Recipe};
 pub use memory::Memory;
 pub use miss::{Change, Miss};

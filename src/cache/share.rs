@@ -1,14 +1,13 @@
 //! Many cubins, by many threads and, between them, many processes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::ops::ControlFlow;
 
-use super::forge::{Forge, Forged};
+use super::forge::Forge;
+use super::forged::Forged;
 use crate::build::Digest;
 use crate::spec::Spec;
-use crate::{Error, Result};
+use crate::{Error, Result, crew};
 
 /// Which part of a list a process builds first: that of `rank` among `of` processes that were given the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,20 +64,12 @@ impl Forge {
         progress: impl Fn(&Spec, &Result<Forged>) + Sync,
     ) -> Vec<Result<Forged>> {
         let order = share.order(specs);
-        let (next, made) = (AtomicUsize::new(0), Mutex::new(HashMap::with_capacity(order.len())));
-        let work = || {
-            while let Some(spec) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let forged = self.cubin(spec);
-                progress(spec, &forged);
-                made.lock().unwrap_or_else(PoisonError::into_inner).insert(*spec, forged);
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, order.len().max(1)) {
-                scope.spawn(work);
-            }
+        let made = crew::each(&order, threads, |spec| {
+            let forged = self.cubin(spec);
+            progress(spec, &forged);
+            ControlFlow::Continue(forged)
         });
-        let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut made: HashMap<Spec, _> = made.into_iter().map(|(index, forged)| (order[index], forged)).collect();
         specs.iter().map(|spec| made.remove(spec).unwrap_or_else(|| self.cubin(spec))).collect()
     }
 }

@@ -8,6 +8,7 @@ use super::route::Found;
 use crate::cache::Tier;
 use crate::error::{Error, Result};
 use crate::pick::Choice;
+use crate::run::LoadTime;
 use crate::spec::{Problem, Spec};
 
 /// What the background thread makes.
@@ -68,7 +69,7 @@ pub(super) struct Made<V> {
     pub tier: Tier,
     pub forged: Duration,
     /// None, if it was loaded already.
-    pub loaded: Option<Duration>,
+    pub loaded: Option<LoadTime>,
 }
 
 impl<K> Served<K> {

@@ -6,7 +6,7 @@ use cudarc::driver::CudaStream;
 
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
-use crate::run::{self, Device, Kernel, Preparer};
+use crate::run::{self, Device, Kernel, LoadTime, Preparer};
 use crate::spec::Spec;
 
 /// What an engine's stock needs of a device. Tests have one that only pretends.
@@ -21,6 +21,12 @@ pub(super) trait Loader: Send + Sync + 'static {
 
     /// Loads a kernel that prepares weights.
     fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self::Preparer>;
+
+    /// What loading a kernel took.
+    fn load_time(kernel: &Self::Kernel) -> LoadTime;
+
+    /// What loading a kernel that prepares weights took.
+    fn preparer_load_time(preparer: &Self::Preparer) -> LoadTime;
 
     /// Bytes of a kernel's machine code.
     fn bytes(kernel: &Self::Kernel) -> usize;
@@ -40,6 +46,14 @@ impl Loader for Device {
 
     fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Preparer> {
         Preparer::load(self, preparation, cubin)
+    }
+
+    fn load_time(kernel: &Kernel) -> LoadTime {
+        kernel.load_time()
+    }
+
+    fn preparer_load_time(preparer: &Preparer) -> LoadTime {
+        preparer.load_time()
     }
 
     fn bytes(kernel: &Kernel) -> usize {

@@ -4,8 +4,10 @@
 //! global state: two engines on two devices, or on one, do not know of each other.
 
 mod background;
+mod bound;
 mod call;
 mod doctor;
+mod ends;
 mod loader;
 mod manifest;
 mod on_miss;
@@ -28,6 +30,7 @@ use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
+pub use bound::BoundPlan;
 pub use doctor::{DeviceFound, Diagnosis, Directory, doctor};
 pub use manifest::Manifest;
 pub use on_miss::OnMiss;
@@ -201,7 +204,7 @@ impl Engine {
     /// Those of [`Forge::cubin`] and [`Kernel::load`].
     pub fn kernel_for(&self, choice: Choice) -> Result<Selected> {
         let made = self.stock.kernel(choice.spec())?;
-        let elapsed = made.forged + made.loaded.unwrap_or_default();
+        let elapsed = made.forged + made.loaded.map_or(Duration::ZERO, |time| time.waited + time.driver);
         Ok(Selected { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed })
     }
 

@@ -1,15 +1,16 @@
 //! One problem, all M: everything that takes time is done ahead.
 
 use std::fmt;
-use std::panic;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use cudarc::driver::{CudaSlice, CudaStream};
 
 use super::Engine;
+use super::ends::Ends;
 use super::recorder::Seen;
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
 use crate::run::{self, Kernel, Operands};
@@ -27,7 +28,8 @@ use crate::spec::Problem;
 /// replay, up to M rows in all.
 ///
 /// The matrix path `wgmma` describes A to the tensor memory accelerator, which a thread does once for a view of A, or of a
-/// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change.
+/// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change. A
+/// thread remembers 32 of these; [`Plan::bind`] describes those of buffers that stay once for all threads.
 ///
 /// ```no_run
 /// use warpsmith::engine::Engine;
@@ -57,6 +59,8 @@ pub struct Plan(Arc<Inner>);
 struct Inner {
     problem: Problem,
     schedule: Arc<Schedule>,
+    /// Those of its intervals.
+    ends: Ends,
     /// One an interval.
     kernels: Box<[Arc<Kernel>]>,
     /// Where the engine's recorder looks.
@@ -70,7 +74,7 @@ impl Plan {
     /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
     #[inline]
     pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, false)
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, false)
     }
 
     /// The same, but the kernel may begin while what is before it in the stream still runs:
@@ -80,7 +84,7 @@ impl Plan {
     /// Those of [`Plan::launch`].
     #[inline]
     pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, true)
+        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, true)
     }
 
     /// The kernel for `m` rows.
@@ -89,16 +93,26 @@ impl Plan {
     /// Operand, if the plan is not for so many rows.
     #[inline]
     pub fn kernel(&self, m: u32) -> Result<&Arc<Kernel>> {
-        let Inner { schedule, kernels, seen, .. } = &*self.0;
+        self.index(m).map(|index| self.kernel_at(index))
+    }
+
+    /// The index of the interval of `m` rows, which are noted.
+    #[inline]
+    pub(super) fn index(&self, m: u32) -> Result<usize> {
+        let Inner { ends, kernels, seen, .. } = &*self.0;
         seen.note(m);
-        if m > schedule.last() {
-            return Err(self.too_many(m));
-        }
-        Ok(&kernels[schedule.index(m)])
+        let index = ends.index(m);
+        if index < kernels.len() { Ok(index) } else { Err(self.too_many(m)) }
+    }
+
+    /// The kernel of an interval.
+    #[inline]
+    pub(super) fn kernel_at(&self, index: usize) -> &Arc<Kernel> {
+        &self.0.kernels[index]
     }
 
     #[cold]
-    fn too_many(&self, m: u32) -> Error {
+    pub(super) fn too_many(&self, m: u32) -> Error {
         let Inner { problem, schedule, .. } = &*self.0;
         Error::operand(format!("m = {m}: the plan of {problem} is for 1 to {} rows", schedule.last()))
     }
@@ -164,31 +178,17 @@ impl Engine {
         let kernels = self.kernels_for(&choices).map_err(|error| error.context(format!("planning {problem}")))?;
         let kernels = indices.into_iter().map(|index| Arc::clone(&kernels[index])).collect();
         let seen = self.record().seen(problem);
-        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, kernels, seen })))
+        let ends = Ends::new(schedule.intervals().iter().map(|interval| interval.last));
+        Ok(Plan(Arc::new(Inner { problem: *problem, schedule, ends, kernels, seen })))
     }
 
-    /// The kernels of choices, in their order; the first error, if there is one.
+    /// The kernels of choices, in their order; the first error, after which nothing more is begun.
     fn kernels_for(&self, choices: &[Choice]) -> Result<Vec<Arc<Kernel>>> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let Some((index, choice)) =
-                Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, choices.get(at)?)))
-            {
-                done.push((index, self.kernel_for(*choice).map(|selected| Arc::clone(selected.kernel()))));
-            }
-            done
-        };
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let mut done = thread::scope(|scope| {
-            let others: Vec<_> = (1..cores.min(choices.len())).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done.extend(other.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)));
-            }
-            done
+        let made = crew::each(choices, cores, |choice| match self.kernel_for(*choice) {
+            Ok(selected) => ControlFlow::Continue(Ok(Arc::clone(selected.kernel()))),
+            Err(error) => ControlFlow::Break(Err(error)),
         });
-        done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, kernel)| kernel).collect()
+        made.into_iter().map(|(_, kernel)| kernel).collect()
     }
 }

@@ -72,6 +72,7 @@ impl Recorder {
 
 impl Seen {
     /// Notes a number of rows; those that no kernel takes are left out.
+    #[inline]
     pub fn note(&self, m: u32) {
         if !(1..=Problem::M_MAX).contains(&m) {
             return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cache::ForgeStats;
+use crate::run::LoadTime;
 
 /// A number that goes up.
 #[derive(Debug, Default)]
@@ -59,12 +60,17 @@ pub(super) struct Counters {
     pub background_made: Count,
     loads: Count,
     load_us: AtomicU64,
+    load_wait_us: AtomicU64,
 }
 
 impl Counters {
-    pub fn loaded(&self, took: Duration) {
+    /// Counts a load, and gives its time on.
+    pub fn loaded(&self, time: LoadTime) -> LoadTime {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.loads.add();
-        self.load_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.load_us.fetch_add(micros(time.driver), Relaxed);
+        self.load_wait_us.fetch_add(micros(time.waited), Relaxed);
+        time
     }
 
     pub fn loads(&self) -> u64 {
@@ -73,6 +79,10 @@ impl Counters {
 
     pub fn load_ms(&self) -> f64 {
         self.load_us.load(Relaxed) as f64 / 1e3
+    }
+
+    pub fn load_wait_ms(&self) -> f64 {
+        self.load_wait_us.load(Relaxed) as f64 / 1e3
     }
 }
 
@@ -88,8 +98,10 @@ pub struct EngineStats {
     pub unserved: u64,
     /// Kernels loaded onto the device, preparing ones included.
     pub loads: u64,
-    /// How long that took, all threads together, in milliseconds.
+    /// How long that took in the driver, in milliseconds.
     pub load_ms: f64,
+    /// How long threads waited until the loads before theirs were done, all together, in milliseconds.
+    pub load_wait_ms: f64,
     /// Problems whose calls find loaded kernels.
     pub problems: usize,
     /// Kernels that they find.
@@ -120,14 +132,14 @@ pub struct BackgroundStats {
 
 impl fmt::Display for EngineStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resident, stand_ins, unserved, loads, load_ms, problems, kernels, kernel_bytes, evictions, .. } =
-            self;
+        let Self { resident, stand_ins, unserved, loads, load_ms, load_wait_ms, .. } = self;
+        let Self { problems, kernels, kernel_bytes, evictions, .. } = self;
         writeln!(f, "calls: {resident} of loaded kernels, {stand_ins} of stand-ins, {unserved} not served")?;
         writeln!(
             f,
             "loaded: {kernels} kernels ({kernel_bytes} B) of {problems} problems, {evictions} problems evicted"
         )?;
-        writeln!(f, "loads: {loads} in {load_ms:.1} ms")?;
+        writeln!(f, "loads: {loads} in {load_ms:.1} ms of the driver, {load_wait_ms:.1} ms of waiting for a turn")?;
         let BackgroundStats { asked, made, on_its_way, failures } = &self.background;
         let failed = failures.len();
         writeln!(f, "background: {asked} asked for, {made} made, {on_its_way} on their way, {failed} failed")?;

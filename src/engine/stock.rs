@@ -189,8 +189,8 @@ impl<L: Loader> Stock<L> {
         let (value, _) = self.loaded.get_or_try_compute(spec, || {
             let forged = self.forge.cubin(spec)?;
             (tier, forging) = (forged.tier(), forged.elapsed());
-            let (kernel, took) = self.load(&spec.name(), || self.loader.load(spec, forged.into_cubin()))?;
-            loading = Some(took);
+            let kernel = self.load(&spec.name(), || self.loader.load(spec, forged.into_cubin()))?;
+            loading = Some(self.counters.loaded(L::load_time(&kernel)));
             Ok::<_, Error>(kernel)
         })?;
         if loading.is_some() {
@@ -206,20 +206,16 @@ impl<L: Loader> Stock<L> {
             let forged = self.forge.prepare_cubin(preparation, self.picker.arch())?;
             (tier, forging) = (forged.tier(), forged.elapsed());
             let load = || self.loader.load_preparer(preparation, forged.into_cubin());
-            let (preparer, took) = self.load(&preparation.symbol(), load)?;
-            loading = Some(took);
+            let preparer = self.load(&preparation.symbol(), load)?;
+            loading = Some(self.counters.loaded(L::preparer_load_time(&preparer)));
             Ok::<_, Error>(preparer)
         })?;
         Ok(Made { value, tier, forged: forging, loaded: loading })
     }
 
-    fn load<V>(&self, kernel: &str, load: impl FnOnce() -> Result<V>) -> Result<(Arc<V>, Duration)> {
+    fn load<V>(&self, kernel: &str, load: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         let _loading = tracing::info_span!("load", kernel).entered();
-        let start = Instant::now();
-        let value = Arc::new(load()?);
-        let took = start.elapsed();
-        self.counters.loaded(took);
-        Ok((value, took))
+        load().map(Arc::new)
     }
 
     /// Makes a loaded kernel visible to the calls of its problem.
@@ -243,6 +239,7 @@ impl<L: Loader> Stock<L> {
             unserved: unserved.get(),
             loads: self.counters.loads(),
             load_ms: self.counters.load_ms(),
+            load_wait_ms: self.counters.load_wait_ms(),
             problems: table.values().filter(|route| route.kernels().next().is_some()).count(),
             kernels: found().count(),
             kernel_bytes: found().map(|kernel| L::bytes(kernel)).sum(),

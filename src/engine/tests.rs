@@ -18,6 +18,7 @@ use crate::build::{Cubin, Preparation, Source, Toolchain};
 use crate::cache::{Forge, Seal, Tier};
 use crate::error::{Error, Result};
 use crate::pick::Picker;
+use crate::run::LoadTime;
 use crate::spec::{Arch, Problem, Spec};
 
 /// Loads nothing: counts, waits while it is told to, and fails where it is told to.
@@ -67,6 +68,14 @@ impl Loader for Pretence {
 
     fn load_preparer(&self, preparation: Preparation, _: Arc<Cubin>) -> Result<Preparation> {
         Ok(preparation)
+    }
+
+    fn load_time(_: &Spec) -> LoadTime {
+        LoadTime::default()
+    }
+
+    fn preparer_load_time(_: &Preparation) -> LoadTime {
+        LoadTime::default()
     }
 
     fn bytes(_: &Spec) -> usize {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode, CUstreamCaptureStatus};
-use cudarc::driver::{CudaStream, DriverError};
+use cudarc::driver::sys::{self, CUgraph, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::refused;
 use crate::error::Result;
@@ -16,6 +16,20 @@ pub(crate) fn is_captured(stream: &CudaStream) -> Result<bool> {
         .result()
         .map_err(|error| refused("asking whether the stream is being captured", error))?;
     Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// Whether any stream of the context that waits for the default stream is being captured. Of others the driver does not
+/// tell. No capture is lost by asking (CUDA driver API, `cuStreamIsCapturing`).
+pub(super) fn others_are_captured(context: &CudaContext) -> Result<bool, DriverError> {
+    // The handle of the legacy default stream, whatever 0 stands for here (cuda.h, `CU_STREAM_LEGACY`).
+    const DEFAULT: CUstream = std::ptr::without_provenance_mut(1);
+    context.bind_to_thread()?;
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: `status` is a valid place for a status, and the context of the default stream is bound.
+    match unsafe { sys::cuStreamIsCapturing(DEFAULT, &raw mut status) }.result() {
+        Err(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)) => Ok(true),
+        asked => asked.map(|()| false),
+    }
 }
 
 /// A graph that is being captured.

@@ -27,23 +27,23 @@ pub(super) struct MatrixSize {
 
 /// Prepared weights.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PreparedSize {
-    pub(super) layout: PreparedLayout,
+pub(super) struct PreparedSize<'a> {
+    pub(super) layout: &'a PreparedLayout,
     pub(super) bytes: Buffer,
 }
 
 /// B, or B1 and B2.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum WeightSizes {
+pub(super) enum WeightSizes<'a> {
     Given([Option<MatrixSize>; 2]),
-    Prepared(PreparedSize),
+    Prepared(PreparedSize<'a>),
 }
 
 /// Everything about the operands of a launch but addresses, piece by piece.
 pub(super) trait Described {
     fn m(&self) -> u32;
     fn a(&self) -> MatrixSize;
-    fn b(&self) -> WeightSizes;
+    fn b(&self) -> WeightSizes<'_>;
     /// Those in device memory.
     fn alpha(&self) -> [Option<Buffer>; 2];
     fn offsets(&self) -> Option<Buffer>;
@@ -211,10 +211,10 @@ impl Contract {
 
     /// Checks B, or B1 and B2.
     #[inline]
-    fn weights(&self, home: Home, given: &WeightSizes) -> Result<()> {
+    fn weights(&self, home: Home, given: &WeightSizes<'_>) -> Result<()> {
         match (given, &self.b) {
             (WeightSizes::Given(given), WeightsNeeded::Given(needed)) => self.given(home, needed, given),
-            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, bytes)) if size.layout == *layout => {
+            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, bytes)) if size.layout == layout => {
                 home.holds("the prepared weights", "bytes", &size.bytes, *bytes)
             }
             (given, needed) => Err(other_weights(given, needed)),
@@ -270,7 +270,7 @@ fn no_workspace(m: u32, needed: u64) -> Error {
 }
 
 #[cold]
-fn other_weights(given: &WeightSizes, needed: &WeightsNeeded) -> Error {
+fn other_weights(given: &WeightSizes<'_>, needed: &WeightsNeeded) -> Error {
     match (given, needed) {
         (WeightSizes::Given(_), _) => {
             Error::operand("weights as they are given, the kernel takes prepared ones: Operands::prepared")

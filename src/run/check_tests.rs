@@ -18,17 +18,17 @@ fn matrix_of(format: Format, elements: u64, scales: u64) -> MatrixSize {
 
 /// Operands without memory.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct Sizes<'a> {
     m: u32,
     a: MatrixSize,
-    b: WeightSizes,
+    b: WeightSizes<'a>,
     alpha: [Option<Buffer>; 2],
     offsets: Option<Buffer>,
     c: MatrixSize,
     workspace: Option<Buffer>,
 }
 
-impl Described for Sizes {
+impl Described for Sizes<'_> {
     fn m(&self) -> u32 {
         self.m
     }
@@ -37,7 +37,7 @@ impl Described for Sizes {
         self.a
     }
 
-    fn b(&self) -> WeightSizes {
+    fn b(&self) -> WeightSizes<'_> {
         self.b
     }
 
@@ -75,7 +75,7 @@ fn spec(problem: &Problem) -> Spec {
 }
 
 /// Exactly what the spec needs, not an element more.
-fn exact(spec: &Spec) -> Sizes {
+fn exact(spec: &Spec) -> Sizes<'static> {
     let problem = spec.problem();
     let groups = u64::from(problem.groups().unwrap_or(1));
     let padded = problem.scale_layout() == ScaleLayout::Swizzled128x4;
@@ -227,7 +227,7 @@ fn addresses_are_aligned() {
 }
 
 /// B, or B1 and B2, as they are given.
-fn given(sizes: &mut Sizes) -> &mut [Option<MatrixSize>; 2] {
+fn given<'a>(sizes: &'a mut Sizes<'_>) -> &'a mut [Option<MatrixSize>; 2] {
     match &mut sizes.b {
         WeightSizes::Given(b) => b,
         WeightSizes::Prepared(_) => panic!("prepared weights"),
@@ -237,21 +237,18 @@ fn given(sizes: &mut Sizes) -> &mut [Option<MatrixSize>; 2] {
 #[test]
 fn prepared_weights_are_those_of_the_problem() {
     let problem = gemm().prepared();
-    let prepared = |problem: &Problem| {
-        let layout = problem.prepared_layout().unwrap();
+    let layouts = [problem, problem.n(2 * problem.columns())].map(|problem| problem.prepared_layout().unwrap());
+    let [right, wider] = layouts.each_ref().map(|layout| {
         let WeightSizes::Given([Some(b), _]) = exact(&spec(&gemm())).b else { panic!("prepared weights") };
         PreparedSize { layout, bytes: Buffer { elements: layout.bytes() as u64, ..b.values } }
-    };
+    });
     let wgmma = spec(&problem);
     let mut operands = exact(&spec(&gemm()));
     operands.workspace = Some(buffer(wgmma.workspace_bytes(M)));
-    let mut answer = |weights: WeightSizes, spec: &Spec| {
-        operands.b = weights;
-        Contract::new(spec).unwrap().check(HOME, &operands).map_err(|error| error.to_string())
+    let answer = |b: WeightSizes<'_>, spec: &Spec| {
+        Contract::new(spec).unwrap().check(HOME, &Sizes { b, ..operands }).map_err(|error| error.to_string())
     };
-    let right = prepared(&problem);
     answer(WeightSizes::Prepared(right), &wgmma).unwrap();
-    let wider = prepared(&problem.n(2 * problem.columns()));
     let wrong = answer(WeightSizes::Prepared(wider), &wgmma).unwrap_err();
     assert!(wrong.contains(&wider.layout.to_string()) && wrong.contains(&right.layout.to_string()), "{wrong}");
     let short = Buffer { elements: right.bytes.elements - 1, ..right.bytes };

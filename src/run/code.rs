@@ -13,12 +13,15 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaModule, CudaStrea
 use cudarc::nvrtc::Ptx;
 
 use super::capture::{BesideCaptures, Captured};
+use super::turns::{LoadTime, Turns};
 use crate::build::Cubin;
+use crate::error::{Error, Result};
 
 /// A context's code: what is loaded through one [`Device`](super::Device), its clones and their kernels.
 #[derive(Debug)]
 pub(super) struct Modules {
     context: Arc<CudaContext>,
+    turns: Turns,
     retired: Arc<Retired>,
 }
 
@@ -65,17 +68,29 @@ impl From<&CudaFunction> for Function {
 
 impl Modules {
     pub(super) fn new(context: &Arc<CudaContext>) -> Arc<Self> {
-        Arc::new(Self { context: Arc::clone(context), retired: Arc::default() })
+        Arc::new(Self { context: Arc::clone(context), turns: Turns::of(context), retired: Arc::default() })
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
-    /// Loads machine code, also while other threads capture graphs.
-    pub(super) fn load(&self, cubin: &Cubin) -> Result<Arc<Code>, DriverError> {
+    /// Loads machine code, also while other threads capture graphs, and does with it what is to be done before the next
+    /// load of this context begins: a driver that loads lazily does part of it when functions are asked for.
+    pub(super) fn load<T>(
+        &self,
+        cubin: &Cubin,
+        refused: impl FnOnce(DriverError) -> Error,
+        set_up: impl FnOnce(Arc<Code>) -> Result<T>,
+    ) -> Result<(T, LoadTime)> {
+        // Copied before the turn begins.
+        let image = Ptx::from_binary(cubin.image().to_vec());
+        self.turns.take(|| set_up(self.code(image).map_err(refused)?))
+    }
+
+    fn code(&self, image: Ptx) -> Result<Arc<Code>, DriverError> {
         let _beside = BesideCaptures::new()?;
-        let module = self.context.load_module(Ptx::from_binary(cubin.image().to_vec()))?;
+        let module = self.context.load_module(image)?;
         Ok(Arc::new(Code { module, retired: Arc::clone(&self.retired), captured: AtomicU64::new(0) }))
     }
 

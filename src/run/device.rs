@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
+use super::capture::{is_captured, others_are_captured};
 use super::code::Modules;
 use super::refused;
 use crate::error::{Error, Result};
@@ -138,11 +139,33 @@ impl Device {
     /// Dropped kernels take some hundred KiB of device memory each until then. It is for a quiet moment: after a
     /// manifest was replaced, say, or between problems that are tuned.
     ///
+    /// Not while a stream of this context is being captured: the mark would lose the capture (CUDA driver API,
+    /// `cuCtxRecordEvent`). The driver tells of captures of streams that wait for the default stream, and then nothing is
+    /// done; it does not tell of others, so whoever may be capturing one names it to [`Device::reclaim_beside`].
+    ///
     /// # Errors
-    /// Driver, if it refuses the mark. It does if a stream of this context is being captured, and the capture is lost
-    /// with it: not while one is (CUDA driver API, `cuCtxRecordEvent`).
+    /// Operand, if the driver tells of a capture: nothing was done, and the capture goes on; driver, if it refuses the
+    /// mark.
     pub fn reclaim(&self) -> Result<usize> {
-        self.modules.reclaim().map_err(|error| refused("unloading kernels that were dropped", error))
+        self.reclaim_beside(&[])
+    }
+
+    /// As [`Device::reclaim`], where some of `streams`, of this context, may be being captured now.
+    ///
+    /// # Errors
+    /// As [`Device::reclaim`]; operand, if one of `streams` is being captured: nothing was done, and the capture goes on.
+    pub fn reclaim_beside(&self, streams: &[&CudaStream]) -> Result<usize> {
+        let doing = "unloading kernels that were dropped";
+        let is_captured = |streams: &[&CudaStream]| -> Result<bool> {
+            let waiting = others_are_captured(&self.context).map_err(|error| refused(doing, error))?;
+            streams.iter().try_fold(waiting, |found, stream| Ok(found || is_captured(stream)?))
+        };
+        if is_captured(streams)? {
+            return Err(Error::operand(format!(
+                "{doing}: a stream is being captured, and would lose that; call it later"
+            )));
+        }
+        self.modules.reclaim().map_err(|error| refused(doing, error))
     }
 
     /// How many modules of dropped kernels are still loaded.

@@ -20,6 +20,8 @@ mod prepare;
 mod set_up;
 mod tensor_map;
 mod timing;
+mod tokens;
+mod turns;
 mod wait;
 
 pub(crate) use capture::is_captured;
@@ -29,6 +31,8 @@ pub(crate) use kernel::allocate_workspace;
 pub use operand::{Alpha, Matrix, MatrixMut, Operands};
 pub use prepare::{PreparedWeights, Preparer};
 pub use timing::{Pace, Timer, Timing, operand_sets};
+pub(crate) use tokens::BoundTokens;
+pub use turns::LoadTime;
 pub use wait::{Health, wait};
 
 use cudarc::driver::DriverError;

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::PreparedWeights;
 use super::check::{Buffer, Described, MatrixSize, PreparedSize, WeightSizes};
-use super::guards::Guards;
+use super::guards::{Guards, Tracked};
 use super::params::Params;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -230,12 +230,12 @@ enum Weights<'a> {
 
 impl Weights<'_> {
     #[inline]
-    fn sizes(&self) -> WeightSizes {
+    fn sizes(&self) -> WeightSizes<'_> {
         match self {
             Weights::One(b) => WeightSizes::Given([Some(b.size()), None]),
             Weights::Two(b1, b2) => WeightSizes::Given([Some(b1.size()), Some(b2.size())]),
             Weights::Prepared(weights) => {
-                WeightSizes::Prepared(PreparedSize { layout: *weights.layout(), bytes: buffer(&weights.as_view()) })
+                WeightSizes::Prepared(PreparedSize { layout: weights.layout(), bytes: buffer(&weights.as_view()) })
             }
         }
     }
@@ -311,6 +311,13 @@ impl<'a> Operands<'a> {
         self.m
     }
 
+    /// Addresses of A and of the workspace (0 for none), for nothing to be done with them but to be remembered.
+    pub(super) fn token_addresses(&self, stream: &CudaStream) -> [u64; 2] {
+        let mut guards = Tracked::default();
+        let workspace = self.workspace.as_ref().map_or(0, |workspace| guards.read(workspace, stream));
+        [self.a.addresses(stream, &mut guards).0, workspace]
+    }
+
     /// Addresses for a launch on `stream`. `guards` must live until the last launch is in the stream.
     #[inline]
     pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Params {
@@ -350,7 +357,7 @@ impl Described for Operands<'_> {
     }
 
     #[inline]
-    fn b(&self) -> WeightSizes {
+    fn b(&self) -> WeightSizes<'_> {
         self.b.sizes()
     }
 

@@ -10,7 +10,7 @@ use super::capture::is_captured;
 use super::check::{self, Home, MatrixSize, Needed};
 use super::code::{Code, Function, Modules};
 use super::guards::{Guards, Tracked};
-use super::{Device, Matrix, refused};
+use super::{Device, LoadTime, Matrix, refused};
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
 use crate::format::{Format, Prepared, PreparedLayout};
@@ -87,6 +87,7 @@ pub struct Preparer {
     preparation: Preparation,
     cubin: Arc<Cubin>,
     function: Function,
+    load_time: LoadTime,
     /// What holds the function, and then what it goes to.
     _code: Arc<Code>,
     modules: Arc<Modules>,
@@ -99,13 +100,13 @@ impl Preparer {
     /// Driver, if it refuses the image or has not enough memory.
     pub fn load(device: &Device, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self> {
         let (symbol, modules) = (preparation.symbol(), device.modules());
-        let load = || {
-            let code = modules.load(&cubin)?;
-            let function = Function::from(&code.entry(&symbol)?);
+        let refuses = |error| refused(format!("loading {symbol}"), error);
+        let set_up = |code: Arc<Code>| {
+            let function = Function::from(&code.entry(&symbol).map_err(refuses)?);
             Ok((code, function))
         };
-        let (code, function) = load().map_err(|error| refused(format!("loading {symbol}"), error))?;
-        Ok(Self { preparation, cubin, function, _code: code, modules: Arc::clone(modules) })
+        let ((code, function), load_time) = modules.load(&cubin, refuses, set_up)?;
+        Ok(Self { preparation, cubin, function, load_time, _code: code, modules: Arc::clone(modules) })
     }
 
     /// Prepares the one operand `[groups, n, k]` of `layout`, or the two (B1, the gate, first), in `stream`: checks them,
@@ -171,6 +172,12 @@ impl Preparer {
             .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
         }
         Ok(PreparedWeights { bytes, layout: *layout })
+    }
+
+    /// What loading it took: modules of one context are loaded one after the other.
+    #[must_use]
+    pub fn load_time(&self) -> LoadTime {
+        self.load_time
     }
 
     /// Which kernel it is.

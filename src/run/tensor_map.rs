@@ -21,14 +21,16 @@ const REMEMBERED_LOG2: u32 = 5;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A map for each width; the others are not looked at.
-type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
+pub(super) type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
 
 /// What a kernel that reads no tokens through maps is given for them.
 pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
 
 /// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBoxes {
+    /// All of it in a few words, to be compared.
+    words: [u64; 3],
     k: u32,
     format: Format,
     /// Rows of the box of each width that a tile may have, ascending; 0 where there are fewer widths.
@@ -45,21 +47,16 @@ pub(super) struct Tokens {
     pub(super) bytes: u64,
 }
 
-/// What the maps of a launch depend on, and nothing else.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Key {
-    tokens: Tokens,
-    boxes: TokenBoxes,
-}
+/// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and the words of the boxes. Words
+/// of one size, since what is written in one size and read at once in another has to wait for the write.
+type Key = [u64; 5];
 
 /// The maps that a thread used last, each in the place that its key leads to.
 struct Memo([(Key, Maps); 1 << REMEMBERED_LOG2]);
 
 impl Memo {
-    /// No kernel reads nothing, so that this key is nobody's.
-    const EMPTY: Memo = Memo(
-        [(Key { tokens: Tokens { address: 0, bytes: 0 }, boxes: TokenBoxes::NONE }, NO_MAPS); 1 << REMEMBERED_LOG2],
-    );
+    /// No kernel reads boxes of nothing, so that this key is nobody's.
+    const EMPTY: Memo = Memo([([0; 5], NO_MAPS); 1 << REMEMBERED_LOG2]);
 }
 
 thread_local! {
@@ -67,8 +64,6 @@ thread_local! {
 }
 
 impl TokenBoxes {
-    const NONE: TokenBoxes = TokenBoxes { k: 0, format: Format::F16, rows: [0; WgmmaLayout::WIDTHS_MAX], blocks: 0 };
-
     pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
         let (problem, variant) = (spec.problem(), spec.variant());
         let blocks = variant.tile.k / BOX_K;
@@ -79,7 +74,8 @@ impl TokenBoxes {
         for (rows, width) in rows.iter_mut().zip(layout.widths(variant)) {
             *rows = width / row_parts;
         }
-        Self { k: problem.depth(), format: problem.compute_format(), rows, blocks }
+        let (k, format) = (problem.depth(), problem.compute_format());
+        Self { words: words(k, format, rows, blocks), k, format, rows, blocks }
     }
 
     /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
@@ -88,13 +84,18 @@ impl TokenBoxes {
     ///
     /// What is encoded follows from the arguments alone, so a thread that launches with the same ones encodes nothing.
     /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
+    #[inline]
     pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
-        let key = Key { tokens, boxes: *self };
-        MEMO.with_borrow_mut(|memo| memo.maps(&key).map(launch))
+        MEMO.with_borrow_mut(|memo| memo.maps(self, tokens).map(launch))
     }
 
-    fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
-        let rows = (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX));
+    /// How many rows may be read.
+    pub(super) fn rows_of(&self, tokens: Tokens) -> u64 {
+        (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX))
+    }
+
+    pub(super) fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
+        let rows = self.rows_of(tokens);
         let mut maps = NO_MAPS;
         for (map, box_rows) in maps.iter_mut().zip(self.rows).filter(|(_, box_rows)| *box_rows > 0) {
             *map = self.box_of(tokens.address, rows, box_rows)?;
@@ -136,14 +137,34 @@ impl TokenBoxes {
 }
 
 impl Memo {
-    fn maps(&mut self, key: &Key) -> Result<&Maps, DriverError> {
-        let Key { tokens: Tokens { address, bytes }, boxes } = key;
-        let mixed = (address ^ bytes.rotate_left(24) ^ u64::from(boxes.rows[0])).wrapping_mul(GOLDEN);
-        let (known, maps) = &mut self.0[(mixed >> (64 - REMEMBERED_LOG2)) as usize];
-        if known != key {
-            *maps = boxes.encode(key.tokens)?;
-            *known = *key;
+    #[inline]
+    fn maps(&mut self, boxes: &TokenBoxes, tokens: Tokens) -> Result<&Maps, DriverError> {
+        let (Tokens { address, bytes }, [first, second, third]) = (tokens, boxes.words);
+        let mixed = (address ^ bytes.rotate_left(24) ^ first).wrapping_mul(GOLDEN);
+        let place = &mut self.0[(mixed >> (64 - REMEMBERED_LOG2)) as usize];
+        let differs = |known: &Key| {
+            let [a, b, c, d, e] = *known;
+            (a ^ address) | (b ^ bytes) | (c ^ first) | (d ^ second) | (e ^ third)
+        };
+        if differs(&place.0) != 0 {
+            remember(place, boxes, tokens)?;
         }
-        Ok(maps)
+        Ok(&place.1)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn remember(place: &mut (Key, Maps), boxes: &TokenBoxes, tokens: Tokens) -> Result<(), DriverError> {
+    let [first, second, third] = boxes.words;
+    place.1 = boxes.encode(tokens)?;
+    place.0 = [tokens.address, tokens.bytes, first, second, third];
+    Ok(())
+}
+
+/// Boxes as words that are equal if and only if the boxes are. The first is 0 for none: a box has rows.
+fn words(k: u32, format: Format, rows: [u32; WgmmaLayout::WIDTHS_MAX], blocks: u32) -> [u64; 3] {
+    // A box has at most 256 elements along each side.
+    let [a, b, c, d, e] = rows.map(u64::from);
+    [a | b << 16 | c << 32 | d << 48, e | u64::from(k) << 32, u64::from(blocks) | (format as u64) << 32]
 }

@@ -76,7 +76,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
         }
     }
 
-    /// None, if there is no toolchain to tell: then nothing can be looked up, nor remembered.
+    /// None, if there is neither the kernel nor a toolchain: then nothing can be looked up, nor remembered.
     fn key(&self, spec: &Spec) -> Option<Key> {
         self.forge.key(spec).ok()
     }

@@ -99,6 +99,16 @@ impl Null {
         self.set("null_busy", on);
     }
 
+    /// Whether loads into the first device are not to end yet.
+    pub fn hold(&self, on: bool) {
+        self.set("null_hold", on);
+    }
+
+    /// Loads that the first device was busy with at a time, at most.
+    pub fn most_loading(&self) -> i32 {
+        self.call("null_most_loading")
+    }
+
     /// Whether this thread's last launch is kept.
     pub fn watch(&self, on: bool) {
         self.set("null_watch", on);

@@ -9,16 +9,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
 typedef struct { int unloaded; int device; } Module;
 typedef struct { Module *module; char name[512]; int shared; } Function;
 typedef struct Object { void (*destroy)(void *); void *value; struct Object *next; } Object;
 typedef struct Graph { Function *launched[64]; int launches; Object *objects; int references; } Graph;
-typedef struct { Graph *captured; uint64_t id; } Stream;
+typedef struct { Graph *captured; uint64_t id; int waits; } Stream;
 typedef struct { unsigned grid[3], block[3], shared; Stream *stream; void *attributes; unsigned count; } Config;
 
 /* What a thread saw of its last launch, kept only if it asked to. */
@@ -31,7 +32,8 @@ static __thread intptr_t current;
 static __thread int is_watched;
 static __thread Seen seen;
 static __thread uint64_t launches, encodes;
-static int loaded, unloaded, busy, capturing;
+static int loaded, unloaded, busy, capturing, waiting_capturing, held;
+static int loading[DEVICES], most_loading[DEVICES];
 static uint64_t captures;
 static Stream default_streams;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,6 +47,11 @@ int null_loaded(void) { return __atomic_load_n(&loaded, __ATOMIC_SEQ_CST); }
 int null_unloaded(void) { return __atomic_load_n(&unloaded, __ATOMIC_SEQ_CST); }
 /* Whether everything launched so far is to count as still running. */
 void null_busy(int on) { __atomic_store_n(&busy, on, __ATOMIC_SEQ_CST); }
+
+/* Loads into the first device do not end before they are let go. */
+void null_hold(int on) { __atomic_store_n(&held, on, __ATOMIC_SEQ_CST); }
+/* Loads that the first device was busy with at a time, at most. */
+int null_most_loading(void) { return __atomic_load_n(&most_loading[0], __ATOMIC_SEQ_CST); }
 
 Result cuInit(unsigned flags) { return OK; }
 Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
@@ -116,7 +123,12 @@ Result cuCtxRecordEvent(intptr_t context, void *event) {
 }
 
 static Stream *of(Stream *stream) { return (uintptr_t)stream < 16 ? &default_streams : stream; }
-Result cuStreamCreate(Stream **stream, unsigned flags) { *stream = calloc(1, sizeof(Stream)); return OK; }
+/* Without the flag it waits for the default stream. */
+Result cuStreamCreate(Stream **stream, unsigned flags) {
+    *stream = calloc(1, sizeof(Stream));
+    (*stream)->waits = !(flags & 1);
+    return OK;
+}
 Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
 Result cuStreamDestroy_v2(Stream *stream) { free(stream); return OK; }
 Result cuStreamSynchronize(Stream *stream) { return OK; }
@@ -126,6 +138,7 @@ Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
     stream->captured->references = 1;
     stream->id = __atomic_add_fetch(&captures, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&capturing, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&waiting_capturing, stream->waits, __ATOMIC_SEQ_CST);
     return OK;
 }
 Result cuStreamEndCapture(Stream *stream, Graph **graph) {
@@ -133,9 +146,14 @@ Result cuStreamEndCapture(Stream *stream, Graph **graph) {
     *graph = stream->captured;
     stream->captured = NULL;
     __atomic_sub_fetch(&capturing, 1, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&waiting_capturing, stream->waits, __ATOMIC_SEQ_CST);
     return OK;
 }
-Result cuStreamIsCapturing(Stream *stream, int *status) { *status = of(stream)->captured != NULL; return OK; }
+Result cuStreamIsCapturing(Stream *stream, int *status) {
+    if ((uintptr_t)stream == 1 && __atomic_load_n(&waiting_capturing, __ATOMIC_SEQ_CST)) return CAPTURE_IMPLICIT;
+    *status = of(stream)->captured != NULL;
+    return OK;
+}
 Result cuStreamGetCaptureInfo_v3(Stream *stream, int *status, uint64_t *id, Graph **graph, const void **nodes,
                                  const void **edges, size_t *count) {
     stream = of(stream);
@@ -190,6 +208,12 @@ Result cuGraphRetainUserObject(Graph *graph, Object *object, unsigned count, uns
 
 /* Handles of modules and functions are never given back, so that their use after the unload is seen. */
 Result cuModuleLoadData(Module **module, const void *image) {
+    int device = (int)current - 0x1000, now = __atomic_add_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
+    for (int most = most_loading[device]; most < now;) {
+        __atomic_compare_exchange_n(&most_loading[device], &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    }
+    while (device == 0 && __atomic_load_n(&held, __ATOMIC_SEQ_CST)) usleep(100);
+    __atomic_sub_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
     *module = calloc(1, sizeof(Module));
     (*module)->device = (int)current;
     __atomic_add_fetch(&loaded, 1, __ATOMIC_SEQ_CST);

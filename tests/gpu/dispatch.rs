@@ -189,6 +189,8 @@ pub fn is_little_more_than_bare(bench: &Bench) -> Result<(), String> {
     })?;
     let direct = timed(stream, || kernel.launch(stream, buffers.operands()).map_err(text))?;
     let dependent = timed(stream, || plan.launch_dependent(stream, buffers.operands()).map_err(text))?;
+    let bound = plan.bind(stream, &buffers.operands()).map_err(text)?;
+    let bound = timed(stream, || bound.launch(stream, buffers.operands()).map_err(text))?;
     let encode = timed(stream, || {
         map_of(black_box(params.a)).map(|map| {
             black_box(map);
@@ -205,8 +207,8 @@ pub fn is_little_more_than_bare(bench: &Bench) -> Result<(), String> {
     let least = rounds.iter().map(|(bare, planned)| planned - bare).fold(f64::INFINITY, f64::min);
     println!(
         "dispatch, ns a call: bare cuLaunchKernelEx and plan.launch in turn {rounds:.0?}, bare cuLaunchKernel \
-         {bare_plain:.0}, kernel.launch {direct:.0}, plan.launch_dependent {dependent:.0}, cuTensorMapEncodeTiled \
-         {encode:.0}, cuStreamIsCapturing {capturing:.0}, cuCtxGetCurrent {current:.0}, engine.kernel {warm:.0}"
+         {bare_plain:.0}, kernel.launch {direct:.0}, plan.launch_dependent {dependent:.0}, bound.launch {bound:.0}, \
+         cuTensorMapEncodeTiled {encode:.0}, cuStreamIsCapturing {capturing:.0}, cuCtxGetCurrent {current:.0}, engine.kernel {warm:.0}"
     );
     if least <= MORE_NS {
         Ok(())

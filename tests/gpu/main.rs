@@ -103,11 +103,13 @@ fn main() -> ExitCode {
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     // Of prepared weights, and so for Hopper.
     let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());
-    let plans: [(&str, Test); 6] = [
+    let plans: [(&str, Test); 8] = [
         ("right for every M", plan::is_right_for_every_m),
+        ("bound to operands, right for every M", plan::is_right_when_bound),
         ("outlived by its graph", plan::is_outlived_by_its_graph),
         ("dropped while it runs", plan::is_dropped_while_it_runs),
         ("loads beside captures", plan::loads_beside_captures),
+        ("reclaims nothing during a capture", plan::reclaims_nothing_during_a_capture),
         ("shared by threads", plan::is_shared_by_threads),
         ("little more than a bare launch", dispatch::is_little_more_than_bare),
     ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use half::f16;
 use warpsmith::cache::Forge;
@@ -85,6 +85,13 @@ impl Case {
     }
 
     fn launch(&mut self, stream: &CudaStream, plan: &Plan, is_dependent: bool) -> Result<(), String> {
+        self.with_operands(|operands| match is_dependent {
+            false => plan.launch(stream, operands),
+            true => plan.launch_dependent(stream, operands),
+        })
+    }
+
+    fn with_operands<R>(&mut self, put: impl FnOnce(Operands<'_>) -> warpsmith::Result<R>) -> Result<R, String> {
         let mut view = self.c.slice_mut(self.guarded.result());
         let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
         let a = match &self.a {
@@ -96,11 +103,7 @@ impl Case {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,
         };
-        let operands = operands.workspace(self.workspace.as_view_mut());
-        match is_dependent {
-            false => plan.launch(stream, operands).map_err(text),
-            true => plan.launch_dependent(stream, operands).map_err(text),
-        }
+        put(operands.workspace(self.workspace.as_view_mut())).map_err(text)
     }
 
     /// What lies where C is, once the stream is done.
@@ -170,6 +173,32 @@ pub fn is_right_for_every_m(bench: &Bench) -> Result<(), String> {
                 let what = format!("{problem}, m = {m}, {}", plan.kernel(m).map_err(text)?.spec().variant());
                 case.judge(&case.found(&bench.stream)?, &what)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Plans bound to operands, launched with these from another thread and with others from this one: with NaN behind every
+/// row that counts, as above.
+pub fn is_right_when_bound(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.turn.lock().unwrap();
+    let (engine, stream) = (engine(&bench.device), &bench.stream);
+    let mut random = fastrand::Rng::with_seed(8);
+    for problem in problems() {
+        let plan = engine.plan(&problem).map_err(text)?;
+        for m in [M, 1, random.u32(1..=M)] {
+            let rows = rows(&problem, m, &mut random);
+            let mut case = Case::new(stream, &plan, &rows, 8)?;
+            let mut elsewhere = Case::new(stream, &plan, &rows, 9)?;
+            let bound = case.with_operands(|operands| plan.bind(stream, &operands))?;
+            let launch = |case: &mut Case, what: &str| {
+                case.clear(stream)?;
+                case.with_operands(|operands| bound.launch_dependent(stream, operands))?;
+                case.judge(&case.found(stream)?, &format!("{problem}, m = {m}, {what}"))
+            };
+            std::thread::scope(|scope| scope.spawn(|| launch(&mut case, "where it is bound to")).join())
+                .map_err(|_| "a thread panicked".to_owned())??;
+            launch(&mut elsewhere, "elsewhere")?;
         }
     }
     Ok(())
@@ -253,6 +282,42 @@ pub fn loads_beside_captures(bench: &Bench) -> Result<(), String> {
     })?;
     graph.launch().map_err(text)?;
     case.judge(&case.found(stream)?, "captured while kernels were loaded")
+}
+
+/// Dropped kernels wait while a stream is being captured that is named, or that waits for the default stream; neither
+/// capture is lost.
+pub fn reclaims_nothing_during_a_capture(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.turn.lock().unwrap();
+    let (stream, mode) = (&bench.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    let engine = engine(&bench.device);
+    let plan = engine.plan(&dual().m_up_to(8)).map_err(text)?;
+    let mut case = Case::new(stream, &plan, &[8], 11)?;
+    wait(stream, WAIT).map_err(text)?;
+    let refused = |reclaimed: warpsmith::Result<usize>| match reclaimed {
+        Err(error) if error.is_operand() => Ok(()),
+        other => Err(format!("{other:?} during a capture")),
+    };
+    let graph = captured(stream, mode, || {
+        refused(bench.device.reclaim_beside(&[stream]))?;
+        case.launch(stream, &plan, false)
+    })?;
+    graph.launch().map_err(text)?;
+    case.judge(&case.found(stream)?, "captured beside a reclaim")?;
+
+    let (mut waiting, mut empty) = (std::ptr::null_mut(), std::ptr::null_mut());
+    bench.device.context().bind_to_thread().map_err(text)?;
+    // SAFETY: both are places for a handle, and the stream is alive.
+    unsafe {
+        sys::cuStreamCreate(&raw mut waiting, 0).result().map_err(text)?;
+        sys::cuStreamBeginCapture_v2(waiting, mode).result().map_err(text)?;
+        let during = refused(bench.device.reclaim());
+        sys::cuStreamEndCapture(waiting, &raw mut empty).result().map_err(text)?;
+        sys::cuGraphDestroy(empty).result().map_err(text)?;
+        sys::cuStreamDestroy_v2(waiting).result().map_err(text)?;
+        during?;
+    }
+    drop((plan, engine));
+    reclaimed(&bench.device).map(drop)
 }
 
 /// Eight threads, each with its own stream and operands, launch one plan with M that change.

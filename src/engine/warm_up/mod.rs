@@ -7,9 +7,7 @@ mod set;
 use std::fmt;
 use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 pub use report::{Failure, WarmUpReport, Warmed};
@@ -22,8 +20,10 @@ use super::loader::Loader;
 use super::manifest::Manifest;
 use super::stock::Stock;
 use crate::cache::{Forge, Share, Tier};
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::Picker;
+use crate::run::LoadTime;
 use crate::spec::Spec;
 
 /// A step of a warm-up: a kernel that is there, or could not be made.
@@ -87,7 +87,7 @@ impl Default for WarmUp<'_> {
 struct Step {
     tier: Tier,
     forged: Duration,
-    loaded: Option<Duration>,
+    loaded: Option<LoadTime>,
 }
 
 impl<V> From<Made<V>> for Step {
@@ -194,7 +194,8 @@ impl<'a> WarmUp<'a> {
                     kernel: needed.name(),
                     tier: *tier,
                     forge_ms: ms(*forged),
-                    load_ms: loaded.map(ms),
+                    load_ms: loaded.map(|time| ms(time.driver)),
+                    load_wait_ms: loaded.map(|time| ms(time.waited)),
                 }),
                 Err(error) => report.failures.push(failure(&set, needed, error, &is_there)),
             }
@@ -218,28 +219,18 @@ impl<'a> WarmUp<'a> {
         threads: usize,
         make: &(dyn Fn(&Needed) -> Result<Step> + Sync),
     ) -> Vec<(Needed, Result<Step>)> {
-        let (next, is_over, done) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicUsize::new(0));
-        let steps = Mutex::new(Vec::with_capacity(all.len()));
-        let span = tracing::Span::current();
-        let work = || {
-            let _warming = span.enter();
-            while !is_over.load(Relaxed)
-                && let Some(needed) = all.get(next.fetch_add(1, Relaxed))
-            {
-                let step = make(needed);
-                if let Some(watch) = self.watch {
-                    let outcome = step.as_ref().map(|step| step.tier);
-                    let done = done.fetch_add(1, Relaxed) + 1;
-                    let progress = Progress { done, total: all.len(), kernel: &needed.name(), outcome };
-                    if watch(&progress).is_break() {
-                        is_over.store(true, Relaxed);
-                    }
-                }
-                steps.lock().unwrap_or_else(PoisonError::into_inner).push((*needed, step));
+        let done = AtomicUsize::new(0);
+        let steps = crew::each(all, threads, |needed| {
+            let step = make(needed);
+            let Some(watch) = self.watch else { return ControlFlow::Continue(step) };
+            let outcome = step.as_ref().map(|step| step.tier);
+            let done = done.fetch_add(1, Relaxed) + 1;
+            match watch(&Progress { done, total: all.len(), kernel: &needed.name(), outcome }) {
+                ControlFlow::Continue(()) => ControlFlow::Continue(step),
+                ControlFlow::Break(()) => ControlFlow::Break(step),
             }
-        };
-        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-        steps.into_inner().unwrap_or_else(PoisonError::into_inner)
+        });
+        steps.into_iter().map(|(index, step)| (all[index], step)).collect()
     }
 }
 

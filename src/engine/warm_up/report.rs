@@ -40,8 +40,10 @@ pub struct Warmed {
     pub tier: Tier,
     /// Getting that, in milliseconds.
     pub forge_ms: f64,
-    /// Loading it, in milliseconds; none, if it was loaded before or is only compiled.
+    /// Loading it, in milliseconds in the driver; none, if it was loaded before or is only compiled.
     pub load_ms: Option<f64>,
+    /// Waiting until the loads before it were done, in milliseconds; none, as above.
+    pub load_wait_ms: Option<f64>,
 }
 
 /// A kernel that is not there.
@@ -91,7 +93,9 @@ impl fmt::Display for WarmUpReport {
         let loads: Vec<f64> = warm.iter().filter_map(|warmed| warmed.load_ms).collect();
         if !loads.is_empty() {
             let (loading, slowest) = total(&loads);
-            write!(f, "\nloading: {loading:.1} ms for {}, {slowest:.2} ms at most", loads.len())?;
+            let waiting: f64 = warm.iter().filter_map(|warmed| warmed.load_wait_ms).sum();
+            write!(f, "\nloading: {loading:.1} ms in the driver for {}, {slowest:.2} ms at most", loads.len())?;
+            write!(f, "; {waiting:.1} ms of all threads until it was their turn")?;
         }
         if *left_out > 0 {
             write!(f, "\ncancelled: {left_out} kernels were not tried")?;

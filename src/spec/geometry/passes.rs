@@ -65,6 +65,7 @@ enum Blocks {
 
 impl Launch {
     /// Blocks in x, y, z for `m` rows.
+    #[inline]
     pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
         let tiles = |tokens: u32, more: u32| (m.saturating_add(more) / tokens).max(1);
         match self.blocks {

@@ -1,0 +1,80 @@
+//! Where the matrix kernel reads tokens, and what the tensor memory accelerator is told of that.
+
+use cudarc::driver::DriverError;
+
+use super::Operands;
+use super::check::Described;
+use super::tensor_map::{Maps, TokenBoxes, Tokens};
+use crate::spec::{Layout, Spec};
+
+/// Where the matrix kernel reads tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TokensFrom {
+    /// It loads A itself.
+    A,
+    /// The tensor memory accelerator does.
+    Mapped(TokenBoxes),
+    /// It does so from the front of the workspace, where a row that the prepass has decoded takes so many bytes.
+    Decoded(TokenBoxes, u64),
+}
+
+/// Tokens that were described to the tensor memory accelerator ahead, for one kernel.
+#[derive(Debug)]
+pub(crate) struct BoundTokens {
+    tokens: Tokens,
+    maps: Maps,
+}
+
+impl TokensFrom {
+    pub(super) fn new(spec: &Spec) -> Self {
+        match spec.geometry().layout {
+            Layout::Wgmma(layout) if spec.variant().prepass => {
+                Self::Decoded(TokenBoxes::new(spec, &layout), spec.decoded_row_bytes())
+            }
+            Layout::Wgmma(layout) if !layout.decodes_tokens => Self::Mapped(TokenBoxes::new(spec, &layout)),
+            _ => Self::A,
+        }
+    }
+
+    /// Bytes of a row that a kernel before the matrix kernel decodes, if one does.
+    #[inline]
+    pub(super) fn decoded_row(&self) -> Option<u64> {
+        match self {
+            Self::Decoded(_, row) => Some(*row),
+            _ => None,
+        }
+    }
+
+    /// Bytes that may be read where the tensor memory accelerator reads tokens.
+    #[inline]
+    pub(super) fn readable(&self, operands: &Operands<'_>) -> u64 {
+        match self {
+            Self::A => 0,
+            Self::Mapped(_) => 2 * operands.a().values.elements,
+            Self::Decoded(..) => operands.workspace().map_or(0, |workspace| workspace.elements),
+        }
+    }
+
+    /// The tokens, of which `readable` bytes may be read, and how they are read, for A and a workspace at these addresses;
+    /// none, if the kernel loads them itself.
+    #[inline]
+    pub(super) fn at(&self, a: u64, workspace: u64, readable: u64) -> Option<(&TokenBoxes, Tokens)> {
+        match self {
+            Self::A => None,
+            Self::Mapped(boxes) => Some((boxes, Tokens { address: a, bytes: readable })),
+            Self::Decoded(boxes, _) => Some((boxes, Tokens { address: workspace, bytes: readable })),
+        }
+    }
+}
+
+impl BoundTokens {
+    pub(super) fn new(boxes: &TokenBoxes, tokens: Tokens) -> Result<Self, DriverError> {
+        Ok(Self { tokens, maps: boxes.encode(tokens)? })
+    }
+
+    /// Their maps, if they are those of `tokens`.
+    #[inline]
+    pub(super) fn maps(&self, tokens: Tokens) -> Option<&Maps> {
+        (self.tokens == tokens).then_some(&self.maps)
+    }
+}
