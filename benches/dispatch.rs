@@ -54,7 +54,9 @@ impl Bench {
     }
 }
 
-/// A stream and operands of its own for each thread.
+/// A stream and operands of its own for each thread, none of which shares a cache line (or the one fetched beside it)
+/// with another's.
+#[repr(align(128))]
 struct Caller {
     stream: Arc<CudaStream>,
     plan: Plan,

@@ -2,7 +2,6 @@
 
 use half::f16;
 use warpsmith::format::{Format, Nvfp4Weights, Prepared};
-use warpsmith::pick;
 use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, wait};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 
@@ -10,12 +9,12 @@ use crate::bench::Bench;
 use crate::counting::allocations;
 
 pub fn a_launch_makes_none(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let problem = Problem::dual_gemm(Activation::Silu).n(256).k(1024);
-    let choice = pick::choose(&problem, 16, bench.arch()).unwrap();
-    assert!(choice.spec().variant().split_k > 1, "{}: two launches are the harder case", choice.spec());
-    let kernel = bench.kernel(choice.spec())?;
+    // Two launches are the harder case.
+    let variant = "mma.t16x64x64.s3.interleaved.uniform.direct.k2".parse().unwrap();
+    let kernel = bench.kernel(&Spec::new(&problem, &variant, bench.arch()).unwrap())?;
     let a = stream.alloc_zeros::<f16>(16 * 1024).unwrap();
     let (codes, scales) = (stream.alloc_zeros::<u8>(256 * 512).unwrap(), stream.alloc_zeros::<u8>(256 * 64).unwrap());
     let mut c = stream.alloc_zeros::<f16>(16 * 256).unwrap();
@@ -33,7 +32,7 @@ pub fn a_prepared_launch_makes_none(bench: &Bench) -> Result<(), String> {
     if bench.arch().capability() != Arch::H200.capability() {
         return Ok(());
     }
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let problem = Problem::dual_gemm(Activation::Silu).n(256).k(1024).prepared();
     let zeros = Nvfp4Weights { codes: &[0; 256 * 512], scales: &[0; 256 * 64], layout: problem.scale_layout() };

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
 use warpsmith::build::{self, Header, Source, Toolchain};
@@ -16,7 +16,7 @@ pub struct Bench {
     pub device: Device,
     pub stream: Arc<CudaStream>,
     /// One launch at a time: a fault is then its own.
-    pub turn: Mutex<()>,
+    turn: Mutex<()>,
     forge: Forge,
     report: Option<Mutex<File>>,
 }
@@ -32,6 +32,11 @@ impl Bench {
             .map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap())
             .map(Mutex::new);
         Ok(Self { device, stream, turn: Mutex::new(()), forge, report })
+    }
+
+    /// The device for oneself until the guard is dropped, whatever became of those before.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn arch(&self) -> &Arch {
@@ -106,7 +111,7 @@ pub fn changed<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Sourc
 
 /// The same kernel, but every lane arrives at mbarriers where one speaks for its warp: compute-sanitizer's racecheck
 /// follows an arrival, but not a __syncwarp before it, and takes what other lanes read for unordered.
-fn every_lane_arrives(source: &Source) -> Result<Source, String> {
+pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
     let changes = [
         ("if (lane_index() == 0) mbarrier_arrive(empty(slot));", "mbarrier_arrive(empty(slot));"),
         (
@@ -115,7 +120,7 @@ fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ),
         ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
         ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), 32 * FULL_ARRIVALS - 31);"),
-        ("if (lane == 0) mbarrier_arrive(ring.full(at.slot));", "mbarrier_arrive(ring.full(at.slot));"),
+        ("if (lane == 0) mbarrier_arrive(place.full);", "mbarrier_arrive(place.full);"),
         ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
         ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
     ];

@@ -133,7 +133,7 @@ pub fn is_little_more_than_bare(bench: &Bench) -> Result<(), String> {
     if bench.arch().capability() != Arch::H200.capability() {
         return Ok(());
     }
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let problem = Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).prepared().m_up_to(M);
     let variant: Variant = VARIANT.parse().map_err(text)?;

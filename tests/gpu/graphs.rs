@@ -96,7 +96,7 @@ fn captured(bench: &Bench, put: impl FnOnce() -> Result<(), String>) -> Result<C
 
 /// One capture with room for 200 rows, replayed with four other ways to share them out; with and without partial sums.
 pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let m = 200;
     let others = ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.sequential.uniform.direct.k2"];
@@ -136,7 +136,7 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
 
 /// Offsets that run backwards, are negative or go past the end: rows may be wrong, memory outside is not touched.
 pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let m = 100;
     let others = ["mma.t16x64x64.s3.interleaved.uniform.direct", "mma.t32x64x64.s2.two_pass.uniform.direct"];
@@ -229,7 +229,7 @@ impl Replayed {
 pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
     const ROUNDS: usize = 10;
     const REPLAYS: usize = 1000;
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let single = Problem::dual_gemm(Activation::Silu).n(512).k(1024);
     let kernels: [(Problem, &[u32], &str); 4] = [
         (single, &[8], "wgmma.t8x32x256.s4.interleaved.ws4.direct"),
@@ -266,7 +266,7 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
 
 /// Sizes and formats that do not fit end in a sentence with both numbers, and nothing is launched.
 pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let choice = pick::choose(&Problem::gemm().n(64).k(128), 16, bench.arch()).map_err(text)?;
     let kernel = bench.kernel(choice.spec())?;

@@ -85,7 +85,7 @@ fn expect<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> 
 }
 
 pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let arch = bench.arch();
     let problem = path.problem.grouped(3);
     let spec = |stages| path.spec(&problem, arch, stages);
@@ -157,7 +157,7 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
 
 /// The laboratory of this process: the same kernels, and how long a short timing takes.
 pub fn a_kernel_is_as_fast_as_itself(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let arch = bench.arch();
     let forge = Forge::builder().toolchain(bench.toolchain().clone()).no_disk().build();
     for path in all(arch) {

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));
     }
     trials.push(trial(&bench, "prepare: bad operands are refused".to_owned(), prepare::bad_operands_are_refused));
+    trials.push(Trial::test("mutants are up to date", || mutants::are_up_to_date().map_err(Into::into)));
     for mutant in mutants::all(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));
     }

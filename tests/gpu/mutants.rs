@@ -5,7 +5,7 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith::tune::{HostOperands, Spread, Trial};
 
-use crate::bench::{Bench, changed};
+use crate::bench::{Bench, changed, every_lane_arrives};
 use crate::families::rows;
 
 pub struct Mutant {
@@ -114,11 +114,7 @@ fn wgmma() -> Vec<Mutant> {
             "rotate_left<8>(word)) & 0x7F807F80",
             "word) & 0x7F807F80",
         ),
-        plain(
-            "the tokens of another K block",
-            "k_tile * K_BLOCKS, ring.full(slot)",
-            "k_tile * K_BLOCKS + 1, ring.full(slot)",
-        ),
+        plain("the tokens of another K block", "k_tile * K_BLOCKS, place.full", "k_tile * K_BLOCKS + 1, place.full"),
         plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
         plain(
             "the last row of a tile forgotten",
@@ -160,16 +156,34 @@ fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
 
 /// A problem in which everything counts: groups, α of their own, subnormal scales in both operands, an M that fits no
 /// tile, a K that ends inside one.
-pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     let problem =
         Problem::dual_gemm(Activation::Silu).n(144).k(448).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();
-    let spec = Spec::new(&problem, &variant, bench.arch()).map_err(|error| error.to_string())?;
+    Spec::new(&problem, &variant, arch).map_err(|error| error.to_string())
+}
+
+/// Every mutant, and every change for racecheck, finds its place in today's text. Needs no GPU.
+pub fn are_up_to_date() -> Result<(), String> {
+    for mutant in all(&Arch::H200) {
+        let spec = spec(&mutant, &Arch::H200)?;
+        let source = build::render(&spec).map_err(|error| error.to_string())?;
+        mutated(&source, &mutant).map_err(|error| format!("{}: {error}", mutant.name()))?;
+        if spec.problem().is_prepared() {
+            every_lane_arrives(&source)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+    let spec = spec(mutant, bench.arch())?;
+    let problem = *spec.problem();
     let source = build::render(&spec).map_err(|error| error.to_string())?;
     let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
 
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     for spread in [Spread::Every, Spread::Subnormal] {
         let host = HostOperands::random(&problem, &rows(&problem, 76, 3), spread, 11);
         let reference = host.reference().map_err(|error| error.to_string())?;

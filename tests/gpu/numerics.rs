@@ -76,7 +76,7 @@ pub fn is_batch_invariant(bench: &Bench, Case(problem): &Case) -> Result<(), Str
     }
     bench.compile(&legal);
 
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let device = Uploaded::new(bench, problem)?;
     let kernels = legal.iter().map(|spec| bench.kernel(spec)).collect::<Result<Vec<_>, _>>()?;
     let whole = device.whole(&kernels[0])?;
@@ -110,7 +110,7 @@ pub fn equal_classes_give_equal_bits(bench: &Bench, Case(problem): &Case) -> Res
     }
     bench.compile(&classes.concat());
 
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let device = Uploaded::new(bench, problem)?;
     let mut results: HashMap<Numerics, Vec<u8>> = HashMap::new();
     for spec in classes.iter().flatten() {

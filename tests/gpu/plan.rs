@@ -158,7 +158,7 @@ fn reclaimed(device: &Device) -> Result<usize, String> {
 
 /// Random M against the reference, launched plainly and dependently, with NaN behind every row that counts.
 pub fn is_right_for_every_m(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let engine = engine(&bench.device);
     let mut random = fastrand::Rng::with_seed(7);
     for problem in problems() {
@@ -181,7 +181,7 @@ pub fn is_right_for_every_m(bench: &Bench) -> Result<(), String> {
 /// Plans bound to operands, launched with these from another thread and with others from this one: with NaN behind every
 /// row that counts, as above.
 pub fn is_right_when_bound(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (engine, stream) = (engine(&bench.device), &bench.stream);
     let mut random = fastrand::Rng::with_seed(8);
     for problem in problems() {
@@ -206,7 +206,7 @@ pub fn is_right_when_bound(bench: &Bench) -> Result<(), String> {
 
 /// One capture, replayed with other sizes of groups, after everything that made it is gone but the graph.
 pub fn is_outlived_by_its_graph(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (stream, mode) = (&bench.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     reclaimed(&bench.device)?;
     let problem = dual().grouped(4);
@@ -247,7 +247,7 @@ pub fn is_outlived_by_its_graph(bench: &Bench) -> Result<(), String> {
 
 /// Kernels are dropped while thousands of their launches wait in the stream, and reclaimed at once: all results are there.
 pub fn is_dropped_while_it_runs(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let stream = &bench.stream;
     let engine = engine(&bench.device);
     let plan = engine.plan(&dual()).map_err(text)?;
@@ -268,7 +268,7 @@ pub fn is_dropped_while_it_runs(bench: &Bench) -> Result<(), String> {
 /// Kernels are loaded while a stream is being captured in the strictest mode, by the same thread and by another: neither
 /// the loads nor the capture are lost.
 pub fn loads_beside_captures(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (stream, mode) = (&bench.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);
     let engine = engine(&bench.device);
     let plan = engine.plan(&dual().m_up_to(8)).map_err(text)?;
@@ -287,7 +287,7 @@ pub fn loads_beside_captures(bench: &Bench) -> Result<(), String> {
 /// Dropped kernels wait while a stream is being captured that is named, or that waits for the default stream; neither
 /// capture is lost.
 pub fn reclaims_nothing_during_a_capture(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (stream, mode) = (&bench.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     let engine = engine(&bench.device);
     let plan = engine.plan(&dual().m_up_to(8)).map_err(text)?;
@@ -322,7 +322,7 @@ pub fn reclaims_nothing_during_a_capture(bench: &Bench) -> Result<(), String> {
 
 /// Eight threads, each with its own stream and operands, launch one plan with M that change.
 pub fn is_shared_by_threads(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     for problem in [dual(), dual().grouped(5)] {
         let plan = engine(&bench.device).plan(&problem).map_err(text)?;
         let run = |thread: u64| -> Result<(), String> {
@@ -354,7 +354,7 @@ pub fn is_shared_by_threads(bench: &Bench) -> Result<(), String> {
 
 /// An engine on each of two devices, from one forge: one compile a kernel, right results from both at the same time.
 pub fn is_right_on_two_devices(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let forge = Arc::new(Forge::builder().install_if_missing().no_disk().build());
     let problem = dual();
     let plan_on = |ordinal: usize| {

@@ -77,7 +77,7 @@ fn on_device(
 }
 
 pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let engine = engine(bench);
     for shape in SHAPES {
         let problem = case.problem(shape);
@@ -108,7 +108,7 @@ pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), Strin
 
 /// What does not fit ends in a sentence with both numbers, and nothing is launched.
 pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let engine = engine(bench);
     let problem = Problem::dual_gemm(Activation::Silu).n(64).k(128);
     let [good, mut short] = [operand(&problem, 1), operand(&problem, 2)];

@@ -54,7 +54,7 @@ fn until_it_is_there(engine: &Engine, problem: &Problem, m: u32) -> Result<(Sele
 
 /// Every M of the manifest, sealed: nothing is compiled, nothing is loaded.
 pub fn nothing_is_made_after_a_warm_up(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let engine = engine(bench)?;
     engine.seal(Seal::Refuse);
     let (problem, before) = (problem(bench.arch()), engine.stats());
@@ -78,7 +78,7 @@ pub fn nothing_is_made_after_a_warm_up(bench: &Bench) -> Result<(), String> {
 
 /// A miss is served by a kernel that is right, and then by its own, which is right.
 pub fn a_stand_in_is_right(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (engine, problem) = (engine(bench)?, problem(bench.arch()));
     let (own, stand_in) = until_it_is_there(&engine, &problem, MORE)?;
     let stand_in = stand_in.ok_or("nothing stood in: the test needs another kernel for more rows")?;
@@ -97,7 +97,7 @@ pub fn a_stand_in_is_right(bench: &Bench) -> Result<(), String> {
 /// While a graph is captured in the mode "global": a call that would load is refused, one that need not is served, the
 /// right kernel is loaded behind them, and the capture is not lost by any of it: its replay is right.
 pub fn a_miss_does_not_spoil_a_capture(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let (engine, problem, stream) = (engine(bench)?, problem(bench.arch()), &bench.stream);
     let mut host = HostOperands::random(&problem, &[MORE], Spread::Every, 5);
     host.alpha = vec![vec![0.01]];
@@ -156,7 +156,7 @@ pub fn a_miss_does_not_spoil_a_capture(bench: &Bench) -> Result<(), String> {
 
 /// An engine that is dropped while a kernel is made behind it leaves a device that works.
 pub fn an_engine_can_go_at_any_time(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let problem = problem(bench.arch());
     for pause in [0, 1, 50, 400] {
         let engine = engine(bench)?;

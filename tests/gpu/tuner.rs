@@ -34,7 +34,7 @@ impl<L: Laboratory> Laboratory for Alike<L> {
 }
 
 pub fn alike_kernels_change_nothing(bench: &Bench) -> std::result::Result<(), String> {
-    let _turn = bench.turn.lock().unwrap();
+    let _turn = bench.alone();
     let tunings = std::env::var("WARPSMITH_TEST_TUNINGS").map_or(TUNINGS, |count| count.parse().unwrap());
     let arch = bench.arch();
     let given = Problem::dual_gemm(Activation::Silu).n(2048).k(2048);
