@@ -43,7 +43,7 @@ use clap::Parser;
 use warpsmith::build::Source;
 use warpsmith::cache::Forge;
 use warpsmith::format::Format;
-use warpsmith::pick;
+use warpsmith::pick::{self, Picker};
 use warpsmith::spec::{Activation, Arch, Epilogue, Fusion, Problem, Spec, Warps, baseline};
 
 use nearest::{Pair, Shape};
@@ -318,7 +318,8 @@ fn what_is_faster_is_stacked() {
     let forge = Forge::builder().toolchain(toolchain).no_disk().render(empty).build();
     let problems = [dual(512, 1024).prepared(), Problem::gemm().n(512).k(1024).grouped(2).prepared()];
     let cases = cases::own(&problems, |problem| shared::rows(problem, &[256])).unwrap();
-    let mut debate = debate::Debate::new(&Arch::H200, &cases).unwrap();
+    let picker = Picker::new(&Arch::H200.to_string(), &Arch::H200);
+    let mut debate = debate::Debate::new(&picker, &cases).unwrap();
     debate.build_ahead(&forge);
     let mut clock = |_: usize, specs: &[Spec]| {
         let timed = |us: f64| experiment::Timed { us: vec![us, 1.1 * us, us], worst: 0.5, blocks_per_sm: 1 };

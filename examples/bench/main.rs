@@ -31,7 +31,7 @@ use std::time::Instant;
 use clap::Parser;
 use warpsmith::build;
 use warpsmith::cache::Forge;
-use warpsmith::pick::{self, Choice};
+use warpsmith::pick::{Choice, Picker};
 use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith::tune::{HostOperands, Spread, Trial, reference};
 
@@ -63,7 +63,7 @@ fn run(args: &Args) -> Result<bool> {
     println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
 
     let ceilings = ceilings::compile(forge.toolchain()?, &arch)?;
-    let candidates = candidates(args, &arch, &forge, &items);
+    let candidates = candidates(args, &place.picker(), &forge, &items);
     let (rows, ceilings) = match &place {
         Place::Device(device) => {
             let gpu = Gpu::new(device, forge)?;
@@ -109,11 +109,11 @@ fn items(args: &Args, arch: &Arch) -> Result<Vec<Item>> {
 }
 
 /// The kernels of every item, built on all cores: those that are pinned, or the one that is picked.
-fn candidates(args: &Args, arch: &Arch, forge: &Forge, items: &[Item]) -> Vec<Vec<Candidate>> {
+fn candidates(args: &Args, picker: &Picker, forge: &Forge, items: &[Item]) -> Vec<Vec<Candidate>> {
     let choices = |item: &Item| -> Vec<warpsmith::Result<Choice>> {
         match &args.variant[..] {
-            [] => vec![pick::choose(&item.problem, item.m(), arch)],
-            pinned => pinned.iter().map(|variant| Choice::pinned(&item.problem, variant, arch)).collect(),
+            [] => vec![picker.choose(&item.problem, item.m())],
+            pinned => pinned.iter().map(|variant| Choice::pinned(&item.problem, variant, picker.arch())).collect(),
         }
     };
     let choices: Vec<_> = items.iter().map(choices).collect();

@@ -328,7 +328,9 @@ impl<'a> Campaign<'a> {
     fn finals(&mut self, state: &mut State<'a>, deadline: Instant) -> Result<()> {
         let (problem, m) = (*state.trial.problem(), state.trial.m());
         let mut finalists: Vec<(Line, Checked, Option<Timing>)> = Vec::new();
-        for (_, spec, forged) in state.good.iter().take(FINALISTS) {
+        // What is ranked is to be compared with the best, and so is timed beside them.
+        let most = if self.args.also_rank { FINALISTS + candidates::RANKED } else { FINALISTS };
+        for (_, spec, forged) in state.good.iter().take(most) {
             let line = Line::new(problem, m, spec, Some(forged));
             match self.check(&state.trial, spec, forged) {
                 Ok(checked) if checked.passed() => finalists.push((line, checked, None)),

@@ -1,7 +1,7 @@
 //! The experiments, in order: every proposal on every ground.
 
 use warpsmith::cache::Forge;
-use warpsmith::pick;
+use warpsmith::pick::Picker;
 use warpsmith::spec::{Arch, Spec};
 
 use crate::built::Built;
@@ -23,10 +23,11 @@ pub struct Debate<'a> {
 }
 
 impl<'a> Debate<'a> {
-    /// Of these cases on this architecture.
-    pub fn new(arch: &'a Arch, cases: &'a [Case]) -> Result<Self> {
+    /// Of these cases on the picker's architecture.
+    pub fn new(picker: &'a Picker, cases: &'a [Case]) -> Result<Self> {
+        let arch = picker.arch();
         let baselines = cases.iter().map(|case| case.baseline(arch));
-        let picks = cases.iter().map(|case| Ok(*pick::choose(&case.problem, case.m(), arch)?.spec()));
+        let picks = cases.iter().map(|case| Ok(*picker.choose(&case.problem, case.m())?.spec()));
         Ok(Self {
             arch,
             cases,

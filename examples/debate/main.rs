@@ -76,7 +76,8 @@ fn run(args: &Args) -> Result<bool> {
     let forge = Forge::builder().install_if_missing().build();
     println!("{machine}\nNVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
 
-    let mut debate = Debate::new(&arch, &cases)?;
+    let picker = place.picker();
+    let mut debate = Debate::new(&picker, &cases)?;
     debate.build_ahead(&forge);
     let line = |case: &Case| CaseLine {
         kind: case.kind.clone(),

@@ -1,8 +1,8 @@
 //! What is to be run: problems with their operands, and the variants for each.
 
 use warpsmith::format::Format;
-use warpsmith::pick::{self, Choice};
-use warpsmith::spec::{Arch, Problem, Variant, baseline, space};
+use warpsmith::pick::{Choice, Picker};
+use warpsmith::spec::{Problem, Variant, baseline, space};
 use warpsmith::tune::{HostOperands, Spread};
 
 use crate::Result;
@@ -39,32 +39,32 @@ impl Case {
 }
 
 /// What the command line asks for.
-pub fn cases(args: &Args, arch: &Arch) -> Result<Vec<Case>> {
+pub fn cases(args: &Args, picker: &Picker) -> Result<Vec<Case>> {
     if let Some(path) = &args.operands {
         let wanted = Wanted { scales: args.scales, activation: args.act, c: args.c };
         let mut operands = safetensors_io::read(path, wanted)?;
-        operands.problem = prepared(args, operands.problem, arch);
+        operands.problem = prepared(args, operands.problem, picker);
         let (problem, m) = (operands.problem, operands.m);
-        let choices = choices(args, &problem, m, arch)?;
+        let choices = choices(args, &problem, m, picker)?;
         return Ok(vec![Case { problem, m, why: None, choices, input: Input::File(Box::new(operands)) }]);
     }
     if let Some(problem) = args.problem {
         let rows = rows(&problem, &args.m)?;
-        return Ok(vec![random_case(args, problem, rows, Spread::Every, None, arch)?]);
+        return Ok(vec![random_case(args, problem, rows, Spread::Every, None, picker)?]);
     }
     SUITE
         .iter()
         .map(|entry| {
             let spread = if entry.plain { Spread::Uniform } else { Spread::Every };
-            let problem = prepared(args, entry.problem.parse()?, arch);
-            random_case(args, problem, entry.rows.to_vec(), spread, Some(entry.why), arch)
+            let problem = prepared(args, entry.problem.parse()?, picker);
+            random_case(args, problem, entry.rows.to_vec(), spread, Some(entry.why), picker)
         })
         .collect()
 }
 
 /// The problem with its weights prepared, where the fastest kernels take them so.
-fn prepared(args: &Args, problem: Problem, arch: &Arch) -> Problem {
-    let wanted = shared::prepares(arch) && problem.b_format() == Format::Nvfp4 && !args.unprepared;
+fn prepared(args: &Args, problem: Problem, picker: &Picker) -> Problem {
+    let wanted = shared::prepares(picker.arch()) && problem.b_format() == Format::Nvfp4 && !args.unprepared;
     if wanted { problem.prepared() } else { problem }
 }
 
@@ -74,23 +74,23 @@ fn random_case(
     rows: Vec<u32>,
     spread: Spread,
     why: Option<&'static str>,
-    arch: &Arch,
+    picker: &Picker,
 ) -> Result<Case> {
     let m = rows.iter().sum();
-    let choices = choices(args, &problem, m, arch)?;
+    let choices = choices(args, &problem, m, picker)?;
     Ok(Case { problem, m, why, choices, input: Input::Random { rows, spread } })
 }
 
 /// One choice, or those named, or with `--variants all` the baseline and then every other legal variant.
-fn choices(args: &Args, problem: &Problem, m: u32, arch: &Arch) -> Result<Vec<Choice>> {
-    let pinned = |variant: &Variant| Ok(Choice::pinned(problem, variant, arch)?);
+fn choices(args: &Args, problem: &Problem, m: u32, picker: &Picker) -> Result<Vec<Choice>> {
+    let pinned = |variant: &Variant| Ok(Choice::pinned(problem, variant, picker.arch())?);
     if !args.variant.is_empty() {
         return args.variant.iter().map(pinned).collect();
     }
     if args.variants.is_none() {
-        return Ok(vec![pick::choose(problem, m, arch)?]);
+        return Ok(vec![picker.choose(problem, m)?]);
     }
     let baseline = baseline(problem);
-    let others = space(problem, arch).map(|spec| *spec.variant()).filter(|variant| *variant != baseline);
+    let others = space(problem, picker.arch()).map(|spec| *spec.variant()).filter(|variant| *variant != baseline);
     std::iter::once(baseline).chain(others.step_by(args.every.max(1))).map(|variant| pinned(&variant)).collect()
 }

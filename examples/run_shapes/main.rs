@@ -56,7 +56,7 @@ fn run(args: &Args) -> Result<bool> {
     let start = Instant::now();
     let place = Place::find(args.arch, args.device)?;
     println!("{}", place.describe(INSTEAD));
-    let cases = case::cases(args, &place.arch())?;
+    let cases = case::cases(args, &place.picker())?;
     let forge = Forge::builder().install_if_missing().build();
     println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
 

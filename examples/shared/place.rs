@@ -1,5 +1,6 @@
 //! Where kernels run, if anywhere.
 
+use warpsmith::pick::Picker;
 use warpsmith::run::Device;
 use warpsmith::spec::Arch;
 
@@ -29,6 +30,15 @@ impl Place {
             Place::Device(device) => *device.arch(),
             Place::Host(arch, _) => *arch,
         }
+    }
+
+    /// Chooses as an engine would: for the device by its name, too.
+    pub fn picker(&self) -> Picker {
+        let name = match self {
+            Place::Device(device) => device.name().to_owned(),
+            Place::Host(arch, _) => arch.to_string(),
+        };
+        Picker::new(&name, &self.arch())
     }
 
     /// The device, or why there is none and what is done `instead`.

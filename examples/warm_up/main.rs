@@ -48,10 +48,7 @@ fn run(args: &Args) -> Result<bool> {
         Some(path) => Manifest::load(path)?,
         None => Manifest::parse(MOE)?,
     };
-    let picker = match &place {
-        Place::Device(device) => Picker::new(device.name(), device.arch()),
-        Place::Host(arch, _) => Picker::new(&arch.to_string(), arch),
-    };
+    let picker = place.picker();
     let set = list(&picker, &manifest, args.list);
     if args.list {
         return Ok(set.refused().is_empty());

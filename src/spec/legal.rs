@@ -124,14 +124,23 @@ fn check_numbers(variant: &Variant) -> Result<(), Refusal> {
     axis("split-K", variant.split_k, (1..=SPLITS_MAX).contains(&variant.split_k), "1 to 64")
 }
 
+/// What a tile's tokens are a multiple of on the path `mma`: warps share them evenly, all of them up to 64, halves up to
+/// 128, quarters up to 256.
+fn mma_step(tokens: u32) -> u32 {
+    8 * tokens.clamp(1, TILE_TOKENS_MAX).div_ceil(64).next_power_of_two()
+}
+
+/// The least height of a tile that holds so many rows, or what would be if tiles could be that high.
+pub(crate) fn legal_tokens(problem: &Problem, rows: u32) -> u32 {
+    rows.next_multiple_of(if problem.is_prepared() { 8 } else { mma_step(rows) })
+}
+
 fn check_mma(variant: &Variant) -> Result<(), Refusal> {
     let tile = variant.tile;
-    // Warps share a tile's tokens evenly: all of them up to 64, halves up to 128, quarters up to 256.
-    let step = 8 * tile.tokens.min(TILE_TOKENS_MAX).div_ceil(64).next_power_of_two();
     axis(
         "tile tokens",
         tile.tokens,
-        tile.tokens > 0 && tile.tokens <= TILE_TOKENS_MAX && tile.tokens.is_multiple_of(step),
+        tile.tokens > 0 && tile.tokens <= TILE_TOKENS_MAX && tile.tokens.is_multiple_of(mma_step(tile.tokens)),
         "a multiple of 8 up to 64, of 16 up to 128, of 32 up to 256",
     )?;
     axis("tile columns", tile.columns, TILE_COLUMNS.contains(&tile.columns), "32, 64, 128 or 256")?;

@@ -23,7 +23,7 @@ pub(crate) use depth::STAGES_MAX;
 pub use depth::deepest;
 pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use geometry::{Launch, Layout, MmaLayout, WgmmaLayout, tile_columns};
-pub(crate) use legal::CONSUMERS_MAX;
+pub(crate) use legal::{CONSUMERS_MAX, legal_tokens};
 pub use numerics::Numerics;
 pub use problem::{Activation, Operation, Problem};
 pub(crate) use space::Axes;

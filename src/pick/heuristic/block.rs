@@ -16,6 +16,8 @@ pub(super) struct Block {
     pub(super) stages: f64,
     /// Warpgroups (or warps) that take turns with the stages.
     pub(super) turns: f64,
+    /// How much longer the loop takes because of how stages and turns go together, as a factor.
+    pub(super) rotation: f64,
     /// The tensor cores.
     pub(super) tensor: f64,
     /// The schedulers, with the instructions that decode.
@@ -77,6 +79,9 @@ fn steps(problem: &Problem, variant: &Variant, splits: u32) -> f64 {
     f64::from((stages * k).min(depth)) / 64.0
 }
 
+/// Threads that decode tokens in the kernel, each a row's 64 of k (templates/lib/wgmma/tokens/decoded.cuh).
+const DECODING_THREADS: f64 = 128.0;
+
 fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> Block {
     let tile = variant.tile;
     let tiles = f64::from(tile.columns / tile_columns(problem));
@@ -100,13 +105,16 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let short = if layout.ragged && (is_uniform || variant.persistent) { c.ragged_short } else { 0.0 };
     // Every block sorts the groups for itself.
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups));
-    let token_decoding = if layout.decodes_tokens { c.decode_token * cover.rows * steps_per_stage } else { 0.0 };
+    // The tile's whole height, whether there are rows or not, a round of all threads that decode after the other.
+    let rounds = (f64::from(tile.tokens) * steps_per_stage / DECODING_THREADS).ceil();
+    let token_decoding = if layout.decodes_tokens { c.decode_round * rounds } else { 0.0 };
     let loading = if is_uniform { 0.0 } else { c.load + c.load_tile * tiles };
     Block {
         steps: steps(problem, variant, splits),
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: f64::from(layout.k_groups),
+        rotation: if variant.stages.is_multiple_of(layout.k_groups) { 1.0 } else { c.rotation },
         tensor: products * multiply,
         decode: products * (decode * drift + ragged + short),
         ingress: bytes / c.ingress,
@@ -235,6 +243,7 @@ fn mma(
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: 1.0,
+        rotation: 1.0,
         tensor,
         decode: weights + tokens,
         ingress: bytes / c.mma_ingress,

@@ -105,8 +105,10 @@ constants! {
     multicast = 0.343,
     /// Cycles that each further block of such a cluster costs a stage.
     couple = 71.86,
-    /// Cycles of the warps that decode tokens, for a token and 64 of k.
-    decode_token = 17.31,
+    /// How much longer a loop takes where a place in the ring is another warpgroup's in every round, as a factor.
+    rotation = 1.015,
+    /// Cycles of a round of the warps that decode tokens: a row's 64 of k a thread.
+    decode_round = 1290.0,
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
     reduce = 206.9,

@@ -158,7 +158,7 @@ impl Busiest {
         let mut round = |beside: f64, times: f64| {
             let one = Loop::new(block, beside);
             loops.add(&one, times);
-            cycles += times * one.cycles();
+            cycles += times * one.cycles() * block.rotation;
         };
         let rounds = if variant.persistent {
             round(1.0, device.busiest);

@@ -15,7 +15,7 @@ use super::bound::{self, Covers, Height, Node, Question};
 use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest, legal_tokens};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,14 +153,24 @@ impl Search<'_> {
             if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
                 continue;
             }
+            let turns = block::turns(&deepest.geometry().layout);
             let mut found = (deepest_us, deepest);
-            for shallower in (1..deepest.variant().stages).rev().filter_map(at) {
-                if shallower.0 > found.0 {
+            for in_turn in [true, false] {
+                let alike = (1..deepest.variant().stages).rev().filter(|depth| depth.is_multiple_of(turns) == in_turn);
+                let mut last = f64::INFINITY;
+                for shallower in alike.filter_map(at) {
+                    if shallower.0 > last {
+                        break;
+                    }
+                    last = shallower.0;
+                    if shallower.0 <= found.0 {
+                        found = shallower;
+                    }
+                }
+                if turns == 1 {
                     break;
                 }
-                found = shallower;
             }
-            let turns = block::turns(&deepest.geometry().layout);
             if turns < found.1.variant().stages {
                 best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
             } else {
@@ -225,7 +235,7 @@ impl<'a> Nodes<'a> {
 pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
     let groups = problem.groups().unwrap_or(1).clamp(1, m.max(1));
     let rows = m.div_ceil(groups).max(1);
-    let even = (1..=EVEN_TILES).map(|tiles| rows.div_ceil(tiles).next_multiple_of(8));
+    let even = (1..=EVEN_TILES).map(|tiles| legal_tokens(problem, rows.div_ceil(tiles)));
     let most = axes.tokens.last().copied().unwrap_or(0);
     let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(even.filter(|tokens| *tokens <= most)).collect();
     heights.sort_unstable();
