@@ -72,11 +72,14 @@ pub(super) fn widths(variant: &Variant, layout: &Layout) -> Widths {
     }
 }
 
+/// Stages of a split, the last one cut short.
+pub(super) fn stages(problem: &Problem, variant: &Variant) -> u32 {
+    problem.depth().div_ceil(variant.tile.k).div_ceil(variant.split_k * variant.cluster.splits())
+}
+
 /// Steps of a split, with the last stage of the tile along K cut short.
-fn steps(problem: &Problem, variant: &Variant, splits: u32) -> f64 {
-    let (depth, k) = (problem.depth(), variant.tile.k);
-    let stages = depth.div_ceil(k).div_ceil(splits);
-    f64::from((stages * k).min(depth)) / 64.0
+fn steps(problem: &Problem, variant: &Variant) -> f64 {
+    f64::from((stages(problem, variant) * variant.tile.k).min(problem.depth())) / 64.0
 }
 
 /// Threads that decode tokens in the kernel, each a row's 64 of k (templates/lib/wgmma/tokens/decoded.cuh).
@@ -94,7 +97,6 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * PreparedLayout::BLOCK_BYTES as f64);
-    let splits = variant.split_k * variant.cluster.splits();
     let steps_per_stage = f64::from(tile.k) / 64.0;
     let is_uniform = variant.warps == Warps::Uniform;
     // Warpgroups that never meet drift apart, and the slowest holds the stages.
@@ -110,7 +112,7 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let token_decoding = if layout.decodes_tokens { c.decode_round * rounds } else { 0.0 };
     let loading = if is_uniform { 0.0 } else { c.load + c.load_tile * tiles };
     Block {
-        steps: steps(problem, variant, splits),
+        steps: steps(problem, variant),
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: f64::from(layout.k_groups),
@@ -239,7 +241,7 @@ fn mma(
     let tensor = c.mma_tensor * cover.width * rows * crowded;
     let weights = weights * crowded;
     Block {
-        steps: steps(problem, variant, variant.split_k),
+        steps: steps(problem, variant),
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: 1.0,

@@ -335,7 +335,8 @@ pub(super) fn of_family(
     // As many stages as there are at most.
     let latency = |blocks: u32| {
         let deepest = f64::from(room(arch, blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
-        (block.latency + block.ingress * block.steps_per_stage) / (deepest - block.turns).max(block.turns)
+        let others = if deepest < stages { (deepest - block.turns).max(block.turns) } else { stages };
+        (block.latency + block.ingress * block.steps_per_stage) / others
     };
     let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
     let loops = together([

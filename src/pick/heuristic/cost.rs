@@ -109,7 +109,10 @@ impl Loop {
         let multiplied = block.turns * together([tensor, decode, serial]);
         let held = block.stages.min(stages);
         let others = held - block.turns;
-        let latency = if others > 0.0 {
+        let latency = if block.stages >= stages {
+            // All are requested at once, and none waits for another's place.
+            (block.latency + ingress) / stages
+        } else if others > 0.0 {
             (block.latency + ingress + block.hold * multiplied) / others
         } else {
             (block.latency + ingress + multiplied) / held

@@ -155,20 +155,20 @@ impl Search<'_> {
             }
             let turns = block::turns(&deepest.geometry().layout);
             let mut found = (deepest_us, deepest);
-            for in_turn in [true, false] {
-                let alike = (1..deepest.variant().stages).rev().filter(|depth| depth.is_multiple_of(turns) == in_turn);
-                let mut last = f64::INFINITY;
-                for shallower in alike.filter_map(at) {
-                    if shallower.0 > last {
-                        break;
+            let (top, whole) = (deepest.variant().stages, block::stages(problem, variant));
+            for depths in [whole.min(top)..top, 1..whole.min(top)] {
+                for in_turn in [true, false] {
+                    let alike = depths.clone().rev().filter(|depth| depth.is_multiple_of(turns) == in_turn);
+                    let mut last = f64::INFINITY;
+                    for shallower in alike.filter_map(at) {
+                        if shallower.0 > last {
+                            break;
+                        }
+                        last = shallower.0;
+                        if shallower.0 <= found.0 {
+                            found = shallower;
+                        }
                     }
-                    last = shallower.0;
-                    if shallower.0 <= found.0 {
-                        found = shallower;
-                    }
-                }
-                if turns == 1 {
-                    break;
                 }
             }
             if turns < found.1.variant().stages {
