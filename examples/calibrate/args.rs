@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub candidates: usize,
 
-    /// First of all the heuristic's best, and what the published rules say.
+    /// First of all the heuristic's best, and what the published rules say; they are timed again beside the best.
     #[arg(long)]
     pub also_rank: bool,
 
