@@ -29,7 +29,7 @@ use crate::spec::Problem;
 ///
 /// The matrix path `wgmma` describes A to the tensor memory accelerator, which a thread does once for a view of A, or of a
 /// workspace, that it launches with again. So views of the whole buffers are better than views of M rows that change. A
-/// thread remembers 32 of these; [`Plan::bind`] describes those of buffers that stay once for all threads.
+/// thread remembers 64 of these; [`Plan::bind`] describes those of buffers that stay once for all threads.
 ///
 /// ```no_run
 /// use warpsmith::engine::Engine;

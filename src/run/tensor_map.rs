@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
@@ -14,8 +15,8 @@ use crate::spec::{Problem, Spec, WgmmaLayout};
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
-/// Maps that a thread remembers, as a power of two: matrices of tokens in use at a time, times heights of tiles.
-const REMEMBERED_LOG2: u32 = 5;
+/// Maps that a thread remembers, as a power of two: matrices of tokens in use at a time, times kernels that read them.
+const REMEMBERED_LOG2: u32 = 6;
 /// 2⁶⁴ over the golden ratio (Knuth, The Art of Computer Programming 3, 6.4): the upper bits of a product with it are
 /// well mixed.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -29,8 +30,11 @@ pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout:
 /// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBoxes {
-    /// All of it in a few words, to be compared.
+    /// All of it but the ordinal in a few words, to be compared.
     words: [u64; 3],
+    /// Counted up from kernel to kernel: those of a plan, which take turns with the same tokens, all remember their maps in
+    /// places of their own.
+    ordinal: usize,
     k: u32,
     format: Format,
     /// Rows of the box of each width that a tile may have, ascending; 0 where there are fewer widths.
@@ -51,7 +55,7 @@ pub(super) struct Tokens {
 /// of one size, since what is written in one size and read at once in another has to wait for the write.
 type Key = [u64; 5];
 
-/// The maps that a thread used last, each in the place that its key leads to.
+/// The maps that a thread used last, each in the place that tokens and kernel lead to.
 struct Memo([(Key, Maps); 1 << REMEMBERED_LOG2]);
 
 impl Memo {
@@ -74,8 +78,9 @@ impl TokenBoxes {
         for (rows, width) in rows.iter_mut().zip(layout.widths(variant)) {
             *rows = width / row_parts;
         }
+        static KERNELS: AtomicUsize = AtomicUsize::new(0);
         let (k, format) = (problem.depth(), problem.compute_format());
-        Self { words: words(k, format, rows, blocks), k, format, rows, blocks }
+        Self { words: words(k, format, rows, blocks), ordinal: KERNELS.fetch_add(1, Relaxed), k, format, rows, blocks }
     }
 
     /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
@@ -140,8 +145,8 @@ impl Memo {
     #[inline]
     fn maps(&mut self, boxes: &TokenBoxes, tokens: Tokens) -> Result<&Maps, DriverError> {
         let (Tokens { address, bytes }, [first, second, third]) = (tokens, boxes.words);
-        let mixed = (address ^ bytes.rotate_left(24) ^ first).wrapping_mul(GOLDEN);
-        let place = &mut self.0[(mixed >> (64 - REMEMBERED_LOG2)) as usize];
+        let mixed = (address ^ bytes.rotate_left(24)).wrapping_mul(GOLDEN) >> (64 - REMEMBERED_LOG2);
+        let place = &mut self.0[(mixed as usize).wrapping_add(boxes.ordinal) % (1 << REMEMBERED_LOG2)];
         let differs = |known: &Key| {
             let [a, b, c, d, e] = *known;
             (a ^ address) | (b ^ bytes) | (c ^ first) | (d ^ second) | (e ^ third)
