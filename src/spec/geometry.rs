@@ -8,8 +8,8 @@ pub(crate) use mma::MmaLayout;
 pub(crate) use passes::Launch;
 pub use passes::{Pass, PassKind};
 pub(super) use passes::{decoded_row_bytes, launches, needs_finish, partial_row_bytes};
+pub(crate) use wgmma::{DECODING_WARPS, WgmmaLayout, tile_columns};
 pub(super) use wgmma::{Sharing, decodes_tokens};
-pub(crate) use wgmma::{WgmmaLayout, tile_columns};
 
 use super::{Arch, MatrixPath, Problem, Variant};
 use crate::format::Format;

@@ -3,7 +3,9 @@
 use super::constants::Constants;
 use super::cover::{Cover, Widths};
 use crate::format::{Format, PreparedLayout};
-use crate::spec::{Epilogue, Fusion, Geometry, Layout, MmaLayout, Problem, Variant, Warps, WgmmaLayout, tile_columns};
+use crate::spec::{
+    DECODING_WARPS, Epilogue, Fusion, Geometry, Layout, MmaLayout, Problem, Variant, Warps, WgmmaLayout, tile_columns,
+};
 
 /// The work of a block. All times are in cycles; those of the loop are for 64 of K ("a step") unless said otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +84,6 @@ fn steps(problem: &Problem, variant: &Variant) -> f64 {
     f64::from((stages(problem, variant) * variant.tile.k).min(problem.depth())) / 64.0
 }
 
-/// Threads that decode tokens in the kernel, each a row's 64 of k (templates/lib/wgmma/tokens/decoded.cuh).
-const DECODING_THREADS: f64 = 128.0;
-
 fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> Block {
     let tile = variant.tile;
     let tiles = f64::from(tile.columns / tile_columns(problem));
@@ -107,9 +106,9 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let short = if layout.ragged && (is_uniform || variant.persistent) { c.ragged_short } else { 0.0 };
     // Every block sorts the groups for itself.
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups));
-    // The tile's whole height, whether there are rows or not, a round of all threads that decode after the other.
-    let rounds = (f64::from(tile.tokens) * steps_per_stage / DECODING_THREADS).ceil();
-    let token_decoding = if layout.decodes_tokens { c.decode_round * rounds } else { 0.0 };
+    // The tile's whole height, whether there are rows or not; each thread that decodes has a row's 64 of k in a round.
+    let rounds = (tile.tokens * tile.k / 64).div_ceil(32 * DECODING_WARPS);
+    let token_decoding = if layout.decodes_tokens { c.decode_round * f64::from(rounds) } else { 0.0 };
     let loading = if is_uniform { 0.0 } else { c.load + c.load_tile * tiles };
     Block {
         steps: steps(problem, variant),

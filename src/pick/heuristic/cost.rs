@@ -107,15 +107,14 @@ impl Loop {
         // places as many stages later as there are warpgroups: only the others are on their way meanwhile. Where there
         // are no others, a stage is released before the next is waited for.
         let multiplied = block.turns * together([tensor, decode, serial]);
-        let held = block.stages.min(stages);
-        let others = held - block.turns;
+        let others = block.stages - block.turns;
         let latency = if block.stages >= stages {
             // All are requested at once, and none waits for another's place.
             (block.latency + ingress) / stages
         } else if others > 0.0 {
             (block.latency + ingress + block.hold * multiplied) / others
         } else {
-            (block.latency + ingress + multiplied) / held
+            (block.latency + ingress + multiplied) / block.stages
         };
         Self {
             tensor: stages * tensor,

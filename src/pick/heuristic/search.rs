@@ -134,8 +134,10 @@ impl Search<'_> {
     }
 
     /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
-    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth, which is looked
-    /// for from the deepest on; beside it there is the depth at which no stage is held longer than it is multiplied.
+    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth of those that hold
+    /// all of K and of those that do not, of those at which places stay their warpgroups' and of the others, each looked for
+    /// from the deepest on; beside the best of them there is the depth at which no stage is held longer than it is
+    /// multiplied.
     fn add_depths(&mut self, variant: &Variant) {
         let Self { question, accepts, covers, best, .. } = self;
         let Question { problem, m, arch, constants, .. } = **question;
@@ -154,23 +156,14 @@ impl Search<'_> {
                 continue;
             }
             let turns = block::turns(&deepest.geometry().layout);
-            let mut found = (deepest_us, deepest);
-            let (top, whole) = (deepest.variant().stages, block::stages(problem, variant));
-            for depths in [whole.min(top)..top, 1..whole.min(top)] {
-                for in_turn in [true, false] {
-                    let alike = depths.clone().rev().filter(|depth| depth.is_multiple_of(turns) == in_turn);
-                    let mut last = f64::INFINITY;
-                    for shallower in alike.filter_map(at) {
-                        if shallower.0 > last {
-                            break;
-                        }
-                        last = shallower.0;
-                        if shallower.0 <= found.0 {
-                            found = shallower;
-                        }
-                    }
-                }
-            }
+            let top = deepest.variant().stages;
+            let whole = block::stages(problem, variant).min(top);
+            let kinds = [(whole..top, true), (whole..top, false), (1..whole, true), (1..whole, false)];
+            let least = kinds.into_iter().filter_map(|(depths, in_turn)| {
+                until_worse(depths.rev().filter(|depth| depth.is_multiple_of(turns) == in_turn).filter_map(at))
+            });
+            let found =
+                least.fold((deepest_us, deepest), |found, other| if other.0 <= found.0 { other } else { found });
             if turns < found.1.variant().stages {
                 best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
             } else {
@@ -178,6 +171,18 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// The last one before times begin to grow; looks no further.
+fn until_worse(depths: impl Iterator<Item = (f64, Spec)>) -> Option<(f64, Spec)> {
+    let mut found: Option<(f64, Spec)> = None;
+    for next in depths {
+        if found.is_some_and(|last| next.0 > last.0) {
+            break;
+        }
+        found = Some(next);
+    }
+    found
 }
 
 /// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.

@@ -15,6 +15,8 @@ fn working_registers(tile: Tile) -> u32 {
     }
 }
 
+/// Warps that decode NVFP4 tokens in the kernel (`Tokens::WARPS` in templates/lib/wgmma/tokens/decoded.cuh).
+pub(crate) const DECODING_WARPS: u32 = 4;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -144,7 +146,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let accumulators = sums * tokens / 2;
     let producers = match variant.warps {
         Warps::Uniform => 0,
-        Warps::Specialised(_) if decodes_tokens => 32 + 128,
+        Warps::Specialised(_) if decodes_tokens => 32 + 32 * DECODING_WARPS,
         Warps::Specialised(_) => 32 + 32,
     };
     Geometry {
@@ -160,7 +162,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             product_groups,
             tile_groups,
             passes,
-            full_arrivals: if decodes_tokens { 1 + 4 } else { 1 },
+            full_arrivals: if decodes_tokens { 1 + DECODING_WARPS } else { 1 },
             empty_arrivals: variant.cluster.multicast() * 4 * parts * product_groups,
             barriers_offset,
             table_offset,

@@ -4,6 +4,12 @@
 
 namespace ws {
 
+// What a stage takes in the first round, in cycles (H200). Of weights: 22 bytes each, as memory delivers to all SMs at once.
+// Of tokens: 50 bytes each, as an SM takes in from the L2 cache beside them. Decoding is slower than any pace.
+constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
+constexpr u32 TOKEN_PACE = TOKEN_BYTES / 50 > 200 ? TOKEN_BYTES / 50 : 200;
+constexpr u32 UNPACED = 0;
+
 class Filling {
   const Ring ring;
   Place place;
@@ -36,8 +42,6 @@ class Filling {
   // 10 at M = 1). So that round takes PACE cycles a stage.
   template <u32 PACE, class Load>
   __device__ __forceinline__ void fill(const Tile& tile, Load load) {
-    int k_tile = tile.first_k_tile;
-    const int end = k_tile + tile.k_tiles;
     if constexpr (PERSISTENT || PASSES > 1) {
       for_each_stage(tile, [&](int k_tile) {
         mbarrier_wait(place.empty(), parity);
@@ -45,6 +49,8 @@ class Filling {
         next();
       });
     } else {
+      int k_tile = tile.first_k_tile;
+      const int end = k_tile + tile.k_tiles;
       const u32 begin = clock();
 #pragma unroll 1
       for (int stage = 0; stage < STAGES && k_tile < end; stage++, k_tile++, next()) {

@@ -5,9 +5,6 @@ namespace ws {
 
 // Where the weights of a tile are, and the copies that bring one stage of them after the other.
 struct Weights {
-  // Cycles a stage: some 22 bytes each, as memory delivers to all SMs at once (H200).
-  static constexpr u32 PACE = WEIGHT_BYTES / 22;
-
   const u8* first;
   const u8* next;
   int last_k_tile;

@@ -5,7 +5,6 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 4;
-  static constexpr u32 PACE = 0;  // decoding is slower
   // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 
@@ -41,7 +40,7 @@ struct Tokens {
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) ahead[i] = fetch(params, tile, i, thread);
     int round = 0;
-    filling.fill<PACE>(tile, [&](const Place& place, int) {
+    filling.fill<UNPACED>(tile, [&](const Place& place, int) {
 #pragma unroll 1
       for (int part = 0; part < ROUNDS; part++, round++) {
         const int which = part * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;

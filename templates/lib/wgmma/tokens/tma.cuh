@@ -6,8 +6,6 @@ namespace ws {
 
 struct Tokens {
   static constexpr int WARPS = 1;
-  // Cycles a stage: some 50 bytes each, as an SM takes in from the L2 cache beside its weights (H200).
-  static constexpr u32 PACE = TOKEN_BYTES / 50 > 200 ? TOKEN_BYTES / 50 : 200;
 
   // Bytes of a stage that count at `full`: those of a whole box, inside of A or not.
   __device__ static u32 bytes(const Tile& tile) { return K_BLOCKS * 128 * width_of(tile).tokens; }
@@ -20,7 +18,7 @@ struct Tokens {
 
   // All stages of a tile, by one thread.
   __device__ static void load(const Params&, const TensorMaps& maps, Filling& filling, const Tile& tile, int) {
-    filling.fill<PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
+    filling.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
   }
 };
 

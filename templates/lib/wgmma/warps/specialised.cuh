@@ -13,7 +13,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
   Filling filling(ring);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
     Weights weights(params, tile);
-    filling.fill<Weights::PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
+    filling.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
 }
 
