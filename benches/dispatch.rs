@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use cudarc::driver::sys::{self, CUlaunchConfig};
-use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::driver::{CudaFunction, CudaSlice, CudaStream};
 use cudarc::nvrtc::Ptx;
 use half::f16;
 use warpsmith::cache::Forge;
@@ -155,16 +155,17 @@ fn typical(calls: u64, mut call: impl FnMut()) -> Duration {
     batches[batches.len() / 2].mul_f64(calls as f64 / BATCH as f64)
 }
 
-/// The same when every core makes as many calls: of the slowest.
-fn on_every_core(calls: u64, callers: &mut [Caller]) -> Duration {
+/// The same when every core makes as many calls, the context bound before: of the slowest.
+fn on_every_core<T: Send>(bench: &Bench, calls: u64, callers: &mut [T], call: impl Fn(&mut T) + Sync) -> Duration {
     let start = Barrier::new(callers.len());
     std::thread::scope(|scope| {
         let timed = |caller| {
-            let start = &start;
+            let (start, call) = (&start, &call);
             move || {
-                let caller: &mut Caller = caller;
+                let caller: &mut T = caller;
+                bench.device.context().bind_to_thread().unwrap();
                 start.wait();
-                typical(calls, || caller.launch())
+                typical(calls, || call(caller))
             }
         };
         let threads: Vec<_> = callers.iter_mut().map(|caller| scope.spawn(timed(caller))).collect();
@@ -176,13 +177,13 @@ fn dispatch(criterion: &mut Criterion) {
     let bench = Bench::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
 
-    criterion.bench_function("bare launch of the null driver", |bencher| {
-        let plan = bench.engine.plan(&single()).unwrap();
-        let stream = bench.device.context().new_stream().unwrap();
-        let mut caller = Caller::new(&bench, &plan);
-        // Binds the context to this thread.
-        caller.launch();
-        bare(bencher, &bench, &stream);
+    let bare = Bare::new(&bench);
+    criterion.bench_function("bare launch of the null driver, one thread", |bencher| {
+        bencher.iter_custom(|calls| typical(calls, || bare.launch()));
+    });
+    // What the machine itself takes longer when it is busy.
+    criterion.bench_function(&format!("bare launch of the null driver, {cores} threads on {cores} cores"), |bencher| {
+        bencher.iter_custom(|calls| on_every_core(&bench, calls, &mut vec![(); cores], |()| bare.launch()));
     });
     for (name, problem) in problems() {
         let plan = bench.engine.plan(&problem).unwrap();
@@ -197,7 +198,7 @@ fn dispatch(criterion: &mut Criterion) {
         });
         criterion.bench_function(&format!("plan.launch, {name}, {cores} threads on {cores} cores"), |bencher| {
             let mut callers: Vec<Caller> = (0..cores).map(|_| Caller::new(&bench, &plan)).collect();
-            bencher.iter_custom(|calls| on_every_core(calls, &mut callers));
+            bencher.iter_custom(|calls| on_every_core(&bench, calls, &mut callers, Caller::launch));
         });
     }
     let problem = single();
@@ -213,33 +214,38 @@ fn dispatch(criterion: &mut Criterion) {
     });
 }
 
-/// Launches a kernel as a caller would who has everything ready.
-fn bare(bencher: &mut criterion::Bencher<'_>, bench: &Bench, stream: &CudaStream) {
-    let selected = bench.engine.kernel(&single(), 1).unwrap();
-    let image = selected.kernel().cubin().image().to_vec();
-    let module = bench.device.context().load_module(Ptx::from_binary(image)).unwrap();
-    let function = module.load_function(&selected.kernel().spec().symbol()).unwrap();
-    let config = CUlaunchConfig {
-        gridDimX: 32,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: 128,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: 0,
-        hStream: stream.cu_stream(),
-        attrs: std::ptr::null_mut(),
-        numAttrs: 0,
-    };
-    bencher.iter_custom(|calls| {
-        typical(calls, || {
-            // SAFETY: the null driver looks at no argument.
-            unsafe {
-                let (none, config) = (std::ptr::null_mut(), black_box(&raw const config));
-                sys::cuLaunchKernelEx(config, function.cu_function(), none, none.cast()).result().unwrap();
-            }
-        })
-    });
+/// A kernel, launched as by a caller who has everything ready.
+struct Bare {
+    stream: Arc<CudaStream>,
+    function: CudaFunction,
+}
+
+impl Bare {
+    fn new(bench: &Bench) -> Self {
+        let selected = bench.engine.kernel(&single(), 1).unwrap();
+        let image = selected.kernel().cubin().image().to_vec();
+        let module = bench.device.context().load_module(Ptx::from_binary(image)).unwrap();
+        let function = module.load_function(&selected.kernel().spec().symbol()).unwrap();
+        Self { stream: bench.device.context().new_stream().unwrap(), function }
+    }
+
+    fn launch(&self) {
+        let config = CUlaunchConfig {
+            gridDimX: 32,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 128,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: self.stream.cu_stream(),
+            attrs: std::ptr::null_mut(),
+            numAttrs: 0,
+        };
+        let (none, config) = (std::ptr::null_mut(), black_box(&raw const config));
+        // SAFETY: the null driver looks at no argument.
+        unsafe { sys::cuLaunchKernelEx(config, self.function.cu_function(), none, none.cast()).result().unwrap() }
+    }
 }
 
 criterion_group!(benches, dispatch);
