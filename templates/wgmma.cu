@@ -39,6 +39,7 @@ constexpr int PRODUCT_GROUPS = <{ product_groups }>;
 constexpr int TILE_GROUPS = <{ tile_groups }>;
 constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
 constexpr int FULL_ARRIVALS = <{ full_arrivals }>;
+[[maybe_unused]] constexpr int DECODING_WARPS = <{ decoding_warps }>;
 constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 constexpr int STAGE_BYTES = <{ stage_bytes }>;

@@ -31,7 +31,7 @@ impl TokensFrom {
             Layout::Wgmma(layout) if spec.variant().prepass => {
                 Self::Decoded(TokenBoxes::new(spec, &layout), spec.decoded_row_bytes())
             }
-            Layout::Wgmma(layout) if !layout.decodes_tokens => Self::Mapped(TokenBoxes::new(spec, &layout)),
+            Layout::Wgmma(layout) if !layout.decodes_tokens() => Self::Mapped(TokenBoxes::new(spec, &layout)),
             _ => Self::A,
         }
     }

@@ -8,7 +8,7 @@ pub(crate) use mma::MmaLayout;
 pub(crate) use passes::Launch;
 pub use passes::{Pass, PassKind};
 pub(super) use passes::{decoded_row_bytes, launches, needs_finish, partial_row_bytes};
-pub(crate) use wgmma::{DECODING_WARPS, WgmmaLayout, tile_columns};
+pub(crate) use wgmma::{DECODING_WARPS_MAX, WgmmaLayout, tile_columns};
 pub(super) use wgmma::{Sharing, decodes_tokens};
 
 use super::{Arch, MatrixPath, Problem, Variant};

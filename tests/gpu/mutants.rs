@@ -142,9 +142,13 @@ fn wgmma() -> Vec<Mutant> {
         ),
         persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
         bf16("the exponent of scales in bf16", "\"r\"(0x70007000u)", "\"r\"(0x60006000u)"),
-        decoded("decoded tokens without the swizzle", "(chunk ^ (row % 8)) * 16", "chunk * 16"),
-        decoded("the scale of the step before", "piece.scales >> (8 * step)", "piece.scales >> (8 * (step ^ 1))"),
-        prepass("the scales of another block", "+ block % 4])", "+ (block ^ 1) % 4])"),
+        decoded("decoded tokens without the swizzle", "(index ^ (row % 8)) * 16", "index * 16"),
+        decoded(
+            "the scale of the step before",
+            "scales >> (8 * (quarter + i / 2))",
+            "scales >> (8 * (quarter + (i / 2 ^ 1)))",
+        ),
+        prepass("the scales of another block", "+ block % 4];", "+ (block ^ 1) % 4];"),
         prepass("half a block decoded", "half == 0 ? codes.x : codes.y", "codes.x"),
     ]
 }

@@ -3,9 +3,7 @@
 use super::constants::Constants;
 use super::cover::{Cover, Widths};
 use crate::format::{Format, PreparedLayout};
-use crate::spec::{
-    DECODING_WARPS, Epilogue, Fusion, Geometry, Layout, MmaLayout, Problem, Variant, Warps, WgmmaLayout, tile_columns,
-};
+use crate::spec::{Epilogue, Fusion, Geometry, Layout, MmaLayout, Problem, Variant, Warps, WgmmaLayout, tile_columns};
 
 /// The work of a block. All times are in cycles; those of the loop are for 64 of K ("a step") unless said otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +92,7 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let decode = c.decode * if apart { c.decode_apart } else { 1.0 } + c.decode_width * cover.width;
     let multiply = (c.tensor * cover.width).max(c.tensor_min);
     let multicast = f64::from(variant.cluster.multicast());
-    let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 }) * cover.rows;
+    let token_bytes = (if layout.decodes_tokens() { 36.0 } else { 128.0 }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * PreparedLayout::BLOCK_BYTES as f64);
     let steps_per_stage = f64::from(tile.k) / 64.0;
     let is_uniform = variant.warps == Warps::Uniform;
@@ -106,9 +104,9 @@ fn wgmma(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cov
     let short = if layout.ragged && (is_uniform || variant.persistent) { c.ragged_short } else { 0.0 };
     // Every block sorts the groups for itself.
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups));
-    // The tile's whole height, whether there are rows or not; each thread that decodes has a row's 64 of k in a round.
-    let rounds = (tile.tokens * tile.k / 64).div_ceil(32 * DECODING_WARPS);
-    let token_decoding = if layout.decodes_tokens { c.decode_round * f64::from(rounds) } else { 0.0 };
+    // As tall as the tile is: a tile with few rows waits for its tokens all the same.
+    let lines = f64::from(tile.tokens) * steps_per_stage;
+    let token_decoding = if layout.decodes_tokens() { c.decode_stage + c.decode_line * lines } else { 0.0 };
     let loading = if is_uniform { 0.0 } else { c.load + c.load_tile * tiles };
     Block {
         steps: steps(problem, variant),

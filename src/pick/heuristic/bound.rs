@@ -6,8 +6,8 @@ use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, togeth
 use super::cover::{Cover, Widths};
 use crate::format::Format;
 use crate::spec::{
-    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
-    Warps, tile_columns,
+    Arch, CONSUMERS_MAX, Cluster, DECODING_WARPS_MAX, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
+    STAGES_MAX, Tile, Variant, Warps, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -169,9 +169,10 @@ impl<'a> Node<'a> {
         let mut geometry = self.geometry;
         let (mut cover, mut loads) = (&self.height.whole, false);
         if let Layout::Wgmma(layout) = &mut geometry.layout {
-            layout.decodes_tokens = decodes_first(problem) && !variant.prepass;
-            layout.ragged &= !layout.decodes_tokens && variant.cluster.multicast() == 1;
-            loads = layout.decodes_tokens;
+            let decodes = decodes_first(problem) && !variant.prepass;
+            layout.decoding_warps = if decodes { DECODING_WARPS_MAX } else { 0 };
+            layout.ragged &= !decodes && variant.cluster.multicast() == 1;
+            loads = decodes;
             if layout.ragged {
                 cover = &self.height.ragged;
             }

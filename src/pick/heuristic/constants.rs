@@ -107,8 +107,10 @@ constants! {
     couple = 71.86,
     /// How much longer a loop takes where a place in the ring is another warpgroup's in every round, as a factor.
     rotation = 1.015,
-    /// Cycles of a round of the warps that decode tokens: a row's 64 of k a thread.
-    decode_round = 1290.0,
+    /// Cycles that warps take to decode the tokens of a stage.
+    decode_stage = 500.0,
+    /// And for each row's 64 of k.
+    decode_line = 7.7,
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
     reduce = 206.9,

@@ -15,8 +15,15 @@ fn working_registers(tile: Tile) -> u32 {
     }
 }
 
-/// Warps that decode NVFP4 tokens in the kernel (`Tokens::WARPS` in templates/lib/wgmma/tokens/decoded.cuh).
-pub(crate) const DECODING_WARPS: u32 = 4;
+/// Warps that decode NVFP4 tokens in the kernel at most.
+pub(crate) const DECODING_WARPS_MAX: u32 = 7;
+
+/// Warps that decode NVFP4 tokens in the kernel, beside the one that loads weights: registers are shared out to warps by
+/// fours, and more than two consumers need theirs.
+fn decoding_warps(consumers: u32) -> u32 {
+    if consumers > 2 { 3 } else { DECODING_WARPS_MAX }
+}
+
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -51,8 +58,8 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
-    /// Tokens are decoded by warps of the block on their way into shared memory.
-    pub(crate) decodes_tokens: bool,
+    /// Warps of the block that decode tokens on their way into shared memory, if any do.
+    pub(crate) decoding_warps: u32,
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -108,7 +115,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let stage_bytes = (rows_bytes(Format::F16, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
         .next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
-    let decodes_tokens = decodes_tokens(problem, variant);
+    let decoding_warps = if decodes_tokens(problem, variant) { decoding_warps(needed * k_groups) } else { 0 };
 
     let group_threads = 128 * parts * product_groups;
     let splits = variant.cluster.splits();
@@ -132,7 +139,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let is_ragged = problem.groups().is_some()
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
-        && !decodes_tokens
+        && decoding_warps == 0
         && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
@@ -146,8 +153,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let accumulators = sums * tokens / 2;
     let producers = match variant.warps {
         Warps::Uniform => 0,
-        Warps::Specialised(_) if decodes_tokens => 32 + 32 * DECODING_WARPS,
-        Warps::Specialised(_) => 32 + 32,
+        Warps::Specialised(_) => 32 + 32 * decoding_warps.max(1),
     };
     Geometry {
         threads: 128 * needed * k_groups + producers,
@@ -162,7 +168,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             product_groups,
             tile_groups,
             passes,
-            full_arrivals: if decodes_tokens { 1 + DECODING_WARPS } else { 1 },
+            full_arrivals: 1 + decoding_warps,
             empty_arrivals: variant.cluster.multicast() * 4 * parts * product_groups,
             barriers_offset,
             table_offset,
@@ -171,7 +177,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             exchange_offset,
             exchange_bytes,
             ragged: is_ragged,
-            decodes_tokens,
+            decoding_warps,
         }),
     }
 }
@@ -180,6 +186,11 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
 const RAGGED_TOKENS: u32 = 64;
 
 impl WgmmaLayout {
+    /// Whether the matrix kernel itself decodes NVFP4 tokens.
+    pub(crate) fn decodes_tokens(&self) -> bool {
+        self.decoding_warps > 0
+    }
+
     /// Widths at most.
     pub(crate) const WIDTHS_MAX: usize = 5;
 

@@ -5,16 +5,30 @@
 namespace ws {
 
 // What a stage takes in the first round, in cycles (H200). Of weights: 22 bytes each, as memory delivers to all SMs at once.
-// Of tokens: 50 bytes each, as an SM takes in from the L2 cache beside them. Decoding is slower than any pace.
+// Of tokens: 50 bytes each, as an SM takes in from the L2 cache beside them.
 constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
 constexpr u32 TOKEN_PACE = TOKEN_BYTES / 50 > 200 ? TOKEN_BYTES / 50 : 200;
-constexpr u32 UNPACED = 0;
 
 class Filling {
   const Ring ring;
   Place place;
   u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
 
+  // A warpgroup that waits for stage s of a tile has seen stage s − K_GROUPS. Where STAGES is no multiple of K_GROUPS it
+  // must be sure that s − STAGES, another warpgroup's, has come too, or it takes the parity of the phase before that one
+  // for its own. It is: s − K_GROUPS was loaded after the one before it in its place was released, which was after that
+  // warpgroup had seen s − STAGES. Only the last K_GROUPS loads of the first round have nothing released before them; they
+  // wait for what it would have been released after. (A stage has come when weights and tokens have: it is enough that the
+  // one who loads weights goes by this.)
+  static constexpr bool ORDERED = STAGES % K_GROUPS == 0;
+  static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
+
+ public:
+  __device__ explicit Filling(const Ring& ring) : ring(ring), place(ring.place(0)) {}
+
+  // Where it is, whether that is empty, and on to the next place: for who does not fill a stage at once.
+  __device__ const Place& at() const { return place; }
+  __device__ void wait() const { mbarrier_wait(place.empty(), parity); }
   __device__ void next() {
     place.stage += STAGE_BYTES;
     place.full += 8;
@@ -23,17 +37,6 @@ class Filling {
       parity ^= 1;
     }
   }
-
-  // A warpgroup that waits for stage s of a tile has seen stage s − K_GROUPS. Where STAGES is no multiple of K_GROUPS it
-  // must be sure that s − STAGES, another warpgroup's, has come too, or it takes the parity of the phase before that one
-  // for its own. It is: s − K_GROUPS was loaded after the one before it in its place was released, which was after that
-  // warpgroup had seen s − STAGES. Only the last K_GROUPS loads of the first round have nothing released before them; they
-  // wait for what it would have been released after.
-  static constexpr bool ORDERED = STAGES % K_GROUPS == 0;
-  static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
-
- public:
-  __device__ explicit Filling(const Ring& ring) : ring(ring), place(ring.place(0)) {}
 
   // Calls load(place, k_tile) for every stage of a tile, when its place is empty.
   //
@@ -44,7 +47,7 @@ class Filling {
   __device__ __forceinline__ void fill(const Tile& tile, Load load) {
     if constexpr (PERSISTENT || PASSES > 1) {
       for_each_stage(tile, [&](int k_tile) {
-        mbarrier_wait(place.empty(), parity);
+        wait();
         load(place, k_tile);
         next();
       });
@@ -60,7 +63,7 @@ class Filling {
       }
 #pragma unroll 1
       for (; k_tile < end; k_tile++, next()) {
-        mbarrier_wait(place.empty(), parity);
+        wait();
         load(place, k_tile);
       }
     }

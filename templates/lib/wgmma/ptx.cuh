@@ -79,6 +79,11 @@ __device__ __forceinline__ void bulk_load(u32 shared, const void* global, u32 by
                "l"(global), "r"(bytes), "r"(barrier) : "memory");
 }
 
+// "cp.async.bulk.prefetch": global memory to the L2 cache. Address and size are multiples of 16.
+__device__ __forceinline__ void bulk_prefetch(const void* global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
 // "cp.async.bulk": shared to global memory, in this thread's bulk group.
 __device__ __forceinline__ void bulk_store(void* global, u32 shared, u32 bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
@@ -161,6 +166,12 @@ __device__ __forceinline__ uint4 ld_shared_16(u32 shared) {
 __device__ __forceinline__ uint2 ld_shared_8(u32 shared) {
   uint2 v;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(shared));
+  return v;
+}
+
+__device__ __forceinline__ u32 ld_shared_4(u32 shared) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared));
   return v;
 }
 

@@ -31,4 +31,13 @@ struct Weights {
   }
 };
 
+// Brings the first stage of the `which`th pair of an m64 tile and a split of K into the L2 cache, if there are so many.
+__device__ __forceinline__ void prefetch_weights(const Params& params, int which) {
+  const int tile = which % TILES_PER_GROUP, split = which / TILES_PER_GROUP;
+  const int first = split * K_TILES_PER_SPLIT * K_BLOCKS;
+  if (split >= SPLITS * CLUSTER_SPLITS) return;
+  const u8* from = params.b[0] + (static_cast<long long>(tile) * K_BLOCKS_ALL + first) * BLOCK_BYTES;
+  bulk_prefetch(from, min(K_BLOCKS, K_BLOCKS_ALL - first) * BLOCK_BYTES);
+}
+
 }  // namespace ws

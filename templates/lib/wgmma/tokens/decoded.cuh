@@ -1,74 +1,99 @@
-// NVFP4 tokens: four warps decode the tile of a stage and write it as TMA would, 16-bit values in the 128-byte swizzle.
+// NVFP4 tokens: some warps bring codes and scales into a stage and decode them there, as TMA would have written 16-bit
+// values: in the 128-byte swizzle.
+//
+//   stage empty ─▶ cp.async: a piece's codes and scales, to where its values will be ─▶ … AHEAD stages later …
+//   ─▶ the same thread reads them, writes its values over them ─▶ stage full
 #pragma once
 
 namespace ws {
 
 struct Tokens {
-  static constexpr int WARPS = 4;
+  static constexpr int WARPS = DECODING_WARPS, THREADS = 32 * WARPS;
   // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 
-  // A K block of a row: 64 codes, four scales.
-  struct Piece {
-    uint4 codes[2];
-    u32 scales;
-  };
-  static constexpr int PIECES = TOKENS * K_BLOCKS;              // of a stage
-  static constexpr int ROUNDS = ceil_div(PIECES, 32 * WARPS);   // a piece for every thread
-  static constexpr int AHEAD = 4;                               // rounds on their way from global memory
+  // A stage has so many lines, a row's K block each. A thread decodes a whole or half of one at a time, 16 codes and a
+  // scale in a quarter, whichever has less to do in all; of either, about as much as a quarter is not decoding.
+  static constexpr int LINES = K_BLOCKS * TOKENS;
+  static constexpr bool WHOLE = ceil_div(LINES, THREADS) * 5 <= ceil_div(2 * LINES, THREADS) * 3;
+  static constexpr int QUARTERS = WHOLE ? 4 : 2, PIECES = LINES * 4 / QUARTERS, ROUNDS = ceil_div(PIECES, THREADS);
 
-  // The piece of round `round`, counted from the tile's first; zeros where there is none.
-  __device__ static Piece fetch(const Params& params, const Tile& tile, int round, int thread) {
-    const int which = round % ROUNDS * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;
-    const int stage = round / ROUNDS, k_tile = tile.first_k_tile + (PASSES == 1 ? stage : stage % tile.k_tiles);
-    Piece piece = {};
-    if (stage < PASSES * tile.k_tiles && which < PIECES && row < tile.rows && block < blocks_of(k_tile)) {
-      const int k_block = k_tile * K_BLOCKS + block;
-      const u8* codes = params.a + static_cast<long long>(tile.first_row + row) * (K / 2) + k_block * 32;
-      const u8* scales = params.a_scales + scale_begin(tile.first_row);
-      piece.codes[0] = reinterpret_cast<const uint4*>(codes)[0];
-      piece.codes[1] = reinterpret_cast<const uint4*>(codes)[1];
-      piece.scales = *reinterpret_cast<const u32*>(scales + scale_offset(scale_row(tile.first_row) + row, k_block));
+  // Stages that are on their way from global memory. A warpgroup may hold the stage that it multiplies until it has the
+  // next: neither may have to wait for what is asked for here.
+  static constexpr int SPARE = STAGES - 1 - K_GROUPS;
+  static constexpr int AHEAD = SPARE < 1 ? 0 : (SPARE + 1) / 2;
+
+  // Calls body(row, block, quarter, line) for each piece of a stage that this thread has.
+  template <class Body>
+  __device__ static void for_each_piece(const Tile& tile, const Place& place, int k_tile, int thread, Body body) {
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+      // Neighbours have neighbouring rows: the swizzle keeps them out of each other's banks.
+      const int piece = round * THREADS + thread, line = piece % LINES;
+      const int row = line % TOKENS, block = line / TOKENS;
+      if ((PIECES % THREADS == 0 || piece < PIECES) && row < tile.rows && block < blocks_of(k_tile))
+        body(row, block, piece / LINES * QUARTERS, place.stage + line * 128);
     }
-    return piece;
+  }
+
+  // Chunk `index` of 16 bytes of a line.
+  __device__ static u32 chunk(u32 line, int row, int index) { return line + ((index ^ (row % 8)) * 16); }
+
+  // Asks for a stage's codes and scales. They lie in the chunks of the piece's own values: codes first, then scales.
+  __device__ static void ask(const Params& params, const Tile& tile, const Place& place, int k_tile, int thread) {
+    const u8* codes = params.a + static_cast<long long>(tile.first_row) * (K / 2) + k_tile * (TILE_K / 2);
+    const u8* scales = params.a_scales + scale_begin(tile.first_row);
+    for_each_piece(tile, place, k_tile, thread, [&](int row, int block, int quarter, u32 line) {
+      const u8* from = codes + row * (K / 2) + block * (K_BLOCK / 2) + quarter * 8;
+#pragma unroll
+      for (int i = 0; i < QUARTERS / 2; i++) cp_async_16(chunk(line, row, 2 * quarter + i), from + i * 16, true);
+      const int offset = scale_offset(scale_row(tile.first_row) + row, k_tile * K_BLOCKS + block);
+      cp_async_4(chunk(line, row, 2 * quarter + QUARTERS / 2), scales + offset, true);
+    });
+  }
+
+  // Decodes a stage that has come.
+  __device__ static void decode(const Tile& tile, const Place& place, int k_tile, int thread) {
+    for_each_piece(tile, place, k_tile, thread, [&](int row, int, int quarter, u32 line) {
+      const u32 scales = ld_shared_4(chunk(line, row, 2 * quarter + QUARTERS / 2));
+      u32 codes[2 * QUARTERS];
+#pragma unroll
+      for (int i = 0; i < QUARTERS / 2; i++) {
+        const uint4 four = ld_shared_16(chunk(line, row, 2 * quarter + i));
+        codes[4 * i] = four.x, codes[4 * i + 1] = four.y, codes[4 * i + 2] = four.z, codes[4 * i + 3] = four.w;
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * QUARTERS; i++) {
+        const u32 scale = e4m3_pair(scales >> (8 * (quarter + i / 2)) & 0xFF);
+        u32 values[4];
+        e2m1x8(codes[i], values);
+#pragma unroll
+        for (u32& pair : values) pair = Compute::mul(pair, scale);
+        st_shared_16(chunk(line, row, 2 * quarter + i), values[0], values[1], values[2], values[3]);
+      }
+    });
   }
 
   // All stages of a tile, by warp `warp` of WARPS.
   __device__ static void load(const Params& params, const TensorMaps&, Filling& filling, const Tile& tile, int warp) {
-    const int lane = lane_index(), thread = warp * 32 + lane;
-    Piece ahead[AHEAD];
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) ahead[i] = fetch(params, tile, i, thread);
-    int round = 0;
-    filling.fill<UNPACED>(tile, [&](const Place& place, int) {
+    const int lane = lane_index(), thread = warp * 32 + lane, stages = PASSES * tile.k_tiles;
+    const auto k_tile_of = [&](int stage) { return tile.first_k_tile + (PASSES == 1 ? stage : stage % tile.k_tiles); };
+    Filling asked = filling;
 #pragma unroll 1
-      for (int part = 0; part < ROUNDS; part++, round++) {
-        const int which = part * (32 * WARPS) + thread, row = which / K_BLOCKS, block = which % K_BLOCKS;
-        if (which < PIECES) store(place.stage + block * TOKENS * 128 + row * 128, row, ahead[0]);
-#pragma unroll
-        for (int i = 1; i < AHEAD; i++) ahead[i - 1] = ahead[i];
-        ahead[AHEAD - 1] = fetch(params, tile, round + AHEAD, thread);
+    for (int stage = 0; stage < stages + AHEAD; stage++) {
+      if (stage < stages) {
+        asked.wait();
+        ask(params, tile, asked.at(), k_tile_of(stage), thread);
+        asked.next();
       }
+      cp_async_commit_group();
+      if (stage < AHEAD) continue;
+      cp_async_wait_group<AHEAD>();
+      decode(tile, filling.at(), k_tile_of(stage - AHEAD), thread);
       fence_proxy_async();
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(place.full);
-    });
-  }
-
-  __device__ static void store(u32 to, int row, const Piece& piece) {
-#pragma unroll
-    for (int step = 0; step < 4; step++) {
-      const uint4& both = piece.codes[step / 2];
-      const u32 scale = e4m3_pair(piece.scales >> (8 * step) & 0xFF);
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        u32 values[4];
-        e2m1x8(step % 2 == 0 ? (half == 0 ? both.x : both.y) : (half == 0 ? both.z : both.w), values);
-#pragma unroll
-        for (u32& pair : values) pair = Compute::mul(pair, scale);
-        const int chunk = 2 * step + half;
-        st_shared_16(to + ((chunk ^ (row % 8)) * 16), values[0], values[1], values[2], values[3]);
-      }
+      if (lane == 0) mbarrier_arrive(filling.at().full);
+      filling.next();
     }
   }
 };

@@ -1,4 +1,4 @@
-// One warp loads weights, one (or four, where they decode) tokens; CONSUMER_THREADS multiply.
+// One warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply.
 #pragma once
 
 #include "wgmma/weights.cuh"
