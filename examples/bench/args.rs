@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use warpsmith::spec::{Arch, Problem, Variant};
+use warpsmith::spec::{Arch, Variant};
 
-use crate::list::Part;
+use crate::wanted::Wanted;
 
 /// Checks and then times kernels against what the device can do: medians over replays of a graph, operands not in the
 /// L2 cache, launched plainly and as dependent launches. Without arguments it runs the built-in list.
@@ -14,22 +14,8 @@ use crate::list::Part;
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 pub struct Args {
-    /// One's own problems instead of the list, such as dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared.
-    #[arg(long, value_delimiter = ',')]
-    pub problem: Vec<Problem>,
-
-    /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
-    /// evenly).
-    #[arg(long, value_delimiter = ',', requires = "problem")]
-    pub m: Vec<u32>,
-
-    /// Only these parts of the list.
-    #[arg(long, value_delimiter = ',', conflicts_with = "problem")]
-    pub only: Vec<Part>,
-
-    /// The list with weights as they are given, also where they would be prepared.
-    #[arg(long, conflicts_with = "problem")]
-    pub unprepared: bool,
+    #[command(flatten)]
+    pub wanted: Wanted,
 
     /// Pins the variant; several, with commas between, are timed on the same operands.
     #[arg(long, value_delimiter = ',')]

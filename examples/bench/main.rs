@@ -22,6 +22,7 @@ mod list;
 mod shared;
 mod source;
 mod table;
+mod wanted;
 
 use std::fs;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ use clap::Parser;
 use warpsmith::build;
 use warpsmith::cache::Forge;
 use warpsmith::pick::{Choice, Picker};
-use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith::spec::Spec;
 use warpsmith::tune::{HostOperands, Spread, Trial, reference};
 
 use args::Args;
@@ -58,7 +59,8 @@ fn run(args: &Args) -> Result<bool> {
     let machine = place.describe("nothing is launched");
     println!("{machine}");
     let arch = place.arch();
-    let items = items(args, &arch)?;
+    // On sm_90 the list has its weights prepared, as the fastest kernels take them.
+    let items = args.wanted.items(&[], shared::prepares(&arch))?;
     let forge = Forge::builder().install_if_missing().build();
     println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
 
@@ -90,22 +92,6 @@ fn run(args: &Args) -> Result<bool> {
         Place::Host(..) => println!("built: {good} of {all}; none launched, no GPU used; {seconds:.1} s in all"),
     }
     Ok(wrong == 0)
-}
-
-/// What the command line asks for. On sm_90 the list has its weights prepared, as the fastest kernels take them.
-fn items(args: &Args, arch: &Arch) -> Result<Vec<Item>> {
-    if args.problem.is_empty() {
-        return Ok(list::list(&args.only, shared::prepares(arch) && !args.unprepared));
-    }
-    let own = |problem: &Problem| -> Result<Vec<Item>> {
-        let given = match problem.groups() {
-            Some(_) => vec![&args.m[..]],
-            None if args.m.is_empty() => vec![&[][..]],
-            None => args.m.chunks(1).collect(),
-        };
-        given.into_iter().map(|m| Ok(Item::new(*problem, shared::rows(problem, m)?))).collect()
-    };
-    Ok(args.problem.iter().map(own).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The kernels of every item, built on all cores: those that are pinned, or the one that is picked.

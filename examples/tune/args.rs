@@ -4,32 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use warpsmith::spec::Problem;
 use warpsmith::tune::Budget;
 
-use crate::list::Part;
+use crate::wanted::Wanted;
 
 /// Chooses kernels by measurement: for each problem and M, candidates are built, checked and timed against what is chosen
 /// now, in a worker process that may crash. What is found goes into a tuning table, with its evidence.
 #[derive(Debug, Parser)]
 #[command(name = "tune", version)]
 pub struct Args {
-    /// One's own problems instead of the list, such as dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared.
-    #[arg(long, value_delimiter = ',')]
-    pub problem: Vec<Problem>,
-
-    /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
-    /// evenly).
-    #[arg(long, value_delimiter = ',', requires = "problem")]
-    pub m: Vec<u32>,
-
-    /// Only these parts of the list.
-    #[arg(long, value_delimiter = ',', conflicts_with = "problem")]
-    pub only: Vec<Part>,
-
-    /// The list with weights as they are given, also where they would be prepared.
-    #[arg(long, conflicts_with = "problem")]
-    pub unprepared: bool,
+    #[command(flatten)]
+    pub wanted: Wanted,
 
     /// How far to search for each problem and M: quick (seconds), normal (minutes), exhaustive (hours).
     #[arg(long, default_value_t = Budget::Quick)]

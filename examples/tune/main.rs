@@ -25,6 +25,8 @@ mod report;
 #[path = "../shared/base.rs"]
 mod shared;
 mod tuning;
+#[path = "../bench/wanted.rs"]
+mod wanted;
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +35,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use warpsmith::cache::Forge;
 use warpsmith::pick::Table;
-use warpsmith::spec::Problem;
 use warpsmith::tune::serve_if_asked;
 
 use args::Args;
@@ -52,7 +53,7 @@ fn run(args: &Args) -> Result<bool> {
     let forge = Forge::builder().install_if_missing().build();
     let means = tuning::means(&forge, args.device)?;
     println!("{}\nNVRTC {}", means.machine(), means.nvrtc);
-    let items = items(args, shared::prepares(&means.arch))?;
+    let items = args.wanted.items(&[Part::Dual, Part::Grouped], shared::prepares(&means.arch))?;
     let mut table = match &args.table {
         Some(path) if path.exists() => Table::load(path)?.0,
         _ => Table::new(),
@@ -90,23 +91,6 @@ fn run(args: &Args) -> Result<bool> {
     write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
     write(args.html.as_deref(), || Ok(report.page()?.html()?))?;
     ended.map(|()| concluded == items.len())
-}
-
-/// What the command line asks for: by default duals and groups with f16 tokens.
-fn items(args: &Args, prepares: bool) -> Result<Vec<Item>> {
-    if args.problem.is_empty() {
-        let parts = if args.only.is_empty() { &[Part::Dual, Part::Grouped][..] } else { &args.only };
-        return Ok(list::list(parts, prepares && !args.unprepared));
-    }
-    let own = |problem: &Problem| -> Result<Vec<Item>> {
-        let given = match problem.groups() {
-            Some(groups) if args.m.len() == groups as usize => vec![&args.m[..]],
-            _ if args.m.is_empty() => vec![&[][..]],
-            _ => args.m.chunks(1).collect(),
-        };
-        given.into_iter().map(|m| Ok(Item::new(*problem, shared::rows(problem, m)?))).collect()
-    };
-    Ok(args.problem.iter().map(own).collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
