@@ -63,7 +63,7 @@ fn run(args: &Args) -> Result<bool> {
     }
     if args.regret {
         let lines = record::read(&args.file)?;
-        regret::show(&data::pairs(&lines, &Arch::H200), &Arch::H200);
+        regret::show(&data::pairs(&lines, &Arch::H200), &Arch::H200)?;
         return Ok(true);
     }
     if args.residuals {

@@ -3,6 +3,7 @@
 //! What a pick takes is looked up, never predicted: a pick that was not measured is missing, is counted as such, and has
 //! no part in the means.
 
+use warpsmith::pick::Picker;
 use warpsmith::pick::heuristic;
 use warpsmith::pick::rules::Rule;
 use warpsmith::spec::{Arch, Spec};
@@ -10,8 +11,8 @@ use warpsmith::spec::{Arch, Spec};
 use crate::candidates::RANKED;
 use crate::data::Pair;
 
-/// Who picks.
-const WHO: [&str; 4] = ["first", "top 8", "efficiency", "ladder"];
+/// Who picks: an engine without a table (few kernels for all M), the heuristic for this M, the best of its eight, two rules.
+const WHO: [&str; 5] = ["chosen", "first", "top 8", "efficiency", "ladder"];
 
 /// A regret of each, as a share; `None` where nothing that was picked was measured.
 struct Row<'a> {
@@ -24,8 +25,12 @@ struct Row<'a> {
 
 /// Prints a line for each pair, and what it comes to, for calibration and what was held out apart. Whether nothing is
 /// missing.
-pub fn show(pairs: &[Pair], arch: &Arch) -> bool {
-    let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, arch)).collect();
+///
+/// # Errors
+/// As building a [`Picker`].
+pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<bool> {
+    let picker = Picker::builder("no device", arch).without_built_in().build()?;
+    let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, &picker)).collect();
     println!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "));
     println!("|---|---|---|---|---|{}---|---|", "---|".repeat(WHO.len()));
     for row in &rows {
@@ -48,14 +53,15 @@ pub fn show(pairs: &[Pair], arch: &Arch) -> bool {
             println!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured");
         }
     }
-    rows.iter().all(|row| row.missing == 0 && row.regrets.iter().all(Option::is_some))
+    Ok(rows.iter().all(|row| row.missing == 0 && row.regrets.iter().all(Option::is_some)))
 }
 
 fn percent(regret: &Option<f64>) -> String {
     regret.map_or_else(|| "missing".to_owned(), |regret| format!("{:.1} %", 100.0 * regret))
 }
 
-fn row<'a>(pair: &'a Pair, arch: &Arch) -> Row<'a> {
+fn row<'a>(pair: &'a Pair, picker: &Picker) -> Row<'a> {
+    let arch = picker.arch();
     let us = |spec: &Spec| pair.us(spec.variant());
     let ranked: Vec<Spec> =
         heuristic::rank(&pair.problem, pair.m, arch, RANKED).into_iter().map(|ranked| ranked.spec).collect();
@@ -63,7 +69,8 @@ fn row<'a>(pair: &'a Pair, arch: &Arch) -> Row<'a> {
     let known: Vec<f64> = ranked.iter().filter_map(us).collect();
     let top = known.iter().copied().reduce(f64::min);
     let rule = |rule: Rule| us(&rule.choose(&pair.problem, pair.m, arch)?);
-    let times = [first, top, rule(Rule::Efficiency), rule(Rule::Ladder)];
+    let chosen = picker.choose(&pair.problem, pair.m).ok().and_then(|choice| us(choice.spec()));
+    let times = [chosen, first, top, rule(Rule::Efficiency), rule(Rule::Ladder)];
     Row {
         pair,
         regrets: times.map(|us| Some(us? / pair.best - 1.0)),
