@@ -36,11 +36,18 @@ impl Step {
     }
 }
 
-/// A problem has about so many kernels beside those that were measured.
+/// A problem has at most so many kernels beside those that were measured.
 const KERNELS: usize = 9;
-/// What a kernel that serves other cells, too, may be predicted to take, over the best one of a cell: the first for which
-/// [`KERNELS`] are enough, or else the last.
-const TOLERANCES: [f64; 4] = [1.03, 1.05, 1.09, 1.14];
+/// Over the best kernel of a cell, what another one may be predicted to take for that one not to be wanted.
+const ENOUGH: f64 = 1.005;
+/// How much slower nothing at all is taken to be.
+const NOTHING_FITS: f64 = 100.0;
+/// A cell counts by its octaves to this power: between 0, where what serves a few sequences counts least, and 1, where it
+/// counts for everything.
+const OF_OCTAVES: f64 = 0.7;
+/// A cell of more rows than these counts little.
+const COMMON: u32 = 8192;
+const RARE: f64 = 0.5;
 
 /// The upper ends of all cells, ascending. The last is [`Problem::M_MAX`].
 pub(super) fn grid() -> impl Iterator<Item = u32> {
@@ -52,8 +59,7 @@ pub(super) fn grid() -> impl Iterator<Item = u32> {
 
 /// One choice for each of the cells that end at `lasts`, as long as there is one, and why there is none for the next.
 ///
-/// In every cell it is predicted to take hardly more ([`TOLERANCES`]) than the heuristic's choice for the cell's upper end.
-/// The kernels in `given` are there anyway.
+/// They are of at most [`KERNELS`] kernels, those that lose least over all cells. The kernels in `given` are there anyway.
 pub(super) fn choices(
     problem: &Problem,
     lasts: &[u32],
@@ -62,17 +68,8 @@ pub(super) fn choices(
     given: &[Spec],
 ) -> (Vec<Choice>, Option<Error>) {
     let (cells, error) = Cell::all(problem, lasts, arch, class, given);
-    let mut kernels = Vec::new();
-    let mut tolerance = 1.0;
-    for wider in TOLERANCES {
-        tolerance = wider;
-        kernels = cells.cover(tolerance);
-        if kernels.len() <= given.len() + KERNELS {
-            break;
-        }
-    }
-    let choices = cells.cells.iter().map(|cell| cells.choice(cell, &kernels, tolerance));
-    (choices.collect(), error)
+    let kernels = cells.cover();
+    (cells.cells.iter().map(|cell| cells.choice(cell, &kernels)).collect(), error)
 }
 
 /// Cells, and the kernels that may serve them.
@@ -91,39 +88,63 @@ struct Cell {
     best_at: usize,
     /// What each of the kernels is predicted to take; infinite where a grid has no room for it.
     us: Vec<f64>,
+    /// What each loses to the best one, as it counts.
+    losses: Vec<f64>,
 }
 
 impl Cells {
-    /// Few kernels of which one is good enough in each cell, by their places: those that are given, and others, added one by
-    /// one, each time the one that is good enough for most of the cells that have none yet, the first of several.
-    fn cover(&self, tolerance: f64) -> Vec<usize> {
+    /// Few kernels that together lose least, by their places: those that are given, and of the cells' best ones first the
+    /// one that spares most, then the next, and so on; then each is exchanged for another where that spares something.
+    fn cover(&self) -> Vec<usize> {
         let mut chosen: Vec<usize> = (0..self.given).collect();
-        let is_open = |cell: &&Cell| !chosen.iter().any(|kernel| cell.accepts(*kernel, tolerance));
-        let mut open: Vec<&Cell> = self.cells.iter().filter(is_open).collect();
-        let mut candidates: Vec<usize> = Vec::new();
-        for cell in &open {
-            if !candidates.contains(&cell.best_at) {
-                candidates.push(cell.best_at);
-            }
+        while chosen.len() < self.given + KERNELS && !self.is_enough(&chosen) {
+            let Some(kernel) = self.better(&chosen, |kernel| [&chosen[..], &[kernel]].concat()) else { break };
+            chosen.push(kernel);
         }
-        while !open.is_empty() {
-            let served = |kernel: &usize| open.iter().filter(|cell| cell.accepts(*kernel, tolerance)).count();
-            // Of equals the last is the greatest, so they are gone through from the end.
-            let Some(most) = candidates.iter().rev().copied().max_by_key(served) else { break };
-            open.retain(|cell| !cell.accepts(most, tolerance));
-            chosen.push(most);
+        // Each round spares something, so there is a last one.
+        let mut exchanging = true;
+        while exchanging {
+            exchanging = false;
+            for at in self.given..chosen.len() {
+                let exchanged = |kernel| {
+                    let mut kernels = chosen.clone();
+                    kernels[at] = kernel;
+                    kernels
+                };
+                if let Some(kernel) = self.better(&chosen, exchanged) {
+                    chosen[at] = kernel;
+                    exchanging = true;
+                }
+            }
         }
         chosen
     }
 
-    /// The best of `kernels` that is good enough; a cell's own, if that is among them.
-    fn choice(&self, cell: &Cell, kernels: &[usize], tolerance: f64) -> Choice {
-        if kernels.contains(&cell.best_at) {
-            return cell.best;
+    /// The kernel with which least is lost, the first of several, if that is less than with those that are chosen.
+    fn better(&self, chosen: &[usize], with: impl Fn(usize) -> Vec<usize>) -> Option<usize> {
+        let losses = (self.given..self.kernels.len()).map(|kernel| (kernel, self.loss(&with(kernel))));
+        let (kernel, loss) = losses.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        (loss < self.loss(chosen)).then_some(kernel)
+    }
+
+    /// What all cells lose together.
+    fn loss(&self, kernels: &[usize]) -> f64 {
+        self.cells.iter().map(|cell| cell.least(kernels, &cell.losses)).sum()
+    }
+
+    fn is_enough(&self, kernels: &[usize]) -> bool {
+        self.cells.iter().all(|cell| cell.least(kernels, &cell.us) <= ENOUGH * cell.us[cell.best_at])
+    }
+
+    /// The best of `kernels`; a cell's own, if that is among them, or if none of them fits.
+    fn choice(&self, cell: &Cell, kernels: &[usize]) -> Choice {
+        let best = kernels.iter().copied().min_by(|a, b| cell.us[*a].total_cmp(&cell.us[*b]));
+        match best {
+            Some(kernel) if !kernels.contains(&cell.best_at) && cell.us[kernel].is_finite() => {
+                untuned::predicted(self.kernels[kernel], cell.last)
+            }
+            _ => cell.best,
         }
-        let accepted = kernels.iter().filter(|kernel| cell.accepts(**kernel, tolerance));
-        let best = accepted.min_by(|a, b| cell.us[**a].total_cmp(&cell.us[**b]));
-        best.map_or(cell.best, |kernel| untuned::predicted(self.kernels[*kernel], cell.last))
     }
 }
 
@@ -152,18 +173,31 @@ impl Cell {
                 kernels.push(*best.spec());
                 kernels.len() - 1
             });
-            cells.push(Self { last, best, best_at, us: Vec::new() });
+            cells.push(Self { last, best, best_at, us: Vec::new(), losses: Vec::new() });
         }
+        let mut before = 0;
         for cell in &mut cells {
             let us = |spec: &Spec| if spec.fits_grid(cell.last) { predict(spec, cell.last).us } else { f64::INFINITY };
             cell.us = kernels.iter().map(us).collect();
+            // Squares of logarithms: much in one cell counts more than little in many.
+            let (weight, own) = (weight(before, cell.last), cell.us[cell.best_at]);
+            let loss = |us: &f64| weight * (us / own).clamp(1.0, NOTHING_FITS).ln().powi(2);
+            cell.losses = cell.us.iter().map(loss).collect();
+            before = cell.last;
         }
         (Cells { cells, kernels, given: given.len() }, error)
     }
 
-    fn accepts(&self, kernel: usize, tolerance: f64) -> bool {
-        kernel == self.best_at || self.us[kernel] <= tolerance * self.us[self.best_at]
+    /// The least of what these `kernels` have in `of`; without bound if there are none.
+    fn least(&self, kernels: &[usize], of: &[f64]) -> f64 {
+        kernels.iter().map(|kernel| of[*kernel]).fold(f64::INFINITY, f64::min)
     }
+}
+
+/// How much the rows behind `before`, up to `last`, count. The first rows begin at half a row.
+fn weight(before: u32, last: u32) -> f64 {
+    let octaves = (f64::from(last) / f64::from(before).max(0.5)).log2();
+    if last > COMMON { RARE } else { octaves.powf(OF_OCTAVES) }
 }
 
 #[cfg(test)]
@@ -188,10 +222,14 @@ mod tests {
         let lasts: Vec<u32> = grid().collect();
         let (chosen, error) = choices(&problem, &lasts, arch, None, &[]);
         assert!(error.is_none());
+        let mut kernels: Vec<&Spec> = chosen.iter().map(Choice::spec).collect();
+        kernels.sort_unstable_by_key(|spec| spec.to_string());
+        kernels.dedup();
+        assert!(kernels.len() <= KERNELS, "{}", kernels.len());
         for (choice, &last) in chosen.iter().zip(&lasts) {
             let best = untuned::choose(&problem, last, arch, None).unwrap();
             let (found, least) = (predict(choice.spec(), last).us, predict(best.spec(), last).us);
-            assert!(found <= TOLERANCES[3] * least, "{last}: {found} for {least}");
+            assert!(found <= 1.25 * least, "{last}: {found} for {least}");
             assert!(choice.spec().fits_grid(last));
         }
     }

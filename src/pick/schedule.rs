@@ -22,10 +22,10 @@ pub struct Interval {
 ///
 /// Where nothing was measured, one choice is made for each cell of a fixed grid, for the cell's upper end. Cells end at
 /// every multiple of 8 up to 64 rows, of 16 up to 128, four times an octave up to 512, twice an octave up to 8192, and every
-/// four octaves beyond. A kernel that serves
-/// several cells stands in for the best one of a cell where it is predicted to be at most 3 % slower (5, 9 or 14 %, where
-/// otherwise there would be more than nine): few kernels are worth more than the last per cent of an estimate. What was
-/// measured cuts the grid at its own intervals, and its kernels stand in for others, too.
+/// four octaves beyond. All cells together have at most nine kernels, those that are predicted to lose least to the best
+/// one of each cell, where much in one cell counts more than little in many, and a cell with few rows as much as several
+/// with many: few kernels are worth more than the last per cent of an estimate. What was measured cuts the grid at its own
+/// intervals, and its kernels stand in for others, too.
 ///
 /// ```
 /// use warpsmith::pick::Picker;
