@@ -8,8 +8,13 @@ mod common;
 mod args;
 #[path = "../examples/bench/list.rs"]
 mod list;
+#[path = "../examples/shared/base.rs"]
+#[allow(dead_code)]
+mod shared;
 #[path = "../examples/bench/source.rs"]
 mod source;
+#[path = "../examples/bench/wanted.rs"]
+mod wanted;
 
 use clap::Parser;
 use warpsmith::build;
@@ -44,11 +49,20 @@ fn problems_of_ones_own_are_named_as_in_the_list_or_as_spelled() {
 #[test]
 fn the_command_line_is_read() {
     let args = |line: &str| Args::try_parse_from(line.split(' '));
-    let own = args("bench --problem gemm:f16*nvfp4>f16:n64:k64,gemm:f16*nvfp4>f32:n64:k64 --m 1,16").unwrap();
-    assert_eq!((own.problem.len(), own.m), (2, vec![1, 16]));
-    let part = args("bench --only grouped,bf16 --unprepared --arch a100 --device 1 --json x.json").unwrap();
-    assert_eq!((part.only, part.arch), (vec![Part::Grouped, Part::Bf16], Some(Arch::A100)));
-    assert!(part.unprepared && part.variant.is_empty() && part.json.is_some() && part.device == 1);
+    let items = |line: &str| args(line).unwrap().wanted.items(&[Part::Dual], true).unwrap();
+    let rows = |line: &str| -> Vec<Vec<u32>> { items(line).into_iter().map(|item| item.rows).collect() };
+    assert_eq!(items("bench").len(), DUAL.len());
+    assert!(items("bench").iter().all(|item| item.op == "dual" && item.problem.is_prepared()));
+    assert!(items("bench --unprepared").iter().all(|item| !item.problem.is_prepared()));
+    assert_eq!(items("bench --only grouped,bf16").len(), DUAL.len() + 2 * GROUPED.len());
+    let two = "bench --problem gemm:f16*nvfp4>f16:n64:k64,gemm:f16*nvfp4>f32:n64:k64";
+    assert_eq!(rows(&format!("{two} --m 1,16")), [[1], [16], [1], [16]]);
+    assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 5,11"), [[5, 11]]);
+    assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 6,10,2"), [[3, 3], [5, 5], [1, 1]]);
+    let rest = args("bench --variant wgmma.t8x32x256.s16.interleaved.ws4.direct --arch a100 --device 1 --json x.json")
+        .unwrap();
+    assert_eq!((rest.variant.len(), rest.arch, rest.device), (1, Some(Arch::A100), 1));
+    assert!(rest.json.is_some());
     assert!(args("bench --m 1").is_err());
     assert!(args("bench --only dual --problem gemm:f16*nvfp4>f16:n64:k64").is_err());
 }

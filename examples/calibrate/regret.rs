@@ -6,13 +6,17 @@
 use warpsmith::pick::Picker;
 use warpsmith::pick::heuristic;
 use warpsmith::pick::rules::Rule;
-use warpsmith::spec::{Arch, Spec};
+use warpsmith::spec::{Arch, Problem, Spec};
 
 use crate::candidates::RANKED;
 use crate::data::Pair;
 
 /// Who picks: an engine without a table (few kernels for all M), the heuristic for this M, the best of its eight, two rules.
 const WHO: [&str; 5] = ["chosen", "first", "top 8", "efficiency", "ladder"];
+
+/// M at which few kernels for all are looked at.
+const SEVERAL: [u32; 25] =
+    [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096, 8192];
 
 /// A regret of each, as a share; `None` where nothing that was picked was measured.
 struct Row<'a> {
@@ -53,7 +57,33 @@ pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<bool> {
             println!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured");
         }
     }
+    few(pairs, &picker)?;
     Ok(rows.iter().all(|row| row.missing == 0 && row.regrets.iter().all(Option::is_some)))
+}
+
+/// Prints what the few kernels that serve all M are predicted to take over the first pick of each M.
+fn few(pairs: &[Pair], picker: &Picker) -> warpsmith::Result<()> {
+    let mut problems: Vec<Problem> = pairs.iter().map(|pair| pair.problem).collect();
+    problems.sort_by_key(Problem::to_string);
+    problems.dedup();
+    println!("\nchosen over first, as predicted, of {} problems", problems.len());
+    for ms in [&SEVERAL[..], &SEVERAL[..6], &SEVERAL[6..19], &SEVERAL[19..]] {
+        let mut over = Vec::new();
+        for (problem, m) in problems.iter().flat_map(|problem| ms.iter().map(move |m| (problem, *m))) {
+            let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), m).us;
+            over.extend(
+                heuristic::rank(problem, m, picker.arch(), 1).first().map(|first| chosen / first.prediction.us),
+            );
+        }
+        let mean = over.iter().map(|over: &f64| over.ln()).sum::<f64>() / over.len().max(1) as f64;
+        let tenth = over.iter().filter(|over| **over > 1.1).count();
+        let (mean, worst) = (100.0 * mean.exp_m1(), 100.0 * (over.iter().copied().fold(1.0, f64::max) - 1.0));
+        let (from, to, all) = (ms.first().unwrap_or(&0), ms.last().unwrap_or(&0), over.len());
+        println!(
+            "M {from} to {to}: geometric mean {mean:.2} %, worst {worst:.0} %, more than a tenth {tenth} of {all}"
+        );
+    }
+    Ok(())
 }
 
 fn percent(regret: &Option<f64>) -> String {
