@@ -1,0 +1,178 @@
+//! What is refused says which limit, with both numbers.
+
+use warpsmith::format::Format;
+use warpsmith::spec::{Arch, MatrixPath, Problem, Refusal, Spec, baseline};
+
+use crate::dual;
+
+fn refusal(problem: &Problem, variant: &str, arch: &Arch) -> String {
+    Spec::check(problem, &variant.parse().unwrap(), arch).unwrap_err().to_string()
+}
+
+#[test]
+fn refusals_name_the_limit_and_both_numbers() {
+    let s3 = "mma.t64x128x64.s3.interleaved.uniform.direct";
+    for (problem, variant, arch, expected) in [
+        (dual().n(4100), s3, Arch::H200, "N = 4100: must be a multiple of 16 from 16 to 1048576"),
+        (dual().k(96), s3, Arch::H200, "K = 96: must be a multiple of 64"),
+        (dual().grouped(0), s3, Arch::H200, "groups = 0: must be 1 to 1024"),
+        (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, f16 or bf16"),
+        (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4 or the format of A"),
+        (dual().c(Format::Nvfp4), s3, Arch::H200, "C in nvfp4: must be f16, bf16 or f32"),
+        (dual(), "mma.t64x128x64.s3.single.uniform.direct", Arch::H200, "dual_gemm has two products"),
+        (Problem::gemm().n(64).k(64), s3, Arch::H200, "gemm has one product"),
+        (dual(), "mma.t72x128x64.s3.interleaved.uniform.direct", Arch::H200, "tile tokens = 72"),
+        (dual(), "mma.t64x96x64.s3.interleaved.uniform.direct", Arch::H200, "tile columns = 96"),
+        (dual(), "mma.t64x128x64.s0.interleaved.uniform.direct", Arch::H200, "stages = 0: must be 1 to 32"),
+        (
+            dual(),
+            "mma.t128x64x256.s4.interleaved.uniform.direct",
+            Arch::H200,
+            "shared memory: 335872 bytes needed, h200 gives a block 232448",
+        ),
+        (
+            dual(),
+            "mma.t128x64x128.s3.interleaved.uniform.direct",
+            Arch::L40S,
+            "shared memory: 125952 bytes needed, l40s gives a block 101376",
+        ),
+        (
+            dual(),
+            "mma.t128x256x64.s1.interleaved.uniform.direct",
+            Arch::H200,
+            "registers: 352 a thread needed (256 of them accumulators), 255 can be had",
+        ),
+        (
+            dual().k(512),
+            "mma.t64x64x256.s1.interleaved.uniform.direct.k4",
+            Arch::H200,
+            "split-K 4: 2 tiles along K leave a split without work",
+        ),
+    ] {
+        let text = refusal(&problem, variant, &arch);
+        assert!(text.contains(expected), "{text}\n  expected {expected}");
+    }
+    let error = Spec::new(&dual().n(8), &baseline(&dual()), &Arch::H200).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("on h200: N = 8"), "{error}");
+}
+
+/// The same for what only the path `wgmma` has: prepared weights, warps that load, clusters, persistent blocks, a prepass.
+#[test]
+fn refusals_of_wgmma_name_what_they_need() {
+    let dual = || dual().prepared();
+    let gemm = || Problem::gemm().n(4096).k(7168).prepared();
+    let coded = || dual().a(Format::Nvfp4);
+    let base = "wgmma.t64x64x128.s4.interleaved.ws2.shared";
+    for (problem, variant, arch, expected) in [
+        (dual(), base, Arch::A100, "path wgmma needs compute capability 9.0, this architecture has 8.0"),
+        (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
+        (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 where weights are prepared"),
+        (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
+        (
+            dual(),
+            "mma.t64x128x64.s3.interleaved.uniform.direct",
+            Arch::H200,
+            "path mma takes weights as they are, not prepared ones",
+        ),
+        (self::dual(), "mma.t64x64x64.s3.interleaved.ws2.direct", Arch::H200, "mma needs uniform warps"),
+        (self::dual(), "mma.t64x64x64.s3.interleaved.uniform.shared", Arch::H200, "mma needs epilogue direct"),
+        (self::dual(), "mma.t64x64x64.s3.interleaved.uniform.direct.dsmem2", Arch::H200, "mma needs no cluster"),
+        (self::dual(), "mma.t64x64x64.s3.interleaved.uniform.direct.persistent", Arch::H200, "mma needs a block for"),
+        (self::dual(), "mma.t64x64x64.s3.interleaved.uniform.direct.prepass", Arch::H200, "not by a prepass"),
+        (self::dual(), "mma.t64x64x64.s3.ping_pong.uniform.direct", Arch::H200, "two_pass, sequential and interleaved"),
+        (
+            dual(),
+            "wgmma.t60x64x128.s4.interleaved.ws2.shared",
+            Arch::H200,
+            "tokens = 60: must be a multiple of 8 up to 256",
+        ),
+        (dual(), "wgmma.t64x48x128.s4.interleaved.ws2.shared", Arch::H200, "columns = 48: must be 32, 64, 96 or 128"),
+        (gemm(), "wgmma.t64x96x128.s4.single.ws1.shared", Arch::H200, "columns = 96: must be 64, 128, 192 or 256"),
+        (dual(), "wgmma.t64x96x128.s4.sequential.ws1.shared", Arch::H200, "columns = 96: must be 64 or 128 where"),
+        (
+            dual(),
+            "wgmma.t64x64x128.s4.interleaved.ws3.shared",
+            Arch::H200,
+            "warpgroups = 3: must be 1 to 4, a multiple",
+        ),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.ws6.shared", Arch::H200, "warpgroups = 6: must be 1 to 4"),
+        (
+            dual(),
+            "wgmma.t64x64x128.s5.interleaved.ws4.shared.persistent",
+            Arch::H200,
+            "stages = 5: must be a multiple of the warp",
+        ),
+        (
+            dual(),
+            "wgmma.t64x32x128.s2.interleaved.ws3.shared",
+            Arch::H200,
+            "stages = 2: must be a multiple of the warp",
+        ),
+        (dual(), "wgmma.t64x64x128.s4.per_product.ws4.shared", Arch::H200, "per_product needs as many warpgroups"),
+        (dual(), "wgmma.t64x64x128.s4.ping_pong.ws4.shared", Arch::H200, "ping_pong needs persistent blocks"),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.uniform.shared.persistent", Arch::H200, "uniform needs a block for"),
+        (
+            dual(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.direct.k2.persistent",
+            Arch::H200,
+            "persistent needs whole tiles",
+        ),
+        (
+            dual(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2.persistent",
+            Arch::H200,
+            "whole tiles and no cluster",
+        ),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.ws2.shared.k2", Arch::H200, "partial sums needs epilogue direct"),
+        (dual(), "wgmma.t64x64x128.s4.two_pass.ws1.tma", Arch::H200, "partial sums needs epilogue direct"),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.ws2.shared.prepass", Arch::H200, "prepass needs NVFP4 tokens"),
+        (coded(), "wgmma.t64x64x128.s4.interleaved.uniform.shared", Arch::H200, "specialised warps, or a prepass"),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem3", Arch::H200, "blocks = 3: must be 2 or 4"),
+        (
+            dual(),
+            "wgmma.t24x64x128.s4.interleaved.ws2.shared.dsmem2",
+            Arch::H200,
+            "tokens = 24: must be 8 for each block",
+        ),
+        (dual(), "wgmma.t64x64x128.s4.interleaved.ws2.direct.k2.dsmem2", Arch::H200, "no other split of K"),
+        (dual(), "wgmma.t64x64x128.s4.sequential.ws1.shared.dsmem2", Arch::H200, "fusion single or interleaved"),
+        (
+            dual(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.multicast4",
+            Arch::H200,
+            "stage that the cluster's blocks can share",
+        ),
+        (
+            dual().n(4096 + 64),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.multicast2",
+            Arch::H200,
+            "tiles of columns = 65",
+        ),
+        (coded(), "wgmma.t64x64x128.s4.interleaved.ws2.shared.multicast2", Arch::H200, "tokens in a 16-bit format"),
+        (
+            dual(),
+            "wgmma.t128x64x128.s6.interleaved.ws2.shared",
+            Arch::H200,
+            "shared memory: 252032 bytes needed, h200 gives a block 232448",
+        ),
+        (
+            dual(),
+            "wgmma.t256x128x64.s2.interleaved.ws4.shared",
+            Arch::H200,
+            "registers: 174 a thread needed (128 of them accumulators), 96 can be had",
+        ),
+        (dual().k(512), "wgmma.t64x64x256.s2.interleaved.ws2.shared.dsmem4", Arch::H200, "split-K 4: 2 tiles along K"),
+    ] {
+        let text = refusal(&problem, variant, &arch);
+        assert!(text.contains(expected), "{text}\n  expected {expected}");
+    }
+    let refused = Spec::check(&dual(), &base.parse().unwrap(), &Arch::L40S).unwrap_err();
+    assert!(matches!(refused, Refusal::Capability { path: MatrixPath::Wgmma, .. }), "{refused}");
+}
+
+#[test]
+fn a_refusal_is_data_too() {
+    let variant = "mma.t128x64x256.s4.interleaved.uniform.direct".parse().unwrap();
+    let refused = Spec::check(&dual(), &variant, &Arch::H200).unwrap_err();
+    assert_eq!(refused, Refusal::SharedMemory { needs: 335_872, limit: 232_448, arch: "h200" });
+}
