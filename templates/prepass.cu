@@ -20,9 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_prepass(const __g
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     u32 values[4];
-    e2m1x8(half == 0 ? codes.x : codes.y, values);
-#pragma unroll
-    for (u32& pair : values) pair = Compute::mul(pair, scale);
+    e2m1x8(half == 0 ? codes.x : codes.y, scale, values);
     to[half] = make_uint4(values[0], values[1], values[2], values[3]);
   }
 }

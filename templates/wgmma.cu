@@ -38,8 +38,8 @@ constexpr int K_GROUPS = <{ k_groups }>;
 constexpr int PRODUCT_GROUPS = <{ product_groups }>;
 constexpr int TILE_GROUPS = <{ tile_groups }>;
 constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
-constexpr int FULL_ARRIVALS = <{ full_arrivals }>;
-[[maybe_unused]] constexpr int DECODING_WARPS = <{ decoding_warps }>;
+constexpr int DECODING_WARPS = <{ decoding_warps }>;    // of tokens; they arrive beside who loads weights
+constexpr int FULL_ARRIVALS = 1 + DECODING_WARPS;
 constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 constexpr int STAGE_BYTES = <{ stage_bytes }>;

@@ -46,8 +46,7 @@ pub(crate) struct WgmmaLayout {
     pub(crate) tile_groups: u32,
     /// Times that the weights of a tile are gone through.
     pub(crate) passes: u32,
-    /// Arrivals that complete a phase of a stage's barriers.
-    pub(crate) full_arrivals: u32,
+    /// Arrivals that complete a phase of the barrier of an empty stage.
     pub(crate) empty_arrivals: u32,
     pub(crate) barriers_offset: u32,
     pub(crate) table_offset: u32,
@@ -168,7 +167,6 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
             product_groups,
             tile_groups,
             passes,
-            full_arrivals: 1 + decoding_warps,
             empty_arrivals: variant.cluster.multicast() * 4 * parts * product_groups,
             barriers_offset,
             table_offset,

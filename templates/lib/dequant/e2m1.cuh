@@ -26,6 +26,13 @@ __device__ __forceinline__ void e2m1x8(u32 codes, u32 (&values)[4]) {
   e2m1x4(codes >> 16, values[2], values[3]);
 }
 
+// The same times their scale, a pair of equal values.
+__device__ __forceinline__ void e2m1x8(u32 codes, u32 scale, u32 (&values)[4]) {
+  e2m1x8(codes, values);
+#pragma unroll
+  for (u32& pair : values) pair = Compute::mul(pair, scale);
+}
+
 // A block scale as a pair of equal 16-bit values. NaN stays NaN, so that a broken scale shows in the result.
 __device__ __forceinline__ u32 e4m3_pair(u32 code) {
   const u32 magnitude = code & 0x7Fu, sign = (code & 0x80u) << 8;

@@ -55,9 +55,7 @@ struct Nvfp4Tile {
     // Eight of them, in four pairs along k: the first eight for half 0, the others for half 1.
     template <int HALF>
     __device__ void decode(u32 (&pairs)[4]) const {
-      e2m1x8(HALF == 0 ? codes.x : codes.y, pairs);
-#pragma unroll
-      for (u32& pair : pairs) pair = Compute::mul(pair, scale);
+      e2m1x8(HALF == 0 ? codes.x : codes.y, scale, pairs);
     }
   };
 

@@ -3,6 +3,11 @@
 
 namespace ws {
 
+// Block `k_block` along K of an m64 tile, those of all groups counted.
+__device__ __forceinline__ const u8* weight_block(const Params& params, long long tile, int k_block) {
+  return params.b[0] + (tile * K_BLOCKS_ALL + k_block) * BLOCK_BYTES;
+}
+
 // Where the weights of a tile are, and the copies that bring one stage of them after the other.
 struct Weights {
   const u8* first;
@@ -14,7 +19,7 @@ struct Weights {
   __device__ Weights(const Params& params, const Tile& tile)
       : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
     const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
-    first = params.b[0] + (first_tile * K_BLOCKS_ALL + tile.first_k_tile * K_BLOCKS) * BLOCK_BYTES;
+    first = weight_block(params, first_tile, tile.first_k_tile * K_BLOCKS);
     next = first;
   }
 
@@ -33,11 +38,9 @@ struct Weights {
 
 // Brings the first stage of the `which`th pair of an m64 tile and a split of K into the L2 cache, if there are so many.
 __device__ __forceinline__ void prefetch_weights(const Params& params, int which) {
-  const int tile = which % TILES_PER_GROUP, split = which / TILES_PER_GROUP;
-  const int first = split * K_TILES_PER_SPLIT * K_BLOCKS;
+  const int split = which / TILES_PER_GROUP, k_tile = split * K_TILES_PER_SPLIT;
   if (split >= SPLITS * CLUSTER_SPLITS) return;
-  const u8* from = params.b[0] + (static_cast<long long>(tile) * K_BLOCKS_ALL + first) * BLOCK_BYTES;
-  bulk_prefetch(from, min(K_BLOCKS, K_BLOCKS_ALL - first) * BLOCK_BYTES);
+  bulk_prefetch(weight_block(params, which % TILES_PER_GROUP, k_tile * K_BLOCKS), blocks_of(k_tile) * BLOCK_BYTES);
 }
 
 }  // namespace ws

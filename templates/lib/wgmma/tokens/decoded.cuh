@@ -66,9 +66,7 @@ struct Tokens {
       for (int i = 0; i < 2 * QUARTERS; i++) {
         const u32 scale = e4m3_pair(scales >> (8 * (quarter + i / 2)) & 0xFF);
         u32 values[4];
-        e2m1x8(codes[i], values);
-#pragma unroll
-        for (u32& pair : values) pair = Compute::mul(pair, scale);
+        e2m1x8(codes[i], scale, values);
         st_shared_16(chunk(line, row, 2 * quarter + i), values[0], values[1], values[2], values[3]);
       }
     });
