@@ -27,12 +27,12 @@ struct Row<'a> {
     pick: Option<Spec>,
 }
 
-/// Prints a line for each pair, and what it comes to, for calibration and what was held out apart. Whether nothing is
-/// missing.
+/// Prints a line for each pair, and what it comes to, for calibration and what was held out apart; then what few kernels
+/// for all M cost.
 ///
 /// # Errors
 /// As building a [`Picker`].
-pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<bool> {
+pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<()> {
     let picker = Picker::builder("no device", arch).without_built_in().build()?;
     let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, &picker)).collect();
     println!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "));
@@ -51,34 +51,35 @@ pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<bool> {
         println!("\n{what}: {} pairs", of_set.len());
         for (at, who) in WHO.iter().enumerate() {
             let known: Vec<f64> = of_set.iter().filter_map(|row| row.regrets[at]).collect();
-            let mean = known.iter().map(|regret| regret.ln_1p()).sum::<f64>() / known.len().max(1) as f64;
-            let worst = known.iter().copied().fold(0.0, f64::max);
-            let (mean, worst, missing) = (100.0 * mean.exp_m1(), 100.0 * worst, of_set.len() - known.len());
+            let ([mean, worst], missing) = (mean_and_worst(&known), of_set.len() - known.len());
             println!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured");
         }
     }
-    few(pairs, &picker)?;
-    Ok(rows.iter().all(|row| row.missing == 0 && row.regrets.iter().all(Option::is_some)))
+    few(pairs, &picker)
 }
 
-/// Prints what the few kernels that serve all M are predicted to take over the first pick of each M.
+/// Geometric mean and greatest of losses that are shares, in per cent.
+fn mean_and_worst(losses: &[f64]) -> [f64; 2] {
+    let mean = losses.iter().map(|loss| loss.ln_1p()).sum::<f64>() / losses.len().max(1) as f64;
+    [mean.exp_m1(), losses.iter().copied().fold(0.0, f64::max)].map(|share| 100.0 * share)
+}
+
+/// Prints what the few kernels that serve all M are predicted to lose to the first pick of each M.
 fn few(pairs: &[Pair], picker: &Picker) -> warpsmith::Result<()> {
     let mut problems: Vec<Problem> = pairs.iter().map(|pair| pair.problem).collect();
     problems.sort_by_key(Problem::to_string);
     problems.dedup();
+    let mut losses: Vec<(u32, f64)> = Vec::new();
+    for (problem, m) in problems.iter().flat_map(|problem| SEVERAL.map(|m| (problem, m))) {
+        let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), m).us;
+        let first = heuristic::rank(problem, m, picker.arch(), 1);
+        losses.extend(first.first().map(|first| (m, chosen / first.prediction.us - 1.0)));
+    }
     println!("\nchosen over first, as predicted, of {} problems", problems.len());
-    for ms in [&SEVERAL[..], &SEVERAL[..6], &SEVERAL[6..19], &SEVERAL[19..]] {
-        let mut over = Vec::new();
-        for (problem, m) in problems.iter().flat_map(|problem| ms.iter().map(move |m| (problem, *m))) {
-            let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), m).us;
-            over.extend(
-                heuristic::rank(problem, m, picker.arch(), 1).first().map(|first| chosen / first.prediction.us),
-            );
-        }
-        let mean = over.iter().map(|over: &f64| over.ln()).sum::<f64>() / over.len().max(1) as f64;
-        let tenth = over.iter().filter(|over| **over > 1.1).count();
-        let (mean, worst) = (100.0 * mean.exp_m1(), 100.0 * (over.iter().copied().fold(1.0, f64::max) - 1.0));
-        let (from, to, all) = (ms.first().unwrap_or(&0), ms.last().unwrap_or(&0), over.len());
+    for (from, to) in [(1, 8192), (1, 16), (17, 512), (513, 8192)] {
+        let within: Vec<f64> = losses.iter().filter(|(m, _)| (from..=to).contains(m)).map(|(_, loss)| *loss).collect();
+        let ([mean, worst], tenth) = (mean_and_worst(&within), within.iter().filter(|loss| **loss > 0.1).count());
+        let all = within.len();
         println!(
             "M {from} to {to}: geometric mean {mean:.2} %, worst {worst:.0} %, more than a tenth {tenth} of {all}"
         );

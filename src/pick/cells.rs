@@ -129,11 +129,11 @@ impl Cells {
 
     /// What all cells lose together.
     fn loss(&self, kernels: &[usize]) -> f64 {
-        self.cells.iter().map(|cell| cell.least(kernels, &cell.losses)).sum()
+        self.cells.iter().map(|cell| least(kernels, &cell.losses)).sum()
     }
 
     fn is_enough(&self, kernels: &[usize]) -> bool {
-        self.cells.iter().all(|cell| cell.least(kernels, &cell.us) <= ENOUGH * cell.us[cell.best_at])
+        self.cells.iter().all(|cell| least(kernels, &cell.us) <= ENOUGH * cell.us[cell.best_at])
     }
 
     /// The best of `kernels`; a cell's own, if that is among them, or if none of them fits.
@@ -187,11 +187,11 @@ impl Cell {
         }
         (Cells { cells, kernels, given: given.len() }, error)
     }
+}
 
-    /// The least of what these `kernels` have in `of`; without bound if there are none.
-    fn least(&self, kernels: &[usize], of: &[f64]) -> f64 {
-        kernels.iter().map(|kernel| of[*kernel]).fold(f64::INFINITY, f64::min)
-    }
+/// The least of what these `kernels` have in `of`; without bound if there are none.
+fn least(kernels: &[usize], of: &[f64]) -> f64 {
+    kernels.iter().map(|kernel| of[*kernel]).fold(f64::INFINITY, f64::min)
 }
 
 /// How much the rows behind `before`, up to `last`, count. The first rows begin at half a row.
@@ -226,12 +226,16 @@ mod tests {
         kernels.sort_unstable_by_key(|spec| spec.to_string());
         kernels.dedup();
         assert!(kernels.len() <= KERNELS, "{}", kernels.len());
+        let mut logarithms = 0.0;
         for (choice, &last) in chosen.iter().zip(&lasts) {
             let best = untuned::choose(&problem, last, arch, None).unwrap();
             let (found, least) = (predict(choice.spec(), last).us, predict(best.spec(), last).us);
             assert!(found <= 1.25 * least, "{last}: {found} for {least}");
             assert!(choice.spec().fits_grid(last));
+            logarithms += (found / least).ln();
         }
+        let mean = (logarithms / lasts.len() as f64).exp();
+        assert!(mean <= 1.05, "{mean}");
     }
 
     #[test]

@@ -167,12 +167,11 @@ impl<'a> Node<'a> {
     fn work(&self, variant: &Variant) -> Work<'_> {
         let Question { problem, constants, .. } = *self.question;
         let mut geometry = self.geometry;
-        let (mut cover, mut loads) = (&self.height.whole, false);
+        let mut cover = &self.height.whole;
+        let decodes = decodes_first(problem) && !variant.prepass;
         if let Layout::Wgmma(layout) = &mut geometry.layout {
-            let decodes = decodes_first(problem) && !variant.prepass;
             layout.decoding_warps = if decodes { DECODING_WARPS_MAX } else { 0 };
             layout.ragged &= !decodes && variant.cluster.multicast() == 1;
-            loads = decodes;
             if layout.ragged {
                 cover = &self.height.ragged;
             }
@@ -186,7 +185,7 @@ impl<'a> Node<'a> {
             cover,
             step: together([block.tensor, block.decode, block.ingress]),
             serial: serial / self.most_turns,
-            loading: if loads { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
+            loading: if decodes { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
             last: if is_mma { block.serial / self.most_turns } else { block.serial },
             layout: geometry.layout,
             block,
