@@ -146,9 +146,10 @@ __device__ __forceinline__ u32 map_shared_rank(u32 shared, u32 rank) {
   return remote;
 }
 
-__device__ __forceinline__ void st_shared_cluster(u32 remote, float a, float b, float c, float d) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(a), "f"(b), "f"(c), "f"(d)
-               : "memory");
+// "st.async": 16 bytes into another block's shared memory, which count at `barrier` there.
+__device__ __forceinline__ void st_async(u32 remote, u32 barrier, float a, float b, float c, float d) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(remote),
+               "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
 // "bar.sync": the first `threads` threads of a block that use the same `id`.

@@ -41,6 +41,10 @@ struct Ring {
   // Completes when a tile group may begin with its next tile, where two take turns.
   __device__ u32 turn(int tile_group) const { return empty(STAGES) + 8 * tile_group; }
 
+  // Completes when all shares of the sums have come from the other blocks of the cluster. A block does one or the other.
+  static_assert(TILE_GROUPS == 1 || CLUSTER_SPLITS == 1, "checked by Spec");
+  __device__ u32 exchanged() const { return empty(STAGES); }
+
   // By one thread, before all meet.
   __device__ void initialise() const {
     for (int slot = 0; slot < STAGES; slot++) {
@@ -49,6 +53,7 @@ struct Ring {
     }
     if constexpr (TILE_GROUPS > 1)
       for (int group = 0; group < TILE_GROUPS; group++) mbarrier_init(turn(group), GROUP_THREADS / 32);
+    if constexpr (CLUSTER_SPLITS > 1) mbarrier_init(exchanged(), 1);
     fence_mbarrier_init();
   }
 

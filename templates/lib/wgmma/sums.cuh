@@ -13,7 +13,7 @@ static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");
 // Scratch memory of a tile group: behind the barriers where the ring is in use all the time, else where the ring was.
 __device__ __forceinline__ int scratch_offset(const Role& role) { return SCRATCH_OFFSET + role.tile_group * SCRATCH_BYTES; }
 
-// Adds the sums of all K groups, in their order, into those of the first.
+// Adds the sums of all K groups, in their order, into those of the first. Whoever uses scratch memory next lets all read it.
 template <int COUNT>
 __device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS], const Role& role) {
   if constexpr (K_GROUPS > 1) {
@@ -34,7 +34,6 @@ __device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS],
         for (int i = 0; i < LENGTH; i++)
           sums[i / ACCUMULATORS][i % ACCUMULATORS] += scratch[(other * LENGTH + i) * LANES + lane];
     }
-    group_sync(role);
   }
 }
 
@@ -49,7 +48,7 @@ __device__ __forceinline__ void add(float* sums, const uint4& part) {
 
 // The blocks of a cluster have the same tile and a part of K each. Every block sends the others their share of the
 // tokens, through distributed shared memory, and adds what it is sent to its own. On return the share of this block is at
-// the front of `sums`.
+// the front of `sums`. Nobody waits for what it sends, only for what it is sent.
 //
 // Slot s holds what rank (own xor s + 1) sent. They are added in pairs, (own + slot 0) + (slot 1 + slot 2): that is
 // (0 + 1) + (2 + 3) in every rank but for the order of two addends, so a row has the same bits wherever in a tile it is.
@@ -60,6 +59,7 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
     static_assert(EXCHANGE_BYTES >= (CLUSTER_SPLITS - 1) * SHARE * LANES * 16, "the shares fit");
     const u32 rank = cluster_rank();
     const u32 mine = ring.base + EXCHANGE_OFFSET + (threadIdx.x % 128 + 128 * role.part) * 16;
+    if (threadIdx.x == 0) mbarrier_arrive_expect_tx(ring.exchanged(), (CLUSTER_SPLITS - 1) * SHARE * LANES * 16);
     cluster_wait();  // all blocks have begun
     if (role.k_group == 0) {
 #pragma unroll
@@ -67,10 +67,11 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
         if (to == rank) continue;
         const u32 slot = (rank ^ to) - 1;
         const u32 there = map_shared_rank(mine + slot * SHARE * LANES * 16, to);
+        const u32 barrier = map_shared_rank(ring.exchanged(), to);
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
           const float* v = &sums[i / HELD_N8][4 * (to * HELD_N8 + i % HELD_N8)];
-          st_shared_cluster(there + i * LANES * 16, v[0], v[1], v[2], v[3]);
+          st_async(there + i * LANES * 16, barrier, v[0], v[1], v[2], v[3]);
         }
       }
 #pragma unroll
@@ -80,10 +81,7 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
         for (int i = 0; i < 4 * SHARE; i++)
           sums[i / 4 / HELD_N8][i % (4 * HELD_N8)] = sums[i / 4 / HELD_N8][own * 4 * HELD_N8 + i % (4 * HELD_N8)];
       }
-    }
-    cluster_arrive();
-    cluster_wait();
-    if (role.k_group == 0) {
+      mbarrier_wait(ring.exchanged(), 0);
 #pragma unroll
       for (int i = 0; i < SHARE; i++) {
         float* v = &sums[i / HELD_N8][4 * (i % HELD_N8)];

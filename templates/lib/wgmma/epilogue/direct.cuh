@@ -37,7 +37,10 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
   }
 }
 
-__device__ __forceinline__ void reuse_scratch(const Role&) {}
+// Before scratch memory is used for a further tile: sums of the one before may still be read there.
+__device__ __forceinline__ void reuse_scratch(const Role& role) {
+  if constexpr (K_GROUPS > 1) group_sync(role);
+}
 __device__ __forceinline__ void finish_stores() {}
 
 }  // namespace ws

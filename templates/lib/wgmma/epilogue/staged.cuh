@@ -10,6 +10,7 @@ static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
 
 template <class Out = Output, class Value>
 __device__ __forceinline__ void stage_tile(const Ring& ring, const Role& role, Value value) {
+  if constexpr (K_GROUPS > 1) group_sync(role);
   if (role.k_group != 0 || role.product != 0) return;
   const int lane = lane_index();
 #pragma unroll
