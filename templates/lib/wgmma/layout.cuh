@@ -31,12 +31,17 @@ static_assert(N % 16 == 0 && K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0 && TOKENS
 static_assert(COLUMNS % TILE_COLUMNS == 0 && TILES % TILES_PER_PART == 0, "whole m64 tiles");
 static_assert(TOKEN_BYTES + WEIGHT_BYTES <= STAGE_BYTES && STAGE_BYTES % 1024 == 0, "host and device agree on a stage");
 
+extern "C" {
 extern __shared__ __align__(1024) u8 shared_memory[];
+}
 
-// The address of shared memory, opaque so that it is kept in a register and not computed again in loops.
+// The address of shared memory, opaque so that it is kept in a register and not computed again in loops; by its name, as
+// ptxas then sees that all threads have the same one. (NVRTC's addresses have 64 bits. One that is made of those is kept in
+// vector registers, and so is every address and descriptor that follows from it: up to 4 % of the time.) The operand is
+// there so that the name is declared.
 __device__ __forceinline__ u32 shared_base() {
   u32 base;
-  asm volatile("mov.u32 %0, %1;" : "=r"(base) : "r"(static_cast<u32>(__cvta_generic_to_shared(shared_memory))));
+  asm volatile("mov.u32 %0, shared_memory;  // %1" : "=r"(base) : "l"(shared_memory));
   return base;
 }
 
