@@ -5,7 +5,7 @@ mod passes;
 mod wgmma;
 
 pub(crate) use mma::MmaLayout;
-pub(crate) use passes::Launch;
+pub(crate) use passes::{EARLY_PREPASS_BLOCKS, Launch};
 pub use passes::{Pass, PassKind};
 pub(super) use passes::{decoded_row_bytes, launches, needs_finish, partial_row_bytes};
 pub(crate) use wgmma::{DECODING_WARPS_MAX, WgmmaLayout, tile_columns};

@@ -16,6 +16,11 @@ __device__ __forceinline__ void cp_async_4(u32 shared, const void* global, bool 
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
+// "prefetch": the line of an address into the L2 cache. Nothing is read; what is written there later is seen all the same.
+__device__ __forceinline__ void prefetch_line(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 // "cp.async.commit_group": the copies this thread started since the last one form a group.
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

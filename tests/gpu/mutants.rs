@@ -148,7 +148,7 @@ fn wgmma() -> Vec<Mutant> {
             "scales >> (8 * (quarter + i / 2))",
             "scales >> (8 * (quarter + (i / 2 ^ 1)))",
         ),
-        prepass("the scales of another block", "+ block % 4];", "+ (block ^ 1) % 4];"),
+        prepass("the scales of another block", "+ block % 4;", "+ (block ^ 1) % 4;"),
         prepass("half a block decoded", "half == 0 ? codes.x : codes.y", "codes.x"),
     ]
 }

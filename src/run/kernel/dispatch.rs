@@ -14,11 +14,7 @@ use crate::run::params::Params;
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
 use crate::run::{Operands, refused};
-use crate::spec::{PassKind, Spec};
-
-/// Blocks of a prepass that may begin early, at most. It has nothing to do before it waits, and gains by it only while it
-/// is small: at K = 7168 11.5 µs instead of 11.8 with 14 blocks, and 14.1 instead of 13.2 with 56.
-const EARLY_PREPASS_BLOCKS: u32 = 16;
+use crate::spec::{EARLY_PREPASS_BLOCKS, PassKind, Spec};
 
 impl Kernel {
     /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.

@@ -11,6 +11,10 @@ const FINISH_COLUMNS: u32 = 4;
 const PREPASS_THREADS: u32 = 256;
 const PREPASS_ELEMENTS: u32 = 16;
 
+/// Blocks of a prepass that may begin under the kernel before it, at most. It has nothing to do there but to ask for what
+/// it will read, and gains only while its blocks find room on SMs that the matrix kernels leave free.
+pub(crate) const EARLY_PREPASS_BLOCKS: u32 = 24;
+
 /// What a launch of the sequence does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PassKind {
