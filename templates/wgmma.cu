@@ -70,19 +70,39 @@ constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
 namespace ws {
 
-// "wgmma.mma_async": d += a·tokens for COUNT steps of 16 along K and WIDTH tokens, as one group; a from registers, tokens
+// The sums of wgmma are registers that PTX declares, not variables: as operands of every instruction, up to 128 of them,
+// they would take the compiler 5 ms a time.
+__device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<<{ tokens }>>;"); }
+
+template <int WIDTH>
+__device__ __forceinline__ void clear_sums() {
+<% for width in widths %>
+  if constexpr (WIDTH == <{ width.tokens }>) asm volatile("<{ width.clear }>" ::: "memory");
+<% endfor %>
+}
+
+// Those of WIDTH tokens, and zeros beyond.
+template <int WIDTH>
+__device__ __forceinline__ void read_sums(float (&sums)[TOKENS / 2]) {
+<% for width in widths %>
+  if constexpr (WIDTH == <{ width.tokens }>) asm volatile("<{ width.read }>" : <{ width.outputs }>::"memory");
+<% endfor %>
+#pragma unroll
+  for (int i = WIDTH / 2; i < TOKENS / 2; i++) sums[i] = 0.f;
+}
+
+// "wgmma.mma_async": sums += a·tokens for COUNT steps of 16 along K and WIDTH tokens, as one group; a from registers, tokens
 // K-major in shared memory. Scale-d, imm-scale-a and imm-scale-b are 1.
 template <int WIDTH, int COUNT>
-__device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[COUNT][4], u64 tokens) {
+__device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < COUNT; step++) {
 <% for width in widths %>
     if constexpr (WIDTH == <{ width.tokens }>)
       asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
-                   "{<{ width.sums }>}, {<{ width.a }>}, <{ width.descriptor }>, 1, 1, 1, 0;"
-                   : <{ width.outputs }>
-                   : "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3]), "l"(tokens + step * 2));
+                   "{<{ width.sums }>}, {%0,%1,%2,%3}, %4, 1, 1, 1, 0;" ::"r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]),
+                   "r"(a[step][3]), "l"(tokens + step * 2) : "memory");
 <% endfor %>
   }
   wgmma_commit_group();
@@ -103,6 +123,7 @@ __device__ __forceinline__ void multiply(float (&d)[TOKENS / 2], const u32 (&a)[
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
 <{ symbol }>(const __grid_constant__ ws::Params params, const __grid_constant__ ws::TensorMaps tokens) {
   using namespace ws;
+  declare_sums();
   const Ring ring{shared_base()};
   if (threadIdx.x == 0) {
     prefetch_tensor_map(tokens.of[0]);

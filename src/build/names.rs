@@ -125,31 +125,29 @@ pub(super) struct WgmmaNames {
     widths: Vec<Width>,
 }
 
-/// One width of the matrix instruction, with the operand lists of its inline PTX.
+/// One width of the matrix instruction, with what its inline PTX says of the registers `sum0`, `sum1`, … it adds to.
 #[derive(Serialize)]
 struct Width {
     tokens: u32,
-    /// `%0,%1,…`, the sums.
+    /// Their names.
     sums: String,
-    /// The four registers of A, behind them.
-    a: String,
-    /// The descriptor of the tokens, behind those.
-    descriptor: String,
-    /// The output operands.
+    /// Instructions that set them to zero.
+    clear: String,
+    /// Instructions that copy them into the operands `%0`, `%1`, …
+    read: String,
+    /// Those operands.
     outputs: String,
 }
 
 impl Width {
     fn new(tokens: u32) -> Self {
-        let list =
-            |numbers: std::ops::Range<u32>, item: fn(u32) -> String| numbers.map(item).collect::<Vec<_>>().join(",");
-        let sums = tokens / 2;
+        let list = |separator, item: fn(u32) -> String| (0..tokens / 2).map(item).collect::<Vec<_>>().join(separator);
         Self {
             tokens,
-            sums: list(0..sums, |i| format!("%{i}")),
-            a: list(sums..sums + 4, |i| format!("%{i}")),
-            descriptor: format!("%{}", sums + 4),
-            outputs: list(0..sums, |i| format!("\"+f\"(d[{i}])")),
+            sums: list(",", |i| format!("sum{i}")),
+            clear: list(" ", |i| format!("mov.f32 sum{i}, 0f00000000;")),
+            read: list(" ", |i| format!("mov.f32 %{i}, sum{i};")),
+            outputs: list(",", |i| format!("\"=f\"(sums[{i}])")),
         }
     }
 }

@@ -103,9 +103,9 @@ fn wgmma() -> Vec<Mutant> {
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
     vec![
         plain(
-            "the tail along K lost",
-            "stage<LAST_BLOCKS>(sums);",
-            "float lost[ACCUMULATORS] = {}; stage<LAST_BLOCKS>(lost);",
+            "all but the tail along K lost",
+            "stage<LAST_BLOCKS>();",
+            "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();",
         ),
         plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
         plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),

@@ -56,7 +56,7 @@ struct AlongK {
 
   // A stage of BLOCKS K blocks, the first of which is in `rows`; leaves the first of the next stage there.
   template <int BLOCKS>
-  __device__ void stage(float (&sums)[ACCUMULATORS]) {
+  __device__ void stage() {
     const u32 stage = ring.stage(at.slot);
     Cursor next = at;
     next.advance<K_GROUPS>();
@@ -69,7 +69,7 @@ struct AlongK {
         u32(&buffer)[STEPS][4] = a[STEPS == 4 ? block % 2 : first / STEPS];
 #pragma unroll
         for (int step = 0; step < STEPS; step++) rows.decode(buffer[step], first + step);
-        multiply<WIDTH>(sums, buffer, tokens + first * DESCRIPTOR_K16);
+        multiply<WIDTH>(buffer, tokens + first * DESCRIPTOR_K16);
         // The only group of a stage: who refills below may need the very stage that is held.
         constexpr bool ONLY = BLOCKS == 1 && STEPS == 4;
         if (ONLY) {
@@ -97,17 +97,17 @@ struct AlongK {
     index += K_GROUPS;
   }
 
-  __device__ void run(float (&sums)[ACCUMULATORS]) {
+  __device__ void run() {
     if (index >= tile.k_tiles) return;
     wait_and_load(at);
     const bool has_tail = K_TAIL && tile.first_k_tile + tile.k_tiles == K_TILES;
     const int whole = tile.k_tiles - (has_tail ? 1 : 0);
 #pragma unroll 1
-    while (index < whole) stage<K_BLOCKS>(sums);
+    while (index < whole) stage<K_BLOCKS>();
     if constexpr (K_TAIL) {
       if (index < tile.k_tiles) {
         wgmma_wait_group<0>();  // or ptxas takes the tail's registers for still in use, and serialises
-        stage<LAST_BLOCKS>(sums);
+        stage<LAST_BLOCKS>();
       }
     }
     wgmma_wait_group<0>();
@@ -124,7 +124,9 @@ __device__ __forceinline__ void along_k_in(Widths<WIDTH, WIDER...>, float (&sums
       return;
     }
   }
-  AlongK<Rows, Refill, WIDTH>(ring, role, first_stage, tile, refill).run(sums);
+  clear_sums<WIDTH>();
+  AlongK<Rows, Refill, WIDTH>(ring, role, first_stage, tile, refill).run();
+  read_sums<WIDTH>(sums);
 }
 
 template <class Rows, class Refill>
