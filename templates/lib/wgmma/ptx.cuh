@@ -66,6 +66,17 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
     if (tries > 1u << 24) __trap();
 }
 
+// The same for a barrier at which st.async counts: what that writes is released at the scope of the cluster.
+__device__ __forceinline__ void mbarrier_wait_cluster(u32 barrier, u32 parity) {
+  u32 done = 0;
+#pragma unroll 1
+  for (u32 tries = 0; !done; tries++) {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    if (tries > 1u << 24) __trap();
+  }
+}
+
 // "%clock": cycles of this SM, modulo 2^32.
 __device__ __forceinline__ u32 clock() {
   u32 now;
@@ -129,8 +140,9 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// "barrier.cluster": of all threads of all blocks of the cluster. Shared memory written before `arrive` is seen after `wait`.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// "barrier.cluster": of all threads of all blocks of the cluster. What others are to see after `wait` are barriers only, and
+// fence_mbarrier_init has released those: with `.release` every thread would wait for all its memory accesses.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 __device__ __forceinline__ u32 cluster_rank() {

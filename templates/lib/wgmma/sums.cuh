@@ -81,7 +81,7 @@ __device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULA
         for (int i = 0; i < 4 * SHARE; i++)
           sums[i / 4 / HELD_N8][i % (4 * HELD_N8)] = sums[i / 4 / HELD_N8][own * 4 * HELD_N8 + i % (4 * HELD_N8)];
       }
-      mbarrier_wait(ring.exchanged(), 0);
+      mbarrier_wait_cluster(ring.exchanged(), 0);
 #pragma unroll
       for (int i = 0; i < SHARE; i++) {
         float* v = &sums[i / HELD_N8][4 * (i % HELD_N8)];
