@@ -160,7 +160,8 @@ fn products_that_wait_for_each_other_are_found() {
     let variant = "wgmma.t64x64x64.s4.single.ws1.direct".parse().unwrap();
     let spec = Spec::new(&problem, &variant, &Arch::H200).unwrap();
     let source = build::render(&spec).unwrap();
-    let (from, to) = ("multiply<WIDTH>(buffer,", "asm volatile(\"add.f32 sum0, sum0, sum0;\"); multiply<WIDTH>(buffer,");
+    let (from, to) =
+        ("multiply<WIDTH>(buffer,", "asm volatile(\"add.f32 sum0, sum0, sum0;\"); multiply<WIDTH>(buffer,");
     let changed: Vec<Header> = source
         .headers()
         .iter()

@@ -21,7 +21,9 @@ pub use arch::{Arch, ComputeCapability};
 pub use checked::{Refusal, Spec};
 pub(crate) use depth::STAGES_MAX;
 pub use depth::deepest;
-pub(crate) use geometry::{DECODING_WARPS_MAX, EARLY_PREPASS_BLOCKS, Launch, Layout, MmaLayout, WgmmaLayout, tile_columns};
+pub(crate) use geometry::{
+    DECODING_WARPS_MAX, EARLY_PREPASS_BLOCKS, Launch, Layout, MmaLayout, WgmmaLayout, tile_columns,
+};
 pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use legal::{CONSUMERS_MAX, legal_tokens};
 pub use numerics::Numerics;

@@ -102,11 +102,7 @@ fn wgmma() -> Vec<Mutant> {
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
     vec![
-        plain(
-            "all but the tail along K lost",
-            "stage<LAST_BLOCKS>();",
-            "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();",
-        ),
+        plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
         plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
         plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
         plain(
