@@ -20,8 +20,6 @@ use crate::spec::Problem;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of NaN on the device, which workspaces are filled with piece by piece.
 const NANS: usize = 4 << 20;
-/// Launches after the first, which must give the same bits.
-const REPEATS: usize = 2;
 
 /// How calls that are timed follow each other in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -172,18 +170,17 @@ impl<'a> Trial<'a> {
         self
     }
 
-    /// Launches three times into poisoned and guarded memory, compares every element of the first result with the
-    /// reference, and the others with the first.
+    /// Launches three times into poisoned and guarded memory, twice plainly and once as a dependent launch, compares every
+    /// element of the first result with the reference, and the others with the first.
     ///
     /// # Errors
     /// Those of [`Kernel::launch`]; driver, if the kernel faults or hangs.
     pub fn check(&self, kernel: &Arc<Kernel>) -> Result<Checked> {
-        let mut workspace = self.poisoned_workspace(kernel)?;
-        let first = self.result_of(kernel, &mut workspace)?;
+        let first = self.result_of(kernel, Launching::Plain)?;
         let verdict = self.guarded.judge(&first, &self.reference)?;
         let mut repeatable = true;
-        for _ in 0..REPEATS {
-            repeatable &= self.result_of(kernel, &mut workspace)? == first;
+        for launching in [Launching::Plain, Launching::Dependent] {
+            repeatable &= self.result_of(kernel, launching)? == first;
         }
         let c = first[self.guarded.result()].to_vec();
         Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
@@ -285,12 +282,13 @@ impl<'a> Trial<'a> {
         Ok(needed)
     }
 
-    fn result_of(&self, kernel: &Kernel, workspace: &mut CudaSlice<u8>) -> Result<Vec<u8>> {
+    fn result_of(&self, kernel: &Kernel, launching: Launching) -> Result<Vec<u8>> {
         let stream = &self.stream;
+        let mut workspace = self.poisoned_workspace(kernel)?;
         let mut buffer = self.untouched.try_clone().map_err(refused)?;
         let mut view = buffer.slice_mut(self.guarded.result());
         let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
-        kernel.launch(stream, self.sets[0].operands(c, workspace))?;
+        launching.launch(kernel, stream, self.sets[0].operands(c, &mut workspace))?;
         wait(stream, self.limit)?;
         let found = stream.clone_dtoh(&buffer).map_err(refused)?;
         wait(stream, self.limit)?;

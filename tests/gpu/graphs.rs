@@ -46,8 +46,13 @@ fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<Arc<K
 
 /// Operands on the device, from those on the host.
 struct Uploaded {
-    a: CudaSlice<f16>,
+    a: Tokens,
     b: Weights,
+}
+
+enum Tokens {
+    F16(CudaSlice<f16>),
+    Nvfp4(CudaSlice<u8>, CudaSlice<u8>),
 }
 
 enum Weights {
@@ -57,21 +62,30 @@ enum Weights {
 
 impl Uploaded {
     fn new(bench: &Bench, host: &HostOperands) -> Result<Self, String> {
-        let HostMatrix::F16(a) = &host.a else { return Err("A is not f16".to_owned()) };
+        let a = match &host.a {
+            HostMatrix::F16(a) => Tokens::F16(bench.stream.clone_htod(a).map_err(text)?),
+            coded => {
+                let (codes, scales) = Self::given(bench, coded)?;
+                Tokens::Nvfp4(codes, scales)
+            }
+        };
         let b = match host.prepare().map_err(text)? {
             Some(prepared) => Weights::Prepared(PreparedWeights::from_host(&bench.stream, &prepared).map_err(text)?),
             None => Weights::Given(host.b.iter().map(|b| Self::given(bench, b)).collect::<Result<_, _>>()?),
         };
-        Ok(Self { a: bench.stream.clone_htod(a).map_err(text)?, b })
+        Ok(Self { a, b })
     }
 
     fn given(bench: &Bench, b: &HostMatrix) -> Result<(CudaSlice<u8>, CudaSlice<u8>), String> {
-        let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("B is not nvfp4".to_owned()) };
+        let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("neither f16 nor nvfp4".to_owned()) };
         Ok((bench.stream.clone_htod(codes).map_err(text)?, bench.stream.clone_htod(scales).map_err(text)?))
     }
 
     fn operands<'a>(&'a self, m: u32, c: MatrixMut<'a>) -> Operands<'a> {
-        let a = Matrix::f16(&self.a);
+        let a = match &self.a {
+            Tokens::F16(a) => Matrix::f16(a),
+            Tokens::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
+        };
         let operands = match &self.b {
             Weights::Given(b) => {
                 let b = |product: usize| Matrix::nvfp4(&b[product].0, &b[product].1);
@@ -231,11 +245,15 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
     const REPLAYS: usize = 1000;
     let _turn = bench.alone();
     let single = Problem::dual_gemm(Activation::Silu).n(512).k(1024);
-    let kernels: [(Problem, &[u32], &str); 4] = [
+    let coded = single.a(Format::Nvfp4);
+    let kernels: [(Problem, &[u32], &str); 7] = [
         (single, &[8], "wgmma.t8x32x256.s4.interleaved.ws4.direct"),
         (single, &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2"),
         (single, &[300], "wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent"),
         (single.grouped(4), &[30, 0, 65, 5], "wgmma.t64x64x128.s2.interleaved.ws2.shared"),
+        (coded, &[8], "wgmma.t8x32x256.s4.interleaved.ws4.direct.prepass"),
+        (coded, &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2.prepass"),
+        (coded.grouped(4), &[30, 0, 65, 5], "wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass"),
     ];
     let mut all = kernels
         .into_iter()
