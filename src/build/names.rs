@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::format::Format;
-use crate::spec::{EARLY_PREPASS_BLOCKS, MmaLayout, Spec, WgmmaLayout};
+use crate::spec::{EARLY_PREPASS, MmaLayout, PREPASS, PrepassShape, Spec, WgmmaLayout};
 
 /// What every matrix template names.
 #[derive(Serialize)]
@@ -22,7 +22,8 @@ struct Names {
     stage_bytes: u32,
     shared_bytes: u32,
     blocks_per_sm: u32,
-    early_blocks: u32,
+    prepass: PrepassShape,
+    early_prepass: PrepassShape,
     compute: &'static str,
     scales: &'static str,
     schedule: String,
@@ -53,7 +54,8 @@ impl Names {
             stage_bytes: geometry.stage_bytes,
             shared_bytes: geometry.shared_bytes,
             blocks_per_sm: geometry.blocks_per_sm,
-            early_blocks: EARLY_PREPASS_BLOCKS,
+            prepass: PREPASS,
+            early_prepass: EARLY_PREPASS,
             compute: problem.compute_format().word(),
             scales: problem.scale_layout().word(),
             schedule: if variant.persistent { format!("{schedule}_persistent") } else { schedule.to_owned() },

@@ -16,10 +16,11 @@ use crate::error::{Error, Result};
 use crate::spec::{Layout, Spec};
 
 /// Rendered templates, by name: of kernels that compute.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 5] = [
     ("mma.cu", include_str!("../../templates/mma.cu")),
     ("wgmma.cu", include_str!("../../templates/wgmma.cu")),
     ("prepass.cu", include_str!("../../templates/prepass.cu")),
+    ("early_prepass.cu", include_str!("../../templates/early_prepass.cu")),
     ("finish.cu", include_str!("../../templates/finish.cu")),
 ];
 
@@ -91,6 +92,7 @@ const HEADERS: &[Header] = headers![
     "wgmma/fusion/single.cuh",
     "wgmma/fusion/two_pass.cuh",
     "wgmma/layout.cuh",
+    "wgmma/prepass.cuh",
     "wgmma/ptx.cuh",
     "wgmma/result/final.cuh",
     "wgmma/result/partial.cuh",
@@ -125,7 +127,12 @@ pub fn render(spec: &Spec) -> Result<Source> {
     let templates = templates()?;
     let mut text = templates.render(matrix, &context).map_err(wrong)?;
     let mut entries = vec![spec.symbol()];
-    for (template, symbol) in [("prepass.cu", spec.prepass_symbol()), ("finish.cu", spec.finish_symbol())] {
+    let others = [
+        ("prepass.cu", spec.prepass_symbol()),
+        ("early_prepass.cu", spec.early_prepass_symbol()),
+        ("finish.cu", spec.finish_symbol()),
+    ];
+    for (template, symbol) in others {
         if let Some(symbol) = symbol {
             text.push_str(&templates.render(template, &context).map_err(wrong)?);
             entries.push(symbol);
@@ -202,7 +209,7 @@ mod tests {
         let tera = parse().unwrap();
         let problem = Problem::gemm().n(64).k(64);
         for (problem, matrix) in [(problem, "mma.cu"), (problem.prepared(), "wgmma.cu")] {
-            let named: BTreeSet<String> = [matrix, "prepass.cu", "finish.cu"]
+            let named: BTreeSet<String> = [matrix, "prepass.cu", "early_prepass.cu", "finish.cu"]
                 .iter()
                 .flat_map(|name| tera.get_template_variables(name).unwrap())
                 .map(str::to_owned)

@@ -26,6 +26,7 @@ pub(super) fn most_rows(spec: &Spec) -> u32 {
 pub(super) fn ready(context: &CudaContext, code: &Code, spec: &Spec, launch: Launch) -> Result<Ready> {
     let symbol = match launch.kind {
         PassKind::Prepass => spec.prepass_symbol(),
+        PassKind::EarlyPrepass => spec.early_prepass_symbol(),
         PassKind::Products { .. } => Some(spec.symbol()),
         PassKind::Finish => spec.finish_symbol(),
     };

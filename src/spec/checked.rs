@@ -255,7 +255,13 @@ impl Spec {
         self.variant.prepass.then(|| self.symbol() + "_prepass")
     }
 
-    /// The launches that compute `m` rows (of all groups together), in order.
+    /// The symbol of the kernel that does so in dependent launches of few rows, if the variant has one.
+    #[must_use]
+    pub fn early_prepass_symbol(&self) -> Option<String> {
+        self.variant.prepass.then(|| self.symbol() + "_early_prepass")
+    }
+
+    /// The launches that compute `m` rows (of all groups together), in order, when they are launched plainly.
     pub fn passes(&self, m: u32) -> impl Iterator<Item = Pass> + Clone + use<> {
         self.launches().map(move |launch| launch.at(m))
     }
@@ -263,6 +269,11 @@ impl Spec {
     /// The same but for M.
     pub(crate) fn launches(&self) -> impl Iterator<Item = Launch> + Clone + use<> {
         geometry::launches(&self.problem, &self.variant, &self.arch, &self.geometry).into_iter().flatten()
+    }
+
+    /// What takes the place of the prepass in dependent launches, and up to how many rows.
+    pub(crate) fn early_prepass(&self) -> Option<(Launch, u32)> {
+        geometry::early_prepass(&self.problem, &self.variant, &self.arch)
     }
 
     /// Whether a grid has room for the blocks of `m` rows, which in y and z are [`Spec::GRID_YZ_MAX`] at most.

@@ -5,9 +5,9 @@ mod passes;
 mod wgmma;
 
 pub(crate) use mma::MmaLayout;
-pub(crate) use passes::{EARLY_PREPASS_BLOCKS, Launch};
+pub(crate) use passes::{EARLY_PREPASS, Launch, PREPASS, PrepassShape};
 pub use passes::{Pass, PassKind};
-pub(super) use passes::{decoded_row_bytes, launches, needs_finish, partial_row_bytes};
+pub(super) use passes::{decoded_row_bytes, early_prepass, launches, needs_finish, partial_row_bytes};
 pub(crate) use wgmma::{DECODING_WARPS_MAX, WgmmaLayout, tile_columns};
 pub(super) use wgmma::{Sharing, decodes_tokens};
 

@@ -22,7 +22,7 @@ pub use checked::{Refusal, Spec};
 pub(crate) use depth::STAGES_MAX;
 pub use depth::deepest;
 pub(crate) use geometry::{
-    DECODING_WARPS_MAX, EARLY_PREPASS_BLOCKS, Launch, Layout, MmaLayout, WgmmaLayout, tile_columns,
+    DECODING_WARPS_MAX, EARLY_PREPASS, Launch, Layout, MmaLayout, PREPASS, PrepassShape, WgmmaLayout, tile_columns,
 };
 pub use geometry::{Geometry, Pass, PassKind};
 pub(crate) use legal::{CONSUMERS_MAX, legal_tokens};

@@ -144,8 +144,17 @@ fn wgmma() -> Vec<Mutant> {
             "scales >> (8 * (quarter + i / 2))",
             "scales >> (8 * (quarter + (i / 2 ^ 1)))",
         ),
-        prepass("the scales of another block", "+ block % 4;", "+ (block ^ 1) % 4;"),
-        prepass("half a block decoded", "half == 0 ? codes.x : codes.y", "codes.x"),
+        prepass("the scales of another block", "+ column / 16 % 4;", "+ (column / 16 ^ 1) % 4;"),
+        prepass(
+            "half of the codes decoded",
+            "(codes, e4m3_pair(scale), values)",
+            "(codes & 0xFF, e4m3_pair(scale), values)",
+        ),
+        prepass(
+            "codes left out in dependent launches",
+            "wait_for_dependencies();\n  if (!share.is_any()) return;",
+            "wait_for_dependencies();\n  if (!share.is_any() || threadIdx.x == 3) return;",
+        ),
     ]
 }
 

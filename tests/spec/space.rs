@@ -102,7 +102,7 @@ fn launches_of_prepared_weights_follow_the_variant() {
     };
     let (products, alone) = (|product| PassKind::Products { product }, [1, 1, 1]);
     let (sum, decoded) = (100 * 4096 * 4, 100 * 7168 * 2);
-    let prepass = (PassKind::Prepass, [100 * 7168 / 16 / 256, 1, 1], alone);
+    let prepass = (PassKind::Prepass, [100 * 7168 / 4096, 1, 1], alone);
     let finish = (PassKind::Finish, [100, 4, 1], alone);
     for (variant, expected, workspace) in [
         ("wgmma.t64x64x128.s4.interleaved.ws2.shared", vec![(products(0), [64, 2, 1], alone)], 0),

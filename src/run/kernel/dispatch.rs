@@ -14,7 +14,7 @@ use crate::run::params::Params;
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
 use crate::run::{Operands, refused};
-use crate::spec::{EARLY_PREPASS_BLOCKS, PassKind, Spec};
+use crate::spec::{PassKind, Spec};
 
 impl Kernel {
     /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.
@@ -160,13 +160,18 @@ impl Kernel {
     /// Puts all launches into the stream. `maps` are the matrix kernel's.
     fn put(&self, stream: &CudaStream, params: &mut Params, maps: &Maps, is_dependent: bool) -> Result<()> {
         let mut is_dependent = self.can_depend && is_dependent;
-        for ready in &self.launches {
-            let grid = ready.grid(params.m as u32);
+        for mut ready in &self.launches {
             match ready.kind() {
-                PassKind::Prepass => is_dependent &= grid[0] <= EARLY_PREPASS_BLOCKS,
+                PassKind::Prepass => {
+                    let early =
+                        self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.m as u32 <= *rows);
+                    is_dependent = early.is_some();
+                    ready = early.map_or(ready, |(early, _)| early);
+                }
                 PassKind::Products { product } => params.product = i32::from(product != 0),
-                PassKind::Finish => {}
+                PassKind::EarlyPrepass | PassKind::Finish => {}
             }
+            let grid = ready.grid(params.m as u32);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters

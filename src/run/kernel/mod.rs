@@ -32,6 +32,8 @@ pub struct Kernel {
     home: Home,
     /// In their order.
     launches: Vec<Ready>,
+    /// In the place of the prepass among them where the launch is a dependent one of up to so many rows.
+    early_prepass: Option<(Ready, u32)>,
     /// Rows whose blocks a grid has room for.
     most_rows: u32,
     tokens: TokensFrom,
@@ -62,13 +64,15 @@ impl Kernel {
         let context = modules.context();
         let refuses = |error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error);
         let set_up = |code: Arc<Code>| {
-            let launches =
-                spec.launches().map(|launch| ready(context, &code, spec, launch)).collect::<Result<Vec<_>>>()?;
+            let ready = |launch| ready(context, &code, spec, launch);
+            let launches = spec.launches().map(ready).collect::<Result<Vec<_>>>()?;
+            let with_rows = |(launch, rows)| ready(launch).map(|ready| (ready, rows));
+            let early_prepass = spec.early_prepass().map(with_rows).transpose()?;
             let resident = launches.iter().map(Ready::resident_clusters).find_map(Result::transpose).transpose();
             let resident = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
-            Ok((code, launches, resident))
+            Ok((code, launches, early_prepass, resident))
         };
-        let ((code, launches, resident_clusters), load_time) = modules.load(&cubin, refuses, set_up)?;
+        let ((code, launches, early_prepass, resident_clusters), load_time) = modules.load(&cubin, refuses, set_up)?;
         if resident_clusters == Some(0) {
             let (blocks, shared) = (spec.variant().cluster.blocks(), spec.geometry().shared_bytes);
             return Err(Error::unsupported(format!(
@@ -81,6 +85,7 @@ impl Kernel {
             contract: Contract::new(spec)?,
             home: Home::of(context),
             launches,
+            early_prepass,
             most_rows: most_rows(spec),
             tokens: TokensFrom::new(spec),
             can_depend: matches!(spec.geometry().layout, Layout::Wgmma(_)),

@@ -1,5 +1,7 @@
 //! What is launched, in which order, and the workspace that it shares.
 
+use serde::Serialize;
+
 use super::Geometry;
 use crate::format::Format;
 use crate::spec::{Arch, Cluster, Fusion, MatrixPath, Problem, Tile, Variant};
@@ -7,19 +9,28 @@ use crate::spec::{Arch, Cluster, Fusion, MatrixPath, Problem, Tile, Variant};
 /// Threads of the elementwise kernel that finishes partial sums, and columns that each of them takes.
 const FINISH_THREADS: u32 = 256;
 const FINISH_COLUMNS: u32 = 4;
-/// Threads of the kernel that decodes tokens, each of which takes a block of 16 elements.
-const PREPASS_THREADS: u32 = 256;
-const PREPASS_ELEMENTS: u32 = 16;
 
-/// Blocks of a prepass that may begin under the kernel before it, at most. It has nothing to do there but to ask for what
-/// it will read, and gains only while its blocks find room on SMs that the matrix kernels leave free.
-pub(crate) const EARLY_PREPASS_BLOCKS: u32 = 24;
+/// How the kernel that decodes tokens is divided.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct PrepassShape {
+    /// Threads of a block.
+    threads: u32,
+    /// Codes of a thread.
+    codes: u32,
+}
+
+/// When it begins once all before it is done, and under the kernel before it: templates/early_prepass.cu says why they
+/// differ.
+pub(crate) const PREPASS: PrepassShape = PrepassShape { threads: 512, codes: 8 };
+pub(crate) const EARLY_PREPASS: PrepassShape = PrepassShape { threads: 256, codes: 4 };
 
 /// What a launch of the sequence does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PassKind {
     /// The kernel that decodes NVFP4 tokens into the workspace.
     Prepass,
+    /// The kernel that does so in dependent launches of few rows: it may begin under the kernel before it.
+    EarlyPrepass,
     /// The matrix kernel; `product` says which B it multiplies with where a launch computes one of two.
     Products {
         /// 0 for B or B1, 1 for B2.
@@ -57,8 +68,8 @@ pub(crate) struct Launch {
 /// How many blocks there are for M rows.
 #[derive(Clone, Copy, Debug)]
 enum Blocks {
-    /// Decoding: blocks of elements, so many a row.
-    Elements { per_row: u32 },
+    /// Decoding: so many codes a row, and a block.
+    Codes { per_row: u32, per_block: u32 },
     /// Tiles of tokens, from M and what groups may add; then of columns, and splits.
     Tiles { tokens: u32, more: u32, columns: u32, splits: u32, tokens_first: bool },
     /// The same tiles, taken in turn by as many blocks as run at once.
@@ -73,8 +84,8 @@ impl Launch {
     pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
         let tiles = |tokens: u32, more: u32| (m.saturating_add(more) / tokens).max(1);
         match self.blocks {
-            Blocks::Elements { per_row } => {
-                let blocks = (u64::from(m) * u64::from(per_row)).div_ceil(PREPASS_THREADS.into());
+            Blocks::Codes { per_row, per_block } => {
+                let blocks = (u64::from(m) * u64::from(per_row)).div_ceil(per_block.into());
                 [u32::try_from(blocks).unwrap_or(u32::MAX).max(1), 1, 1]
             }
             Blocks::Tiles { tokens, more, columns, splits, tokens_first: true } => {
@@ -102,17 +113,32 @@ pub(in crate::spec) fn launches(
     arch: &Arch,
     geometry: &Geometry,
 ) -> [Option<Launch>; 4] {
-    let products =
-        |product| Launch { kind: PassKind::Products { product }, ..matrix_launch(problem, variant, arch, geometry) };
-    let elementwise = |kind, threads, blocks| Launch { kind, threads, shared_bytes: 0, cluster: [1; 3], blocks };
-    let per_row = problem.depth() / PREPASS_ELEMENTS;
+    let matrix = matrix_launch(problem, variant, arch, geometry);
+    let products = |product| Launch { kind: PassKind::Products { product }, ..matrix };
     let columns = problem.columns().div_ceil(FINISH_THREADS * FINISH_COLUMNS);
     [
-        variant.prepass.then(|| elementwise(PassKind::Prepass, PREPASS_THREADS, Blocks::Elements { per_row })),
+        variant.prepass.then(|| prepass(PassKind::Prepass, problem, PREPASS)),
         Some(products(0)),
         (variant.fusion == Fusion::TwoPass).then(|| products(1)),
         needs_finish(variant).then(|| elementwise(PassKind::Finish, FINISH_THREADS, Blocks::Rows { columns })),
     ]
+}
+
+/// The prepass of dependent launches, and the rows up to which they have it: its blocks wait on the SMs for the kernel before
+/// to end, and more than find room there would take turns then.
+pub(in crate::spec) fn early_prepass(problem: &Problem, variant: &Variant, arch: &Arch) -> Option<(Launch, u32)> {
+    let PrepassShape { threads, codes } = EARLY_PREPASS;
+    let at_once = arch.sms() * (arch.threads_per_sm() / threads);
+    let rows = at_once.saturating_mul(threads * codes) / problem.depth();
+    variant.prepass.then(|| (prepass(PassKind::EarlyPrepass, problem, EARLY_PREPASS), rows))
+}
+
+fn prepass(kind: PassKind, problem: &Problem, PrepassShape { threads, codes }: PrepassShape) -> Launch {
+    elementwise(kind, threads, Blocks::Codes { per_row: problem.depth(), per_block: threads * codes })
+}
+
+fn elementwise(kind: PassKind, threads: u32, blocks: Blocks) -> Launch {
+    Launch { kind, threads, shared_bytes: 0, cluster: [1; 3], blocks }
 }
 
 fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry) -> Launch {

@@ -36,12 +36,4 @@ struct Weights {
   }
 };
 
-// Brings the first stages of the `which`th pair of an m64 tile and a split of K into the L2 cache, if there are so many.
-__device__ __forceinline__ void prefetch_weights(const Params& params, u32 which, int stages) {
-  const int split = which / TILES_PER_GROUP, k_block = split * K_TILES_PER_SPLIT * K_BLOCKS;
-  if (split >= SPLITS * CLUSTER_SPLITS) return;
-  const int blocks = min(stages * K_BLOCKS, K_BLOCKS_ALL - k_block);
-  bulk_prefetch(weight_block(params, which % TILES_PER_GROUP, k_block), blocks * BLOCK_BYTES);
-}
-
 }  // namespace ws

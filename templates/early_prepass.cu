@@ -1,0 +1,17 @@
+
+// The same for dependent launches of few rows: begun under the kernel before, it has time to ask for all that it will read.
+// What takes long then are the stores of the few SMs that the kernel before left free, as most blocks have come to them: so
+// blocks are small. A kernel of its own: fetching instructions takes longer than what they do after the wait.
+extern "C" __global__ void __launch_bounds__(<{ early_prepass.threads }>)
+<{ symbol }>_early_prepass(const __grid_constant__ ws::Params params) {
+  using namespace ws;
+  constexpr int FEW_BLOCKS = 24;
+  launch_dependents();
+  TokenShare<<{ early_prepass.threads }>, <{ early_prepass.codes }>> share(params);
+  if (share.is_any()) share.prefetch();
+  prefetch_weights(params, gridDim.x <= FEW_BLOCKS ? 1 : 2);
+  wait_for_dependencies();
+  if (!share.is_any()) return;
+  share.load();
+  share.decode();
+}

@@ -1,0 +1,68 @@
+// NVFP4 tokens to 16-bit values in the workspace, by a kernel before the matrix kernel.
+#pragma once
+
+#include "wgmma/weights.cuh"
+
+namespace ws {
+
+// A thread's part of decoding, in a block of THREADS: CODES codes. Neighbouring threads have neighbouring codes and store
+// their values at once: a warp's stores fill whole sectors, which is worth 0.15 of 17 µs.
+template <int THREADS, int CODES>
+class TokenShare {
+  static_assert(CODES == 4 || CODES == 8, "a load of codes, of one scale");
+  const Params& params;
+  int row, column;
+  u32 codes, scale;
+
+  __device__ u64 place() const { return static_cast<u64>(blockIdx.x) * THREADS + threadIdx.x; }
+  __device__ const u8* codes_at() const { return params.a + place() * (CODES / 2); }
+  __device__ const u8* scale_at() const {
+    return params.a_scales + scale_begin(row) + scale_offset(scale_row(row), column / 64) + column / 16 % 4;
+  }
+
+ public:
+  __device__ explicit TokenShare(const Params& params) : params(params) {
+    // PER_ROW blocks have THREADS rows: counted from there, 32 bits are enough.
+    constexpr u32 PER_ROW = K / CODES;
+    const u32 index = blockIdx.x % PER_ROW * THREADS + threadIdx.x;
+    row = blockIdx.x / PER_ROW * THREADS + index / PER_ROW;
+    column = index % PER_ROW * CODES;
+  }
+
+  // Whether they are a token's; nothing else may be called if not.
+  __device__ bool is_any() const { return row < params.m; }
+
+  // Asks for the lines they are in.
+  __device__ void prefetch() const {
+    prefetch_line(codes_at());
+    prefetch_line(scale_at());
+  }
+
+  __device__ void load() {
+    if constexpr (CODES == 4) codes = *reinterpret_cast<const u16*>(codes_at());
+    if constexpr (CODES == 8) codes = *reinterpret_cast<const u32*>(codes_at());
+    scale = *scale_at();
+  }
+
+  __device__ void decode() const {
+    u32 values[4];
+    e2m1x8(codes, e4m3_pair(scale), values);
+    u8* to = params.decoded + place() * (CODES * 2);
+    if constexpr (CODES == 4) *reinterpret_cast<uint2*>(to) = make_uint2(values[0], values[1]);
+    if constexpr (CODES == 8) *reinterpret_cast<uint4*>(to) = make_uint4(values[0], values[1], values[2], values[3]);
+  }
+};
+
+// Brings this thread's share of the first stages of weights, which the matrix kernel reads first, into the L2 cache: those
+// of a pair of an m64 tile and a split of K, if there are so many.
+__device__ __forceinline__ void prefetch_weights(const Params& params, int stages) {
+  if constexpr (GROUPS == 1) {
+    const u32 which = blockIdx.x + threadIdx.x * gridDim.x;
+    const int split = which / TILES_PER_GROUP, k_block = split * K_TILES_PER_SPLIT * K_BLOCKS;
+    if (split >= SPLITS * CLUSTER_SPLITS) return;
+    const int blocks = min(stages * K_BLOCKS, K_BLOCKS_ALL - k_block);
+    bulk_prefetch(weight_block(params, which % TILES_PER_GROUP, k_block), blocks * BLOCK_BYTES);
+  }
+}
+
+}  // namespace ws
