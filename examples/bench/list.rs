@@ -36,33 +36,48 @@ pub enum Part {
     Dual,
     /// Grouped GEMMs, plain and dual, f16 tokens.
     Grouped,
-    /// Dual GEMMs, NVFP4 tokens.
+    /// All of these, NVFP4 tokens.
     Nvfp4,
     /// Dual GEMMs, bf16 tokens and results.
     Bf16,
 }
 
-/// A kind of problem: its name in JSON, its part of the list, and its problem for groups, N and K.
+/// A kind of problem: its name in JSON, its part of the list, whether it is of groups, and its problem but for those.
 struct Kind {
     op: &'static str,
     part: Part,
-    problem: fn(Option<u32>, u32, u32) -> Problem,
+    is_grouped: bool,
+    problem: fn(u32, u32) -> Problem,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind { op: "dual", part: Part::Dual, problem: dual },
-    Kind { op: "grouped", part: Part::Grouped, problem: |groups, n, k| in_groups(Problem::gemm().n(n).k(k), groups) },
-    Kind { op: "grouped_dual", part: Part::Grouped, problem: |groups, n, k| in_groups(dual(None, n, k), groups) },
-    Kind { op: "dual_nvfp4", part: Part::Nvfp4, problem: |_, n, k| dual(None, n, k).a(Format::Nvfp4) },
-    Kind { op: "dual_bf16", part: Part::Bf16, problem: |_, n, k| dual(None, n, k).a(Format::Bf16).c(Format::Bf16) },
+const KINDS: [Kind; 7] = [
+    Kind { op: "dual", part: Part::Dual, is_grouped: false, problem: dual },
+    Kind { op: "grouped", part: Part::Grouped, is_grouped: true, problem: plain },
+    Kind { op: "grouped_dual", part: Part::Grouped, is_grouped: true, problem: dual },
+    Kind { op: "dual_nvfp4", part: Part::Nvfp4, is_grouped: false, problem: |n, k| dual(n, k).a(Format::Nvfp4) },
+    Kind { op: "grouped_nvfp4", part: Part::Nvfp4, is_grouped: true, problem: |n, k| plain(n, k).a(Format::Nvfp4) },
+    Kind { op: "grouped_dual_nvfp4", part: Part::Nvfp4, is_grouped: true, problem: |n, k| dual(n, k).a(Format::Nvfp4) },
+    Kind {
+        op: "dual_bf16",
+        part: Part::Bf16,
+        is_grouped: false,
+        problem: |n, k| dual(n, k).a(Format::Bf16).c(Format::Bf16),
+    },
 ];
 
-fn dual(_: Option<u32>, n: u32, k: u32) -> Problem {
+fn plain(n: u32, k: u32) -> Problem {
+    Problem::gemm().n(n).k(k)
+}
+
+fn dual(n: u32, k: u32) -> Problem {
     Problem::dual_gemm(Activation::Silu).n(n).k(k)
 }
 
-fn in_groups(problem: Problem, groups: Option<u32>) -> Problem {
-    problem.grouped(groups.unwrap_or(1))
+impl Kind {
+    fn problem_of(&self, groups: Option<u32>, n: u32, k: u32) -> Problem {
+        let problem = (self.problem)(n, k);
+        if self.is_grouped { problem.grouped(groups.unwrap_or(1)) } else { problem }
+    }
 }
 
 /// A problem and its rows.
@@ -79,7 +94,7 @@ impl Item {
     /// A problem of one's own. It is called as in the list if it is of a kind that is there, else as it is spelled.
     pub fn new(problem: Problem, rows: Vec<u32>) -> Self {
         let is_of = |kind: &&Kind| {
-            let listed = (kind.problem)(problem.groups(), problem.columns(), problem.depth());
+            let listed = kind.problem_of(problem.groups(), problem.columns(), problem.depth());
             problem == listed || problem == listed.prepared()
         };
         let op = KINDS.iter().find(is_of).map_or_else(|| problem.to_string(), |kind| kind.op.to_owned());
@@ -100,12 +115,12 @@ pub fn list(parts: &[Part], prepared: bool) -> Vec<Item> {
 
 fn of_kind(kind: &Kind, prepared: bool) -> Vec<Item> {
     let item = |rows: &[u32], groups, n, k| {
-        let problem = (kind.problem)(groups, n, k);
+        let problem = kind.problem_of(groups, n, k);
         let problem = if prepared { problem.prepared() } else { problem };
         Item { op: kind.op.to_owned(), problem, rows: rows.to_vec() }
     };
-    match kind.part {
-        Part::Grouped => GROUPED.iter().map(|(rows, n, k)| item(rows, Some(rows.len() as u32), *n, *k)).collect(),
-        Part::Dual | Part::Nvfp4 | Part::Bf16 => DUAL.iter().map(|(m, n, k)| item(&[*m], None, *n, *k)).collect(),
+    if kind.is_grouped {
+        return GROUPED.iter().map(|(rows, n, k)| item(rows, Some(rows.len() as u32), *n, *k)).collect();
     }
+    DUAL.iter().map(|(m, n, k)| item(&[*m], None, *n, *k)).collect()
 }

@@ -62,7 +62,7 @@ fn run(args: &Args) -> Result<bool> {
     // On sm_90 the list has its weights prepared, as the fastest kernels take them.
     let items = args.wanted.items(&[], shared::prepares(&arch))?;
     let forge = Forge::builder().install_if_missing().build();
-    println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+    println!("NVRTC: {}", forge.toolchain()?);
 
     let ceilings = ceilings::compile(forge.toolchain()?, &arch)?;
     let candidates = candidates(args, &place.picker(), &forge, &items);

@@ -74,7 +74,7 @@ fn run(args: &Args) -> Result<bool> {
         own => cases::own(own, |problem| shared::rows(problem, &args.m))?,
     };
     let forge = Forge::builder().install_if_missing().build();
-    println!("{machine}\nNVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+    println!("{machine}\nNVRTC: {}", forge.toolchain()?);
 
     let picker = place.picker();
     let mut debate = Debate::new(&picker, &cases)?;

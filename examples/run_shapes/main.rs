@@ -58,7 +58,7 @@ fn run(args: &Args) -> Result<bool> {
     println!("{}", place.describe(INSTEAD));
     let cases = case::cases(args, &place.picker())?;
     let forge = Forge::builder().install_if_missing().build();
-    println!("NVRTC: {} ({})", forge.toolchain()?.library().display(), forge.toolchain()?.identity());
+    println!("NVRTC: {}", forge.toolchain()?);
 
     let specs: Vec<Spec> = cases.iter().flat_map(|case| &case.choices).map(|choice| *choice.spec()).collect();
     let progress = bar(specs.len(), "kernels built");
