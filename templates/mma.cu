@@ -23,23 +23,23 @@
 
 namespace ws {
 
-constexpr int N = <{ n }>;
-constexpr int K = <{ k }>;
-constexpr int GROUPS = <{ groups }>;
-constexpr int PRODUCTS = <{ products }>;
+inline constexpr int N = <{ n }>;
+inline constexpr int K = <{ k }>;
+inline constexpr int GROUPS = <{ groups }>;
+inline constexpr int PRODUCTS = <{ products }>;
 
-constexpr int TOKENS = <{ tokens }>;
-constexpr int COLUMNS = <{ columns }>;
-constexpr int TILE_K = <{ tile_k }>;
-constexpr int STAGES = <{ stages }>;
-constexpr int SPLITS = <{ splits }>;
-constexpr int WARPS_TOKENS = <{ warps_tokens }>;
-constexpr int WARPS_COLUMNS = <{ warps_columns }>;
-constexpr int WARPS_K = <{ warps_k }>;
-constexpr int STAGE_BYTES = <{ stage_bytes }>;
-constexpr int SHARED_BYTES = <{ shared_bytes }>;
+inline constexpr int TOKENS = <{ tokens }>;
+inline constexpr int COLUMNS = <{ columns }>;
+inline constexpr int TILE_K = <{ tile_k }>;
+inline constexpr int STAGES = <{ stages }>;
+inline constexpr int SPLITS = <{ splits }>;
+inline constexpr int WARPS_TOKENS = <{ warps_tokens }>;
+inline constexpr int WARPS_COLUMNS = <{ warps_columns }>;
+inline constexpr int WARPS_K = <{ warps_k }>;
+inline constexpr int STAGE_BYTES = <{ stage_bytes }>;
+inline constexpr int SHARED_BYTES = <{ shared_bytes }>;
 // Also at 1 this must be said: without it ptxas gave some sm_90a kernels 32 registers and spilled the rest.
-constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
+inline constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
 }  // namespace ws
 

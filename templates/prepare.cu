@@ -19,11 +19,11 @@
 
 namespace ws {
 
-constexpr int PRODUCTS = <{ products }>;
-constexpr int THREADS = 128;
-constexpr int BLOCK_BYTES = <{ block_bytes }>;
-constexpr int CODE_BYTES = THREADS * 16;
-constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
+inline constexpr int PRODUCTS = <{ products }>;
+inline constexpr int THREADS = 128;
+inline constexpr int BLOCK_BYTES = <{ block_bytes }>;
+inline constexpr int CODE_BYTES = THREADS * 16;
+inline constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
 
 // The same order and sizes as `Params` on the host side (src/run/prepare.rs).
 struct PrepareParams {

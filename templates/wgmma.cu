@@ -16,41 +16,41 @@
 
 namespace ws {
 
-constexpr int N = <{ n }>;
-constexpr int K = <{ k }>;
-constexpr int GROUPS = <{ groups }>;
-constexpr int PRODUCTS = <{ products }>;
+inline constexpr int N = <{ n }>;
+inline constexpr int K = <{ k }>;
+inline constexpr int GROUPS = <{ groups }>;
+inline constexpr int PRODUCTS = <{ products }>;
 
-constexpr int TOKENS = <{ tokens }>;
-constexpr int COLUMNS = <{ columns }>;
-constexpr int TILE_K = <{ tile_k }>;
-constexpr int STAGES = <{ stages }>;
-constexpr int SPLITS = <{ splits }>;
-constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
-constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
-constexpr bool PERSISTENT = <{ persistent }>;
+inline constexpr int TOKENS = <{ tokens }>;
+inline constexpr int COLUMNS = <{ columns }>;
+inline constexpr int TILE_K = <{ tile_k }>;
+inline constexpr int STAGES = <{ stages }>;
+inline constexpr int SPLITS = <{ splits }>;
+inline constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
+inline constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
+inline constexpr bool PERSISTENT = <{ persistent }>;
 
 // Ascending: how many tokens a tile may be loaded and multiplied as.
 #define WS_WIDTHS <{ width_list }>
 
-constexpr int TILES_PER_PART = <{ tiles_per_part }>;
-constexpr int K_GROUPS = <{ k_groups }>;
-constexpr int PRODUCT_GROUPS = <{ product_groups }>;
-constexpr int TILE_GROUPS = <{ tile_groups }>;
-constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
-constexpr int DECODING_WARPS = <{ decoding_warps }>;    // of tokens; they arrive beside who loads weights
-constexpr int FULL_ARRIVALS = 1 + DECODING_WARPS;
-constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
+inline constexpr int TILES_PER_PART = <{ tiles_per_part }>;
+inline constexpr int K_GROUPS = <{ k_groups }>;
+inline constexpr int PRODUCT_GROUPS = <{ product_groups }>;
+inline constexpr int TILE_GROUPS = <{ tile_groups }>;
+inline constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
+inline constexpr int DECODING_WARPS = <{ decoding_warps }>;    // of tokens; they arrive beside who loads weights
+inline constexpr int FULL_ARRIVALS = 1 + DECODING_WARPS;
+inline constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
-constexpr int STAGE_BYTES = <{ stage_bytes }>;
-constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
-[[maybe_unused]] constexpr int TABLE_OFFSET = <{ table_offset }>;
-constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
-constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
-constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
-constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
-constexpr int SHARED_BYTES = <{ shared_bytes }>;
-constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
+inline constexpr int STAGE_BYTES = <{ stage_bytes }>;
+inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
+[[maybe_unused]] inline constexpr int TABLE_OFFSET = <{ table_offset }>;
+inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
+inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
+inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
+inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
+inline constexpr int SHARED_BYTES = <{ shared_bytes }>;
+inline constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
 }  // namespace ws
 

@@ -3,19 +3,19 @@
 
 namespace ws {
 
-constexpr int PLACES = WARPS_TOKENS * WARPS_COLUMNS;  // of warps in the tile
-constexpr int WARPS = PLACES * WARPS_K;
-constexpr int THREADS = 32 * WARPS;
+inline constexpr int PLACES = WARPS_TOKENS * WARPS_COLUMNS;  // of warps in the tile
+inline constexpr int WARPS = PLACES * WARPS_K;
+inline constexpr int THREADS = 32 * WARPS;
 
-constexpr int K_BLOCK = 64;                  // K goes through the kernel in blocks of 64: four k16 steps
-constexpr int K_BLOCKS = TILE_K / K_BLOCK;   // of which one stage holds this many
-constexpr int K_TILES = ceil_div(K, TILE_K);
+inline constexpr int K_BLOCK = 64;                  // K goes through the kernel in blocks of 64: four k16 steps
+inline constexpr int K_BLOCKS = TILE_K / K_BLOCK;   // of which one stage holds this many
+inline constexpr int K_TILES = ceil_div(K, TILE_K);
 
-constexpr int WARP_COLUMNS = COLUMNS / WARPS_COLUMNS;
-constexpr int WARP_TOKENS = TOKENS / WARPS_TOKENS;
-constexpr int WARP_M16 = WARP_COLUMNS / 16;  // m16 tiles of weights of one warp
-constexpr int WARP_N8 = WARP_TOKENS / 8;     // n8 tiles of tokens of one warp
-constexpr int RUN = 2 * WARP_M16;            // consecutive columns of C that one lane holds
+inline constexpr int WARP_COLUMNS = COLUMNS / WARPS_COLUMNS;
+inline constexpr int WARP_TOKENS = TOKENS / WARPS_TOKENS;
+inline constexpr int WARP_M16 = WARP_COLUMNS / 16;  // m16 tiles of weights of one warp
+inline constexpr int WARP_N8 = WARP_TOKENS / 8;     // n8 tiles of tokens of one warp
+inline constexpr int RUN = 2 * WARP_M16;            // consecutive columns of C that one lane holds
 
 static_assert(K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0, "K comes in blocks of 64");
 static_assert(N % 16 == 0, "a run of columns is inside C or outside");

@@ -5,7 +5,7 @@
 
 namespace ws {
 
-constexpr long long SCALE_BYTES_PER_GROUP = static_cast<long long>(ceil_div(N, 128)) * (K / 64) * 512;
+inline constexpr long long SCALE_BYTES_PER_GROUP = static_cast<long long>(ceil_div(N, 128)) * (K / 64) * 512;
 
 // Where a tile that begins with row `first` finds its first row of atoms, and which row of those `first` is.
 __device__ __forceinline__ long long scale_begin(int first) {

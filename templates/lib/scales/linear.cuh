@@ -3,7 +3,7 @@
 
 namespace ws {
 
-constexpr long long SCALE_BYTES_PER_GROUP = static_cast<long long>(N) * (K / 16);
+inline constexpr long long SCALE_BYTES_PER_GROUP = static_cast<long long>(N) * (K / 16);
 
 // Where a tile that begins with row `first` finds its scales, and which row of those `first` is.
 __device__ __forceinline__ long long scale_begin(int first) { return static_cast<long long>(first) * (K / 16); }

@@ -12,7 +12,7 @@ __device__ __forceinline__ u64 token_descriptor(u32 shared) {
   constexpr u64 STRIDE = u64(1024 >> 4) << 32, SWIZZLE_128B = u64(1) << 62, LEADING = u64(1) << 16;
   return (shared >> 4 & 0x3FFF) | LEADING | STRIDE | SWIZZLE_128B;
 }
-constexpr u64 DESCRIPTOR_K16 = 32 >> 4;  // 16 elements of k further
+inline constexpr u64 DESCRIPTOR_K16 = 32 >> 4;  // 16 elements of k further
 
 // A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
 // `first_stage`. `refill(stage)` lets a warp that also loads do so.

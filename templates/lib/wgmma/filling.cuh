@@ -7,9 +7,9 @@ namespace ws {
 // What a stage takes in the first round, in cycles (H200). Of weights: 22 bytes each, as memory delivers to all SMs at once.
 // Of tokens: 50 bytes each, as an SM takes in from the L2 cache beside them; 32 where a cluster splits K, as all SMs ask for
 // their first stage at once then.
-constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
-constexpr u32 TOKEN_RATE = CLUSTER_SPLITS > 1 ? 32 : 50;
-constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES / TOKEN_RATE : 200;
+inline constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
+inline constexpr u32 TOKEN_RATE = CLUSTER_SPLITS > 1 ? 32 : 50;
+inline constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES / TOKEN_RATE : 200;
 
 class Filling {
   const Ring ring;

@@ -3,29 +3,29 @@
 
 namespace ws {
 
-constexpr int K_BLOCK = 64;                            // K goes through the kernel in blocks of 64: four k16 steps
-constexpr int K_BLOCKS = TILE_K / K_BLOCK;             // of which one stage holds this many
-constexpr int K_BLOCKS_ALL = K / K_BLOCK;
-constexpr int K_TILES = ceil_div(K, TILE_K);
-constexpr int LAST_BLOCKS = K_BLOCKS_ALL - (K_TILES - 1) * K_BLOCKS;  // of the last tile along K
-constexpr bool K_TAIL = LAST_BLOCKS != K_BLOCKS;
-constexpr int K_TILES_PER_SPLIT = ceil_div(K_TILES, SPLITS * CLUSTER_SPLITS);
+inline constexpr int K_BLOCK = 64;                            // K goes through the kernel in blocks of 64: four k16 steps
+inline constexpr int K_BLOCKS = TILE_K / K_BLOCK;             // of which one stage holds this many
+inline constexpr int K_BLOCKS_ALL = K / K_BLOCK;
+inline constexpr int K_TILES = ceil_div(K, TILE_K);
+inline constexpr int LAST_BLOCKS = K_BLOCKS_ALL - (K_TILES - 1) * K_BLOCKS;  // of the last tile along K
+inline constexpr bool K_TAIL = LAST_BLOCKS != K_BLOCKS;
+inline constexpr int K_TILES_PER_SPLIT = ceil_div(K_TILES, SPLITS * CLUSTER_SPLITS);
 
 // Prepared weights: m64 tiles of 64 rows, in blocks of 64 along K (src/format/prepared.rs).
-constexpr int TILE_COLUMNS = 64 / PRODUCTS;            // columns of C that an m64 tile stands for
-constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a block
-constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
-constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
-constexpr int BLOCK_BYTES = 2304, BLOCK_CODES = 2048;  // codes, then scales
-constexpr int TOKEN_BYTES = K_BLOCKS * TOKENS * 128;   // rows of 128 bytes, in TMA's 128-byte swizzle
-constexpr int WEIGHT_BYTES = TILES * K_BLOCKS * BLOCK_BYTES;
+inline constexpr int TILE_COLUMNS = 64 / PRODUCTS;            // columns of C that an m64 tile stands for
+inline constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a block
+inline constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
+inline constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
+inline constexpr int BLOCK_BYTES = 2304, BLOCK_CODES = 2048;  // codes, then scales
+inline constexpr int TOKEN_BYTES = K_BLOCKS * TOKENS * 128;   // rows of 128 bytes, in TMA's 128-byte swizzle
+inline constexpr int WEIGHT_BYTES = TILES * K_BLOCKS * BLOCK_BYTES;
 
 // Warpgroups that multiply: TILE_GROUPS × PRODUCT_GROUPS × K_GROUPS × PARTS.
-constexpr int PARTS = TILES / TILES_PER_PART;          // parts of the columns
-constexpr int GROUP_WARPGROUPS = PARTS * K_GROUPS * PRODUCT_GROUPS;  // that work on one tile of C
-constexpr int GROUP_THREADS = 128 * GROUP_WARPGROUPS;
-constexpr int CONSUMER_THREADS = TILE_GROUPS * GROUP_THREADS;
-constexpr int ACCUMULATORS = TOKENS / 2;               // of one thread for 64 rows of weights
+inline constexpr int PARTS = TILES / TILES_PER_PART;          // parts of the columns
+inline constexpr int GROUP_WARPGROUPS = PARTS * K_GROUPS * PRODUCT_GROUPS;  // that work on one tile of C
+inline constexpr int GROUP_THREADS = 128 * GROUP_WARPGROUPS;
+inline constexpr int CONSUMER_THREADS = TILE_GROUPS * GROUP_THREADS;
+inline constexpr int ACCUMULATORS = TOKENS / 2;               // of one thread for 64 rows of weights
 
 static_assert(N % 16 == 0 && K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0 && TOKENS % 8 == 0, "checked by Spec");
 static_assert(COLUMNS % TILE_COLUMNS == 0 && TILES % TILES_PER_PART == 0, "whole m64 tiles");

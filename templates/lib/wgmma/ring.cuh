@@ -4,8 +4,8 @@
 
 namespace ws {
 
-constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: K is not split there
-constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+inline constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: K is not split there
+inline constexpr int RING_BYTES = STAGES * STAGE_BYTES;
 static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES + 16 <= SHARED_BYTES, "barriers behind the ring");
 
 // A place in the ring, and the parity of its phase.

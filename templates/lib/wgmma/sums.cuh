@@ -4,10 +4,10 @@
 namespace ws {
 
 // Decoded weights are 2^-14 of the true ones.
-constexpr float WEIGHT_UNIT = 16384.f;
+inline constexpr float WEIGHT_UNIT = 16384.f;
 
 // Tokens whose sums a block finishes: all of the tile, or its share where a cluster splits K.
-constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
+inline constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
 static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");
 
 // Scratch memory of a tile group: behind the barriers where the ring is in use all the time, else where the ring was.

@@ -4,8 +4,8 @@
 namespace ws {
 
 // Rows are 16 bytes apart from a multiple of 128, so that neither rows nor columns meet in the same banks.
-constexpr int STAGED_ROW = COLUMNS * Output::BYTES + 16;
-constexpr int STAGED_ROWS = 8 * HELD_N8;
+inline constexpr int STAGED_ROW = COLUMNS * Output::BYTES + 16;
+inline constexpr int STAGED_ROWS = 8 * HELD_N8;
 static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
 
 template <class Out = Output, class Value>

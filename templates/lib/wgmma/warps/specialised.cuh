@@ -5,8 +5,8 @@
 
 namespace ws {
 
-constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
-constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
+inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
+inline constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {

@@ -5,7 +5,7 @@
 
 namespace ws {
 
-constexpr int THREADS = CONSUMER_THREADS;
+inline constexpr int THREADS = CONSUMER_THREADS;
 static_assert(!PERSISTENT && Tokens::WARPS == 1, "checked by Spec");
 
 // Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
