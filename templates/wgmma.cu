@@ -14,18 +14,9 @@
 
 #include "base.cuh"
 
+<% include "constants.cu" %>
 namespace ws {
 
-inline constexpr int N = <{ n }>;
-inline constexpr int K = <{ k }>;
-inline constexpr int GROUPS = <{ groups }>;
-inline constexpr int PRODUCTS = <{ products }>;
-
-inline constexpr int TOKENS = <{ tokens }>;
-inline constexpr int COLUMNS = <{ columns }>;
-inline constexpr int TILE_K = <{ tile_k }>;
-inline constexpr int STAGES = <{ stages }>;
-inline constexpr int SPLITS = <{ splits }>;
 inline constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
 inline constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
 inline constexpr bool PERSISTENT = <{ persistent }>;
@@ -42,15 +33,12 @@ inline constexpr int DECODING_WARPS = <{ decoding_warps }>;    // of tokens; the
 inline constexpr int FULL_ARRIVALS = 1 + DECODING_WARPS;
 inline constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
-inline constexpr int STAGE_BYTES = <{ stage_bytes }>;
 inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 [[maybe_unused]] inline constexpr int TABLE_OFFSET = <{ table_offset }>;
 inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
 inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
-inline constexpr int SHARED_BYTES = <{ shared_bytes }>;
-inline constexpr int BLOCKS_PER_SM = <{ blocks_per_sm }>;
 
 }  // namespace ws
 

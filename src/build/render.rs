@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::spec::{Layout, Spec};
 
 /// Rendered templates, by name: of kernels that compute.
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
+    ("constants.cu", include_str!("../../templates/constants.cu")),
     ("mma.cu", include_str!("../../templates/mma.cu")),
     ("wgmma.cu", include_str!("../../templates/wgmma.cu")),
     ("prepass.cu", include_str!("../../templates/prepass.cu")),
@@ -209,7 +210,7 @@ mod tests {
         let tera = parse().unwrap();
         let problem = Problem::gemm().n(64).k(64);
         for (problem, matrix) in [(problem, "mma.cu"), (problem.prepared(), "wgmma.cu")] {
-            let named: BTreeSet<String> = [matrix, "prepass.cu", "early_prepass.cu", "finish.cu"]
+            let named: BTreeSet<String> = ["constants.cu", matrix, "prepass.cu", "early_prepass.cu", "finish.cu"]
                 .iter()
                 .flat_map(|name| tera.get_template_variables(name).unwrap())
                 .map(str::to_owned)
