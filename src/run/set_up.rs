@@ -22,14 +22,24 @@ pub(super) fn most_rows(spec: &Spec) -> u32 {
     fits
 }
 
-/// A kernel of the module, set up and found to fit the device.
+/// The kernel of a launch.
 pub(super) fn ready(context: &CudaContext, code: &Code, spec: &Spec, launch: Launch) -> Result<Ready> {
     let symbol = match launch.kind {
         PassKind::Prepass => spec.prepass_symbol(),
-        PassKind::EarlyPrepass => spec.early_prepass_symbol(),
         PassKind::Products { .. } => Some(spec.symbol()),
         PassKind::Finish => spec.finish_symbol(),
     };
+    set_up(context, code, symbol, launch)
+}
+
+/// The kernel that takes the place of the prepass in dependent launches, and up to how many rows.
+pub(super) fn early_prepass(context: &CudaContext, code: &Code, spec: &Spec) -> Result<Option<(Ready, u32)>> {
+    let ready = |launch| set_up(context, code, spec.early_prepass_symbol(), launch);
+    spec.early_prepass().map(|(launch, rows)| Ok((ready(launch)?, rows))).transpose()
+}
+
+/// A kernel of the module, set up and found to fit the device.
+fn set_up(context: &CudaContext, code: &Code, symbol: Option<String>, launch: Launch) -> Result<Ready> {
     let symbol = symbol.ok_or_else(|| Error::internal("a pass without its kernel"))?;
     let function = code.entry(&symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))?;
     if launch.shared_bytes > SHARED_WITHOUT_ASKING {

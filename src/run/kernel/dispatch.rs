@@ -169,7 +169,7 @@ impl Kernel {
                     ready = early.map_or(ready, |(early, _)| early);
                 }
                 PassKind::Products { product } => params.product = i32::from(product != 0),
-                PassKind::EarlyPrepass | PassKind::Finish => {}
+                PassKind::Finish => {}
             }
             let grid = ready.grid(params.m as u32);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.

@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use super::check::{Contract, Home};
 use super::code::{Code, Modules};
 use super::launch::Ready;
-use super::set_up::{most_rows, ready};
+use super::set_up::{early_prepass, most_rows, ready};
 use super::tokens::TokensFrom;
 use super::{Device, LoadTime, refused};
 use crate::build::Cubin;
@@ -64,10 +64,9 @@ impl Kernel {
         let context = modules.context();
         let refuses = |error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error);
         let set_up = |code: Arc<Code>| {
-            let ready = |launch| ready(context, &code, spec, launch);
-            let launches = spec.launches().map(ready).collect::<Result<Vec<_>>>()?;
-            let with_rows = |(launch, rows)| ready(launch).map(|ready| (ready, rows));
-            let early_prepass = spec.early_prepass().map(with_rows).transpose()?;
+            let launches =
+                spec.launches().map(|launch| ready(context, &code, spec, launch)).collect::<Result<Vec<_>>>()?;
+            let early_prepass = early_prepass(context, &code, spec)?;
             let resident = launches.iter().map(Ready::resident_clusters).find_map(Result::transpose).transpose();
             let resident = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
             Ok((code, launches, early_prepass, resident))

@@ -29,8 +29,6 @@ pub(crate) const EARLY_PREPASS: PrepassShape = PrepassShape { threads: 256, code
 pub enum PassKind {
     /// The kernel that decodes NVFP4 tokens into the workspace.
     Prepass,
-    /// The kernel that does so in dependent launches of few rows: it may begin under the kernel before it.
-    EarlyPrepass,
     /// The matrix kernel; `product` says which B it multiplies with where a launch computes one of two.
     Products {
         /// 0 for B or B1, 1 for B2.
@@ -117,7 +115,7 @@ pub(in crate::spec) fn launches(
     let products = |product| Launch { kind: PassKind::Products { product }, ..matrix };
     let columns = problem.columns().div_ceil(FINISH_THREADS * FINISH_COLUMNS);
     [
-        variant.prepass.then(|| prepass(PassKind::Prepass, problem, PREPASS)),
+        variant.prepass.then(|| prepass(problem, PREPASS)),
         Some(products(0)),
         (variant.fusion == Fusion::TwoPass).then(|| products(1)),
         needs_finish(variant).then(|| elementwise(PassKind::Finish, FINISH_THREADS, Blocks::Rows { columns })),
@@ -130,11 +128,11 @@ pub(in crate::spec) fn early_prepass(problem: &Problem, variant: &Variant, arch:
     let PrepassShape { threads, codes } = EARLY_PREPASS;
     let at_once = arch.sms() * (arch.threads_per_sm() / threads);
     let rows = at_once.saturating_mul(threads * codes) / problem.depth();
-    variant.prepass.then(|| (prepass(PassKind::EarlyPrepass, problem, EARLY_PREPASS), rows))
+    variant.prepass.then(|| (prepass(problem, EARLY_PREPASS), rows))
 }
 
-fn prepass(kind: PassKind, problem: &Problem, PrepassShape { threads, codes }: PrepassShape) -> Launch {
-    elementwise(kind, threads, Blocks::Codes { per_row: problem.depth(), per_block: threads * codes })
+fn prepass(problem: &Problem, PrepassShape { threads, codes }: PrepassShape) -> Launch {
+    elementwise(PassKind::Prepass, threads, Blocks::Codes { per_row: problem.depth(), per_block: threads * codes })
 }
 
 fn elementwise(kind: PassKind, threads: u32, blocks: Blocks) -> Launch {
