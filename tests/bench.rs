@@ -31,6 +31,7 @@ fn the_list_has_every_kind_of_every_shape() {
     assert!(list::list(&[], false).iter().all(|item| !item.problem.is_prepared()));
     let grouped = list::list(&[Part::Grouped], true);
     assert_eq!(grouped.len(), 2 * GROUPED.len());
+    assert!(grouped.iter().all(|item| item.problem.groups() == Some(item.rows.len() as u32)));
     assert!(all.iter().all(|item| item.problem.groups().unwrap_or(1) == item.rows.len() as u32));
     assert_eq!((all[0].op.as_str(), all[0].m()), ("dual", 1));
     assert_eq!(all[0].problem.to_string(), "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared");

@@ -76,8 +76,8 @@ impl Uploaded {
         Ok(Self { a, b })
     }
 
-    fn given(bench: &Bench, b: &HostMatrix) -> Result<(CudaSlice<u8>, CudaSlice<u8>), String> {
-        let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("neither f16 nor nvfp4".to_owned()) };
+    fn given(bench: &Bench, coded: &HostMatrix) -> Result<(CudaSlice<u8>, CudaSlice<u8>), String> {
+        let HostMatrix::Nvfp4 { codes, scales } = coded else { return Err("neither f16 nor nvfp4".to_owned()) };
         Ok((bench.stream.clone_htod(codes).map_err(text)?, bench.stream.clone_htod(scales).map_err(text)?))
     }
 
