@@ -9,9 +9,9 @@ extern "C" __global__ void __launch_bounds__(<{ prepass.threads }>)
   using namespace ws;
   constexpr int FEW_BLOCKS = 24, SOME_BLOCKS = 128;
   launch_dependents();
-  TokenShare<<{ prepass.threads }>, <{ prepass.codes }>> share(params);
+  TokenShare<<{ prepass.threads }>, <{ prepass.codes }>, u64> share(params);
   if (!share.is_any()) return;
   share.load();
-  if (gridDim.x > FEW_BLOCKS) prefetch_weights(params, gridDim.x <= SOME_BLOCKS ? 2 : 1);
+  if (gridDim.x > FEW_BLOCKS) prefetch_for_matrix(params, gridDim.x <= SOME_BLOCKS ? 2 : 1);
   share.decode();
 }

@@ -341,6 +341,7 @@ impl<'a> Operands<'a> {
             // M_MAX is far below.
             m: self.m as i32,
             product: 0,
+            early: 0,
         }
     }
 }

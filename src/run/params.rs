@@ -31,6 +31,8 @@ pub(super) struct Params {
     pub(super) m: i32,
     /// Which product a launch computes, where it computes one of two.
     pub(super) product: i32,
+    /// 1 if the prepass, if there is one, may begin before what came before is done.
+    pub(super) early: i32,
 }
 
 #[cfg(test)]
@@ -41,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_that_of_the_device_side() {
-        assert_eq!((size_of::<Params>(), align_of::<Params>()), (120, 8));
+        assert_eq!((size_of::<Params>(), align_of::<Params>()), (128, 8));
         let offsets = [
             offset_of!(Params, a),
             offset_of!(Params, a_scales),
@@ -56,7 +58,8 @@ mod tests {
             offset_of!(Params, alpha_step),
             offset_of!(Params, m),
             offset_of!(Params, product),
+            offset_of!(Params, early),
         ];
-        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116]);
+        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120]);
     }
 }

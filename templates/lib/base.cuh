@@ -23,6 +23,7 @@ struct Params {
   int alpha_step[2];       // 0: one α for all groups; 1: one a group
   int m;                   // rows of A and C, of all groups together
   int product;             // which product this launch computes, where it computes one of two
+  int early;               // whether the prepass, if there is one, may begin before what came before is done
 };
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -21,6 +21,13 @@ __device__ __forceinline__ void prefetch_line(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
+// "Data Movement: ld.relaxed" at the scope of the device: what is in the L2 cache, not what L1 may still have.
+__device__ __forceinline__ int ld_relaxed_gpu(const int* global) {
+  int value;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+  return value;
+}
+
 // "cp.async.commit_group": the copies this thread started since the last one form a group.
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -166,6 +166,7 @@ impl Kernel {
                     let early =
                         self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.m as u32 <= *rows);
                     is_dependent = early.is_some();
+                    params.early = is_dependent.into();
                     ready = early.map_or(ready, |(early, _)| early);
                 }
                 PassKind::Products { product } => params.product = i32::from(product != 0),

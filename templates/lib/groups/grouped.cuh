@@ -4,8 +4,14 @@
 
 namespace ws {
 
+__device__ __forceinline__ const int* offset_at(const Params& params, int group) {
+  return params.offsets + min(group, GROUPS);
+}
+
+__device__ __forceinline__ int clamped(const Params& params, int offset) { return min(max(offset, 0), params.m); }
+
 __device__ __forceinline__ int clamped_offset(const Params& params, int group) {
-  return min(max(params.offsets[min(group, GROUPS)], 0), params.m);
+  return clamped(params, *offset_at(params, group));
 }
 
 // Each lane looks at one group of 32 at a time.

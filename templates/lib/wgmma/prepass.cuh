@@ -6,15 +6,16 @@
 namespace ws {
 
 // A thread's part of decoding, in a block of THREADS: CODES codes. Neighbouring threads have neighbouring codes and store
-// their values at once: a warp's stores fill whole sectors, which is worth 0.15 of 17 µs.
-template <int THREADS, int CODES>
+// their values at once: a warp's stores fill whole sectors, which is worth 0.15 of 17 µs. Place counts them: with 32
+// bits, enough for few rows, it takes 16 registers instead of 18.
+template <int THREADS, int CODES, class Place>
 class TokenShare {
   static_assert(CODES == 4 || CODES == 8, "a load of codes, of one scale");
   const Params& params;
   int row, column;
   u32 codes, scale;
 
-  __device__ u64 place() const { return static_cast<u64>(blockIdx.x) * THREADS + threadIdx.x; }
+  __device__ Place place() const { return static_cast<Place>(blockIdx.x) * THREADS + threadIdx.x; }
   __device__ const u8* codes_at() const { return params.a + place() * (CODES / 2); }
   __device__ const u8* scale_at() const {
     return params.a_scales + scale_begin(row) + scale_offset(scale_row(row), column / 64) + column / 16 % 4;
@@ -53,16 +54,17 @@ class TokenShare {
   }
 };
 
-// Brings this thread's share of the first stages of weights, which the matrix kernel reads first, into the L2 cache: those
-// of a pair of an m64 tile and a split of K, if there are so many.
-__device__ __forceinline__ void prefetch_weights(const Params& params, int stages) {
-  if constexpr (GROUPS == 1) {
-    const u32 which = blockIdx.x + threadIdx.x * gridDim.x;
-    const int split = which / TILES_PER_GROUP, k_block = split * K_TILES_PER_SPLIT * K_BLOCKS;
-    if (split >= SPLITS * CLUSTER_SPLITS) return;
-    const int blocks = min(stages * K_BLOCKS, K_BLOCKS_ALL - k_block);
-    bulk_prefetch(weight_block(params, which % TILES_PER_GROUP, k_block), blocks * BLOCK_BYTES);
-  }
+// Brings this thread's share of what the matrix kernel reads first into the L2 cache: the offsets, and the first stages of
+// weights of all m64 tiles and splits of K, if memory can deliver them before that kernel begins, about a microsecond later.
+__device__ __forceinline__ void prefetch_for_matrix(const Params& params, int stages) {
+  constexpr int TILES_ALL = GROUPS * TILES_PER_GROUP, SPLITS_ALL = SPLITS * CLUSTER_SPLITS;
+  constexpr long long STAGE = static_cast<long long>(TILES_ALL) * SPLITS_ALL * K_BLOCKS * BLOCK_BYTES, MOST = 4'000'000;
+  if (GROUPS > 1 && blockIdx.x == 0 && threadIdx.x * 32 <= GROUPS) prefetch_line(params.offsets + threadIdx.x * 32);
+  const u32 which = blockIdx.x + threadIdx.x * gridDim.x;
+  const int split = which / TILES_ALL, k_block = split * K_TILES_PER_SPLIT * K_BLOCKS;
+  if (stages * STAGE > MOST || split >= SPLITS_ALL) return;
+  const int blocks = min(stages * K_BLOCKS, K_BLOCKS_ALL - k_block);
+  bulk_prefetch(weight_block(params, which % TILES_ALL, k_block), blocks * BLOCK_BYTES);
 }
 
 }  // namespace ws

@@ -19,10 +19,11 @@ struct GroupTable {
   int token_tiles;
 
   __device__ explicit GroupTable(const Params& params) {
-    wait_for_dependencies();  // the offsets may be their result
+    // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too.
+    if (!PREPASS || params.early) wait_for_dependencies();
     GroupRows* unsorted = rows() + GROUPS;
     for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
-      const int begin = clamped_offset(params, group), count = max(clamped_offset(params, group + 1) - begin, 0);
+      const int begin = offset(params, group), count = max(offset(params, group + 1) - begin, 0);
       const int tiles = ceil_div(count, TOKENS);
       const int height = tiles <= 1 ? (count + 7) / 8 * 8 : (ceil_div(count, tiles) + 7) / 8 * 8;
       unsorted[group] = {group, begin, count, tiles, height, 0};
@@ -42,6 +43,12 @@ struct GroupTable {
     }
     __syncthreads();
     token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles;
+  }
+
+  // The L1 cache may hold what was there before where nothing was waited for.
+  __device__ static int offset(const Params& params, int group) {
+    if constexpr (PREPASS) return clamped(params, ld_relaxed_gpu(offset_at(params, group)));
+    return clamped_offset(params, group);
   }
 
   __device__ static GroupRows* rows() { return reinterpret_cast<GroupRows*>(shared_memory + TABLE_OFFSET); }

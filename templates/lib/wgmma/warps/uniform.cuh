@@ -20,9 +20,7 @@ struct Refill {
 
   __device__ Refill(const Params& params, const TensorMaps& maps, const Ring& ring, const Tile& tile, bool loads)
       : maps(maps), ring(ring), tile(tile), weights(params, tile), loads(loads) {
-    if (!loads) return;
-    wait_for_dependencies();
-    fill(STAGES, 0);
+    if (loads) fill(STAGES, 0);
   }
 
   __device__ void load_next() const {
@@ -66,6 +64,8 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
                                     Consume consume) {
   const int warp = warp_index();
   const Role role(warp / 4);
+  // Also a block without a tile ends after what came before.
+  if (warp == 0) wait_for_dependencies();
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32 stage) {
     const Refill refill(params, maps, ring, tile, warp == 0);
     consume(tile, role, stage, refill);
