@@ -13,6 +13,7 @@ mod dispatch;
 mod exact;
 mod families;
 mod graphs;
+mod handed_over;
 mod isolation;
 mod mutants;
 mod numerics;
@@ -21,6 +22,7 @@ mod plan;
 mod prepare;
 mod serving;
 mod tuner;
+mod uploaded;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,6 +83,8 @@ fn main() -> ExitCode {
     if arch.capability() == Arch::H200.capability() {
         let name = "10 000 replays of a graph of dependent launches give the same bits".to_owned();
         trials.push(trial(&bench, name, graphs::replays_are_bit_identical));
+        let name = "a dependent launch waits for what is written last before it".to_owned();
+        trials.push(trial(&bench, name, handed_over::is_waited_for));
     }
     trials.push(trial(&bench, "bad operands are refused before a launch".to_owned(), graphs::bad_operands_are_refused));
     trials.push(trial(&bench, "a launch allocates nothing on the host".to_owned(), allocations::a_launch_makes_none));
