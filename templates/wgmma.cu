@@ -20,7 +20,7 @@ namespace ws {
 inline constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
 inline constexpr int MULTICAST = <{ multicast }>;            // blocks of a cluster that share tokens
 inline constexpr bool PERSISTENT = <{ persistent }>;
-[[maybe_unused]] inline constexpr bool PREPASS = <{ has_prepass }>;  // decodes tokens before this kernel
+[[maybe_unused]] inline constexpr bool PREPASS = <{ has_prepass }>;  // NVFP4 tokens are decoded by a kernel before
 
 // Ascending: how many tokens a tile may be loaded and multiplied as.
 #define WS_WIDTHS <{ width_list }>
