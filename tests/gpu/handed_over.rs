@@ -19,7 +19,7 @@ use crate::uploaded::{Tokens, Uploaded, kernel, text};
 
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Lets the next kernel begin, and writes what that reads only 50 µs later.
+/// Lets the next kernel begin, and writes what that reads only 2 ms later: time enough for the host to launch it.
 const HAND_OVER: &str = r#"
 struct Copies {
   unsigned char* to[3];
@@ -31,7 +31,7 @@ extern "C" __global__ void hand_over(const __grid_constant__ Copies copies) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < 50000);
+  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < 2000000);
   for (int which = 0; which < 3; which++)
     for (unsigned long long i = threadIdx.x; i < copies.bytes[which]; i += blockDim.x)
       copies.to[which][i] = copies.from[which][i];
