@@ -23,10 +23,10 @@ pub struct Bench {
 
 impl Bench {
     pub fn open() -> Result<Self, String> {
-        let device = Device::open(0).map_err(|error| error.to_string())?;
+        let device = Device::open(0).map_err(text)?;
         // SAFETY: the one stream below is the only one in this process.
         unsafe { device.context().disable_event_tracking() };
-        let stream = device.context().new_stream().map_err(|error| error.to_string())?;
+        let stream = device.context().new_stream().map_err(text)?;
         let forge = Forge::builder().install_if_missing().memory(1 << 14, 1 << 32).no_disk().build();
         let report = std::env::var_os("WARPSMITH_TEST_JSON")
             .map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap())
@@ -49,11 +49,11 @@ impl Bench {
 
     pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
         if std::env::var_os("WARPSMITH_TEST_RACECHECK").is_some() && spec.problem().is_prepared() {
-            let source = build::render(spec).map_err(|error| error.to_string())?;
+            let source = build::render(spec).map_err(text)?;
             return self.kernel_of(spec, &every_lane_arrives(&source)?);
         }
         let cubin = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?.into_cubin();
-        Kernel::load(&self.device, spec, cubin).map(Arc::new).map_err(|error| error.to_string())
+        Kernel::load(&self.device, spec, cubin).map(Arc::new).map_err(text)
     }
 
     /// Compiles `specs` on all cores.
@@ -75,7 +75,7 @@ impl Bench {
     pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
         let cubin =
             build::compile(self.toolchain(), source, spec.arch().target()).map_err(|error| format!("{error:?}"))?;
-        Kernel::load(&self.device, spec, Arc::new(cubin)).map(Arc::new).map_err(|error| error.to_string())
+        Kernel::load(&self.device, spec, Arc::new(cubin)).map(Arc::new).map_err(text)
     }
 
     pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {
@@ -90,6 +90,11 @@ impl Bench {
             writeln!(report.lock().unwrap(), "{line}").unwrap();
         }
     }
+}
+
+/// What a trial reports of an error.
+pub fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 /// The source with every `from` replaced by its `to`, in its text and its headers.

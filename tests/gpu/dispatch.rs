@@ -19,8 +19,7 @@ use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, wait};
 use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
 use warpsmith::tune::{HostOperands, Spread};
 
-use crate::bench::Bench;
-use crate::plan::text;
+use crate::bench::{Bench, text};
 
 const WAIT: Duration = Duration::from_secs(10);
 const M: u32 = 8;

@@ -1,10 +1,8 @@
 //! What a serving engine does: captures a launch once, replays it with other group sizes; and what it must not be able
 //! to do.
 
-use std::sync::Arc;
-
+use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice};
 use half::f16;
 use warpsmith::format::Format;
 use warpsmith::pick;
@@ -13,8 +11,8 @@ use warpsmith::spec::{Activation, Problem};
 use warpsmith::tune::gate::Guarded;
 use warpsmith::tune::{HostOperands, Spread};
 
-use crate::bench::Bench;
-use crate::uploaded::{Uploaded, kernel, text};
+use crate::bench::{Bench, text};
+use crate::uploaded::{Call, Uploaded, kernel};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -113,64 +111,6 @@ pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// A kernel with its operands, and what it wrote when it was launched plainly and alone.
-struct Replayed {
-    kernel: Arc<Kernel>,
-    m: u32,
-    uploaded: Uploaded,
-    offsets: Option<CudaSlice<i32>>,
-    workspace: CudaSlice<u8>,
-    guarded: Guarded,
-    buffer: CudaSlice<u8>,
-    first: Vec<u8>,
-}
-
-impl Replayed {
-    /// Launches once and judges the result.
-    fn new(bench: &Bench, problem: Problem, rows: &[u32], variant: &str) -> Result<Self, String> {
-        let stream = &bench.stream;
-        let kernel = kernel(bench, problem, variant)?.ok_or("this is for Hopper")?;
-        let mut host = HostOperands::random(kernel.spec().problem(), rows, Spread::Every, 5);
-        host.alpha = vec![vec![0.01], vec![0.02]];
-        let guarded = Guarded::new(host.m as usize, problem.columns() as usize, Format::F16).map_err(text)?;
-        let mut replayed = Self {
-            m: host.m,
-            uploaded: Uploaded::new(bench, &host)?,
-            offsets: host.offsets.as_ref().map(|ends| stream.clone_htod(ends)).transpose().map_err(text)?,
-            workspace: kernel.workspace(stream, host.m).map_err(text)?,
-            buffer: stream.clone_htod(&guarded.fill()).map_err(text)?,
-            kernel,
-            guarded,
-            first: Vec::new(),
-        };
-        replayed.launch(bench, Kernel::launch)?;
-        replayed.first = replayed.found(bench)?;
-        let reference = host.reference().map_err(text)?;
-        let verdict = replayed.guarded.judge(&replayed.first, &reference).map_err(text)?;
-        if verdict.passed() { Ok(replayed) } else { Err(format!("{variant}: {verdict}")) }
-    }
-
-    fn launch(
-        &mut self,
-        bench: &Bench,
-        launch: fn(&Kernel, &cudarc::driver::CudaStream, Operands<'_>) -> warpsmith::Result<()>,
-    ) -> Result<(), String> {
-        let mut view = self.buffer.slice_mut(self.guarded.result());
-        let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
-        let operands = self.uploaded.operands(self.m, c).workspace(self.workspace.as_view_mut());
-        let operands = match &self.offsets {
-            Some(offsets) => operands.offsets(offsets.as_view()),
-            None => operands,
-        };
-        launch(&self.kernel, &bench.stream, operands).map_err(text)
-    }
-
-    fn found(&self, bench: &Bench) -> Result<Vec<u8>, String> {
-        wait(&bench.stream, WAIT).map_err(text)?;
-        bench.stream.clone_dtoh(&self.buffer).map_err(text)
-    }
-}
-
 /// Launches that may begin while those before still run, each kernel three times in one graph: the bits are those of the
 /// first launch, however often it is replayed.
 pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
@@ -190,24 +130,26 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
     ];
     let mut all = kernels
         .into_iter()
-        .map(|(problem, rows, variant)| Replayed::new(bench, problem, rows, variant))
+        .map(|(problem, rows, variant)| {
+            Call::new(bench, kernel(bench, problem, variant)?.ok_or("this is for Hopper")?, rows)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let graph = captured(bench, || {
         for _ in 0..3 {
-            all.iter_mut().try_for_each(|replayed| replayed.launch(bench, Kernel::launch_dependent))?;
+            all.iter_mut().try_for_each(|call| call.launch(bench, Kernel::launch_dependent))?;
         }
         Ok(())
     })?;
     for round in 0..ROUNDS {
         // Once with the results of the replay before in place, once with none.
         for (replays, poisoned) in [(REPLAYS - 1, false), (1, true)] {
-            for replayed in all.iter_mut().filter(|_| poisoned) {
-                bench.stream.memcpy_htod(&replayed.guarded.fill(), &mut replayed.buffer).map_err(text)?;
+            for call in all.iter_mut().filter(|_| poisoned) {
+                call.clear_result(bench)?;
             }
             (0..replays).try_for_each(|_| graph.launch()).map_err(text)?;
-            for replayed in &all {
-                if replayed.found(bench)? != replayed.first {
-                    return Err(format!("{:?}: other bits after {} replays", replayed.kernel, (round + 1) * REPLAYS));
+            for call in &all {
+                if call.found(bench)? != call.first {
+                    return Err(format!("{:?}: other bits after {} replays", call.kernel, (round + 1) * REPLAYS));
                 }
             }
         }

@@ -11,7 +11,7 @@ use warpsmith::tune::{
     WorkerLaboratory, even_rows,
 };
 
-use crate::bench::{Bench, changed};
+use crate::bench::{Bench, changed, text};
 
 /// Stages of the kernels that something is wrong with.
 const HANGS: u32 = 2;
@@ -74,10 +74,6 @@ fn planted(spec: &Spec) -> warpsmith::Result<Source> {
     };
     Ok(changed(&source, &[(from, &to)])
         .unwrap_or_else(|from| panic!("`{from}` stands nowhere: a fault is out of date")))
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {

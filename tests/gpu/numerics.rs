@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::driver::CudaStream;
 use fastrand::Rng;
-use half::{bf16, f16};
 use warpsmith::format::Format;
 use warpsmith::pick::{Picker, Policy};
-use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights, wait};
-use warpsmith::spec::{Activation, Arch, Numerics, Operation, Problem, Spec, space};
+use warpsmith::run::{Kernel, MatrixMut, wait};
+use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec, space};
 use warpsmith::tune::{HostMatrix, HostOperands, Spread};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 use crate::families;
+use crate::uploaded::{DeviceMatrix, Weights};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(20);
 /// Rows of each group that there are results of; a launch has some of them, in any order and more than once.
@@ -51,10 +51,6 @@ pub fn all(arch: &Arch) -> Vec<Case> {
     given.into_iter().chain(prepared.into_iter().filter(|_| is_hopper)).map(Case).collect()
 }
 
-fn text(error: impl fmt::Display) -> String {
-    error.to_string()
-}
-
 fn samples() -> usize {
     std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
@@ -77,7 +73,7 @@ pub fn is_batch_invariant(bench: &Bench, Case(problem): &Case) -> Result<(), Str
     bench.compile(&legal);
 
     let _turn = bench.alone();
-    let device = Uploaded::new(bench, problem)?;
+    let device = AllRows::new(bench, problem)?;
     let kernels = legal.iter().map(|spec| bench.kernel(spec)).collect::<Result<Vec<_>, _>>()?;
     let whole = device.whole(&kernels[0])?;
     let mut pairs = 0;
@@ -111,7 +107,7 @@ pub fn equal_classes_give_equal_bits(bench: &Bench, Case(problem): &Case) -> Res
     bench.compile(&classes.concat());
 
     let _turn = bench.alone();
-    let device = Uploaded::new(bench, problem)?;
+    let device = AllRows::new(bench, problem)?;
     let mut results: HashMap<Numerics, Vec<u8>> = HashMap::new();
     for spec in classes.iter().flatten() {
         let kernel = bench.kernel(spec)?;
@@ -142,42 +138,10 @@ struct Rows {
 }
 
 /// All rows on the host, the weights on the device.
-struct Uploaded {
+struct AllRows {
     stream: Arc<CudaStream>,
     host: HostOperands,
     weights: Weights,
-}
-
-enum Weights {
-    Given(Vec<DeviceMatrix>),
-    Prepared(PreparedWeights),
-}
-
-enum DeviceMatrix {
-    Nvfp4(CudaSlice<u8>, CudaSlice<u8>),
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-}
-
-impl DeviceMatrix {
-    fn upload(stream: &Arc<CudaStream>, matrix: &HostMatrix) -> Result<Self, String> {
-        Ok(match matrix {
-            HostMatrix::Nvfp4 { codes, scales } => {
-                let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
-                DeviceMatrix::Nvfp4(codes?, scales?)
-            }
-            HostMatrix::F16(values) => DeviceMatrix::F16(stream.clone_htod(values).map_err(text)?),
-            HostMatrix::Bf16(values) => DeviceMatrix::Bf16(stream.clone_htod(values).map_err(text)?),
-        })
-    }
-
-    fn matrix(&self) -> Matrix<'_> {
-        match self {
-            DeviceMatrix::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
-            DeviceMatrix::F16(values) => Matrix::f16(values),
-            DeviceMatrix::Bf16(values) => Matrix::bf16(values),
-        }
-    }
 }
 
 /// Rows of a matrix of `k` columns, scales in the linear layout, in the order asked for.
@@ -194,18 +158,12 @@ fn rows_of(matrix: &HostMatrix, k: usize, rows: &[usize]) -> HostMatrix {
     }
 }
 
-impl Uploaded {
+impl AllRows {
     fn new(bench: &Bench, problem: &Problem) -> Result<Self, String> {
         let stream = Arc::clone(&bench.stream);
         let groups = problem.groups().unwrap_or(1) as usize;
         let host = HostOperands::random(problem, &vec![ROWS; groups], Spread::Every, 5);
-        let weights = match host.prepare().map_err(text)? {
-            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(&stream, &prepared).map_err(text)?),
-            None => {
-                let given = host.b.iter().map(|b| DeviceMatrix::upload(&stream, b)).collect::<Result<_, _>>();
-                Weights::Given(given?)
-            }
-        };
+        let weights = Weights::upload(&stream, &host)?;
         Ok(Self { stream, host, weights })
     }
 
@@ -247,11 +205,7 @@ impl Uploaded {
         let mut buffer = stream.clone_htod(&vec![0xFFu8; rows.of_all.len() * self.row_bytes()]).map_err(text)?;
         let mut view = buffer.as_view_mut();
         let c = MatrixMut::from_bytes(problem.c_format(), &mut view).map_err(text)?;
-        let operands = match (&self.weights, problem.operation()) {
-            (Weights::Prepared(weights), _) => Operands::prepared(m, a.matrix(), weights, c),
-            (Weights::Given(b), Operation::Gemm) => Operands::gemm(m, a.matrix(), b[0].matrix(), c),
-            (Weights::Given(b), _) => Operands::dual_gemm(m, a.matrix(), b[0].matrix(), b[1].matrix(), c),
-        };
+        let operands = self.weights.operands(problem.operation(), m, &a, c);
         let operands = match &self.host.alpha[..] {
             [alpha] => operands.alpha(alpha[0]),
             [first, second, ..] => operands.alphas(first[0], second[0]),

@@ -14,16 +14,12 @@ use warpsmith::run::Kernel;
 use warpsmith::spec::{Activation, Arch, Problem};
 use warpsmith::tune::{HostOperands, Launching, Spread, Trial};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 
 /// NVRTC's time over nvcc's, at most.
 const LIMIT: f64 = 1.02;
 /// Replays of each, one after the other, so that what the clocks do they do to both.
 const TURNS: usize = 41;
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
 
 fn find() -> Option<PathBuf> {
     let home = std::env::var_os("CUDA_HOME").map(|home| Path::new(&home).join("bin"));

@@ -14,17 +14,13 @@ use warpsmith::spec::{Activation, Problem};
 use warpsmith::tune::gate::Guarded;
 use warpsmith::tune::{HostMatrix, HostOperands, Spread};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 
 const WAIT: Duration = Duration::from_secs(10);
 /// Rows that the plans are for.
 const M: u32 = 512;
 /// Rows that A and the workspace have beyond M, full of NaN.
 const BEYOND: usize = 200;
-
-pub(crate) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
 
 fn dual() -> Problem {
     Problem::dual_gemm(Activation::Silu).n(272).k(448).prepared().m_up_to(M)

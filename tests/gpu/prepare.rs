@@ -9,7 +9,7 @@ use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::run::{Matrix, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 
 /// Groups, N and K: whole tiles and ragged ones, a single block and many.
 const SHAPES: [(Option<u32>, u32, u32); 6] =
@@ -125,8 +125,4 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
         Some((found, expected)) => Err(format!("`{found}`, not `{expected}`")),
         None => Ok(()),
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

@@ -14,16 +14,12 @@ use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, wait};
 use warpsmith::spec::{Arch, Problem};
 use warpsmith::tune::{HostMatrix, HostOperands, Spread, Trial, reference};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 
 const WAIT: Duration = Duration::from_secs(60);
 /// Rows of the warm-up, and more of them.
 const WARM: &str = "1..=16";
 const MORE: u32 = 3000;
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
 
 fn problem(arch: &Arch) -> Problem {
     let problem = Problem::gemm().n(256).k(512);

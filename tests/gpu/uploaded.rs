@@ -1,18 +1,18 @@
-//! Operands on the device, and the kernels that take them.
+//! Operands on the device, from those on the host, and kernels with theirs.
 
 use std::sync::Arc;
 
-use cudarc::driver::CudaSlice;
-use half::f16;
-use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights};
-use warpsmith::spec::{Arch, MatrixPath, Problem, Spec, Variant};
-use warpsmith::tune::{HostMatrix, HostOperands};
+use cudarc::driver::{CudaSlice, CudaStream};
+use half::{bf16, f16};
+use warpsmith::format::Format;
+use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights, wait};
+use warpsmith::spec::{Arch, MatrixPath, Operation, Problem, Spec, Variant};
+use warpsmith::tune::gate::Guarded;
+use warpsmith::tune::{HostMatrix, HostOperands, Spread};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, text};
 
-pub fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
+const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The kernel of a variant, for prepared weights if that is what its path takes; `None` where there is no such path.
 pub fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<Arc<Kernel>>, String> {
@@ -25,55 +25,142 @@ pub fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<A
     bench.kernel(&Spec::new(&problem, &variant, bench.arch()).map_err(text)?).map(Some)
 }
 
-/// Operands on the device, from those on the host.
-pub struct Uploaded {
-    pub a: Tokens,
-    b: Weights,
-}
-
-pub enum Tokens {
-    F16(CudaSlice<f16>),
+pub enum DeviceMatrix {
     Nvfp4(CudaSlice<u8>, CudaSlice<u8>),
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
 }
 
-enum Weights {
-    Given(Vec<(CudaSlice<u8>, CudaSlice<u8>)>),
+impl DeviceMatrix {
+    pub fn upload(stream: &Arc<CudaStream>, matrix: &HostMatrix) -> Result<Self, String> {
+        Ok(match matrix {
+            HostMatrix::Nvfp4 { codes, scales } => {
+                let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
+                DeviceMatrix::Nvfp4(codes?, scales?)
+            }
+            HostMatrix::F16(values) => DeviceMatrix::F16(stream.clone_htod(values).map_err(text)?),
+            HostMatrix::Bf16(values) => DeviceMatrix::Bf16(stream.clone_htod(values).map_err(text)?),
+        })
+    }
+
+    fn matrix(&self) -> Matrix<'_> {
+        match self {
+            DeviceMatrix::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
+            DeviceMatrix::F16(values) => Matrix::f16(values),
+            DeviceMatrix::Bf16(values) => Matrix::bf16(values),
+        }
+    }
+}
+
+pub enum Weights {
+    Given(Vec<DeviceMatrix>),
     Prepared(PreparedWeights),
+}
+
+impl Weights {
+    pub fn upload(stream: &Arc<CudaStream>, host: &HostOperands) -> Result<Self, String> {
+        Ok(match host.prepare().map_err(text)? {
+            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, &prepared).map_err(text)?),
+            None => {
+                let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b)).collect::<Result<_, _>>();
+                Weights::Given(given?)
+            }
+        })
+    }
+
+    /// With `m` rows of `a`, for a problem that does `operation`.
+    pub fn operands<'a>(&'a self, operation: Operation, m: u32, a: &'a DeviceMatrix, c: MatrixMut<'a>) -> Operands<'a> {
+        match (self, operation) {
+            (Weights::Prepared(weights), _) => Operands::prepared(m, a.matrix(), weights, c),
+            (Weights::Given(b), Operation::Gemm) => Operands::gemm(m, a.matrix(), b[0].matrix(), c),
+            (Weights::Given(b), _) => Operands::dual_gemm(m, a.matrix(), b[0].matrix(), b[1].matrix(), c),
+        }
+    }
+}
+
+/// Operands of a dual GEMM but for C.
+pub struct Uploaded {
+    operation: Operation,
+    pub a: DeviceMatrix,
+    weights: Weights,
 }
 
 impl Uploaded {
     pub fn new(bench: &Bench, host: &HostOperands) -> Result<Self, String> {
-        let a = match &host.a {
-            HostMatrix::F16(a) => Tokens::F16(bench.stream.clone_htod(a).map_err(text)?),
-            coded => {
-                let (codes, scales) = Self::given(bench, coded)?;
-                Tokens::Nvfp4(codes, scales)
-            }
-        };
-        let b = match host.prepare().map_err(text)? {
-            Some(prepared) => Weights::Prepared(PreparedWeights::from_host(&bench.stream, &prepared).map_err(text)?),
-            None => Weights::Given(host.b.iter().map(|b| Self::given(bench, b)).collect::<Result<_, _>>()?),
-        };
-        Ok(Self { a, b })
-    }
-
-    fn given(bench: &Bench, coded: &HostMatrix) -> Result<(CudaSlice<u8>, CudaSlice<u8>), String> {
-        let HostMatrix::Nvfp4 { codes, scales } = coded else { return Err("neither f16 nor nvfp4".to_owned()) };
-        Ok((bench.stream.clone_htod(codes).map_err(text)?, bench.stream.clone_htod(scales).map_err(text)?))
+        let a = DeviceMatrix::upload(&bench.stream, &host.a)?;
+        Ok(Self { operation: host.problem.operation(), a, weights: Weights::upload(&bench.stream, host)? })
     }
 
     pub fn operands<'a>(&'a self, m: u32, c: MatrixMut<'a>) -> Operands<'a> {
-        let a = match &self.a {
-            Tokens::F16(a) => Matrix::f16(a),
-            Tokens::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
+        self.weights.operands(self.operation, m, &self.a, c).alphas(0.01, 0.02)
+    }
+}
+
+/// A kernel of a dual GEMM with its operands, and what it wrote when it was launched plainly and alone.
+pub struct Call {
+    pub kernel: Arc<Kernel>,
+    m: u32,
+    pub uploaded: Uploaded,
+    pub offsets: Option<CudaSlice<i32>>,
+    workspace: CudaSlice<u8>,
+    guarded: Guarded,
+    buffer: CudaSlice<u8>,
+    pub first: Vec<u8>,
+}
+
+impl Call {
+    /// Launches once and judges the result.
+    pub fn new(bench: &Bench, kernel: Arc<Kernel>, rows: &[u32]) -> Result<Self, String> {
+        let stream = &bench.stream;
+        let problem = *kernel.spec().problem();
+        let mut host = HostOperands::random(&problem, rows, Spread::Every, 5);
+        host.alpha = vec![vec![0.01], vec![0.02]];
+        let guarded = Guarded::new(host.m as usize, problem.columns() as usize, Format::F16).map_err(text)?;
+        let mut call = Self {
+            m: host.m,
+            uploaded: Uploaded::new(bench, &host)?,
+            offsets: host.offsets.as_ref().map(|ends| stream.clone_htod(ends)).transpose().map_err(text)?,
+            workspace: kernel.workspace(stream, host.m).map_err(text)?,
+            buffer: stream.clone_htod(&guarded.fill()).map_err(text)?,
+            kernel,
+            guarded,
+            first: Vec::new(),
         };
-        let operands = match &self.b {
-            Weights::Given(b) => {
-                let b = |product: usize| Matrix::nvfp4(&b[product].0, &b[product].1);
-                Operands::dual_gemm(m, a, b(0), b(1), c)
-            }
-            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
+        call.launch(bench, Kernel::launch)?;
+        call.first = call.found(bench)?;
+        let reference = host.reference().map_err(text)?;
+        let verdict = call.guarded.judge(&call.first, &reference).map_err(text)?;
+        if verdict.passed() { Ok(call) } else { Err(format!("{}: {verdict}", call.kernel.spec())) }
+    }
+
+    /// As it was before the first launch.
+    pub fn clear_result(&mut self, bench: &Bench) -> Result<(), String> {
+        bench.stream.memcpy_htod(&self.guarded.fill(), &mut self.buffer).map_err(text)
+    }
+
+    /// NaN in every format.
+    pub fn poison_workspace(&mut self, bench: &Bench) -> Result<(), String> {
+        let nans = vec![0xFFu8; self.workspace.len()];
+        bench.stream.memcpy_htod(&nans, &mut self.workspace).map_err(text)
+    }
+
+    pub fn launch(
+        &mut self,
+        bench: &Bench,
+        launch: fn(&Kernel, &CudaStream, Operands<'_>) -> warpsmith::Result<()>,
+    ) -> Result<(), String> {
+        let mut view = self.buffer.slice_mut(self.guarded.result());
+        let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
+        let operands = self.uploaded.operands(self.m, c).workspace(self.workspace.as_view_mut());
+        let operands = match &self.offsets {
+            Some(offsets) => operands.offsets(offsets.as_view()),
+            None => operands,
         };
-        operands.alphas(0.01, 0.02)
+        launch(&self.kernel, &bench.stream, operands).map_err(text)
+    }
+
+    pub fn found(&self, bench: &Bench) -> Result<Vec<u8>, String> {
+        wait(&bench.stream, WAIT).map_err(text)?;
+        bench.stream.clone_dtoh(&self.buffer).map_err(text)
     }
 }
