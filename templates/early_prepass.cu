@@ -5,14 +5,18 @@
 // for all that it will read. What takes long then, as far as is known, are the stores of the few SMs that the kernel before
 // left free, as most blocks have come to them: so blocks are small. It is a kernel of its own because as one with the other
 // it had 22 registers instead of 16, and was 1 % slower (8 rows 5 %). One stage of weights is asked for by few blocks,
-// whose end would wait for more, and by many, which were slower with two (0.07 of 16 µs).
+// whose end would wait for more, and by many, which were slower with two (0.07 of 16 µs). Of many, some find room only when
+// the kernel before ends, and have no time: the first ask for all tokens then (0.1 µs; fewer blocks lose by it).
 extern "C" __global__ void __launch_bounds__(<{ early_prepass.threads }>)
 <{ symbol }>_early_prepass(const __grid_constant__ ws::Params params) {
   using namespace ws;
   constexpr int FEW_BLOCKS = 24, MANY_BLOCKS = 512;
   launch_dependents();
   TokenShare<<{ early_prepass.threads }>, <{ early_prepass.codes }>, u32> share(params);
-  if (share.is_any()) share.prefetch();
+  if (gridDim.x > MANY_BLOCKS)
+    prefetch_tokens<128>(params);
+  else if (share.is_any())
+    share.prefetch();
   prefetch_for_matrix(params, gridDim.x <= FEW_BLOCKS || gridDim.x > MANY_BLOCKS ? 1 : 2);
   wait_for_dependencies();
   if (!share.is_any()) return;

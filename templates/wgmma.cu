@@ -128,8 +128,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, const Refill& refill) {
     if constexpr (PERSISTENT) reuse_scratch(role);
     float sums[Fusion::COUNT][ACCUMULATORS];
-#pragma unroll
-    for (int i = 0; i < Fusion::COUNT; i++) clear(sums[i]);
     Fusion::multiply(sums, params, ring, role, stage, tile, refill);
     // Scratch memory may be where the ring is.
     if constexpr (!PERSISTENT) group_sync(role);

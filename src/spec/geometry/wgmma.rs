@@ -182,8 +182,9 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
 
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
-/// Above, ragged tiles come in other widths.
+/// Above, ragged tiles come in other widths, and above the second in fewer.
 const TALL_TOKENS: u32 = 160;
+const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
     /// Whether the matrix kernel itself decodes NVFP4 tokens.
@@ -197,15 +198,16 @@ impl WgmmaLayout {
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
     /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are
-    /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5.
+    /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it costs 3.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
-        let eighths: &[u32] = match (self.ragged, variant.persistent) {
-            (false, _) => &[8],
-            (true, _) if tokens > TALL_TOKENS => &[3, 5, 7, 8],
-            (true, true) => &[4, 6, 8],
-            (true, false) => &[4, 5, 6, 7, 8],
+        let sixteenths: &[u32] = match (self.ragged, variant.persistent) {
+            (false, _) => &[16],
+            (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
+            (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],
+            (true, true) => &[8, 12, 16],
+            (true, false) => &[8, 10, 12, 14, 16],
         };
-        eighths.iter().map(move |eighth| (tokens * eighth / 8).next_multiple_of(8))
+        sixteenths.iter().map(move |sixteenth| (tokens * sixteenth / 16).next_multiple_of(8))
     }
 }

@@ -13,6 +13,9 @@ __device__ __forceinline__ long long scale_begin(int first) {
 }
 __device__ __forceinline__ int scale_row(int first) { return first % 128; }
 
+// Bytes of the scales of so many rows.
+__device__ __forceinline__ long long scale_bytes(int rows) { return scale_begin(ceil_div(rows, 128) * 128); }
+
 // From there to the four scales of K block `k_block` of a row.
 __device__ __forceinline__ int scale_offset(int row, int k_block) {
   const int atom = row / 128 * (K / 64) + k_block;

@@ -135,9 +135,4 @@ __device__ __forceinline__ void along_k(float (&sums)[ACCUMULATORS], const Ring&
   along_k_in<Rows>(TileWidths(), sums, ring, role, first_stage, tile, refill);
 }
 
-__device__ __forceinline__ void clear(float (&sums)[ACCUMULATORS]) {
-#pragma unroll
-  for (int i = 0; i < ACCUMULATORS; i++) sums[i] = 0.f;
-}
-
 }  // namespace ws

@@ -58,23 +58,29 @@ __device__ __forceinline__ bool mbarrier_try_wait(u32 barrier, u32 parity) {
   return done;
 }
 
-// Waits until the phase of this parity has completed. A wait of many seconds is a deadlock: end it as a fault.
-__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
-  if (mbarrier_try_wait(barrier, parity)) return;
+// The same for a barrier at which st.async counts: what that writes is released at the scope of the cluster.
+__device__ __forceinline__ bool mbarrier_try_wait_cluster(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done;
+}
+
+// Tries until it is done. A wait of many seconds is a deadlock: end it as a fault.
+template <class Try>
+__device__ __forceinline__ void spin(Try is_done) {
 #pragma unroll 1
-  for (u32 tries = 0; !mbarrier_try_wait(barrier, parity); tries++)
+  for (u32 tries = 0; !is_done(); tries++)
     if (tries > 1u << 24) __trap();
 }
 
-// The same for a barrier at which st.async counts: what that writes is released at the scope of the cluster.
+// Waits until the phase of this parity has completed; most often it has, and a jump past the loop is faster then.
+__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
+  if (mbarrier_try_wait(barrier, parity)) return;
+  spin([&] { return mbarrier_try_wait(barrier, parity); });
+}
 __device__ __forceinline__ void mbarrier_wait_cluster(u32 barrier, u32 parity) {
-  u32 done = 0;
-#pragma unroll 1
-  for (u32 tries = 0; !done; tries++) {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-    if (tries > 1u << 24) __trap();
-  }
+  spin([&] { return mbarrier_try_wait_cluster(barrier, parity); });
 }
 
 // "%clock": cycles of this SM, modulo 2^32.

@@ -27,10 +27,8 @@ struct Fusion : OneProduct {
       for (int i = 0; i < ACCUMULATORS; i++) scratch[i * LANES + lane] = sums[0][i];
     }
     group_sync(role);
-    if (role.product == 0) {
 #pragma unroll
-      for (int i = 0; i < ACCUMULATORS; i++) sums[1][i] = scratch[i * LANES + lane];
-    }
+    for (int i = 0; i < ACCUMULATORS; i++) sums[1][i] = scratch[i * LANES + lane];
     group_sync(role);
   }
 
