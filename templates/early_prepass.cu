@@ -10,11 +10,11 @@
 extern "C" __global__ void __launch_bounds__(<{ early_prepass.threads }>)
 <{ symbol }>_early_prepass(const __grid_constant__ ws::Params params) {
   using namespace ws;
-  constexpr int FEW_BLOCKS = 24, MANY_BLOCKS = 512;
+  constexpr int MANY_BLOCKS = 512;
   launch_dependents();
   TokenShare<<{ early_prepass.threads }>, <{ early_prepass.codes }>, u32> share(params);
   if (gridDim.x > MANY_BLOCKS)
-    prefetch_tokens<128>(params);
+    prefetch_tokens(params);
   else if (share.is_any())
     share.prefetch();
   prefetch_for_matrix(params, gridDim.x <= FEW_BLOCKS || gridDim.x > MANY_BLOCKS ? 1 : 2);

@@ -7,7 +7,7 @@
 extern "C" __global__ void __launch_bounds__(<{ prepass.threads }>)
 <{ symbol }>_prepass(const __grid_constant__ ws::Params params) {
   using namespace ws;
-  constexpr int FEW_BLOCKS = 24, SOME_BLOCKS = 128;
+  constexpr int SOME_BLOCKS = 128;
   launch_dependents();
   TokenShare<<{ prepass.threads }>, <{ prepass.codes }>, u64> share(params);
   if (!share.is_any()) return;

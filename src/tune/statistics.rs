@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 /// What the samples cannot show is that one of two alike kernels is luckier where it lies in memory, or in the minute
 /// it was timed in. On an H200 the middle four fifths of one kernel's samples lie within ±0.1 to ±0.9 % (of one in four
 /// within ±1.1 to ±4.8 %: docs/measurements/2026-11-22-h200-wgmma-bench.txt), and medians of two runs of one kernel
-/// differed by 0.0 to 0.7 %. A hundredth is above most of that, and less than anybody would change a kernel for.
+/// differed by 0.0 to 0.8 %, on a hotter card by 2. A hundredth is above most of that, and less than anybody would
+/// change a kernel for.
 pub const MARGIN: f64 = 0.01;
 
 /// Standard deviations of the normal distribution outside of which one of a thousand lies. A search asks dozens of

@@ -54,10 +54,12 @@ class TokenShare {
   }
 };
 
-// Brings this thread's share of all tokens, a line each, into the L2 cache: by the first BLOCKS blocks, of enough threads.
-template <int BLOCKS>
+// Blocks whose end would wait for copies of weights.
+inline constexpr int FEW_BLOCKS = 24;
+
+// Brings this thread's share of all tokens, a line each, into the L2 cache: by the first blocks, which have enough threads.
 __device__ __forceinline__ void prefetch_tokens(const Params& params) {
-  constexpr u32 LINE = 128;
+  constexpr u32 BLOCKS = 128, LINE = 128;
   if (blockIdx.x >= BLOCKS) return;
   const u32 line = blockIdx.x + threadIdx.x * BLOCKS;
   const u32 code_lines = ceil_div(params.m * (K / 64), 4), scale_lines = (scale_bytes(params.m) + LINE - 1) / LINE;
@@ -72,12 +74,13 @@ __device__ __forceinline__ void prefetch_tokens(const Params& params) {
 // microsecond later.
 __device__ __forceinline__ void prefetch_for_matrix(const Params& params, int stages) {
   constexpr int TILES_ALL = GROUPS * TILES_PER_GROUP, SPLITS_ALL = SPLITS * CLUSTER_SPLITS;
-  constexpr long long STAGE = static_cast<long long>(TILES_ALL) * SPLITS_ALL * K_BLOCKS * BLOCK_BYTES, MOST = 4'000'000;
+  constexpr long long STAGE = static_cast<long long>(TILES_ALL) * SPLITS_ALL * K_BLOCKS * BLOCK_BYTES;
+  constexpr int MOST = 4'000'000 / STAGE;
   if (GROUPS > 1 && blockIdx.x == 0 && threadIdx.x * 32 <= GROUPS) prefetch_line(params.offsets + threadIdx.x * 32);
   const u32 which = blockIdx.x + threadIdx.x * gridDim.x;
   const int split = which / TILES_ALL, k_block = split * K_TILES_PER_SPLIT * K_BLOCKS;
-  if (STAGE > MOST || split >= SPLITS_ALL) return;
-  const int blocks = min((2 * STAGE > MOST ? 1 : stages) * K_BLOCKS, K_BLOCKS_ALL - k_block);
+  if (MOST == 0 || split >= SPLITS_ALL) return;
+  const int blocks = min(min(stages, MOST) * K_BLOCKS, K_BLOCKS_ALL - k_block);
   bulk_prefetch(weight_block(params, which % TILES_ALL, k_block), blocks * BLOCK_BYTES);
 }
 
