@@ -21,7 +21,7 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{BoundPlan, Engine, Plan};
 use warpsmith::format::Prepared;
-use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::spec::{Activation, Problem};
 
 use null::Null;
@@ -64,7 +64,7 @@ struct Caller {
     weights: Weights,
     offsets: Option<CudaSlice<i32>>,
     c: CudaSlice<f16>,
-    workspace: CudaSlice<u8>,
+    workspace: Workspace,
     m: u32,
 }
 
@@ -135,7 +135,7 @@ impl Caller {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,
         };
-        (&self.plan, &self.stream, operands.workspace(self.workspace.as_view_mut()))
+        (&self.plan, &self.stream, operands.workspace(&mut self.workspace))
     }
 }
 

@@ -24,7 +24,7 @@
 //! let plan = engine.plan(&problem)?;                         // every M: picked, compiled or from a cache, loaded; once
 //! let mut workspace = plan.workspace(&stream, 256)?;         // once, for every launch to come
 //! let operands = Operands::prepared(256, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
-//! plan.launch(&stream, operands.workspace(workspace.as_view_mut()))?;    // checked, asynchronous, allocates nothing
+//! plan.launch(&stream, operands.workspace(&mut workspace))?;    // checked, asynchronous, allocates nothing
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

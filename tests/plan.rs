@@ -17,7 +17,7 @@ use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
 use warpsmith::pick::Choice;
-use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::spec::{Activation, Problem};
 
 use null::Null;
@@ -68,7 +68,7 @@ struct Buffers {
     a: CudaSlice<f16>,
     weights: PreparedWeights,
     c: CudaSlice<f16>,
-    workspace: CudaSlice<u8>,
+    workspace: Workspace,
 }
 
 impl Buffers {
@@ -89,7 +89,7 @@ impl Buffers {
 
     fn operands(&mut self, m: u32) -> Operands<'_> {
         let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
-        Operands::prepared(m, a, &self.weights, c).workspace(self.workspace.as_view_mut())
+        Operands::prepared(m, a, &self.weights, c).workspace(&mut self.workspace)
     }
 }
 
@@ -158,11 +158,12 @@ fn decoded_tokens_lie_before_partial_sums() {
         let choice = Choice::pinned(&problem, &variant.parse().unwrap(), bench.device.arch()).unwrap();
         let selected = engine.kernel_for(choice).unwrap();
         let kernel = selected.kernel();
-        let mut workspace = kernel.workspace(&bench.stream, M).unwrap();
-        let (base, bytes) = (workspace.device_ptr(&bench.stream).0, workspace.len() as u64);
+        let bytes = kernel.spec().workspace_bytes(M).max(1);
+        let mut workspace = bench.stream.alloc_zeros::<u8>(bytes as usize).unwrap();
+        let base = workspace.device_ptr(&bench.stream).0;
         for m in [1, 7, M] {
             let operands = Operands::prepared(m, Matrix::nvfp4(&codes, &scales), &weights, MatrixMut::f16(&mut c));
-            kernel.launch(&bench.stream, operands.workspace(workspace.as_view_mut())).unwrap();
+            kernel.launch(&bench.stream, operands.workspace(&mut workspace)).unwrap();
             let seen = bench.null.seen();
             let decoded = if is_decoded { u64::from(m) * 2 * K as u64 } else { 0 };
             let partial = if is_split { 2 * 2 * 4 * u64::from(m) * N as u64 } else { 0 };

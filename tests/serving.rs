@@ -16,7 +16,7 @@ use warpsmith::Result;
 use warpsmith::build::Source;
 use warpsmith::cache::{Forge, Seal, Tier};
 use warpsmith::engine::{Engine, Manifest, OnMiss, doctor};
-use warpsmith::run::Device;
+use warpsmith::run::{Device, Matrix};
 use warpsmith::spec::{Problem, Spec};
 
 use null::Null;
@@ -68,7 +68,8 @@ fn a_call_for_a_loaded_kernel_allocates_nothing() {
     let error = engine.kernel_or(&problem(), 8192, OnMiss::Block).unwrap_err();
     assert!(error.is_sealed() && error.to_string().contains("for 8192 rows"), "{error}");
     assert!(engine.plan(&problem().m_up_to(8192)).unwrap_err().is_sealed());
-    assert!(engine.prepare(&engine.device().context().default_stream(), &problem(), &[]).unwrap_err().is_sealed());
+    let (stream, none) = (engine.device().context().default_stream(), [] as [Matrix<'_>; 0]);
+    assert!(engine.prepare(&stream, &problem(), none).unwrap_err().is_sealed());
 }
 
 #[test]

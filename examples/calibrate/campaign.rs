@@ -240,11 +240,11 @@ impl<'a> Campaign<'a> {
             let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("weights that are not nvfp4".into()) };
             given.push((stream.clone_htod(codes)?, stream.clone_htod(scales)?));
         }
-        let given: Vec<Matrix<'_>> = given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales)).collect();
+        let b = || given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales));
         let engine = self.gpu.engine();
         // The smallest M needs the most sets.
         let sets = operand_sets(problem.bytes(1) as u64, engine.device().arch().l2_bytes());
-        (0..sets).map(|_| Ok(Arc::new(engine.prepare(stream, problem, &given)?))).collect()
+        (0..sets).map(|_| Ok(Arc::new(engine.prepare(stream, problem, b())?))).collect()
     }
 
     /// Measures a batch within its time; says how many were.

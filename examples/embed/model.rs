@@ -5,12 +5,12 @@ use std::sync::Arc;
 use cudarc::driver::{CudaSlice, CudaStream};
 use half::f16;
 use warpsmith::engine::{Engine, Manifest, Plan, Rows};
-use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights};
+use warpsmith::run::{Operands, Weights, Workspace};
 use warpsmith::spec::{Activation, Arch, Problem};
 use warpsmith::tune::{HostMatrix, HostOperands, Spread, reference};
 
 use super::args::Args;
-use super::shared::{Result, prepares};
+use super::shared::Result;
 
 /// The two problems of the MLP.
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +22,9 @@ pub struct Mlp {
 
 impl Mlp {
     pub fn new(args: &Args, arch: &Arch) -> Self {
-        let gate_up = Problem::dual_gemm(Activation::Silu).n(args.intermediate).k(args.hidden);
-        let down = Problem::gemm().n(args.hidden).k(args.intermediate);
-        match prepares(arch) {
-            true => Self { gate_up: gate_up.prepared(), down: down.prepared(), tokens: args.tokens },
-            false => Self { gate_up, down, tokens: args.tokens },
-        }
+        let gate_up = Problem::dual_gemm(Activation::Silu).n(args.intermediate).k(args.hidden).native(arch);
+        let down = Problem::gemm().n(args.hidden).k(args.intermediate).native(arch);
+        Self { gate_up, down, tokens: args.tokens }
     }
 
     /// What it will be asked for.
@@ -40,35 +37,20 @@ impl Mlp {
 /// A linear layer on the device, with its weights on the host to check against.
 pub struct Layer {
     pub plan: Plan,
-    weights: Weights,
+    weights: Weights<'static>,
     /// For one row.
     host: HostOperands,
 }
 
-enum Weights {
-    Prepared(PreparedWeights),
-    Given(Vec<(CudaSlice<u8>, CudaSlice<u8>)>),
-}
-
 impl Layer {
-    /// Random weights, prepared on the device if that is what the problem takes.
+    /// Random weights, as the device takes them.
     pub fn new(engine: &Engine, stream: &Arc<CudaStream>, problem: Problem, tokens: u32, seed: u64) -> Result<Self> {
         let host = HostOperands::random(&problem, &[1], Spread::Uniform, seed);
         let given = host.b.iter().map(|b| match b {
             HostMatrix::Nvfp4 { codes, scales } => Ok((stream.clone_htod(codes)?, stream.clone_htod(scales)?)),
             _ => Err("the weights are nvfp4".into()),
         });
-        let given = given.collect::<Result<Vec<_>>>()?;
-        let weights = match problem.is_prepared() {
-            true => {
-                let operands: Vec<_> = given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales)).collect();
-                let prepared = engine.prepare(stream, &problem, &operands)?;
-                // The given ones are released below.
-                stream.synchronize()?;
-                Weights::Prepared(prepared)
-            }
-            false => Weights::Given(given),
-        };
+        let weights = engine.weights(stream, &problem, given.collect::<Result<Vec<_>>>()?)?;
         Ok(Self { plan: engine.plan(&problem.m_up_to(tokens))?, weights, host })
     }
 
@@ -78,19 +60,10 @@ impl Layer {
         m: u32,
         a: &'a CudaSlice<f16>,
         c: &'a mut CudaSlice<f16>,
-        workspace: &'a mut CudaSlice<u8>,
+        workspace: &'a mut Workspace,
     ) -> Operands<'a> {
-        let (a, c) = (Matrix::f16(a), MatrixMut::f16(c));
-        let b = |(codes, scales): &'a (CudaSlice<u8>, CudaSlice<u8>)| Matrix::nvfp4(codes, scales);
-        let operands = match &self.weights {
-            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
-            Weights::Given(given) => match &given[..] {
-                [gate, up] => Operands::dual_gemm(m, a, b(gate), b(up), c),
-                others => Operands::gemm(m, a, b(&others[0]), c),
-            },
-        };
         let alpha = |product: usize| self.host.alpha.get(product).map_or(1.0, |alpha| alpha[0]);
-        operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut())
+        Operands::new(m, a, &self.weights, c).alphas(alpha(0), alpha(1)).workspace(workspace)
     }
 
     /// How many elements of `c`, `m` rows computed from `a`, are further from the truth than they may be.

@@ -9,6 +9,7 @@ use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use half::f16;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use warpsmith::run::Workspace;
 
 use super::latency::Latencies;
 use super::model::{Layer, Mlp};
@@ -47,19 +48,19 @@ struct Buffers {
     x: CudaSlice<f16>,
     h: CudaSlice<f16>,
     y: CudaSlice<f16>,
-    workspace: CudaSlice<u8>,
+    workspace: Workspace,
 }
 
 impl Buffers {
     fn new(stream: &Arc<CudaStream>, mlp: &Mlp, layers: &[Layer; 2], x: &[f16], tokens: u32) -> Result<Self> {
         let [gate_up, down] = layers;
         let room = |columns: u32| tokens as usize * columns as usize;
-        let bytes = gate_up.plan.workspace_bytes(tokens).max(down.plan.workspace_bytes(tokens)).max(16);
+        let bytes = gate_up.plan.workspace_bytes(tokens).max(down.plan.workspace_bytes(tokens));
         Ok(Self {
             x: stream.clone_htod(&x[..room(mlp.gate_up.depth())])?,
             h: stream.alloc_zeros(room(mlp.gate_up.columns()))?,
             y: stream.alloc_zeros(room(mlp.down.columns()))?,
-            workspace: stream.alloc_zeros(usize::try_from(bytes)?)?,
+            workspace: Workspace::of_bytes(stream, bytes)?,
         })
     }
 

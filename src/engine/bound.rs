@@ -8,7 +8,7 @@ use cudarc::driver::CudaStream;
 use super::plan::Plan;
 use crate::error::Result;
 use crate::pick::Interval;
-use crate::run::{BoundTokens, Kernel, Operands};
+use crate::run::{BoundTokens, Kernel, LaunchStream, Operands};
 
 /// A [`Plan`] whose kernels know ahead where tokens are: their tensor maps are encoded, once for all threads, and no launch
 /// with A (and the workspace, where tokens are decoded into it) in the same place encodes any. Clones share them.
@@ -32,10 +32,10 @@ use crate::run::{BoundTokens, Kernel, Operands};
 /// let (a, mut c) = (stream.alloc_zeros(512 * 7168)?, stream.alloc_zeros(512 * 4096)?);
 /// let mut workspace = plan.workspace(&stream, 512)?;
 /// let operands = Operands::prepared(512, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
-/// let bound = plan.bind(&stream, &operands.workspace(workspace.as_view_mut()))?;   // once
+/// let bound = plan.bind(&stream, &operands.workspace(&mut workspace))?;   // once
 /// for m in [1, 300, 17] {
 ///     let operands = Operands::prepared(m, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
-///     bound.launch(&stream, operands.workspace(workspace.as_view_mut()))?;
+///     bound.launch(&stream, operands.workspace(&mut workspace))?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -73,7 +73,7 @@ impl BoundPlan {
     /// # Errors
     /// Those of [`Plan::launch`].
     #[inline]
-    pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         let index = self.plan.index(operands.m())?;
         self.plan.kernel_at(index).launch_in_place(stream, &mut operands, self.tokens[index].as_ref(), false)
     }
@@ -83,7 +83,7 @@ impl BoundPlan {
     /// # Errors
     /// Those of [`Plan::launch`].
     #[inline]
-    pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         let index = self.plan.index(operands.m())?;
         self.plan.kernel_at(index).launch_in_place(stream, &mut operands, self.tokens[index].as_ref(), true)
     }

@@ -22,6 +22,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod warm_up;
+mod weights;
 mod worker;
 
 use std::fmt;
@@ -40,11 +41,10 @@ pub use rows::Rows;
 pub use stats::{BackgroundStats, EngineStats};
 pub use warm_up::{Failure, KernelSet, Progress, WarmUp, WarmUpReport, Warmed, warm_up};
 
-use crate::build::Preparation;
 use crate::cache::{Forge, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Device, Kernel, Matrix, PreparedWeights};
+use crate::run::{Device, Kernel};
 use crate::spec::Problem;
 
 use self::call::{Call, Served};
@@ -242,37 +242,6 @@ impl Engine {
     /// Those of [`Picker::explain`].
     pub fn explain(&self, problem: &Problem, m: u32) -> Result<Explanation> {
         self.stock.picker.explain(problem, m)
-    }
-
-    /// Repacks the NVFP4 weights of `problem`, B `[groups, n, k]` or B1 and B2, for kernels that take them prepared:
-    /// once, at load. Allocates the result and launches in `stream`; asynchronous but for the first of its kind, which
-    /// loads (and compiles, if no cache has it) the kernel that does it.
-    ///
-    /// ```no_run
-    /// use warpsmith::engine::Engine;
-    /// use warpsmith::run::{Device, Matrix};
-    /// use warpsmith::spec::{Activation, Problem};
-    ///
-    /// let device = Device::open(0)?;
-    /// let engine = Engine::new(&device);
-    /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
-    /// # let stream = device.context().default_stream();
-    /// # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
-    /// #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
-    /// let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-    /// let weights = engine.prepare(&stream, &problem, &[gate, up])?;
-    /// println!("{}: {} bytes", weights.layout(), weights.as_view().len());
-    /// # use cudarc::driver::DeviceSlice;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`Problem::prepared_layout`], [`Forge::prepare_cubin`], [`Preparer::load`](crate::run::Preparer::load) and
-    /// [`Preparer::prepare`](crate::run::Preparer::prepare).
-    pub fn prepare(&self, stream: &Arc<CudaStream>, problem: &Problem, b: &[Matrix<'_>]) -> Result<PreparedWeights> {
-        let layout = problem.prepared_layout()?;
-        let preparation = Preparation::new(&layout, problem.scale_layout());
-        self.stock.preparer(preparation)?.value.prepare(stream, &layout, b)
     }
 
     /// The device.

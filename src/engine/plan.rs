@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::driver::CudaStream;
 
 use super::Engine;
 use super::ends::Ends;
@@ -13,7 +13,7 @@ use super::recorder::Seen;
 use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
-use crate::run::{self, Kernel, Operands};
+use crate::run::{Kernel, LaunchStream, Operands, Workspace};
 use crate::spec::Problem;
 
 /// The kernels of a problem for its whole range of M, compiled, loaded and set up: what a serving loop launches.
@@ -49,7 +49,7 @@ use crate::spec::Problem;
 /// let mut workspace = plan.workspace(&stream, 512)?;
 /// for m in [1, 300, 17] {
 ///     let operands = Operands::prepared(m, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
-///     plan.launch(&stream, operands.workspace(workspace.as_view_mut()))?;
+///     plan.launch(&stream, operands.workspace(&mut workspace))?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -73,17 +73,17 @@ impl Plan {
     /// # Errors
     /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
     #[inline]
-    pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, false)
     }
 
     /// The same, but the kernel may begin while what is before it in the stream still runs:
-    /// [`Kernel::launch_dependent`], which says what the caller promises.
+    /// [`Kernel::launch_dependent`].
     ///
     /// # Errors
     /// Those of [`Plan::launch`].
     #[inline]
-    pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, true)
     }
 
@@ -96,11 +96,13 @@ impl Plan {
         self.index(m).map(|index| self.kernel_at(index))
     }
 
-    /// The index of the interval of `m` rows, which are noted.
+    /// The index of the interval of `m` rows, which are noted. No rows are served by the first.
     #[inline]
     pub(super) fn index(&self, m: u32) -> Result<usize> {
         let Inner { ends, kernels, seen, .. } = &*self.0;
-        seen.note(m);
+        if m > 0 {
+            seen.note(m);
+        }
         let index = ends.index(m);
         if index < kernels.len() { Ok(index) } else { Err(self.too_many(m)) }
     }
@@ -124,13 +126,13 @@ impl Plan {
         within.map(|(interval, kernel)| kernel.spec().workspace_bytes(interval.last.min(m))).max().unwrap_or(0)
     }
 
-    /// Device memory for the workspace of launches of up to `m` rows, one launch at a time: to be allocated ahead and used
-    /// again. A few bytes where no kernel needs any.
+    /// A workspace for launches of up to `m` rows in `stream`: to be made ahead and used again, also for other plans
+    /// ([`Workspace::reserve`]). A few bytes where no kernel needs any.
     ///
     /// # Errors
     /// Driver, if the device has no room.
-    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<CudaSlice<u8>> {
-        run::allocate_workspace(stream, self.workspace_bytes(m))
+    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<Workspace> {
+        Workspace::of_bytes(stream, self.workspace_bytes(m))
             .map_err(|error| error.context(self.0.problem.to_string()))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUgraph, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
+use super::driver::driver;
 use super::refused;
 use crate::error::Result;
 
@@ -42,29 +43,28 @@ pub(super) struct Captured {
 
 impl Captured {
     /// The graph that a stream is being captured into.
-    pub(super) fn of(stream: &CudaStream) -> Result<Self, DriverError> {
+    ///
+    /// # Errors
+    /// Driver, if it does not say.
+    pub(super) fn of(stream: &CudaStream) -> Result<Self> {
         let (mut status, mut id) = (CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: status, id and graph are valid places for what is asked for, the others are null: not asked for.
-        unsafe {
-            sys::cuStreamGetCaptureInfo_v3(
-                stream.cu_stream(),
-                &raw mut status,
-                &raw mut id,
-                &raw mut graph,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-            )
-        }
-        .result()?;
+        let (mut graph, nodes, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        let ask = driver()?.capture_info;
+        // SAFETY: status, id and graph are valid places for what is asked for; null stands for what is not.
+        unsafe { ask(stream.cu_stream(), &raw mut status, &raw mut id, &raw mut graph, nodes, count) }
+            .result()
+            .map_err(|error| refused("asking for the graph that is being captured", error))?;
         Ok(Self { graph, id })
     }
 
     /// Makes the graph, its copies and what is instantiated from it hold `value` until the last of them is gone and no
     /// replay runs any more (CUDA C++ Programming Guide, "CUDA User Objects"). `V` is then dropped by a thread of the
     /// driver, on which nothing of CUDA may be called.
-    pub(super) fn hold<V: Send + Sync>(&self, value: Arc<V>) -> Result<(), DriverError> {
+    pub(super) fn hold<V: Send + Sync + 'static>(&self, value: Arc<V>) -> Result<()> {
+        self.give(value).map_err(|error| refused("making the captured graph hold what it uses", error))
+    }
+
+    fn give<V: Send + Sync + 'static>(&self, value: Arc<V>) -> Result<(), DriverError> {
         /// Drops what [`Captured::hold`] gave away.
         unsafe extern "C" fn release<V>(value: *mut std::ffi::c_void) {
             // SAFETY: it came from `Arc::into_raw` of the same type, and the driver calls this once.

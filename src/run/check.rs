@@ -1,6 +1,8 @@
 //! What must hold of operands before anything is launched. Plain numbers in, so that it is tested without a device.
 
-use cudarc::driver::CudaContext;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, DeviceSlice};
 
 use super::params::Params;
 use crate::error::{Error, Result};
@@ -11,10 +13,28 @@ use crate::spec::{Operation, Problem, Spec};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffer {
     pub(super) elements: u64,
-    /// The driver's handle of the context that owns it.
+    /// Which of cudarc's contexts it belongs to, or [`Buffer::ANY`].
     pub(super) context: usize,
     /// The device of that context.
     pub(super) ordinal: usize,
+}
+
+impl Buffer {
+    /// The context of memory that cudarc does not manage: its caller vouches for it.
+    pub(super) const ANY: usize = 0;
+
+    #[inline]
+    pub(super) fn of<T>(slice: &impl DeviceSlice<T>) -> Self {
+        let context = slice.stream().context();
+        Self { elements: slice.len() as u64, context: identity(context), ordinal: context.ordinal() }
+    }
+}
+
+/// Tells cudarc's contexts apart. Two of one device have the same handle, but neither knows of the other's streams, so that
+/// buffers of the one are not ordered with launches in streams of the other.
+#[inline]
+fn identity(context: &Arc<CudaContext>) -> usize {
+    Arc::as_ptr(context) as usize
 }
 
 /// A matrix operand's format and buffers.
@@ -51,7 +71,7 @@ pub(super) trait Described {
     fn workspace(&self) -> Option<Buffer>;
 }
 
-/// The context that a kernel was loaded in.
+/// The context that a launch is in: that of its stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
     pub(super) context: usize,
@@ -59,28 +79,33 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn of(context: &CudaContext) -> Self {
-        Self { context: context.cu_ctx() as usize, ordinal: context.ordinal() }
+    #[inline]
+    pub(super) fn of(stream: &CudaStream) -> Self {
+        Self { context: identity(stream.context()), ordinal: stream.context().ordinal() }
     }
 
     /// Refuses what belongs to another context.
     #[inline]
-    pub(super) fn check(self, name: &str, context: usize, ordinal: usize) -> Result<()> {
-        if context == self.context { Ok(()) } else { Err(self.elsewhere(name, ordinal)) }
+    pub(super) fn check(self, name: &str, buffer: &Buffer) -> Result<()> {
+        let is_here = buffer.context == self.context || buffer.context == Buffer::ANY;
+        if is_here { Ok(()) } else { Err(self.elsewhere(name, buffer.ordinal)) }
     }
 
     #[cold]
     fn elsewhere(self, name: &str, ordinal: usize) -> Error {
         Error::operand(if ordinal == self.ordinal {
-            format!("{name} belongs to another context of device {ordinal} than the kernel")
+            format!(
+                "{name} and the stream belong to two CudaContext objects of device {ordinal}, which do not order each \
+                 other's work: make all operands and streams from one (Device::of_context opens a device on it)"
+            )
         } else {
-            format!("{name} is on device {ordinal}, the kernel on device {}", self.ordinal)
+            format!("{name} is on device {ordinal}, the stream on device {}", self.ordinal)
         })
     }
 
     #[inline]
     fn holds(self, name: &str, unit: &str, buffer: &Buffer, needed: u64) -> Result<()> {
-        self.check(name, buffer.context, buffer.ordinal)?;
+        self.check(name, buffer)?;
         if buffer.elements >= needed { Ok(()) } else { Err(too_few(name, unit, buffer.elements, needed)) }
     }
 }
@@ -126,6 +151,11 @@ impl Needed {
         Self { format, values: if format == Format::Nvfp4 { elements / 2 } else { elements }, scales }
     }
 
+    /// Of B `[groups, n, k]`.
+    pub(super) fn of_b(format: Format, layout: ScaleLayout, groups: u64, n: u64, k: u64) -> Self {
+        Self::new(format, groups * n * k, groups * scale_bytes(layout, n, k))
+    }
+
     /// Of so many rows.
     #[inline]
     fn rows(&self, rows: u64, scale_mask: u64) -> Self {
@@ -158,13 +188,12 @@ impl Contract {
     pub(super) fn new(spec: &Spec) -> Result<Self> {
         let problem = spec.problem();
         let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
-        let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
+        let layout = problem.scale_layout();
         let b = if problem.is_prepared() {
             let layout = problem.prepared_layout()?;
             WeightsNeeded::Prepared(layout, layout.bytes() as u64)
         } else {
-            let scales = groups * scale_bytes(layout, n, k);
-            WeightsNeeded::Given(Needed::new(problem.b_format(), groups * n * k, scales))
+            WeightsNeeded::Given(given_b(problem))
         };
         Ok(Self {
             operation: problem.operation(),
@@ -181,7 +210,7 @@ impl Contract {
     #[inline]
     pub(super) fn check(&self, home: Home, operands: &impl Described) -> Result<()> {
         let m = operands.m();
-        if m == 0 || m > Problem::M_MAX {
+        if m > Problem::M_MAX {
             return Err(no_such_m(m));
         }
         let (rows, groups) = (u64::from(m), u64::from(self.groups.unwrap_or(1)));
@@ -243,7 +272,7 @@ impl Contract {
 #[inline]
 fn alpha(home: Home, groups: u64, name: &str, alpha: Option<&Buffer>) -> Result<()> {
     let Some(buffer) = alpha else { return Ok(()) };
-    home.check(name, buffer.context, buffer.ordinal)?;
+    home.check(name, buffer)?;
     if buffer.elements == 1 || buffer.elements == groups {
         Ok(())
     } else {
@@ -253,7 +282,7 @@ fn alpha(home: Home, groups: u64, name: &str, alpha: Option<&Buffer>) -> Result<
 
 #[cold]
 fn no_such_m(m: u32) -> Error {
-    Error::operand(format!("m = {m}: must be 1 to {}", Problem::M_MAX))
+    Error::operand(format!("m = {m}: must be at most {}", Problem::M_MAX))
 }
 
 #[cold]
@@ -298,8 +327,23 @@ fn other_alpha(name: &str, elements: u64, groups: u64) -> Error {
     Error::operand(format!("{name} has {elements} elements, expected {expected}"))
 }
 
+/// Checks number, formats, sizes and places of B, or B1 and B2, each of which has to be as `needed`.
+pub(super) fn each_b(home: Home, products: u32, needed: &Needed, given: &[MatrixSize]) -> Result<()> {
+    let names: &[&str] = if products == 1 { &["b"] } else { &["b1", "b2"] };
+    if given.len() != names.len() {
+        return Err(Error::operand(format!("{} B given, {} are needed", given.len(), names.len())));
+    }
+    names.iter().zip(given).try_for_each(|(name, b)| needed.check(home, name, b))
+}
+
+/// What each B of a problem has to be, where it is not prepared.
+pub(super) fn given_b(problem: &Problem) -> Needed {
+    let (groups, n, k) = (problem.groups().unwrap_or(1).into(), problem.columns().into(), problem.depth().into());
+    Needed::of_b(problem.b_format(), problem.scale_layout(), groups, n, k)
+}
+
 /// Bytes of block scales for `rows` × `k` elements.
-pub(super) fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
+fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
     rows.next_multiple_of(scale_rows(layout)) * scale_row_bytes(layout, k)
 }
 

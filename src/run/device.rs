@@ -3,49 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::capture::{is_captured, others_are_captured};
 use super::code::Modules;
+use super::driver::{DriverVersion, driver};
 use super::refused;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, ComputeCapability};
-
-/// The CUDA version that a driver supports, such as 13.0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DriverVersion {
-    /// The part before the point.
-    pub major: u32,
-    /// The part behind the point.
-    pub minor: u32,
-}
-
-impl DriverVersion {
-    /// The oldest driver that has every function this crate calls: `cuEventElapsedTime_v2` came last, with CUDA 12.8.
-    /// An absent function would be a panic in cudarc's loader, so older drivers are refused before it can be.
-    pub const OLDEST: DriverVersion = DriverVersion { major: 12, minor: 8 };
-
-    /// That of the driver that is installed.
-    ///
-    /// # Errors
-    /// Missing library, if there is none, or one that is older than [`DriverVersion::OLDEST`].
-    pub fn installed() -> Result<Self> {
-        driver_version()
-    }
-
-    /// From the driver's own number, 1000 · major + 10 · minor.
-    fn from_number(number: i32) -> Self {
-        let number = u32::try_from(number).unwrap_or(0);
-        Self { major: number / 1000, minor: number % 1000 / 10 }
-    }
-}
-
-impl fmt::Display for DriverVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// One GPU: its context, what it is, and the driver under it. Cloning shares the context.
 #[derive(Clone, Debug)]
@@ -61,10 +27,10 @@ impl Device {
     /// The number of devices; 0 where the driver finds none.
     ///
     /// # Errors
-    /// Missing library, if there is no CUDA driver or it is older than [`DriverVersion::OLDEST`]; driver, if it cannot
+    /// Missing library, if there is no CUDA driver or it is too old ([`DriverVersion::OLDEST`]); driver, if it cannot
     /// be initialised.
     pub fn count() -> Result<usize> {
-        driver_version()?;
+        driver()?;
         count_devices()
     }
 
@@ -73,7 +39,7 @@ impl Device {
     /// # Errors
     /// As [`Device::count`]; driver, if there is no such device; unsupported, if no architecture row fits it.
     pub fn open(ordinal: usize) -> Result<Self> {
-        let driver = driver_version()?;
+        let driver = driver()?.version;
         let count = count_devices()?;
         if ordinal >= count {
             return Err(Error::driver(match count {
@@ -101,7 +67,7 @@ impl Device {
     /// # Errors
     /// As [`Device::open`].
     pub fn of_context(context: &Arc<CudaContext>) -> Result<Self> {
-        Self::describe(Arc::clone(context), driver_version()?)
+        Self::describe(Arc::clone(context), driver()?.version)
     }
 
     fn describe(context: Arc<CudaContext>, driver: DriverVersion) -> Result<Self> {
@@ -165,13 +131,13 @@ impl Device {
                 "{doing}: a stream is being captured, and would lose that; call it later"
             )));
         }
-        self.modules.reclaim().map_err(|error| refused(doing, error))
+        self.modules.retired().reclaim(&self.context).map_err(|error| error.context(doing))
     }
 
     /// How many modules of dropped kernels are still loaded.
     #[must_use]
     pub fn retired(&self) -> usize {
-        self.modules.retired()
+        self.modules.retired().modules()
     }
 
     /// What is loaded.
@@ -210,30 +176,6 @@ impl fmt::Display for Device {
     }
 }
 
-/// Makes sure that the driver is there and new enough, before any call that could panic.
-fn driver_version() -> Result<DriverVersion> {
-    // SAFETY: it opens and closes shared libraries by name; their initialisers are the CUDA driver's own.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(Error::missing_library(
-            "the CUDA driver library (libcuda.so.1) was not found: install the NVIDIA driver, or, in a container, \
-             start it with the GPU passed through (rendering, compiling and caching work without it)",
-        ));
-    }
-    let mut number = 0;
-    // SAFETY: `number` is a valid place for one int, and this call may precede cuInit.
-    unsafe { sys::cuDriverGetVersion(&raw mut number) }
-        .result()
-        .map_err(|error| refused("asking the CUDA driver for its version", error))?;
-    let version = DriverVersion::from_number(number);
-    if version < DriverVersion::OLDEST {
-        return Err(Error::missing_library(format!(
-            "the CUDA driver supports CUDA {version}, {} is needed: install a newer NVIDIA driver (570 or later)",
-            DriverVersion::OLDEST
-        )));
-    }
-    Ok(version)
-}
-
 fn count_devices() -> Result<usize> {
     match CudaContext::device_count() {
         Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
@@ -245,14 +187,6 @@ fn count_devices() -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_drivers_number_is_read() {
-        let version = DriverVersion::from_number(12_080);
-        assert_eq!(version, DriverVersion::OLDEST);
-        assert_eq!(DriverVersion::from_number(13_000).to_string(), "13.0");
-        assert!(DriverVersion::from_number(12_070) < DriverVersion::OLDEST);
-    }
 
     #[test]
     fn a_machine_without_a_driver_is_told_the_remedy() {

@@ -1,23 +1,57 @@
-//! Addresses of buffers, and cudarc's record of who uses them.
+//! The order between a launch and all other uses of its operands, where cudarc tracks events.
 
-use cudarc::driver::{CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, SyncOnDrop};
+use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, SyncOnDrop};
 
-/// Takes the address of every buffer of a launch, with cudarc's guard for it: on drop it records "used up to here" in the
-/// stream, for other streams and for the release of the memory.
+use super::shared::Readers;
+
+/// That a launch uses a buffer. Dropped when the launch is in the stream.
+pub(super) enum Use<'a> {
+    /// It reads or writes a buffer of cudarc's, whose guard records that when it is dropped.
+    Slice { guard: SyncOnDrop<'a>, is_read: bool },
+    /// It reads memory that streams share.
+    Shared(&'a Readers, &'a CudaStream),
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        match self {
+            // cudarc has one event a buffer for what reads it, and is about to record it again. So that it stands for
+            // earlier readers in other streams, too, this stream waits for these, now that its own launch is under way.
+            Use::Slice { guard: SyncOnDrop::Record(Some((event, stream))), is_read: true } => {
+                if stream.context().is_managing_stream_synchronization() {
+                    stream.context().record_err(stream.wait(event));
+                }
+            }
+            Use::Slice { .. } => {}
+            Use::Shared(readers, stream) => readers.note(stream),
+        }
+    }
+}
+
+/// Takes the address of every buffer of a launch, and what must happen when the launch is in the stream.
 pub(super) trait Guards<'a> {
-    fn keep(&mut self, guard: SyncOnDrop<'a>);
+    /// Whether uses are tracked.
+    const TRACKS: bool;
+
+    fn keep(&mut self, used: Use<'a>);
 
     #[inline]
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
-        self.keep(guard);
+        self.keep(Use::Slice { guard, is_read: true });
+        address
+    }
+
+    fn write_slice<T>(&mut self, slice: &'a mut CudaSlice<T>, stream: &'a CudaStream) -> u64 {
+        let (address, guard) = slice.device_ptr_mut(stream);
+        self.keep(Use::Slice { guard, is_read: false });
         address
     }
 
     #[inline]
     fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr_mut(stream);
-        self.keep(guard);
+        self.keep(Use::Slice { guard, is_read: false });
         address
     }
 }
@@ -26,25 +60,36 @@ pub(super) trait Guards<'a> {
 pub(super) struct Untracked;
 
 impl<'a> Guards<'a> for Untracked {
+    const TRACKS: bool = false;
+
     #[inline]
-    fn keep(&mut self, guard: SyncOnDrop<'a>) {
-        std::mem::forget(guard);
+    fn keep(&mut self, used: Use<'a>) {
+        std::mem::forget(used);
     }
 }
 
-/// All guards, in a fixed array, since a launch allocates nothing.
+/// Operands of a launch at most: A, B1 and B2 with scales, two α, offsets, C, workspace.
+const USUAL: usize = 11;
+
+/// All guards; in a fixed array as far as that goes, since a launch allocates nothing.
 #[derive(Default)]
 pub(super) struct Tracked<'a> {
-    // A, B1, B2 with scales, two α, offsets, C, workspace.
-    slots: [Option<SyncOnDrop<'a>>; 11],
+    usual: [Option<Use<'a>>; USUAL],
     used: usize,
+    /// So that none is lost where there are more.
+    more: Vec<Use<'a>>,
 }
 
 impl<'a> Guards<'a> for Tracked<'a> {
-    fn keep(&mut self, guard: SyncOnDrop<'a>) {
-        if let Some(slot) = self.slots.get_mut(self.used) {
-            *slot = Some(guard);
-            self.used += 1;
+    const TRACKS: bool = true;
+
+    fn keep(&mut self, used: Use<'a>) {
+        match self.usual.get_mut(self.used) {
+            Some(slot) => {
+                *slot = Some(used);
+                self.used += 1;
+            }
+            None => self.more.push(used),
         }
     }
 }

@@ -4,6 +4,10 @@
 //! memory; their sizes, alignment and device are checked at every launch, so that [`Kernel::launch`] is safe. It is
 //! also asynchronous and allocates nothing, on the host or on the device: workspace is an operand like any other.
 //!
+//! Memory, streams and contexts of others (another cudarc, a framework, C) come in by raw handles: [`Device::from_raw`],
+//! [`Device::raw_stream`], [`Memory::from_raw`], [`MemoryMut::from_raw`], [`PreparedWeights::from_raw`]. These are `unsafe`,
+//! and each says what its caller promises.
+//!
 //! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called), each time with the reason
 //! why it holds.
 
@@ -11,29 +15,44 @@ mod capture;
 mod check;
 mod code;
 mod device;
+mod driver;
 mod guards;
 mod kernel;
 mod launch;
+mod memory;
 mod operand;
+mod operands;
 mod params;
 mod prepare;
+mod raw;
+mod retired;
 mod set_up;
+mod shared;
 mod tensor_map;
 mod timing;
 mod tokens;
 mod turns;
 mod wait;
+mod weights;
+mod workspace;
 
 pub(crate) use capture::is_captured;
-pub use device::{Device, DriverVersion};
+pub use device::Device;
+pub use driver::DriverVersion;
 pub use kernel::Kernel;
-pub(crate) use kernel::allocate_workspace;
-pub use operand::{Alpha, Matrix, MatrixMut, Operands};
-pub use prepare::{PreparedWeights, Preparer};
+pub use memory::{Memory, MemoryMut};
+pub use operand::{Alpha, Matrix, MatrixMut};
+pub use operands::Operands;
+pub use prepare::Preparer;
+pub use raw::{LaunchStream, RawStream};
+pub use retired::Owner;
+pub use shared::{OwnedMemory, Shared};
 pub use timing::{Pace, Timer, Timing, operand_sets};
 pub(crate) use tokens::BoundTokens;
 pub use turns::LoadTime;
 pub use wait::{Health, wait};
+pub use weights::{Given, PreparedWeights, Weights};
+pub use workspace::{Workspace, WorkspaceMemory};
 
 use cudarc::driver::DriverError;
 

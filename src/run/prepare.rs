@@ -4,80 +4,22 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, result};
+use cudarc::driver::{CudaStream, result};
 
 use super::capture::is_captured;
 use super::check::{self, Home, MatrixSize, Needed};
 use super::code::{Code, Function, Modules};
-use super::guards::{Guards, Tracked};
-use super::{Device, LoadTime, Matrix, refused};
+use super::guards::Tracked;
+use super::retired::Owner;
+use super::{Device, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::build::{Cubin, Preparation};
 use crate::error::{Error, Result};
-use crate::format::{Format, Prepared, PreparedLayout};
+use crate::format::{Format, PreparedLayout};
 
 /// Threads of a block, each block of threads repacking blocks of weights.
 const THREADS: u32 = 128;
 /// Blocks of threads at most: more than any device runs at a time, each then takes several blocks of weights.
 const GRID_MAX: u32 = 1 << 16;
-
-/// Prepared weights in device memory.
-#[derive(Debug)]
-pub struct PreparedWeights {
-    bytes: CudaSlice<u8>,
-    layout: PreparedLayout,
-}
-
-impl PreparedWeights {
-    /// Copies weights that were prepared on the host to the device of `stream`.
-    ///
-    /// # Errors
-    /// Driver, if the device has no room or refuses the copy.
-    pub fn from_host(stream: &Arc<CudaStream>, prepared: &Prepared) -> Result<Self> {
-        let layout = *prepared.layout();
-        let doing = || format!("copying {layout} to the device");
-        let bytes = stream.clone_htod(prepared.bytes()).map_err(|error| refused(doing(), error))?;
-        Ok(Self { bytes, layout })
-    }
-
-    /// Copies them to the host, to be stored or looked at; waits for everything in `stream` first.
-    ///
-    /// # Errors
-    /// Driver, if it refuses the copy or something in the stream failed.
-    pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Prepared> {
-        let copy = || {
-            let bytes = stream.clone_dtoh(&self.bytes)?;
-            stream.synchronize().map(|()| bytes)
-        };
-        let bytes = copy().map_err(|error| refused(format!("copying {} to the host", self.layout), error))?;
-        Prepared::from_bytes(self.layout, bytes)
-    }
-
-    /// The same weights a second time on the device, copied in the stream that they were made in.
-    ///
-    /// # Errors
-    /// Driver, if the device has no room or refuses the copy.
-    pub fn copy(&self) -> Result<Self> {
-        let doing = || format!("copying {} on the device", self.layout);
-        let bytes = self.bytes.try_clone().map_err(|error| refused(doing(), error))?;
-        Ok(Self { bytes, layout: self.layout })
-    }
-
-    /// Where the bytes lie.
-    #[must_use]
-    pub fn layout(&self) -> &PreparedLayout {
-        &self.layout
-    }
-
-    pub(super) fn slice(&self) -> &CudaSlice<u8> {
-        &self.bytes
-    }
-
-    /// The bytes, [`PreparedLayout::bytes`] of them; their address is a multiple of 256.
-    #[must_use]
-    pub fn as_view(&self) -> CudaView<'_, u8> {
-        self.bytes.as_view()
-    }
-}
 
 /// A loaded kernel that prepares weights of any n, k and number of groups. Holding it keeps it loaded.
 ///
@@ -110,45 +52,74 @@ impl Preparer {
     }
 
     /// Prepares the one operand `[groups, n, k]` of `layout`, or the two (B1, the gate, first), in `stream`: checks them,
-    /// allocates the result, launches and returns. The operands are not needed once the stream has passed this point;
-    /// the result can be used behind it, in the same stream or in one that waits for it.
+    /// allocates the result, launches and returns. Operands that are given away are freed behind the launch.
     ///
     /// # Errors
     /// Operand, if `layout` is another kernel's, a format, size, alignment or device does not fit, or the stream is being
     /// captured (this allocates), before anything is launched; driver, if the device has no room or refuses the launch.
-    pub fn prepare(
+    pub fn prepare<'a>(
         &self,
         stream: &Arc<CudaStream>,
         layout: &PreparedLayout,
-        operands: &[Matrix<'_>],
+        operands: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
     ) -> Result<PreparedWeights> {
-        self.checked_launch(stream, layout, operands).map_err(|error| error.context(format!("preparing {layout}")))
+        let allocate = || {
+            let doing = || format!("allocating {} bytes", layout.bytes());
+            let slice = stream.alloc_zeros::<u8>(layout.bytes()).map_err(|error| refused(doing(), error))?;
+            Ok(slice.into())
+        };
+        self.checked_launch(stream, layout, operands.into_iter().map(Into::into).collect(), allocate)
+            .map_err(|error| error.context(format!("preparing {layout}")))
+    }
+
+    /// As [`Preparer::prepare`], into memory of [`PreparedLayout::bytes`] bytes, on a multiple of
+    /// [`PreparedWeights::ALIGNMENT`], which the result keeps.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare`]; operand, if the memory is of another size or not aligned.
+    pub fn prepare_into<'a>(
+        &self,
+        stream: &CudaStream,
+        layout: &PreparedLayout,
+        operands: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        memory: impl Into<OwnedMemory<u8>>,
+    ) -> Result<PreparedWeights> {
+        let memory = memory.into();
+        self.checked_launch(stream, layout, operands.into_iter().map(Into::into).collect(), || Ok(memory))
+            .map_err(|error| error.context(format!("preparing {layout}")))
     }
 
     fn checked_launch(
         &self,
-        stream: &Arc<CudaStream>,
+        stream: &CudaStream,
         layout: &PreparedLayout,
-        operands: &[Matrix<'_>],
+        mut operands: Vec<Matrix<'_>>,
+        memory: impl FnOnce() -> Result<OwnedMemory<u8>>,
     ) -> Result<PreparedWeights> {
-        let (context, home) = (self.modules.context(), Home::of(self.modules.context()));
-        home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
+        let (context, home) = (stream.context(), Home::of(stream));
+        if context.cu_ctx() != self.modules.context().cu_ctx() {
+            let (here, there) = (self.modules.context().ordinal(), context.ordinal());
+            return Err(Error::operand(format!(
+                "the stream is of another context (device {there}) than the kernel (device {here})"
+            )));
+        }
         let sizes: Vec<_> = operands.iter().map(Matrix::size).collect();
         check_sizes(self.preparation, layout, home, &sizes)?;
         if is_captured(stream)? {
             return Err(Error::operand("the stream is being captured: prepare weights before"));
         }
+        operands.iter().try_for_each(|operand| operand.order(stream, false))?;
 
-        let doing = || format!("allocating {} bytes", layout.bytes());
-        let mut bytes = stream.alloc_zeros::<u8>(layout.bytes()).map_err(|error| refused(doing(), error))?;
+        let mut memory = memory()?;
+        weights::check_place(layout, &memory)?;
+        home.check("the memory", &memory.buffer())?;
         {
-            let mut whole = bytes.as_view_mut();
             let mut guards = Tracked::default();
             let mut params = Params { n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
             for ((operand, codes), scales) in operands.iter().zip(&mut params.codes).zip(&mut params.scales) {
                 (*codes, *scales) = operand.addresses(stream, &mut guards);
             }
-            params.prepared = guards.write(&mut whole, stream);
+            params.prepared = memory.written(stream, &mut guards);
             params.check_alignment()?;
             context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
 
@@ -157,8 +128,9 @@ impl Preparer {
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
             // parameter has the layout of `Params` (checked below against templates/prepare.cu), which the driver copies
             // before it returns. Its addresses are of live memory of this context, as large as the kernel reads for
-            // `layout` (check_sizes) and writes (allocated above), and cudarc's guards order this use before the memory
-            // is released or used in another stream.
+            // `layout` (check_sizes) and writes (check_place). Where cudarc tracks events the guards order this use before
+            // the memory is released or used in another stream; what is given away is freed behind it (shared.rs) or
+            // retired (below); for other memory its caller vouches.
             unsafe {
                 result::launch_kernel(
                     self.function.handle(),
@@ -171,7 +143,17 @@ impl Preparer {
             }
             .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
         }
-        Ok(PreparedWeights { bytes, layout: *layout })
+        self.retire(stream, operands.iter_mut().flat_map(Matrix::take_owners).flatten().collect())?;
+        PreparedWeights::from_device(stream, *layout, memory)
+    }
+
+    /// Keeps the owners of operands until what is in the stream has run.
+    fn retire(&self, stream: &CudaStream, owners: Vec<Owner>) -> Result<()> {
+        if !owners.is_empty() {
+            let event = stream.record_event(None).map_err(|error| refused("recording an event", error))?;
+            self.modules.retired().take_until(owners, event);
+        }
+        Ok(())
     }
 
     /// What loading it took: modules of one context are loaded one after the other.
@@ -205,13 +187,8 @@ fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, op
     if needed != preparation {
         return Err(Error::operand(format!("{} was given what is for {}", preparation.symbol(), needed.symbol())));
     }
-    let names: &[&str] = if layout.products() == 1 { &["b"] } else { &["b1", "b2"] };
-    if operands.len() != names.len() {
-        return Err(Error::operand(format!("{} B given, {} are needed", operands.len(), names.len())));
-    }
-    let (groups, n, k) = (u64::from(layout.groups()), u64::from(layout.n()), u64::from(layout.k()));
-    let needed = Needed::new(Format::Nvfp4, groups * n * k, groups * check::scale_bytes(scales, n, k));
-    names.iter().zip(operands).try_for_each(|(name, operand)| needed.check(home, name, operand))
+    let needed = Needed::of_b(Format::Nvfp4, scales, layout.groups().into(), layout.n().into(), layout.k().into());
+    check::each_b(home, layout.products(), &needed, operands)
 }
 
 /// Passed by value; `PrepareParams` in `templates/prepare.cu` has the same order and sizes. Addresses are device memory,
@@ -294,7 +271,7 @@ mod tests {
             "b1 is f16, the kernel is for nvfp4"
         );
         let elsewhere = MatrixSize { values: Buffer { ordinal: 1, context: 0x2000, ..good.values }, ..good };
-        assert_eq!(refusal(swizzled, &[good, elsewhere]), "b2 is on device 1, the kernel on device 0");
+        assert_eq!(refusal(swizzled, &[good, elsewhere]), "b2 is on device 1, the stream on device 0");
         let single = Preparation::new(&PreparedLayout::new(1, Format::F16, 1, 16, 64).unwrap(), ScaleLayout::Linear);
         assert_eq!(refusal(single, &[good]), "prepare_single_f16_linear was given what is for prepare_dual_f16_linear");
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 
+use super::driver::elapsed_ms;
 use super::refused;
 use super::wait::{wait, wait_for};
 use crate::error::{Error, Result};
@@ -118,7 +119,7 @@ impl Timer {
         if stream.cu_stream().is_null() {
             return Err(Error::operand("the default stream cannot be captured: time in a stream of its own"));
         }
-        if stream.context().is_managing_stream_synchronization() {
+        if stream.context().is_event_tracking() {
             return Err(Error::operand(
                 "cudarc tracks events in this context, which breaks a capture: call \
                  `CudaContext::disable_event_tracking` first",
@@ -142,12 +143,13 @@ impl Timer {
     }
 
     /// Times `launch(set)`, which puts one call on operand set `set` (of `0..sets`) into the timer's stream and does
-    /// nothing else with the device.
+    /// nothing else with the device. The calls are replayed, so what they use lives as long as `launch` does.
     ///
     /// # Errors
     /// Those of `launch`; driver, if capture or replay fails or something still runs after the limit.
-    pub fn time(&self, sets: usize, launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
-        let recording = self.record(sets, launch)?;
+    pub fn time(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
+        // Borrowed, so that what it owns is there until the last replay is done.
+        let recording = self.record(sets, &mut launch)?;
         self.rest();
         let repeated = |count| vec![&recording; count];
         let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays))?;
@@ -169,7 +171,7 @@ impl Timer {
         turns: usize,
         mut launch: impl FnMut(usize, usize) -> Result<()>,
     ) -> Result<Vec<Vec<f64>>> {
-        let recordings = (0..kinds).map(|kind| self.record(sets, |set| launch(kind, set)));
+        let recordings = (0..kinds).map(|kind| self.record(sets, &mut |set| launch(kind, set)));
         let recordings = recordings.collect::<Result<Vec<_>>>()?;
         self.rest();
         let warm_ups: Vec<&Recording> = recordings.iter().collect();
@@ -185,12 +187,12 @@ impl Timer {
         }
     }
 
-    /// A graph of whole rounds of the sets. What `launch` uses must outlive it.
-    fn record(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Recording> {
+    /// A graph of whole rounds of the sets. What `launch` uses must outlive it, so `launch` stays the caller's.
+    fn record(&self, sets: usize, launch: &mut impl FnMut(usize) -> Result<()>) -> Result<Recording> {
         let sets = sets.max(1);
-        let per_call = self.estimate(sets, &mut launch)?;
+        let per_call = self.estimate(sets, launch)?;
         let calls = rounds(self.pace.replay, per_call, sets, CALLS_MAX) * sets;
-        let graph = self.capture((0..calls).map(|call| call % sets), &mut launch)?;
+        let graph = self.capture((0..calls).map(|call| call % sets), launch)?;
         wait(&self.stream, self.limit)?;
         Ok(Recording { graph, calls })
     }
@@ -290,7 +292,8 @@ fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> u
 }
 
 fn microseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
-    let ms = start.elapsed_ms(end).map_err(|error| refused("reading the time between two events", error))?;
+    // SAFETY: both are alive.
+    let ms = unsafe { elapsed_ms(start.cu_event(), end.cu_event()) }?;
     Ok(f64::from(ms) * 1e3)
 }
 

@@ -3,7 +3,7 @@
 use super::depth::STAGES_MAX;
 use super::geometry::{Geometry, Sharing, decodes_tokens, needs_finish, tile_columns};
 use super::{
-    Arch, Cluster, ComputeCapability, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps,
+    Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps,
 };
 use crate::format::Format;
 
@@ -61,20 +61,8 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
 }
 
 fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Refusal> {
-    let has = arch.capability();
-    let (needs, fits) = match path {
-        MatrixPath::Mma => {
-            let needs = ComputeCapability { major: 8, minor: 0 };
-            (needs, has >= needs)
-        }
-        // sm_90a is no baseline: later architectures do not have its instructions.
-        MatrixPath::Wgmma => {
-            let needs = ComputeCapability { major: 9, minor: 0 };
-            (needs, has == needs)
-        }
-    };
-    if !fits {
-        return Err(Refusal::Capability { path, needs, has });
+    if !path.is_on(arch) {
+        return Err(Refusal::Capability { path, needs: path.needs(), has: arch.capability() });
     }
     match (path, problem.is_prepared()) {
         (MatrixPath::Mma, true) => Err(Refusal::Weights { path, expected: "weights as they are, not prepared ones" }),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::parse::{prefixed, spelled, words};
+use super::{Arch, ComputeCapability};
 use crate::error::{Error, Result};
 
 /// Which matrix instructions do the work, and so how operands travel to them.
@@ -21,6 +22,25 @@ pub enum MatrixPath {
 }
 
 words!(MatrixPath, "matrix path", { Mma => "mma", Wgmma => "wgmma" });
+
+impl MatrixPath {
+    /// The compute capability that has its instructions.
+    pub(super) fn needs(self) -> ComputeCapability {
+        match self {
+            Self::Mma => ComputeCapability { major: 8, minor: 0 },
+            Self::Wgmma => ComputeCapability { major: 9, minor: 0 },
+        }
+    }
+
+    /// Whether an architecture has its instructions.
+    pub(crate) fn is_on(self, arch: &Arch) -> bool {
+        match self {
+            Self::Mma => arch.capability() >= self.needs(),
+            // sm_90a is no baseline: later architectures do not have its instructions.
+            Self::Wgmma => arch.capability() == self.needs(),
+        }
+    }
+}
 
 /// How the two products of a dual GEMM share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,8 +7,7 @@ use super::rig::Rig;
 use super::setup::Setup;
 use crate::cache::Forge;
 use crate::error::Result;
-use crate::run::Device;
-use crate::spec::Spec;
+use crate::spec::{Arch, Spec};
 
 /// Checks and times kernels in this process.
 ///
@@ -36,10 +35,17 @@ impl<'f> LocalLaboratory<'f> {
         self
     }
 
-    /// The device.
+    /// What the driver calls its device, such as `NVIDIA H200`.
     #[must_use]
-    pub fn device(&self) -> &Device {
-        self.0.stand().device()
+    pub fn device_name(&self) -> &str {
+        self.0.stand().device().name()
+    }
+
+    /// The device's row of hardware numbers: what specs for this laboratory are made with. The device itself stays here:
+    /// cudarc's event tracking is off in its context, which holds for the laboratory's one stream only.
+    #[must_use]
+    pub fn arch(&self) -> &Arch {
+        self.0.stand().device().arch()
     }
 }
 

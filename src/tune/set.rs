@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands};
 use crate::error::{Error, Result};
-use crate::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights};
+use crate::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
 
 type Driven<T> = std::result::Result<T, DriverError>;
 
@@ -83,7 +83,11 @@ impl Set {
         })
     }
 
-    pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: &'a mut CudaSlice<u8>) -> Operands<'a> {
+    pub(super) fn operands<'a>(
+        &'a self,
+        c: MatrixMut<'a>,
+        workspace: impl Into<WorkspaceMemory<'a>>,
+    ) -> Operands<'a> {
         let alpha = |product: usize| match self.alpha.get(product) {
             Some(Factor::Device(values)) => Alpha::from(values),
             Some(Factor::Value(value)) => Alpha::from(*value),
@@ -97,9 +101,9 @@ impl Set {
                 _ => Operands::gemm(self.m, a, b[0].view(), c),
             },
         };
-        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace.as_view_mut());
+        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace);
         match &self.offsets {
-            Some(offsets) => operands.offsets(offsets.as_view()),
+            Some(offsets) => operands.offsets(offsets),
             None => operands,
         }
     }

@@ -13,7 +13,7 @@ use super::operands::HostOperands;
 use super::set::{Set, refused};
 use crate::error::{Error, Result};
 use crate::oracle::Reference;
-use crate::run::{Kernel, MatrixMut, Operands, Pace, PreparedWeights, Timer, Timing, operand_sets, wait};
+use crate::run::{Kernel, MatrixMut, Operands, Pace, PreparedWeights, Timer, Timing, Workspace, operand_sets, wait};
 use crate::spec::Problem;
 
 /// No launch takes longer, unless [`Trial::limit`] says so; a kernel that hangs makes the check an error.
@@ -258,7 +258,7 @@ impl<'a> Trial<'a> {
         kernel: &Kernel,
         launching: Launching,
         set: usize,
-        workspace: &mut CudaSlice<u8>,
+        workspace: &mut Workspace,
     ) -> Result<()> {
         let mut view = self.results[set].as_view_mut();
         let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
@@ -297,7 +297,8 @@ impl<'a> Trial<'a> {
 
     /// Workspace full of NaN: partial sums that are read before they are written show.
     fn poisoned_workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
-        let mut workspace = kernel.workspace(&self.stream, self.m)?;
+        let bytes = kernel.spec().workspace_bytes(self.m).max(1) as usize;
+        let mut workspace = self.stream.alloc_zeros::<u8>(bytes).map_err(refused)?;
         for start in (0..workspace.len()).step_by(NANS) {
             let end = workspace.len().min(start + NANS);
             let nans = self.nans.slice(..end - start);

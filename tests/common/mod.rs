@@ -1,6 +1,8 @@
 //! What several tests need: a toolchain, or the word that there is none.
 #![allow(dead_code)]
 
+pub mod null;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpsmith::build::{Source, Toolchain};

@@ -1,7 +1,7 @@
 //! A process without a device, whose CUDA driver is `null_driver.c`: everything up to the driver is real.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -107,6 +107,33 @@ impl Null {
     /// Loads that the first device was busy with at a time, at most.
     pub fn most_loading(&self) -> i32 {
         self.call("null_most_loading")
+    }
+
+    /// Whether uses of memory are tracked that streams do not order, of what is allocated from now on.
+    pub fn track(&self, on: bool) {
+        self.set("null_track", on);
+    }
+
+    /// How many uses of memory were not ordered since tracking began, and the last of them.
+    pub fn races(&self) -> (i32, String) {
+        let last: *const c_char = self.call("null_last_race");
+        // SAFETY: a text that ends with a NUL, in a static array.
+        (self.call("null_races"), unsafe { CStr::from_ptr(last) }.to_str().unwrap().to_owned())
+    }
+
+    /// Events made so far.
+    pub fn events(&self) -> u64 {
+        self.call("null_events")
+    }
+
+    /// Events recorded so far.
+    pub fn records(&self) -> u64 {
+        self.call("null_records")
+    }
+
+    /// Allocations that are tracked and not freed.
+    pub fn allocations(&self) -> i32 {
+        self.call("null_allocations")
     }
 
     /// Whether this thread's last launch is kept.

@@ -1,12 +1,17 @@
 /* A CUDA driver without a device: what is launched is looked at and not run.
  *
- * It answers as two H200 would, keeps device memory in host memory (copies and fills are done at once), and fails where a
- * real driver would do worse: a launch, or a replay of a graph, of a kernel whose module is unloaded. Streams can be
- * captured; graphs hold user objects, as CUDA's do. Only what cudarc and this crate call is here.
+ * It answers as two H200 would (or as NULL_DRIVER_DEVICE says), keeps device memory in host memory (copies and fills are
+ * done at once), and fails where a real driver would do worse: a launch, or a replay of a graph, of a kernel whose module
+ * is unloaded. Streams can be captured; graphs hold user objects, as CUDA's do. Only what cudarc and this crate call is
+ * here.
+ *
+ * On request it tells races: every use of memory by a stream has to be ordered with every other that conflicts with it (one
+ * of them writes, or frees). Each stream has a vector clock, which events carry to other streams and to the host.
  */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,11 +20,17 @@ typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
+enum { STREAMS = 32, OPERANDS = 11, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
+typedef struct { uint32_t tick[STREAMS]; } Clock;
+typedef struct { Clock clock; int recorded; } Event;
 typedef struct { int unloaded; int device; } Module;
 typedef struct { Module *module; char name[512]; int shared; } Function;
 typedef struct Object { void (*destroy)(void *); void *value; struct Object *next; } Object;
-typedef struct Graph { Function *launched[64]; int launches; Object *objects; int references; } Graph;
-typedef struct { Graph *captured; uint64_t id; int waits; } Stream;
+/* What a launch does to memory: the address of each operand, and whether it writes it, or reads it early. */
+typedef struct { uint64_t address[OPERANDS]; char writes[OPERANDS], early[OPERANDS]; int count; } Uses;
+typedef struct Graph { Function *launched[CAPTURED]; Uses uses[CAPTURED]; int launches; Object *objects; int references; } Graph;
+/* `before` is the clock that its last operation began with: a dependent launch may begin then. */
+typedef struct { Graph *captured; uint64_t id; int waits, index; Clock clock, before; } Stream;
 typedef struct { unsigned grid[3], block[3], shared; Stream *stream; void *attributes; unsigned count; } Config;
 
 /* What a thread saw of its last launch, kept only if it asked to. */
@@ -34,9 +45,110 @@ static __thread Seen seen;
 static __thread uint64_t launches, encodes;
 static int loaded, unloaded, busy, capturing, waiting_capturing, held;
 static int loading[DEVICES], most_loading[DEVICES];
-static uint64_t captures;
-static Stream default_streams;
+static uint64_t captures, events, records;
+static Stream default_stream;
+static __thread Stream thread_stream;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The device, each attribute by its number in cuda.h; a fourth kind of number is the driver's own version. */
+static struct { char name[64]; int version, count, sms, l2, major, minor, shared, clock, memory_clock, bus; } device = {
+    "NVIDIA H200", 13000, DEVICES, 132, 62914560, 9, 0, 232448, 1980000, 3201000, 6144,
+};
+__attribute__((constructor)) static void configure(void) {
+    const char *text = getenv("NULL_DRIVER_DEVICE");
+    if (text) sscanf(text, "%63[^;];%d;%d;%d;%d;%d;%d;%d;%d;%d;%d", device.name, &device.version, &device.count,
+                     &device.sms, &device.l2, &device.major, &device.minor, &device.shared, &device.clock,
+                     &device.memory_clock, &device.bus);
+}
+
+/* --- Races ------------------------------------------------------------------------------------------------------- */
+
+typedef struct { int stream, writes; uint32_t tick; const char *what; } Use;
+typedef struct { uint64_t address, bytes; Use *uses; int count; } Allocation;
+/* `host` is what the host has seen the end of, `latest` all that was begun. */
+static struct { Allocation *all; int count, streams; Clock host, latest; int on, races; char last[256]; } tracked;
+
+static void race(const char *what, const char *with) {
+    tracked.races++;
+    snprintf(tracked.last, sizeof tracked.last, "%s is not ordered with %s", what, with);
+}
+static void join(Clock *into, const Clock *from) {
+    for (int i = 0; i < STREAMS; i++) if (into->tick[i] < from->tick[i]) into->tick[i] = from->tick[i];
+}
+/* The host has seen that what the clock says is done; what it asks for from now on is behind it. */
+static void seen_by_host(const Clock *clock) {
+    pthread_mutex_lock(&lock);
+    join(&tracked.host, clock);
+    pthread_mutex_unlock(&lock);
+}
+static Allocation *allocation_of(uint64_t address) {
+    for (int i = 0; i < tracked.count; i++) {
+        Allocation *at = &tracked.all[i];
+        if (at->address <= address && address < at->address + at->bytes) return at;
+    }
+    return NULL;
+}
+/* Begins an operation of a stream; gives what it begins behind. */
+static Clock begin(Stream *stream) {
+    if (!stream->index) {
+        stream->index = 1 + tracked.streams++ % (STREAMS - 1);
+        stream->clock.tick[stream->index] = tracked.latest.tick[stream->index];
+    }
+    join(&stream->clock, &tracked.host);
+    stream->before = stream->clock;
+    Clock now = stream->clock;
+    tracked.latest.tick[stream->index] = ++stream->clock.tick[stream->index];
+    return now;
+}
+static void conflicts(const Allocation *at, const Clock *now, int writes, const char *what) {
+    for (int i = 0; i < at->count; i++) {
+        const Use *use = &at->uses[i];
+        if ((writes || use->writes) && now->tick[use->stream] < use->tick) race(what, use->what);
+    }
+}
+static void use(Stream *stream, const Clock *now, uint64_t address, int writes, const char *what) {
+    Allocation *at = allocation_of(address);
+    if (!at) { race(what, "the free before it"); return; }
+    conflicts(at, now, writes, what);
+    at->uses = realloc(at->uses, (size_t)(at->count + 1) * sizeof(Use));
+    at->uses[at->count++] = (Use){stream->index, writes, stream->clock.tick[stream->index], what};
+}
+static void operation(Stream *stream, uint64_t address, int writes, const char *what) {
+    pthread_mutex_lock(&lock);
+    if (tracked.on && address) {
+        Clock now = begin(stream);
+        use(stream, &now, address, writes, what);
+    }
+    pthread_mutex_unlock(&lock);
+}
+static void launched(Stream *stream, const Uses *uses, int dependent) {
+    pthread_mutex_lock(&lock);
+    if (tracked.on) {
+        Clock before = stream->before, now = begin(stream);
+        for (int i = 0; i < uses->count; i++) {
+            if (!uses->address[i]) continue;
+            const char *what = uses->writes[i] ? "a launch's write" : "a launch's read";
+            use(stream, dependent && uses->early[i] ? &before : &now, uses->address[i], uses->writes[i], what);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* For tests: from now on, with what is allocated from now on. */
+void null_track(int on) {
+    pthread_mutex_lock(&lock);
+    tracked.on = on;
+    tracked.races = tracked.count = 0;
+    tracked.last[0] = 0;
+    pthread_mutex_unlock(&lock);
+}
+int null_races(void) { return tracked.races; }
+const char *null_last_race(void) { return tracked.last; }
+uint64_t null_events(void) { return __atomic_load_n(&events, __ATOMIC_SEQ_CST); }
+uint64_t null_records(void) { return __atomic_load_n(&records, __ATOMIC_SEQ_CST); }
+int null_allocations(void) { return tracked.count; }
+
+/* ------------------------------------------------------------------------------------------------------------------ */
 
 /* For tests. */
 void null_watch(int on) { is_watched = on; }
@@ -54,20 +166,23 @@ void null_hold(int on) { __atomic_store_n(&held, on, __ATOMIC_SEQ_CST); }
 int null_most_loading(void) { return __atomic_load_n(&most_loading[0], __ATOMIC_SEQ_CST); }
 
 Result cuInit(unsigned flags) { return OK; }
-Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
+Result cuDriverGetVersion(int *version) { *version = device.version; return OK; }
 Result cuGetErrorName(Result error, const char **name) { *name = "CUDA_ERROR"; return OK; }
 Result cuGetErrorString(Result error, const char **text) { *text = "an error of the null driver"; return OK; }
-Result cuDeviceGetCount(int *count) { *count = DEVICES; return OK; }
-Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return ordinal < DEVICES ? OK : INVALID_VALUE; }
-Result cuDeviceGetName(char *name, int length, int device) { strncpy(name, "NVIDIA H200", (size_t)length); return OK; }
-Result cuDeviceGetAttribute(int *value, int attribute, int device) {
+Result cuDeviceGetCount(int *count) { *count = device.count; return OK; }
+Result cuDeviceGet(int *out, int ordinal) { *out = ordinal; return ordinal < device.count ? OK : INVALID_VALUE; }
+Result cuDeviceGetName(char *name, int length, int of) { strncpy(name, device.name, (size_t)length); return OK; }
+Result cuDeviceGetAttribute(int *value, int attribute, int of) {
     switch (attribute) {
-    case 16: *value = 132; break;       /* multiprocessors */
-    case 38: *value = 62914560; break;  /* L2 */
-    case 75: *value = 9; break;         /* compute capability */
-    case 76: *value = 0; break;
-    case 97: *value = 232448; break;    /* shared memory of a block */
-    case 115: *value = 1; break;        /* memory pools */
+    case 13: *value = device.clock; break;
+    case 16: *value = device.sms; break;
+    case 36: *value = device.memory_clock; break;
+    case 37: *value = device.bus; break;
+    case 38: *value = device.l2; break;
+    case 75: *value = device.major; break;
+    case 76: *value = device.minor; break;
+    case 97: *value = device.shared; break;  /* of a block */
+    case 115: *value = 1; break;             /* memory pools */
     default: *value = 0;
     }
     return OK;
@@ -77,24 +192,52 @@ Result cuDevicePrimaryCtxRetain(intptr_t *context, int device) { *context = 0x10
 Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
 Result cuCtxGetCurrent(intptr_t *context) { *context = current; return OK; }
 Result cuCtxSetCurrent(intptr_t context) { current = context; return OK; }
-Result cuCtxSynchronize(void) { return OK; }
+Result cuCtxSynchronize(void) {
+    seen_by_host(&tracked.latest);
+    return OK;
+}
 Result cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return OK; }
 
-static Result allocate(uint64_t *address, size_t bytes) {
+static Stream *of(Stream *stream) {
+    return stream == (Stream *)2 ? &thread_stream : (uintptr_t)stream < 2 ? &default_stream : stream;
+}
+static Result allocate(uint64_t *address, size_t bytes, Stream *stream) {
     void *memory = NULL;
     if (posix_memalign(&memory, 256, bytes ? bytes : 1)) return 2;
     *address = (uint64_t)(uintptr_t)memory;
+    pthread_mutex_lock(&lock);
+    if (tracked.on) {
+        tracked.all = realloc(tracked.all, (size_t)(tracked.count + 1) * sizeof(Allocation));
+        tracked.all[tracked.count++] = (Allocation){*address, bytes ? bytes : 1, NULL, 0};
+    }
+    pthread_mutex_unlock(&lock);
+    /* Nobody may use it before it is there. */
+    if (stream) operation(stream, *address, 1, "an allocation");
     return OK;
 }
-Result cuMemAlloc_v2(uint64_t *address, size_t bytes) { return allocate(address, bytes); }
-Result cuMemAllocAsync(uint64_t *address, size_t bytes, Stream *stream) { return allocate(address, bytes); }
-Result cuMemFree_v2(uint64_t address) { free((void *)(uintptr_t)address); return OK; }
-Result cuMemFreeAsync(uint64_t address, Stream *stream) { return cuMemFree_v2(address); }
+static Result release_memory(uint64_t address, Stream *stream) {
+    pthread_mutex_lock(&lock);
+    Allocation *at = tracked.on ? allocation_of(address) : NULL;
+    if (at) {
+        Clock now = stream ? begin(stream) : tracked.host;
+        conflicts(at, &now, 1, "a free");
+        free(at->uses);
+        *at = tracked.all[--tracked.count];
+    }
+    pthread_mutex_unlock(&lock);
+    free((void *)(uintptr_t)address);
+    return OK;
+}
+Result cuMemAlloc_v2(uint64_t *address, size_t bytes) { return allocate(address, bytes, NULL); }
+Result cuMemAllocAsync(uint64_t *address, size_t bytes, Stream *stream) { return allocate(address, bytes, of(stream)); }
+Result cuMemFree_v2(uint64_t address) { return release_memory(address, NULL); }
+Result cuMemFreeAsync(uint64_t address, Stream *stream) { return release_memory(address, of(stream)); }
 Result cuMemsetD8_v2(uint64_t to, unsigned char byte, size_t bytes) {
     memset((void *)(uintptr_t)to, byte, bytes);
     return OK;
 }
 Result cuMemsetD8Async(uint64_t to, unsigned char byte, size_t bytes, Stream *stream) {
+    operation(of(stream), to, 1, "a fill");
     return cuMemsetD8_v2(to, byte, bytes);
 }
 Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
@@ -102,6 +245,7 @@ Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
     return OK;
 }
 Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream) {
+    operation(of(stream), to, 1, "a copy to the device");
     return cuMemcpyHtoD_v2(to, from, bytes);
 }
 Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
@@ -109,20 +253,53 @@ Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     return OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {
+    operation(of(stream), from, 0, "a copy to the host");
     return cuMemcpyDtoH_v2(to, from, bytes);
 }
-
-Result cuEventCreate(void **event, unsigned flags) { *event = calloc(1, 8); return OK; }
-Result cuEventDestroy_v2(void *event) { free(event); return OK; }
-Result cuEventRecord(void *event, Stream *stream) { return OK; }
-Result cuEventQuery(void *event) { return __atomic_load_n(&busy, __ATOMIC_SEQ_CST) ? NOT_READY : OK; }
-Result cuEventSynchronize(void *event) { return OK; }
-Result cuStreamWaitEvent(Stream *stream, void *event, unsigned flags) { return OK; }
-Result cuCtxRecordEvent(intptr_t context, void *event) {
-    return __atomic_load_n(&capturing, __ATOMIC_SEQ_CST) ? CAPTURE_UNSUPPORTED : OK;
+Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
+    operation(of(stream), from, 0, "a copy's source");
+    operation(of(stream), to, 1, "a copy's destination");
+    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    return OK;
 }
 
-static Stream *of(Stream *stream) { return (uintptr_t)stream < 16 ? &default_streams : stream; }
+Result cuEventCreate(Event **event, unsigned flags) {
+    __atomic_add_fetch(&events, 1, __ATOMIC_SEQ_CST);
+    *event = calloc(1, sizeof(Event));
+    return OK;
+}
+Result cuEventDestroy_v2(Event *event) { free(event); return OK; }
+Result cuEventRecord(Event *event, Stream *stream) {
+    __atomic_add_fetch(&records, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_lock(&lock);
+    event->clock = of(stream)->clock;
+    event->recorded = 1;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+/* An event that was never recorded has come. */
+Result cuEventQuery(Event *event) {
+    if (event->recorded && __atomic_load_n(&busy, __ATOMIC_SEQ_CST)) return NOT_READY;
+    seen_by_host(&event->clock);
+    return OK;
+}
+Result cuEventSynchronize(Event *event) { seen_by_host(&event->clock); return OK; }
+Result cuEventElapsedTime(float *ms, Event *start, Event *end) { *ms = 0.01f; return OK; }
+Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
+    pthread_mutex_lock(&lock);
+    join(&of(stream)->clock, &event->clock);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+#ifndef NULL_WITHOUT_RECORD_CONTEXT
+Result cuCtxRecordEvent(intptr_t context, Event *event) {
+    if (__atomic_load_n(&capturing, __ATOMIC_SEQ_CST)) return CAPTURE_UNSUPPORTED;
+    event->clock = tracked.latest;
+    event->recorded = 1;
+    return OK;
+}
+#endif
+
 /* Without the flag it waits for the default stream. */
 Result cuStreamCreate(Stream **stream, unsigned flags) {
     *stream = calloc(1, sizeof(Stream));
@@ -131,7 +308,7 @@ Result cuStreamCreate(Stream **stream, unsigned flags) {
 }
 Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) { return cuStreamCreate(stream, flags); }
 Result cuStreamDestroy_v2(Stream *stream) { free(stream); return OK; }
-Result cuStreamSynchronize(Stream *stream) { return OK; }
+Result cuStreamSynchronize(Stream *stream) { seen_by_host(&of(stream)->clock); return OK; }
 Result cuStreamBeginCapture_v2(Stream *stream, int mode) {
     stream = of(stream);
     stream->captured = calloc(1, sizeof(Graph));
@@ -154,8 +331,8 @@ Result cuStreamIsCapturing(Stream *stream, int *status) {
     *status = of(stream)->captured != NULL;
     return OK;
 }
-Result cuStreamGetCaptureInfo_v3(Stream *stream, int *status, uint64_t *id, Graph **graph, const void **nodes,
-                                 const void **edges, size_t *count) {
+Result cuStreamGetCaptureInfo_v2(Stream *stream, int *status, uint64_t *id, Graph **graph, const void **nodes,
+                                 size_t *count) {
     stream = of(stream);
     *status = stream->captured != NULL;
     if (id) *id = stream->id;
@@ -183,6 +360,7 @@ Result cuGraphExecDestroy(Graph *graph) { release(graph); return OK; }
 Result cuGraphLaunch(Graph *graph, Stream *stream) {
     for (int i = 0; i < graph->launches; i++) {
         if (__atomic_load_n(&graph->launched[i]->module->unloaded, __ATOMIC_SEQ_CST)) return INVALID_HANDLE;
+        launched(of(stream), &graph->uses[i], 0);
     }
     return OK;
 }
@@ -235,12 +413,18 @@ Result cuFuncGetAttribute(int *value, int attribute, Function *function) {
     return OK;
 }
 Result cuFuncSetAttribute(Function *function, int attribute, int value) { function->shared = value; return OK; }
+Result cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, Function *function, int threads, size_t shared,
+                                                            unsigned flags) {
+    *blocks = 1;
+    return OK;
+}
 Result cuOccupancyMaxActiveClusters(int *clusters, Function *function, const Config *config) {
     *clusters = 60;
     return OK;
 }
 
 /* The words of a map that tests look at: address, extents, box. */
+#ifndef NULL_WITHOUT_TENSOR_MAPS
 Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *address, const uint64_t *extents,
                               const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                               int swizzle, int promotion, int fill) {
@@ -252,6 +436,31 @@ Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *addr
     }
     return OK;
 }
+#endif
+
+/* What the parameters of this crate's kernels say of memory (src/run/params.rs, src/run/prepare.rs): kernels that multiply
+   read weights early where a launch is dependent. */
+static Uses uses_of(const Function *function, void **arguments) {
+    Uses uses = {{0}, {0}, {0}, 0};
+    if (!arguments || !arguments[0]) return uses;
+    const uint64_t *words = arguments[0];
+    if (!strncmp(function->name, "prepare_", 8)) {
+        memcpy(uses.address, words, 5 * sizeof *words);
+        uses.writes[4] = 1;
+        uses.count = 5;
+    } else if (strstr(function->name, "gemm")) {
+        memcpy(uses.address, words, OPERANDS * sizeof *words);
+        uses.writes[9] = uses.writes[10] = 1;
+        uses.early[2] = uses.early[3] = 1;
+        uses.count = OPERANDS;
+    }
+    return uses;
+}
+static int is_dependent(const Config *config) {
+    const struct { int id, pad; char value[64]; } *attribute = config->attributes;
+    for (unsigned i = 0; i < config->count; i++) if (attribute[i].id == ATTRIBUTE_DEPENDENT) return 1;
+    return 0;
+}
 
 static Result launch(const Config *config, Function *function, void **arguments) {
     Stream *stream = of(config->stream);
@@ -262,8 +471,12 @@ static Result launch(const Config *config, Function *function, void **arguments)
     launches++;
     if (stream->captured) {
         Graph *graph = stream->captured;
-        if (graph->launches == 64) return INVALID_VALUE;
+        if (graph->launches == CAPTURED) return INVALID_VALUE;
+        graph->uses[graph->launches] = uses_of(function, arguments);
         graph->launched[graph->launches++] = function;
+    } else if (tracked.on) {
+        Uses uses = uses_of(function, arguments);
+        launched(stream, &uses, is_dependent(config));
     }
     if (is_watched) {
         memcpy(seen.grid, config->grid, sizeof seen.grid);
@@ -283,5 +496,9 @@ Result cuLaunchKernelEx(const Config *config, Function *function, void **argumen
 Result cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
                       unsigned block_z, unsigned shared, Stream *stream, void **arguments, void **extra) {
     launches++;
+    if (tracked.on) {
+        Uses uses = uses_of(function, arguments);
+        launched(of(stream), &uses, 0);
+    }
     return function->module->unloaded || function->module->device != current ? INVALID_HANDLE : OK;
 }

@@ -22,7 +22,7 @@ pub fn a_launch_makes_none(bench: &Bench) -> Result<(), String> {
     let mut launch = || {
         let b = || Matrix::nvfp4(&codes, &scales);
         let operands = Operands::dual_gemm(16, Matrix::f16(&a), b(), b(), MatrixMut::f16(&mut c));
-        kernel.launch(stream, operands.workspace(workspace.as_view_mut()))
+        kernel.launch(stream, operands.workspace(&mut workspace))
     };
     none_in(bench, &mut launch)
 }
@@ -54,7 +54,7 @@ pub fn a_prepared_launch_makes_none(bench: &Bench) -> Result<(), String> {
         none_in(bench, &mut || {
             let a = if a == Format::F16 { Matrix::f16(&values) } else { Matrix::nvfp4(&codes, &scales) };
             let operands =
-                Operands::prepared(16, a, &weights, MatrixMut::f16(&mut c)).workspace(workspace.as_view_mut());
+                Operands::prepared(16, a, &weights, MatrixMut::f16(&mut c)).workspace(&mut workspace);
             dependent = !dependent;
             if dependent { kernel.launch_dependent(stream, operands) } else { kernel.launch(stream, operands) }
         })

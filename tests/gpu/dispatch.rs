@@ -15,7 +15,7 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::pick::Picker;
-use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, wait};
+use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, Workspace, wait};
 use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
 use warpsmith::tune::{HostOperands, Spread};
 
@@ -56,7 +56,7 @@ struct Buffers {
     a: CudaSlice<f16>,
     weights: PreparedWeights,
     c: CudaSlice<f16>,
-    workspace: CudaSlice<u8>,
+    workspace: Workspace,
 }
 
 impl Buffers {
@@ -73,13 +73,13 @@ impl Buffers {
 
     fn operands(&mut self) -> Operands<'_> {
         let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
-        Operands::prepared(M, a, &self.weights, c).workspace(self.workspace.as_view_mut())
+        Operands::prepared(M, a, &self.weights, c).workspace(&mut self.workspace)
     }
 
     fn params(&self, stream: &CudaStream) -> Params {
         let address = |pointer: (u64, cudarc::driver::SyncOnDrop<'_>)| pointer.0;
         let (a, c) = (address(self.a.device_ptr(stream)), address(self.c.device_ptr(stream)));
-        let b = [address(self.weights.as_view().device_ptr(stream)), 0];
+        let b = [address(self.weights.as_view().unwrap().device_ptr(stream)), 0];
         Params { a, b, c, alpha_value: [1.0; 2], m: M as i32, ..Params::default() }
     }
 }

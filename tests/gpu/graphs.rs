@@ -59,7 +59,7 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
         let graph = captured(bench, || {
             let mut view = buffer.slice_mut(guarded.result());
             let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
-            let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(workspace.as_view_mut());
+            let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(&mut workspace);
             kernel.launch(stream, operands).map_err(text)
         })?;
 
@@ -98,7 +98,7 @@ pub fn wrong_offsets_stay_inside(bench: &Bench) -> Result<(), String> {
             let mut workspace = kernel.workspace(stream, m).map_err(text)?;
             let mut view = buffer.slice_mut(guarded.result());
             let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
-            let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(workspace.as_view_mut());
+            let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(&mut workspace);
             kernel.launch(stream, operands).map_err(text)?;
             wait(stream, WAIT).map_err(text)?;
             let found = stream.clone_dtoh(&buffer).map_err(text)?;

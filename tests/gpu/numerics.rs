@@ -212,7 +212,7 @@ impl AllRows {
             [] => operands,
         };
         let operands = if problem.groups().is_some() { operands.offsets(offsets.as_view()) } else { operands };
-        kernel.launch(stream, operands.workspace(workspace.as_view_mut())).map_err(text)?;
+        kernel.launch(stream, operands.workspace(&mut workspace)).map_err(text)?;
         wait(stream, WAIT).map_err(|error| format!("{}, m = {m}: {error}", kernel.spec()))?;
         stream.clone_dtoh(&buffer).map_err(text)
     }

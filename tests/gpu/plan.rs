@@ -99,7 +99,7 @@ impl Case {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,
         };
-        put(operands.workspace(self.workspace.as_view_mut())).map_err(text)
+        put(operands.workspace(&mut self.workspace)).map_err(text)
     }
 
     /// What lies where C is, once the stream is done.

@@ -73,7 +73,7 @@ fn on_device(
         .map(|(codes, scales)| Ok((upload(codes)?, upload(scales)?)))
         .collect::<Result<Vec<_>, String>>()?;
     let b: Vec<_> = uploaded.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales)).collect();
-    engine.prepare(stream, problem, &b).map_err(text)
+    engine.prepare(stream, problem, b).map_err(text)
 }
 
 pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), String> {

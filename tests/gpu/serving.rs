@@ -102,7 +102,7 @@ pub fn a_miss_does_not_spoil_a_capture(bench: &Bench) -> Result<(), String> {
     let a = stream.clone_htod(a).map_err(text)?;
     let (codes, scales) = (stream.clone_htod(codes).map_err(text)?, stream.clone_htod(scales).map_err(text)?);
     let prepared = match problem.is_prepared() {
-        true => Some(engine.prepare(stream, &problem, &[Matrix::nvfp4(&codes, &scales)]).map_err(text)?),
+        true => Some(engine.prepare(stream, &problem, [(&codes, &scales)]).map_err(text)?),
         false => None,
     };
     let mut c = stream.alloc_zeros::<f16>(MORE as usize * 256).map_err(text)?;
@@ -115,7 +115,7 @@ pub fn a_miss_does_not_spoil_a_capture(bench: &Bench) -> Result<(), String> {
             Some(weights) => Operands::prepared(MORE, a, weights, c),
             None => Operands::gemm(MORE, a, Matrix::nvfp4(&codes, &scales), c),
         };
-        kernel.launch(stream, operands.alpha(0.01).workspace(workspace.as_view_mut())).map_err(text)
+        kernel.launch(stream, operands.alpha(0.01).workspace(workspace)).map_err(text)
     };
 
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).map_err(text)?;

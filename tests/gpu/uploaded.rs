@@ -120,7 +120,7 @@ impl Call {
             m: host.m,
             uploaded: Uploaded::new(bench, &host)?,
             offsets: host.offsets.as_ref().map(|ends| stream.clone_htod(ends)).transpose().map_err(text)?,
-            workspace: kernel.workspace(stream, host.m).map_err(text)?,
+            workspace: stream.alloc_zeros(kernel.spec().workspace_bytes(host.m).max(1) as usize).map_err(text)?,
             buffer: stream.clone_htod(&guarded.fill()).map_err(text)?,
             kernel,
             guarded,
@@ -151,7 +151,7 @@ impl Call {
     ) -> Result<(), String> {
         let mut view = self.buffer.slice_mut(self.guarded.result());
         let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
-        let operands = self.uploaded.operands(self.m, c).workspace(self.workspace.as_view_mut());
+        let operands = self.uploaded.operands(self.m, c).workspace(&mut self.workspace);
         let operands = match &self.offsets {
             Some(offsets) => operands.offsets(offsets.as_view()),
             None => operands,

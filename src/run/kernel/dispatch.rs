@@ -7,26 +7,28 @@ use cudarc::driver::{CudaStream, DriverError};
 
 use super::Kernel;
 use crate::error::{Error, Result};
-use crate::run::capture::is_captured;
-use crate::run::check::{self, Described};
+use crate::run::capture::{Captured, is_captured};
+use crate::run::check::{self, Described, Home};
 use crate::run::guards::{Tracked, Untracked};
 use crate::run::params::Params;
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
-use crate::run::{Operands, refused};
+use crate::run::{LaunchStream, Operands, refused};
 use crate::spec::{PassKind, Spec};
 
 impl Kernel {
-    /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns.
+    /// Computes `operands` in `stream`: checks them, puts the launches into the stream and returns. No rows are no launch.
     ///
     /// Nothing is allocated, on the host or on the device. The call can be captured into a graph, if cudarc's event
-    /// tracking is off in this context (it would wait for events from outside of the capture).
+    /// tracking is off in the stream's context (it would wait for events from outside of the capture). The graph holds the
+    /// kernel, prepared weights, [`Shared`](crate::run::Shared) memory, the stream's workspace and owners; views and slices
+    /// of cudarc's are borrowed: whoever turned tracking off sees to it that these live as long as the graph is replayed.
     ///
     /// # Errors
-    /// Operand, if a format, size, alignment or device does not fit, before anything is launched; driver, if a launch
-    /// is refused or an earlier asynchronous failure shows.
+    /// Operand, if a format, size, alignment or device does not fit, or an operand belongs to another `CudaContext` than
+    /// the stream, before anything is launched; driver, if a launch is refused or an earlier asynchronous failure shows.
     #[inline]
-    pub fn launch(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         self.launch_in_place(stream, &mut operands, None, false)
     }
 
@@ -34,13 +36,13 @@ impl Kernel {
     /// dependent launch; CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"). It loads
     /// weights at once, and waits for the end of what was before only then, before it reads A, α or offsets, or writes.
     ///
-    /// The caller promises that nothing in the stream that may still run writes the weights: whatever prepares or copies
-    /// them is followed by something that is launched plainly. Kernels of the matrix path `mma` are launched plainly.
+    /// Kernels of the matrix path `mma` are launched plainly, and so is a kernel whose weights are not known to be written
+    /// yet: they are when the event behind what prepared or copied them has come.
     ///
     /// # Errors
     /// As [`Kernel::launch`].
     #[inline]
-    pub fn launch_dependent(&self, stream: &CudaStream, mut operands: Operands<'_>) -> Result<()> {
+    pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         self.launch_in_place(stream, &mut operands, None, true)
     }
 
@@ -48,12 +50,33 @@ impl Kernel {
     #[inline]
     pub(crate) fn launch_in_place(
         &self,
-        stream: &CudaStream,
+        stream: &impl LaunchStream,
         operands: &mut Operands<'_>,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        self.checked_launch(stream, operands, bound, is_dependent).map_err(|error| self.named(error))
+        let launched = match operands.has_owners() {
+            false => self.checked_launch(stream.stream(), operands, bound, is_dependent),
+            true => self.launch_with_owners(stream, operands, bound, is_dependent),
+        };
+        launched.map_err(|error| self.named(error))
+    }
+
+    /// A launch whose owners are held until it has run.
+    fn launch_with_owners(
+        &self,
+        stream: &impl LaunchStream,
+        operands: &mut Operands<'_>,
+        bound: Option<&BoundTokens>,
+        is_dependent: bool,
+    ) -> Result<()> {
+        let Some(keeper) = stream.keeper() else {
+            return Err(Error::operand("operands with owners are launched in a RawStream, which holds them"));
+        };
+        let launched = self.checked_launch(stream.stream(), operands, bound, is_dependent);
+        // Also after an error: a launch of several kernels may have got half way.
+        keeper.keep(|hold| operands.take_owners(hold));
+        launched
     }
 
     /// Describes the tokens of `operands` ahead, for launches that have them in the same place; none, if the kernel loads
@@ -63,15 +86,33 @@ impl Kernel {
     }
 
     fn place(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<Option<BoundTokens>> {
-        self.home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
+        let home = self.home(stream)?;
         for (name, buffer) in [("a", Some(operands.a().values)), ("workspace", operands.workspace())] {
-            buffer.map_or(Ok(()), |buffer| self.home.check(name, buffer.context, buffer.ordinal))?;
+            buffer.map_or(Ok(()), |buffer| home.check(name, &buffer))?;
         }
         let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
         let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands));
         let tokens = tokens.filter(|(boxes, tokens)| boxes.rows_of(*tokens) > 0);
         tokens.map(|(boxes, tokens)| BoundTokens::new(boxes, tokens)).transpose().map_err(not_described)
+    }
+
+    /// The stream's context, which has to have the kernel's handle.
+    #[inline]
+    fn home(&self, stream: &CudaStream) -> Result<Home> {
+        match stream.context().cu_ctx() as usize == self.context {
+            true => Ok(Home::of(stream)),
+            false => Err(self.elsewhere(stream)),
+        }
+    }
+
+    #[cold]
+    fn elsewhere(&self, stream: &CudaStream) -> Error {
+        let (here, there) = (self.context().ordinal(), stream.context().ordinal());
+        Error::operand(match here == there {
+            true => format!("the stream is of another context of device {here} than the kernel"),
+            false => format!("the stream is on device {there}, the kernel on device {here}"),
+        })
     }
 
     #[cold]
@@ -86,36 +127,47 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        self.home.check("the stream", stream.context().cu_ctx() as usize, stream.context().ordinal())?;
-        self.contract.check(self.home, operands)?;
+        self.contract.check(self.home(stream)?, operands)?;
+        if operands.m() == 0 {
+            return Ok(());
+        }
         if operands.m() > self.most_rows {
             return Err(self.too_many_blocks(operands.m()));
         }
-        let (context, readable) = (self.context(), self.tokens.readable(operands));
+        let (context, readable) = (stream.context(), self.tokens.readable(operands));
         let is_captured = is_captured(stream)?;
+        if is_captured && context.is_event_tracking() {
+            // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
+            // it off vouches for the life of what a graph reads.
+            return Err(captured_while_tracked());
+        }
+        let is_dependent = operands.order(stream, is_captured)? && is_dependent;
         if context.is_managing_stream_synchronization() {
-            if is_captured {
-                // Before the capture is spoilt.
-                return Err(Error::operand(
-                    "the stream is being captured while cudarc tracks events in its context: call \
-                     `CudaContext::disable_event_tracking` first",
-                ));
-            }
             // Waits for earlier users of the buffers, and records this use when dropped.
             let mut guards = Tracked::default();
-            let mut params = operands.params(stream, &mut guards);
+            let mut params = operands.params(stream, &mut guards)?;
             check::alignment(&params)?;
             // Shows what those waits may have met, too.
             context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
             return self.submit(stream, &mut params, readable, bound, is_dependent);
         }
-        let mut params = operands.params(stream, &mut Untracked);
+        if is_captured {
+            self.hold_by_graph(stream, operands)?;
+        }
+        let mut params = operands.params(stream, &mut Untracked)?;
         check::alignment(&params)?;
         self.make_current()?;
-        if is_captured {
-            self.code.hold_by_graph(stream).map_err(|error| refused("making the captured graph hold it", error))?;
-        }
         self.submit(stream, &mut params, readable, bound, is_dependent)
+    }
+
+    /// Makes the graph that is being captured hold the kernel, and of the operands what can be held.
+    fn hold_by_graph(&self, stream: &CudaStream, operands: &mut Operands<'_>) -> Result<()> {
+        let captured = Captured::of(stream)?;
+        self.code.hold_by_graph(&captured)?;
+        let mut owners = operands.held_by_graph();
+        operands.take_owners(|owner| owners.push(owner));
+        let retired = self.modules.retired();
+        if owners.is_empty() { Ok(()) } else { captured.hold(retired.when_dropped(owners)) }
     }
 
     /// Makes the context the calling thread's, if it is not yet. cudarc's own way to do so writes to its record of errors,
@@ -125,7 +177,7 @@ impl Kernel {
         let mut current = std::ptr::null_mut();
         // SAFETY: `current` is a valid place for a handle.
         let asked = unsafe { sys::cuCtxGetCurrent(&raw mut current) };
-        if asked == CUresult::CUDA_SUCCESS && current as usize == self.home.context {
+        if asked == CUresult::CUDA_SUCCESS && current as usize == self.context {
             return Ok(());
         }
         self.context().bind_to_thread().map_err(|error| refused("binding the context", error))
@@ -178,8 +230,11 @@ impl Kernel {
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
             // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
-            // context, as large as the kernel reads or writes for M rows (check.rs); what is written is borrowed
-            // mutably, and cudarc's guards order this use before the memory is released or used in another stream.
+            // context, as large as the kernel reads or writes for M rows (check.rs). Of cudarc's and shared memory what is
+            // written is borrowed mutably, and where cudarc tracks events the guards order this use before the memory is
+            // released or used in another stream, whichever stream reads it beside this one (guards.rs); where it does
+            // not, whoever turned that off has promised that order. For raw memory the caller has. A dependent launch reads
+            // nothing early but weights, which are known to be written and are written only once (shared.rs).
             unsafe { ready.launch(grid, stream, is_dependent, &mut arguments) }
                 .map_err(|error| not_launched(grid, ready.threads(), error))?;
             is_dependent = self.can_depend;
@@ -195,6 +250,14 @@ impl Kernel {
             "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
         ))
     }
+}
+
+#[cold]
+fn captured_while_tracked() -> Error {
+    Error::operand(
+        "the stream is being captured while cudarc tracks events in its context: call the unsafe \
+         `CudaContext::disable_event_tracking` first",
+    )
 }
 
 #[cold]

@@ -5,20 +5,17 @@ mod dispatch;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use cudarc::driver::{CudaContext, CudaStream};
 
-use super::check::{Contract, Home};
+use super::check::Contract;
 use super::code::{Code, Modules};
 use super::launch::Ready;
 use super::set_up::{early_prepass, most_rows, ready};
 use super::tokens::TokensFrom;
-use super::{Device, LoadTime, refused};
+use super::{Device, LoadTime, Workspace, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::{Layout, Spec};
-
-/// The driver allocates no empty memory.
-const WORKSPACE_MIN: u64 = 16;
 
 /// A [`Cubin`] loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
 ///
@@ -29,7 +26,8 @@ pub struct Kernel {
     spec: Spec,
     cubin: Arc<Cubin>,
     contract: Contract,
-    home: Home,
+    /// The driver's handle of the context that it is loaded in.
+    context: usize,
     /// In their order.
     launches: Vec<Ready>,
     /// In the place of the prepass among them where the launch is a dependent one of up to so many rows.
@@ -82,7 +80,7 @@ impl Kernel {
             spec: *spec,
             cubin,
             contract: Contract::new(spec)?,
-            home: Home::of(context),
+            context: context.cu_ctx() as usize,
             launches,
             early_prepass,
             most_rows: most_rows(spec),
@@ -96,13 +94,13 @@ impl Kernel {
         })
     }
 
-    /// Device memory for the partial sums of launches of up to `m` rows, one launch at a time: to be allocated ahead and
-    /// used again. A few bytes where the variant has no partial sums.
+    /// A workspace for launches of up to `m` rows in `stream`: to be made ahead and used again. A few bytes where the
+    /// variant needs none.
     ///
     /// # Errors
     /// Driver, if the device has no room.
-    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<CudaSlice<u8>> {
-        allocate_workspace(stream, self.spec.workspace_bytes(m)).map_err(|error| error.context(self.name.as_str()))
+    pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<Workspace> {
+        Workspace::of_bytes(stream, self.spec.workspace_bytes(m)).map_err(|error| error.context(self.name.as_str()))
     }
 
     /// What it was made for.
@@ -155,13 +153,6 @@ impl Kernel {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on device {}", self.name, self.home.ordinal)
+        write!(f, "{} on device {}", self.name, self.context().ordinal())
     }
-}
-
-/// Device memory for `bytes` bytes of workspace.
-pub(crate) fn allocate_workspace(stream: &Arc<CudaStream>, bytes: u64) -> Result<CudaSlice<u8>> {
-    let bytes = bytes.max(WORKSPACE_MIN);
-    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-    stream.alloc_zeros(length).map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))
 }

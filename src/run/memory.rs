@@ -1,0 +1,259 @@
+//! Device memory as an operand: whose it is, and so how its use is ordered and how long it must live.
+
+use std::fmt;
+
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
+
+use super::Device;
+use super::check::Buffer;
+use super::guards::Guards;
+use super::retired::Owner;
+use super::shared::{OwnedMemory, Shared};
+use crate::error::Result;
+
+/// Device memory of `T`s that is read: a view or a whole slice of cudarc's, borrowed; a [`Shared`] one; or memory that
+/// somebody else manages ([`Memory::from_raw`]).
+pub struct Memory<'a, T>(Source<'a, T>);
+
+enum Source<'a, T> {
+    /// cudarc's, which tracks its use.
+    View(CudaView<'a, T>),
+    /// Tracks its use for each stream.
+    Shared(Shared<T>),
+    SharedRef(&'a Shared<T>),
+    Raw(Raw),
+}
+
+/// Device memory of `T`s that is written: a view or a whole slice of cudarc's, borrowed; or memory that somebody else
+/// manages ([`MemoryMut::from_raw`]).
+pub struct MemoryMut<'a, T>(Target<'a, T>);
+
+enum Target<'a, T> {
+    View(CudaViewMut<'a, T>),
+    Raw(Raw),
+}
+
+/// Memory whose use nothing here tracks.
+struct Raw {
+    address: u64,
+    elements: u64,
+    owner: Option<Owner>,
+}
+
+impl Raw {
+    fn buffer(&self) -> Buffer {
+        Buffer { elements: self.elements, context: Buffer::ANY, ordinal: 0 }
+    }
+}
+
+impl<'a, T> Memory<'a, T> {
+    /// Memory of `elements` values at a device address that somebody else manages: another cudarc, a framework, C.
+    /// Nothing is copied and no event is made for it.
+    ///
+    /// # Safety
+    /// The memory is of the device that it is used on. From a launch until the device has run it, the memory stays
+    /// allocated (an [`owner`](Memory::owner) sees to that) and nothing writes it; what wrote it is before the launch in
+    /// its stream, or the stream waits for it.
+    pub unsafe fn from_raw(address: u64, elements: usize) -> Self {
+        Self(Source::Raw(Raw { address, elements: elements as u64, owner: None }))
+    }
+
+    /// What keeps memory from [`Memory::from_raw`] allocated: it is held until the device has run what reads the memory.
+    /// Launches with owners take a [`RawStream`](super::RawStream). Memory of cudarc's needs none, and drops `owner`.
+    #[must_use]
+    pub fn owner(mut self, owner: Owner) -> Self {
+        if let Source::Raw(raw) = &mut self.0 {
+            raw.owner = Some(owner);
+        }
+        self
+    }
+
+    fn shared(&self) -> Option<&Shared<T>> {
+        match &self.0 {
+            Source::Shared(shared) => Some(shared),
+            Source::SharedRef(shared) => Some(shared),
+            Source::View(_) | Source::Raw(_) => None,
+        }
+    }
+
+    /// How large it is, and where.
+    #[inline]
+    pub(super) fn buffer(&self) -> Buffer {
+        match &self.0 {
+            Source::View(view) => Buffer::of(view),
+            Source::Raw(raw) => raw.buffer(),
+            Source::Shared(shared) => shared.buffer(),
+            Source::SharedRef(shared) => shared.buffer(),
+        }
+    }
+
+    /// Its address, for a launch on `stream`.
+    #[inline]
+    pub(super) fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
+        match &self.0 {
+            Source::View(view) => guards.read(view, stream),
+            Source::Raw(raw) => raw.address,
+            Source::Shared(shared) => shared.address(stream, guards),
+            Source::SharedRef(shared) => shared.address(stream, guards),
+        }
+    }
+
+    /// Whether something has to be held until a launch has run.
+    #[inline]
+    pub(super) fn has_owner(&self) -> bool {
+        matches!(&self.0, Source::Raw(Raw { owner: Some(_), .. }))
+    }
+
+    /// Takes what has to be held until a launch has run.
+    pub(super) fn take_owner(&mut self) -> Option<Owner> {
+        match &mut self.0 {
+            Source::Raw(raw) => raw.owner.take(),
+            _ => None,
+        }
+    }
+
+    /// Orders a launch on `stream` behind what wrote it, as far as that is known here.
+    pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
+        self.shared().map_or(Ok(()), |shared| shared.order(stream, is_captured))
+    }
+
+    /// To be kept by a holder that may be dropped while launches read it: the owner of raw memory is then retired.
+    pub(super) fn kept(self, device: &Device, stream: &CudaStream) -> Result<Self> {
+        match self.0 {
+            Source::Raw(Raw { address, elements, owner: owner @ Some(_) }) => {
+                let elements = usize::try_from(elements).unwrap_or(usize::MAX);
+                // SAFETY: whoever made it from its address has promised that `owner` keeps it, and that nothing writes it.
+                let memory = unsafe { OwnedMemory::from_raw(device, address, elements, owner) };
+                Ok(Self(Source::Shared(Shared::written_in(stream, memory)?)))
+            }
+            source => Ok(Self(source)),
+        }
+    }
+
+    /// What a graph that reads it can hold of it.
+    pub(super) fn held_by_graph(&self) -> Option<Owner>
+    where
+        T: Send + Sync + 'static,
+    {
+        self.shared().map(Shared::as_owner)
+    }
+}
+
+impl<'a, T> MemoryMut<'a, T> {
+    /// Memory of `elements` values at a device address that somebody else manages. Nothing is copied and no event is
+    /// made for it.
+    ///
+    /// # Safety
+    /// The memory is of the device that it is used on. From a launch until the device has run it, the memory stays
+    /// allocated (an [`owner`](MemoryMut::owner) sees to that) and nothing else reads or writes it; what used it before
+    /// is before the launch in its stream, or the stream waits for it.
+    pub unsafe fn from_raw(address: u64, elements: usize) -> Self {
+        Self(Target::Raw(Raw { address, elements: elements as u64, owner: None }))
+    }
+
+    /// As [`Memory::owner`].
+    #[must_use]
+    pub fn owner(mut self, owner: Owner) -> Self {
+        if let Target::Raw(raw) = &mut self.0 {
+            raw.owner = Some(owner);
+        }
+        self
+    }
+
+    #[inline]
+    pub(super) fn buffer(&self) -> Buffer {
+        match &self.0 {
+            Target::View(view) => Buffer::of(view),
+            Target::Raw(raw) => raw.buffer(),
+        }
+    }
+
+    /// Its address, for a launch on `stream` that writes it.
+    #[inline]
+    pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
+        match &mut self.0 {
+            Target::View(view) => guards.write(view, stream),
+            Target::Raw(raw) => raw.address,
+        }
+    }
+
+    /// Its address, for nothing to be done with it but to be remembered.
+    pub(super) fn place(&self, stream: &CudaStream) -> u64 {
+        match &self.0 {
+            Target::View(view) => view.device_ptr(stream).0,
+            Target::Raw(raw) => raw.address,
+        }
+    }
+
+    #[inline]
+    pub(super) fn has_owner(&self) -> bool {
+        matches!(&self.0, Target::Raw(Raw { owner: Some(_), .. }))
+    }
+
+    pub(super) fn take_owner(&mut self) -> Option<Owner> {
+        match &mut self.0 {
+            Target::Raw(raw) => raw.owner.take(),
+            Target::View(_) => None,
+        }
+    }
+}
+
+impl<'a, T> From<CudaView<'a, T>> for Memory<'a, T> {
+    #[inline]
+    fn from(view: CudaView<'a, T>) -> Self {
+        Self(Source::View(view))
+    }
+}
+
+impl<'a, T> From<&'a CudaSlice<T>> for Memory<'a, T> {
+    #[inline]
+    fn from(slice: &'a CudaSlice<T>) -> Self {
+        Self(Source::View(slice.as_view()))
+    }
+}
+
+/// Kept for as long as it is used.
+impl<T> From<CudaSlice<T>> for Memory<'static, T> {
+    fn from(slice: CudaSlice<T>) -> Self {
+        Self(Source::Shared(slice.into()))
+    }
+}
+
+impl<T> From<Shared<T>> for Memory<'static, T> {
+    fn from(shared: Shared<T>) -> Self {
+        Self(Source::Shared(shared))
+    }
+}
+
+impl<'a, T> From<&'a Shared<T>> for Memory<'a, T> {
+    #[inline]
+    fn from(shared: &'a Shared<T>) -> Self {
+        Self(Source::SharedRef(shared))
+    }
+}
+
+impl<'a, T> From<CudaViewMut<'a, T>> for MemoryMut<'a, T> {
+    #[inline]
+    fn from(view: CudaViewMut<'a, T>) -> Self {
+        Self(Target::View(view))
+    }
+}
+
+impl<'a, T> From<&'a mut CudaSlice<T>> for MemoryMut<'a, T> {
+    #[inline]
+    fn from(slice: &'a mut CudaSlice<T>) -> Self {
+        Self(Target::View(slice.as_view_mut()))
+    }
+}
+
+impl<T> fmt::Debug for Memory<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements", self.buffer().elements)
+    }
+}
+
+impl<T> fmt::Debug for MemoryMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements", self.buffer().elements)
+    }
+}

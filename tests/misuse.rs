@@ -1,0 +1,448 @@
+//! Programs of safe calls that would let memory be freed, moved or read too early. The driver is one without a device that
+//! tells which uses of memory no stream orders; each program is refused, or ordered.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream};
+use half::f16;
+use warpsmith::cache::Forge;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::run::{Device, Memory, MemoryMut, Operands, PreparedWeights, Timer, Weights, Workspace};
+use warpsmith::spec::{Activation, Problem};
+
+use common::null::Null;
+
+const M: u32 = 16;
+const N: usize = 1024;
+const K: usize = 512;
+
+fn problem() -> Problem {
+    Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).m_up_to(M)
+}
+
+/// The null driver, whose records are for the whole process: tests take turns.
+struct Tracked {
+    null: &'static Null,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Tracked {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let null = Null::driver();
+        null.busy(false);
+        null.track(true);
+        Self { null, _turn: turn }
+    }
+
+    fn is_ordered(&self) {
+        let (races, last) = self.null.races();
+        assert_eq!(races, 0, "{last}");
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.null.track(false);
+        self.null.busy(false);
+    }
+}
+
+fn engine(device: &Device) -> Engine {
+    let cubins = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("misuse");
+    let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some();
+    let forge = Forge::builder().disk(cubins);
+    Engine::with_forge(device, if install { forge.install_if_missing().build() } else { forge.build() })
+}
+
+/// Codes and scales of two matrices, made in `stream`.
+fn given(stream: &Arc<CudaStream>) -> [(CudaSlice<u8>, CudaSlice<u8>); 2] {
+    [(); 2].map(|()| (stream.alloc_zeros(N * K / 2).unwrap(), stream.alloc_zeros(N * K / 16).unwrap()))
+}
+
+fn tokens(stream: &Arc<CudaStream>) -> (CudaSlice<f16>, CudaSlice<f16>) {
+    (stream.alloc_zeros(M as usize * K).unwrap(), stream.alloc_zeros(M as usize * N).unwrap())
+}
+
+/// A plan for prepared weights, and one for weights as they are given.
+fn plans(engine: &Engine) -> [(Problem, Plan); 2] {
+    [problem().prepared(), problem()].map(|problem| (problem, engine.plan(&problem).unwrap()))
+}
+
+fn untracked(device: &Device) {
+    // SAFETY: the tests see to the order that cudarc would.
+    unsafe { device.context().disable_event_tracking() };
+}
+
+fn captured(stream: &Arc<CudaStream>, put: impl FnOnce() -> warpsmith::Result<()>) -> CudaGraph {
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    let put = put();
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    put.unwrap();
+    graph
+}
+
+/// That the records of the null driver tell a race at all.
+#[test]
+fn a_race_is_told() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let (first, second) = (device.context().new_stream().unwrap(), device.context().new_stream().unwrap());
+    let mut buffer: CudaSlice<u8> = first.alloc_zeros(64).unwrap();
+    second.memset_zeros(&mut buffer).unwrap();
+    assert_eq!(tracked.null.races().0, 2, "{:?}", tracked.null.races());
+    first.join(&second).unwrap();
+    drop(buffer);
+    assert_eq!(tracked.null.races().0, 2, "{:?}", tracked.null.races());
+}
+
+/// A device opened by its ordinal, and operands and streams of a context that the caller has opened: the natural mistake of
+/// an engine that has a context already. The kernel does not care, and what the streams' own context tracks counts.
+#[test]
+fn a_context_of_the_callers_orders_its_own_buffers() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let (problem, plan) = &plans(&engine(&device))[1];
+    assert!(!problem.is_prepared());
+    let user = CudaContext::new(0).unwrap();
+    let (first, second) = (user.new_stream().unwrap(), user.new_stream().unwrap());
+    let ((a, mut c), [gate, up]) = (tokens(&second), given(&second));
+    let mut workspace = plan.workspace(&first, M).unwrap();
+    let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (up.0.as_view(), up.1.as_view()), &mut c);
+    plan.launch(&first, operands.workspace(&mut workspace)).unwrap();
+    drop((a, gate, up));
+    second.clone_dtoh(&c).unwrap();
+    drop(c);
+    tracked.is_ordered();
+}
+
+#[test]
+fn two_contexts_that_do_not_know_of_each_other_are_refused() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [_, (_, plan)] = plans(&engine(&device));
+    let user = CudaContext::new(0).unwrap();
+    let (own, other) = (user.new_stream().unwrap(), device.context().new_stream().unwrap());
+    let ((a, mut c), [gate, up]) = (tokens(&own), given(&own));
+    let before = tracked.null.launches();
+    let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+    let error = plan.launch(&other, operands).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("two CudaContext objects"), "{error}");
+    let other_gate = given(&other);
+    let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&other_gate[1].0, &up.1), &mut c);
+    assert!(plan.launch(&own, operands).unwrap_err().to_string().contains("b2 and the stream"));
+    assert_eq!(tracked.null.launches(), before);
+}
+
+/// The main use of weights: several streams read them at a time, and then they are dropped.
+#[test]
+fn weights_that_streams_share_are_freed_when_all_are_done() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    for (problem, plan) in plans(&engine) {
+        let streams: Vec<_> = (0..3).map(|_| device.context().new_stream().unwrap()).collect();
+        let mut weights = match problem.is_prepared() {
+            true => engine.weights(&streams[0], &problem, given(&streams[0])).unwrap(),
+            false => Weights::Given(kept(&engine, &streams[0], &problem)),
+        };
+        for round in 0..2 {
+            for stream in &streams {
+                let (a, mut c) = tokens(stream);
+                let mut workspace = plan.workspace(stream, M).unwrap();
+                let operands = Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace);
+                plan.launch(stream, operands).unwrap();
+            }
+            if round == 0 {
+                // In the stream that they were made in, in which nothing waits for the others.
+                weights = match problem.is_prepared() {
+                    true => engine.weights(&streams[0], &problem, given(&streams[0])).unwrap(),
+                    false => Weights::Given(kept(&engine, &streams[0], &problem)),
+                };
+            }
+        }
+        drop(weights);
+        tracked.is_ordered();
+    }
+}
+
+/// As the weights of a device without a path that takes them prepared.
+fn kept(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem) -> warpsmith::run::Given<'static> {
+    warpsmith::run::Given::new(engine.device(), stream, problem, given(stream)).unwrap()
+}
+
+/// Whoever shares a plain slice gets the same, by streams that wait.
+#[test]
+fn a_slice_that_streams_share_is_freed_when_all_are_done() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [_, (_, plan)] = plans(&engine(&device));
+    let [first, second, third] = [(); 3].map(|()| device.context().new_stream().unwrap());
+    let [gate, up] = given(&third);
+    for stream in [&first, &second, &first, &third] {
+        let (a, mut c) = tokens(stream);
+        let mut workspace = plan.workspace(stream, M).unwrap();
+        let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+        plan.launch(stream, operands.workspace(&mut workspace)).unwrap();
+    }
+    drop((gate, up));
+    tracked.is_ordered();
+}
+
+/// Streams that share weights do not wait for each other.
+#[test]
+fn sharing_weights_orders_no_streams() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let [first, second] = [(); 2].map(|()| device.context().new_stream().unwrap());
+    let weights = engine.weights(&first, &problem, given(&first)).unwrap();
+    first.synchronize().unwrap();
+    // Memory that nothing orders: both streams write it, so that a race shows that neither waits for the other.
+    let (a, c) = tokens(&first);
+    let both = |stream: &Arc<CudaStream>| {
+        let mut workspace = plan.workspace(stream, M).unwrap();
+        let address = |slice: &CudaSlice<f16>| cudarc::driver::DevicePtr::device_ptr(slice, &first).0;
+        // SAFETY: nothing runs on the null driver.
+        let (a, c) = unsafe {
+            (Memory::<f16>::from_raw(address(&a), a.len()), MemoryMut::<f16>::from_raw(address(&c), c.len()))
+        };
+        plan.launch(stream, Operands::new(M, a, &weights, c).workspace(&mut workspace)).unwrap();
+    };
+    first.synchronize().unwrap();
+    both(&first);
+    let before = tracked.null.races().0;
+    both(&second);
+    assert!(tracked.null.races().0 > before);
+}
+
+/// What is given away to be repacked is freed behind the launch that does it, in whichever stream it was made.
+#[test]
+fn weights_that_are_given_away_are_freed_behind_the_launch() {
+    let tracked = Tracked::new();
+    for is_tracked in [true, false] {
+        let device = Device::open(0).unwrap();
+        if !is_tracked {
+            untracked(&device);
+        }
+        let engine = engine(&device);
+        let (first, second) = (device.context().new_stream().unwrap(), device.context().new_stream().unwrap());
+        let given = given(&first);
+        second.join(&first).unwrap();
+        let weights = engine.weights(&second, &problem(), given).unwrap();
+        assert!(matches!(weights, Weights::Prepared(_)));
+        drop(weights);
+        tracked.is_ordered();
+    }
+}
+
+/// A dependent launch reads weights before what is ahead of it in its stream is done: not while that may be what writes
+/// them.
+#[test]
+fn a_dependent_launch_is_plain_until_its_weights_are_there() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let stream = device.context().new_stream().unwrap();
+    let weights = engine.weights(&stream, &problem, given(&stream)).unwrap();
+    let (a, mut c) = tokens(&stream);
+    let mut workspace = plan.workspace(&stream, M).unwrap();
+    tracked.null.watch(true);
+    let mut attributes = |is_busy| {
+        tracked.null.busy(is_busy);
+        let operands = Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace);
+        plan.launch_dependent(&stream, operands).unwrap();
+        tracked.null.seen().attributes
+    };
+    let (plain, dependent, later) = (attributes(true), attributes(false), attributes(true));
+    assert_eq!((plain + 1, later), (dependent, dependent));
+    tracked.null.watch(false);
+    tracked.is_ordered();
+}
+
+/// Weights that were made in one stream are waited for by another, whether cudarc tracks events or not.
+#[test]
+fn another_stream_waits_for_weights_to_be_there() {
+    let tracked = Tracked::new();
+    for is_tracked in [true, false] {
+        let device = Device::open(0).unwrap();
+        if !is_tracked {
+            untracked(&device);
+        }
+        let engine = engine(&device);
+        let [(problem, plan), _] = plans(&engine);
+        let (first, second) = (device.context().new_stream().unwrap(), device.context().new_stream().unwrap());
+        tracked.null.busy(true);
+        let weights = engine.weights(&first, &problem, given(&first)).unwrap();
+        let (a, mut c) = tokens(&second);
+        let mut workspace = plan.workspace(&second, M).unwrap();
+        plan.launch(&second, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace)).unwrap();
+        // Without tracking this is the caller's to order.
+        second.synchronize().unwrap();
+        drop(weights);
+        tracked.is_ordered();
+        tracked.null.busy(false);
+    }
+}
+
+/// A timer replays what was launched once: what the closure owns has to live so long.
+#[test]
+fn a_timer_keeps_what_its_closure_owns() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let stream = device.context().new_stream().unwrap();
+    let weights = engine.weights(&stream, &problem, given(&stream)).unwrap();
+    let ((a, mut c), mut workspace) = (tokens(&stream), plan.workspace(&stream, M).unwrap());
+    let timing = Timer::new(&stream).unwrap().time(1, move |_| {
+        plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace))
+    });
+    assert!(timing.unwrap().median_us > 0.0);
+    tracked.is_ordered();
+}
+
+/// A graph holds weights and workspace, also when the workspace has grown, and gives them back on a thread of the driver's,
+/// where nothing may be freed: `reclaim` does it.
+#[test]
+fn a_graph_holds_weights_and_workspace() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let engine = engine(&device);
+    for (problem, plan) in plans(&engine) {
+        let stream = device.context().new_stream().unwrap();
+        let weights = match problem.is_prepared() {
+            true => engine.weights(&stream, &problem, given(&stream)).unwrap(),
+            false => Weights::Given(kept(&engine, &stream, &problem)),
+        };
+        let (a, mut c) = tokens(&stream);
+        let before = tracked.null.allocations();
+        let mut workspace = Workspace::of_bytes(&stream, plan.workspace_bytes(M).max(64)).unwrap();
+        let graph = captured(&stream, || {
+            plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace))
+        });
+        workspace.reserve(workspace.bytes() + 1).unwrap();
+        assert_eq!(tracked.null.allocations(), before + 2, "the graph's and the larger one");
+        drop((weights, workspace));
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+        tracked.is_ordered();
+        drop(graph);
+        let held = tracked.null.allocations();
+        device.reclaim().unwrap();
+        assert!(tracked.null.allocations() < held);
+        drop((a, c));
+    }
+    tracked.is_ordered();
+    drop(engine);
+    assert_eq!(tracked.null.allocations(), 0);
+}
+
+/// The default stream of each thread can be captured though cudarc has made no stream: then nobody has vouched for what
+/// graphs borrow.
+#[test]
+fn a_capture_needs_somebody_to_vouch_for_what_is_borrowed() {
+    let _tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [_, (_, plan)] = plans(&engine(&device));
+    let stream = device.context().per_thread_stream();
+    let ((a, mut c), [gate, up]) = (tokens(&stream), given(&stream));
+    let mut workspace = plan.workspace(&stream, M).unwrap();
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+    let refused = plan.launch(&stream, operands.workspace(&mut workspace)).unwrap_err();
+    drop(stream.end_capture(CUgraphInstantiate_flags(0)));
+    assert!(refused.is_operand() && refused.to_string().contains("disable_event_tracking"), "{refused}");
+}
+
+#[test]
+fn a_workspace_is_one_streams() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [_, (_, plan)] = plans(&engine(&device));
+    let (first, second) = (device.context().new_stream().unwrap(), device.context().new_stream().unwrap());
+    let ((a, mut c), [gate, up]) = (tokens(&second), given(&second));
+    let mut workspace = Workspace::of_bytes(&first, 1 << 20).unwrap();
+    let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+    let error = plan.launch(&second, operands.workspace(&mut workspace)).unwrap_err();
+    assert!(error.to_string().contains("another stream's"), "{error}");
+    tracked.is_ordered();
+}
+
+/// The default stream of each thread is another one on each, under one handle.
+#[test]
+fn a_workspace_may_go_to_another_thread_with_a_stream_of_its_own() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let [_, (_, plan)] = plans(&engine(&device));
+    let stream = device.context().per_thread_stream();
+    let mut workspace = Workspace::of_bytes(&stream, 1 << 20).unwrap();
+    let mut launch = || {
+        let ((a, mut c), [gate, up]) = (tokens(&stream), given(&stream));
+        let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+        plan.launch(&stream, operands.workspace(&mut workspace)).unwrap();
+    };
+    launch();
+    std::thread::scope(|scope| scope.spawn(&mut launch).join().unwrap());
+    launch();
+    drop(workspace);
+    tracked.is_ordered();
+}
+
+#[test]
+fn no_rows_launch_nothing() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    for (problem, plan) in plans(&engine) {
+        let stream = device.context().new_stream().unwrap();
+        let (a, mut c) = tokens(&stream);
+        let weights = match problem.is_prepared() {
+            true => engine.weights(&stream, &problem, given(&stream)).unwrap(),
+            false => Weights::Given(kept(&engine, &stream, &problem)),
+        };
+        let before = tracked.null.launches();
+        plan.launch(&stream, Operands::new(0, &a, &weights, &mut c)).unwrap();
+        plan.launch_dependent(&stream, Operands::new(0, &a, &weights, &mut c)).unwrap();
+        assert_eq!(tracked.null.launches(), before);
+    }
+    // They are none to be recorded either.
+    assert!(engine.record().manifest().to_string().lines().all(|line| !line.contains("0..=")));
+}
+
+/// Weights that lie on the device already, copied from where they were prepared before.
+#[test]
+fn prepared_weights_are_taken_over() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let stream = device.context().new_stream().unwrap();
+    let layout = problem.prepared_layout().unwrap();
+    assert_eq!(engine.weights_bytes(&problem).unwrap(), layout.bytes() as u64);
+    let bytes: CudaSlice<u8> = stream.alloc_zeros(layout.bytes()).unwrap();
+    let weights = PreparedWeights::from_device(&stream, layout, bytes).unwrap();
+    let (a, mut c) = tokens(&stream);
+    let mut workspace = plan.workspace(&stream, M).unwrap();
+    plan.launch(&stream, Operands::prepared(M, &a, &weights, &mut c).workspace(&mut workspace)).unwrap();
+    let short: CudaSlice<u8> = stream.alloc_zeros(layout.bytes() - 1).unwrap();
+    let error = PreparedWeights::from_device(&stream, layout, short).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains(&format!("takes {} bytes", layout.bytes())), "{error}");
+    let room: CudaSlice<u8> = stream.alloc_zeros(layout.bytes()).unwrap();
+    let into = engine.weights_into(&stream, &problem, given(&stream), room).unwrap();
+    plan.launch(&stream, Operands::new(M, &a, &into, &mut c).workspace(&mut workspace)).unwrap();
+    drop((weights, into));
+    tracked.is_ordered();
+}
