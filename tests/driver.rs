@@ -1,11 +1,12 @@
 //! A driver that is missing, too old or without a device is a sentence with the remedy, never a panic.
 //!
 //! What is loaded cannot be unloaded, so every case is a process of its own: this test binary, started again with a
-//! library path on which a stand-in for libcuda lies that answers just what it is asked.
+//! library path on which the null driver lies, or nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-use std::path::Path;
+mod common;
+
 use std::process::Command;
 
 use warpsmith::run::Device;
@@ -13,22 +14,15 @@ use warpsmith::run::Device;
 /// Says in the child which case it is.
 const CHILD: &str = "WARPSMITH_DRIVER_CHILD";
 
-const STAND_IN: &str = "\
-#include <string.h>
-int cuInit(unsigned flags) { return 0; }
-int cuDriverGetVersion(int *version) { *version = VERSION; return 0; }
-int cuDeviceGetCount(int *count) { *count = 0; return 0; }
-int cuGetErrorName(int error, const char **name) { *name = \"CUDA_ERROR\"; return 0; }
-int cuGetErrorString(int error, const char **text) { *text = \"an error\"; return 0; }
-";
-
-/// What opening a device says in a process that finds this driver, or none.
-fn open_with(version: Option<u32>) -> String {
+/// What opening a device says in a process that finds the null driver, compiled so, as this device; or no driver.
+fn open_with(driver: Option<(&[&str], &str)>) -> String {
     let folder = tempfile::tempdir().unwrap();
-    if let Some(version) = version {
-        stand_in(folder.path(), version);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if let Some((defines, device)) = driver {
+        common::null::compile(&folder.path().join("libcuda.so"), defines);
+        command.env("NULL_DRIVER_DEVICE", device);
     }
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = command
         .args(["--exact", "child", "--nocapture"])
         .env(CHILD, "1")
         .env("LD_LIBRARY_PATH", folder.path())
@@ -39,26 +33,12 @@ fn open_with(version: Option<u32>) -> String {
     text
 }
 
-fn stand_in(folder: &Path, version: u32) {
-    let source = folder.join("stand_in.c");
-    std::fs::write(&source, STAND_IN).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let status = Command::new(compiler)
-        .args(["-shared", "-fPIC", "-w"])
-        .arg(format!("-DVERSION={version}"))
-        .arg("-o")
-        .args([&folder.join("libcuda.so"), &source])
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
 /// The child's part; in the parent there is nothing to do.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_some() {
         match Device::open(0) {
-            Ok(device) => println!("opened {device}"),
+            Ok(device) => println!("opened {device}; {} reclaimed", device.reclaim().unwrap()),
             Err(error) => println!("missing={} driver={} {error}", error.is_missing_library(), error.is_driver()),
         }
     }
@@ -76,14 +56,21 @@ fn no_driver_is_a_missing_library() {
 }
 
 #[test]
-fn an_old_driver_is_named_with_the_oldest_that_works() {
-    let found = open_with(Some(12_020));
+fn a_driver_that_lacks_a_function_is_told_the_oldest_that_has_it() {
+    let found = open_with(Some((&["NULL_WITHOUT_TENSOR_MAPS"], "NVIDIA H200;11080;1")));
     assert!(found.contains("missing=true"), "{found}");
-    assert!(found.contains("12.2") && found.contains("12.8"), "{found}");
+    assert!(found.contains("11.8") && found.contains("cuTensorMapEncodeTiled") && found.contains("12.0"), "{found}");
+}
+
+/// What a driver calls itself does not count.
+#[test]
+fn a_driver_that_has_every_function_is_taken() {
+    let found = open_with(Some((&["NULL_WITHOUT_RECORD_CONTEXT"], "NVIDIA H200;12000;1")));
+    assert!(found.contains("opened device 0: NVIDIA H200, 132 SMs, driver CUDA 12.0; 0 reclaimed"), "{found}");
 }
 
 #[test]
 fn no_device_is_said() {
-    let found = open_with(Some(13_000));
+    let found = open_with(Some((&[], "NVIDIA H200;13000;0")));
     assert!(found.contains("driver=true") && found.contains("finds no device"), "{found}");
 }

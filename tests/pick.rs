@@ -10,7 +10,7 @@ use jiff::civil::{Date, date};
 use proptest::prelude::*;
 use warpsmith::format::Format;
 use warpsmith::pick::{Entry, Evidence, Measured, Origin, Picker, Policy, Table};
-use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec, Variant, baseline, space};
+use warpsmith::spec::{Activation, Arch, DeviceFacts, Numerics, Problem, Spec, Variant, baseline, space};
 
 const H200: &str = "NVIDIA H200";
 
@@ -50,9 +50,14 @@ const A: &str = "wgmma.t64x64x128.s5.interleaved.ws2.shared";
 const B: &str = "wgmma.t64x64x128.s6.interleaved.ws2.direct";
 const C: &str = "wgmma.t32x64x128.s4.interleaved.ws4.shared.dsmem2";
 
+/// A device that is a preset but for its name and SMs.
+fn device(name: &str, arch: &Arch, sms: u32) -> Arch {
+    Arch::of_device(&DeviceFacts { name: name.to_owned(), sms, ..DeviceFacts::of_preset(arch) }).unwrap()
+}
+
 #[test]
 fn pinned_before_this_model_before_its_architecture_before_the_heuristic() {
-    let h100 = Arch::of_device("NVIDIA H100 PCIe", Arch::H200.capability(), 114, 232_448, 50 << 20).unwrap();
+    let h100 = device("NVIDIA H100 PCIe", &Arch::H100, 114);
     let table = table([
         on(H200, &Arch::H200, 33..=64, A),
         on("NVIDIA H100 PCIe", &h100, 1..=128, B),
@@ -75,7 +80,7 @@ fn pinned_before_this_model_before_its_architecture_before_the_heuristic() {
     let pinned = Picker::builder(H200, &Arch::H200).table(&table).pin(&problem().m_up_to(9), &pin).build().unwrap();
     assert_eq!(chosen(&pinned, 64), (Origin::Pinned, C.to_owned()));
     // Another device with the name of the first: the SMs tell.
-    let fewer = Arch::of_device(H200, Arch::H200.capability(), 66, 232_448, 50 << 20).unwrap();
+    let fewer = device(H200, &Arch::H200, 66);
     let part = Picker::builder(H200, &fewer).without_built_in().table(&table).build().unwrap();
     assert_eq!(chosen(&part, 64).0, Origin::Similar);
     // 114 is nearer to 66 than 132 is.
@@ -224,7 +229,7 @@ fn a_named_class_is_kept_to() {
 
 #[test]
 fn an_explanation_accounts_for_every_combination() {
-    let h100 = Arch::of_device("NVIDIA H100 PCIe", Arch::H200.capability(), 114, 232_448, 50 << 20).unwrap();
+    let h100 = device("NVIDIA H100 PCIe", &Arch::H100, 114);
     let tuned = picker(&table([on(H200, &Arch::H200, 33..=64, A), on("NVIDIA H100 PCIe", &h100, 1..=128, B)]));
     let explanation = tuned.explain(&problem(), 64).unwrap();
     let refused: usize = explanation.refused.iter().map(|by| by.count).sum();

@@ -6,11 +6,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUfunction;
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, DriverError};
-use cudarc::nvrtc::Ptx;
+use cudarc::driver::{CudaContext, DriverError};
 
 use super::capture::{BesideCaptures, Captured};
+use super::module::{Function, Module};
 use super::retired::Retired;
 use super::turns::{LoadTime, Turns};
 use crate::build::Cubin;
@@ -27,31 +26,10 @@ pub(super) struct Modules {
 /// A loaded module. Holding it keeps it loaded; dropping it calls nothing of CUDA.
 #[derive(Debug)]
 pub(super) struct Code {
-    module: Arc<CudaModule>,
+    module: Arc<Module>,
     retired: Arc<Retired>,
     /// The last capture whose graph came to hold it.
     captured: AtomicU64,
-}
-
-/// A kernel's handle, for as long as its [`Code`] is there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Function(CUfunction);
-
-// SAFETY: a number that the driver takes from any thread.
-unsafe impl Send for Function {}
-// SAFETY: as above.
-unsafe impl Sync for Function {}
-
-impl Function {
-    pub(super) fn handle(self) -> CUfunction {
-        self.0
-    }
-}
-
-impl From<&CudaFunction> for Function {
-    fn from(function: &CudaFunction) -> Self {
-        Self(function.cu_function())
-    }
 }
 
 impl Modules {
@@ -71,14 +49,12 @@ impl Modules {
         refused: impl FnOnce(DriverError) -> Error,
         set_up: impl FnOnce(Arc<Code>) -> Result<T>,
     ) -> Result<(T, LoadTime)> {
-        // Copied before the turn begins.
-        let image = Ptx::from_binary(cubin.image().to_vec());
-        self.turns.take(|| set_up(self.code(image).map_err(refused)?))
+        self.turns.take(|| set_up(self.code(cubin).map_err(refused)?))
     }
 
-    fn code(&self, image: Ptx) -> Result<Arc<Code>, DriverError> {
+    fn code(&self, cubin: &Cubin) -> Result<Arc<Code>, DriverError> {
         let _beside = BesideCaptures::new()?;
-        let module = self.context.load_module(image)?;
+        let module = Arc::new(Module::load(&self.context, cubin)?);
         Ok(Arc::new(Code { module, retired: Arc::clone(&self.retired), captured: AtomicU64::new(0) }))
     }
 
@@ -96,9 +72,9 @@ impl Drop for Modules {
 
 impl Code {
     /// One of its kernels, to be asked about and to be set up. A driver that loads lazily does it here.
-    pub(super) fn entry(&self, symbol: &str) -> Result<CudaFunction, DriverError> {
+    pub(super) fn entry(&self, symbol: &str) -> Result<Function, DriverError> {
         let _beside = BesideCaptures::new()?;
-        self.module.load_function(symbol)
+        self.module.function(symbol)
     }
 
     /// Makes the graph that `stream` is being captured into hold it.
@@ -117,7 +93,7 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        let module: Arc<CudaModule> = Arc::clone(&self.module);
+        let module: Arc<Module> = Arc::clone(&self.module);
         self.retired.take(module);
     }
 }

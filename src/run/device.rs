@@ -11,14 +11,14 @@ use super::code::Modules;
 use super::driver::{DriverVersion, driver};
 use super::refused;
 use crate::error::{Error, Result};
-use crate::spec::{Arch, ComputeCapability};
+use crate::spec::{Arch, ComputeCapability, DeviceFacts};
 
 /// One GPU: its context, what it is, and the driver under it. Cloning shares the context.
 #[derive(Clone, Debug)]
 pub struct Device {
     context: Arc<CudaContext>,
     arch: Arch,
-    name: String,
+    facts: DeviceFacts,
     driver: DriverVersion,
     modules: Arc<Modules>,
 }
@@ -71,24 +71,11 @@ impl Device {
     }
 
     fn describe(context: Arc<CudaContext>, driver: DriverVersion) -> Result<Self> {
-        let ask = || -> Result<_, DriverError> {
-            let number = |attribute| context.attribute(attribute).map(|value| u32::try_from(value).unwrap_or(0));
-            Ok((
-                context.name()?,
-                ComputeCapability {
-                    major: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-                    minor: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-                },
-                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
-                number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
-            ))
-        };
-        let (name, capability, sms, shared_per_block, l2_bytes) =
-            ask().map_err(|error| refused(format!("asking device {} what it is", context.ordinal()), error))?;
-        let arch = Arch::of_device(&name, capability, sms, shared_per_block, l2_bytes.into())?;
+        let doing = || format!("asking device {} what it is", context.ordinal());
+        let facts = facts(&context).map_err(|error| refused(doing(), error))?;
+        let arch = Arch::of_device(&facts)?;
         let modules = Modules::new(&context);
-        Ok(Self { context, arch, name, driver, modules })
+        Ok(Self { context, arch, facts, driver, modules })
     }
 
     /// The context that operands, streams and kernels of this device belong to.
@@ -145,16 +132,22 @@ impl Device {
         &self.modules
     }
 
-    /// Its row of hardware numbers, with its own SM count, shared memory and L2 size.
+    /// Its row of hardware numbers, with its own sizes and clocks.
     #[must_use]
     pub fn arch(&self) -> &Arch {
         &self.arch
     }
 
+    /// What the driver says of it.
+    #[must_use]
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
     /// What the driver calls it, such as `NVIDIA H200`.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.facts.name
     }
 
     /// Its ordinal.
@@ -172,8 +165,32 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {}: {}, {} SMs, driver CUDA {}", self.ordinal(), self.name, self.arch.sms(), self.driver)
+        write!(f, "device {}: {}, {} SMs, driver CUDA {}", self.ordinal(), self.name(), self.arch.sms(), self.driver)
     }
+}
+
+fn facts(context: &CudaContext) -> Result<DeviceFacts, DriverError> {
+    use CUdevice_attribute::*;
+    let number = |attribute| context.attribute(attribute).map(|value| u32::try_from(value).unwrap_or(0));
+    // A driver that does not know a number may refuse the question: a missing clock is no reason to refuse the device.
+    let or_unknown = |attribute| number(attribute).unwrap_or(0);
+    let memory_khz = u64::from(or_unknown(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));
+    let bus_bits = u64::from(or_unknown(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH));
+    Ok(DeviceFacts {
+        name: context.name()?,
+        capability: ComputeCapability {
+            major: number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        },
+        sms: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_per_block: number(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_per_sm: or_unknown(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+        threads_per_sm: or_unknown(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+        l2_bytes: or_unknown(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).into(),
+        clock_mhz: or_unknown(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000,
+        // Two bits a line and clock.
+        memory_gb_per_s: u32::try_from(2 * memory_khz * bus_bits / 8 / 1_000_000).unwrap_or(0),
+    })
 }
 
 fn count_devices() -> Result<usize> {

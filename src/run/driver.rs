@@ -72,6 +72,7 @@ const FUNCTIONS: &[(&str, DriverVersion)] = &[
     ("cuModuleGetFunction", since(2, 0)),
     ("cuModuleLoadData", since(2, 0)),
     ("cuModuleUnload", since(2, 0)),
+    ("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", since(7, 0)),
     ("cuOccupancyMaxActiveClusters", since(11, 8)),
     ("cuStreamBeginCapture_v2", since(10, 1)),
     ("cuStreamCreate", since(2, 0)),
@@ -237,6 +238,21 @@ mod tests {
     fn the_drivers_number_is_read() {
         assert_eq!(DriverVersion::from_number(12_080), since(12, 8));
         assert_eq!(DriverVersion::from_number(13_000).to_string(), "13.0");
+    }
+
+    /// The null driver has what the tests call and no more, so that what is missing in the list shows there.
+    #[test]
+    fn the_functions_are_those_of_the_null_driver() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/null_driver.c");
+        let source = std::fs::read_to_string(path).unwrap();
+        let defined = source.lines().filter_map(|line| line.strip_prefix("Result ")?.split('(').next());
+        // Of streams with a priority, which callers may make, and of synchronous copies where there is no memory pool.
+        let others = ["cuStreamCreateWithPriority", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cuMemsetD8_v2"];
+        let mut defined: Vec<_> = defined.filter(|name| !others.contains(name)).collect();
+        defined.sort_unstable();
+        let listed: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+        let optional = "cuCtxRecordEvent";
+        assert_eq!(defined.iter().filter(|name| **name != optional).collect::<Vec<_>>(), listed.iter().collect::<Vec<_>>());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
-use cudarc::driver::{CudaFunction, CudaStream, DriverError};
+use cudarc::driver::{CudaStream, DriverError};
 
-use super::code::Function;
+use super::module::Function;
 use crate::spec::{Launch, PassKind};
 
 /// Those of a launch: its cluster, if it has one, then that it is dependent.
@@ -27,7 +27,7 @@ unsafe impl Send for Ready {}
 unsafe impl Sync for Ready {}
 
 impl Ready {
-    pub(super) fn new(function: &CudaFunction, launch: Launch) -> Self {
+    pub(super) fn new(function: Function, launch: Launch) -> Self {
         let [x, y, z] = launch.cluster;
         let cluster = attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, |value| {
             value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
@@ -38,7 +38,7 @@ impl Ready {
             });
         let has_cluster = launch.cluster != [1; 3];
         let attributes = if has_cluster { [cluster, dependent] } else { [dependent, dependent] };
-        Self { function: function.into(), launch, attributes, plain: has_cluster.into() }
+        Self { function, launch, attributes, plain: has_cluster.into() }
     }
 
     pub(super) fn kind(&self) -> PassKind {

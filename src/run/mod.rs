@@ -20,6 +20,7 @@ mod guards;
 mod kernel;
 mod launch;
 mod memory;
+mod module;
 mod operand;
 mod operands;
 mod params;

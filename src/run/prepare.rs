@@ -8,8 +8,9 @@ use cudarc::driver::{CudaStream, result};
 
 use super::capture::is_captured;
 use super::check::{self, Home, MatrixSize, Needed};
-use super::code::{Code, Function, Modules};
+use super::code::{Code, Modules};
 use super::guards::Tracked;
+use super::module::Function;
 use super::retired::Owner;
 use super::{Device, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::build::{Cubin, Preparation};
@@ -44,7 +45,7 @@ impl Preparer {
         let (symbol, modules) = (preparation.symbol(), device.modules());
         let refuses = |error| refused(format!("loading {symbol}"), error);
         let set_up = |code: Arc<Code>| {
-            let function = Function::from(&code.entry(&symbol).map_err(refuses)?);
+            let function = code.entry(&symbol).map_err(refuses)?;
             Ok((code, function))
         };
         let ((code, function), load_time) = modules.load(&cubin, refuses, set_up)?;

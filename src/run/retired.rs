@@ -9,10 +9,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::{CudaContext, CudaEvent, CudaModule, DriverError};
+use cudarc::driver::{CudaContext, CudaEvent, DriverError};
 
 use super::capture::BesideCaptures;
 use super::driver::driver;
+use super::module::Module;
 use super::refused;
 use crate::error::Result;
 
@@ -31,7 +32,7 @@ struct Waiting {
 
 impl Waiting {
     fn is_module(&self) -> bool {
-        self.owner.is::<CudaModule>()
+        self.owner.is::<Module>()
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is done once for each kernel of a module, so that launches need not.
 
-use cudarc::driver::sys::CUfunction_attribute;
-use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::driver::CudaContext;
 
 use super::code::Code;
 use super::launch::Ready;
+use super::module::Function;
 use super::refused;
 use crate::error::{Error, Result};
 use crate::spec::{Launch, PassKind, Problem, Spec};
@@ -42,32 +42,25 @@ pub(super) fn early_prepass(context: &CudaContext, code: &Code, spec: &Spec) -> 
 fn set_up(context: &CudaContext, code: &Code, symbol: Option<String>, launch: Launch) -> Result<Ready> {
     let symbol = symbol.ok_or_else(|| Error::internal("a pass without its kernel"))?;
     let function = code.entry(&symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))?;
-    if launch.shared_bytes > SHARED_WITHOUT_ASKING {
-        allow_shared(context, &function, launch.shared_bytes)?;
+    // cudarc binds the context for what goes through it, which this does not.
+    context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
+    let bytes = launch.shared_bytes;
+    if bytes > SHARED_WITHOUT_ASKING {
+        let refuses = |error| refused(format!("asking for {bytes} bytes of shared memory a block"), error);
+        function.allow_shared(bytes).map_err(refuses)?;
     }
-    fits(&function, launch.threads)?;
-    Ok(Ready::new(&function, launch))
+    fits(function, launch.threads)?;
+    Ok(Ready::new(function, launch))
 }
 
 /// Checks that a block of `threads` threads can have the registers and the barriers that the compiler gave the kernel.
-fn fits(function: &CudaFunction, threads: u32) -> Result<()> {
-    let ask = || Ok((function.max_threads_per_block()?, function.num_regs()?));
+fn fits(function: Function, threads: u32) -> Result<()> {
+    let ask = || Ok((function.max_threads()?, function.registers()?));
     let (most, registers) = ask().map_err(|error| refused("asking for the kernel's limits", error))?;
-    if u32::try_from(most).unwrap_or(0) < threads {
+    if most < threads {
         return Err(Error::unsupported(format!(
             "a block has {threads} threads, but with {registers} registers each the device runs at most {most}"
         )));
     }
     Ok(())
-}
-
-fn allow_shared(context: &CudaContext, function: &CudaFunction, bytes: u32) -> Result<()> {
-    let value = i32::try_from(bytes).map_err(|_| Error::internal("shared memory beyond 2 GiB"))?;
-    // cudarc binds the context in its getters, not in this setter.
-    context
-        .bind_to_thread()
-        .and_then(|()| {
-            function.set_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
-        })
-        .map_err(|error| refused(format!("asking for {bytes} bytes of shared memory a block"), error))
 }

@@ -17,7 +17,7 @@ mod problem;
 mod space;
 mod variant;
 
-pub use arch::{Arch, ComputeCapability};
+pub use arch::{Arch, ComputeCapability, DeviceFacts};
 pub use checked::{Refusal, Spec};
 pub(crate) use depth::STAGES_MAX;
 pub use depth::deepest;

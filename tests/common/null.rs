@@ -46,6 +46,17 @@ impl Seen {
     }
 }
 
+/// Compiles the driver with these names defined.
+pub fn compile(library: &Path, defines: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    // Under this name it is found by everybody who asks for the driver from then on.
+    let arguments = ["-shared", "-fPIC", "-O2", "-w", "-pthread", "-Wl,-soname,libcuda.so", "-o"];
+    let defines = defines.iter().map(|name| format!("-D{name}"));
+    let status = Command::new(compiler).args(arguments).args([library, &source]).args(defines).status().unwrap();
+    assert!(status.success());
+}
+
 impl Null {
     /// Builds the driver and opens it, before anything asks for a real one.
     pub fn driver() -> &'static Null {
@@ -53,12 +64,7 @@ impl Null {
         NULL.get_or_init(|| {
             let folder = tempfile::tempdir().unwrap();
             let library = folder.path().join("libcuda.so");
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
-            let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-            // Under this name it is found by everybody who asks for the driver from now on.
-            let arguments = ["-shared", "-fPIC", "-O2", "-w", "-pthread", "-Wl,-soname,libcuda.so", "-o"];
-            let status = Command::new(compiler).args(arguments).args([&library, &source]).status().unwrap();
-            assert!(status.success());
+            compile(&library, &[]);
             // SAFETY: it has no initialisers.
             Null(unsafe { Library::new(&library) }.unwrap())
         })

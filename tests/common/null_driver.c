@@ -179,10 +179,12 @@ Result cuDeviceGetAttribute(int *value, int attribute, int of) {
     case 36: *value = device.memory_clock; break;
     case 37: *value = device.bus; break;
     case 38: *value = device.l2; break;
+    case 39: *value = device.shared > 200000 || device.sms == 108 ? 2048 : 1536; break;  /* threads of an SM */
     case 75: *value = device.major; break;
     case 76: *value = device.minor; break;
-    case 97: *value = device.shared; break;  /* of a block */
-    case 115: *value = 1; break;             /* memory pools */
+    case 81: *value = device.shared + 1024; break;  /* shared memory of an SM */
+    case 97: *value = device.shared; break;         /* of a block */
+    case 115: *value = 1; break;                    /* memory pools */
     default: *value = 0;
     }
     return OK;

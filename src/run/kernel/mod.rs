@@ -138,8 +138,8 @@ impl Kernel {
         self.code
             .entry(&self.spec.symbol())
             .and_then(|function| {
-                let (threads, shared) = (geometry.threads, geometry.shared_bytes as usize);
-                function.occupancy_max_active_blocks_per_multiprocessor(threads, shared, None)
+                self.context().bind_to_thread()?;
+                function.blocks_per_sm(geometry.threads, geometry.shared_bytes)
             })
             .map_err(|error| refused(format!("{}: asking how many blocks an SM holds", self.name), error))
     }

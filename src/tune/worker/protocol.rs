@@ -23,7 +23,7 @@ use super::super::setup::{Setup, spelled};
 use crate::build::About;
 use crate::error::{Error, Result};
 use crate::run::{Device, DriverVersion};
-use crate::spec::{Arch, ComputeCapability, Variant};
+use crate::spec::{Arch, DeviceFacts, Variant};
 
 /// Bumped with every change of what is said.
 pub(super) const VERSION: u32 = 1;
@@ -77,32 +77,20 @@ pub(super) enum Answer {
 /// What a device is, as far as it takes to know its architecture elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    name: String,
-    capability: (u32, u32),
-    sms: u32,
-    shared_per_block: u32,
-    l2_bytes: u64,
+    device: DeviceFacts,
     driver: (u32, u32),
 }
 
 impl Facts {
     pub(super) fn of(device: &Device) -> Self {
-        let (arch, driver) = (device.arch(), device.driver_version());
-        Self {
-            name: device.name().to_owned(),
-            capability: (arch.capability().major, arch.capability().minor),
-            sms: arch.sms(),
-            shared_per_block: arch.shared_per_block(),
-            l2_bytes: arch.l2_bytes(),
-            driver: (driver.major, driver.minor),
-        }
+        let driver = device.driver_version();
+        Self { device: device.facts().clone(), driver: (driver.major, driver.minor) }
     }
 
     pub(super) fn device(self) -> Result<WorkerDevice> {
-        let capability = ComputeCapability { major: self.capability.0, minor: self.capability.1 };
-        let arch = Arch::of_device(&self.name, capability, self.sms, self.shared_per_block, self.l2_bytes)?;
+        let arch = Arch::of_device(&self.device)?;
         let driver = DriverVersion { major: self.driver.0, minor: self.driver.1 };
-        Ok(WorkerDevice { name: self.name, arch, driver })
+        Ok(WorkerDevice { name: self.device.name, arch, driver })
     }
 }
 
