@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, DriverError};
 
 use super::capture::{BesideCaptures, Captured};
 use super::module::{Function, Module};
-use super::retired::Retired;
+use super::retired::{Owner, Retired};
 use super::turns::{LoadTime, Turns};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ pub(super) struct Modules {
     context: Arc<CudaContext>,
     turns: Turns,
     retired: Arc<Retired>,
+    /// What keeps the context alive, if it is somebody else's; dropped after all that is in it.
+    _owner: Option<Owner>,
 }
 
 /// A loaded module. Holding it keeps it loaded; dropping it calls nothing of CUDA.
@@ -33,8 +35,9 @@ pub(super) struct Code {
 }
 
 impl Modules {
-    pub(super) fn new(context: &Arc<CudaContext>) -> Arc<Self> {
-        Arc::new(Self { context: Arc::clone(context), turns: Turns::of(context), retired: Arc::default() })
+    pub(super) fn new(context: &Arc<CudaContext>, owner: Option<Owner>) -> Arc<Self> {
+        let (context, turns) = (Arc::clone(context), Turns::of(context));
+        Arc::new(Self { context, turns, retired: Arc::default(), _owner: owner })
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {

@@ -1,15 +1,17 @@
 //! A device, opened by its ordinal.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdevice_attribute, CUresult};
+use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::capture::{is_captured, others_are_captured};
 use super::code::Modules;
 use super::driver::{DriverVersion, driver};
 use super::refused;
+use super::retired::Owner;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, ComputeCapability, DeviceFacts};
 
@@ -48,7 +50,7 @@ impl Device {
             }));
         }
         let context = CudaContext::new(ordinal).map_err(|error| refused(format!("opening device {ordinal}"), error))?;
-        Self::describe(context, driver)
+        Self::describe(context, driver, None)
     }
 
     /// A device of one's own with its only stream, which can be captured: [`Device::open`] without cudarc's event
@@ -62,19 +64,50 @@ impl Device {
         Ok((device, stream))
     }
 
-    /// The device of a context that something else has opened.
+    /// The device of a context that something else has opened with this cudarc: then operands, streams and kernels all
+    /// belong to that one.
     ///
     /// # Errors
     /// As [`Device::open`].
     pub fn of_context(context: &Arc<CudaContext>) -> Result<Self> {
-        Self::describe(Arc::clone(context), driver()?.version)
+        Self::describe(Arc::clone(context), driver()?.version, None)
     }
 
-    fn describe(context: Arc<CudaContext>, driver: DriverVersion) -> Result<Self> {
+    /// The device of a context that another cudarc, a framework or a C program has made: its primary one, mostly. Launches
+    /// go into [raw streams](Device::raw_stream), and cudarc's event tracking is off.
+    ///
+    /// # Safety
+    /// `context` is a context (`CUcontext`) of device `ordinal`. It stays alive until this device, its clones and
+    /// everything that was made from them are dropped; `owner` sees to that, if it is given. Whoever makes streams and
+    /// slices from [`Device::context`] orders their use, as
+    /// [`disable_event_tracking`](CudaContext::disable_event_tracking) asks.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub unsafe fn from_raw(ordinal: usize, context: *mut c_void, owner: Option<Owner>) -> Result<Self> {
+        let driver = driver()?.version;
+        let refuses = |error| refused(format!("taking over a context of device {ordinal}"), error);
+        let handle: CUcontext = context.cast();
+        let primary = CudaContext::new(ordinal).map_err(refuses)?;
+        let context = if primary.cu_ctx() == handle {
+            primary
+        } else {
+            // SAFETY: the caller's promise. cudarc would destroy it with its last holder: one is never dropped.
+            let other = unsafe { CudaContext::from_raw_context(ordinal, primary.cu_device(), handle) };
+            let other = other.map_err(refuses)?;
+            std::mem::forget(Arc::clone(&other));
+            other
+        };
+        // SAFETY: nobody else has this object yet, and the caller promises for what is made from it.
+        unsafe { context.disable_event_tracking() };
+        Self::describe(context, driver, owner)
+    }
+
+    fn describe(context: Arc<CudaContext>, driver: DriverVersion, owner: Option<Owner>) -> Result<Self> {
         let doing = || format!("asking device {} what it is", context.ordinal());
         let facts = facts(&context).map_err(|error| refused(doing(), error))?;
         let arch = Arch::of_device(&facts)?;
-        let modules = Modules::new(&context);
+        let modules = Modules::new(&context, owner);
         Ok(Self { context, arch, facts, driver, modules })
     }
 

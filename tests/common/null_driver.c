@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
 enum { STREAMS = 32, OPERANDS = 11, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
@@ -388,7 +388,8 @@ Result cuGraphRetainUserObject(Graph *graph, Object *object, unsigned count, uns
 
 /* Handles of modules and functions are never given back, so that their use after the unload is seen. */
 Result cuModuleLoadData(Module **module, const void *image) {
-    int device = (int)current - 0x1000, now = __atomic_add_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
+    int device = current - 0x1000 < DEVICES ? (int)(current - 0x1000) : 0;
+    int now = __atomic_add_fetch(&loading[device], 1, __ATOMIC_SEQ_CST);
     for (int most = most_loading[device]; most < now;) {
         __atomic_compare_exchange_n(&most_loading[device], &most, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }
@@ -504,3 +505,6 @@ Result cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, un
     }
     return function->module->unloaded || function->module->device != current ? INVALID_HANDLE : OK;
 }
+
+#define X(name) Result name(void) { return NOT_SUPPORTED; }
+#include "null_driver_others.h"
