@@ -72,4 +72,6 @@ pub mod run;
 pub mod spec;
 pub mod tune;
 
+/// The driver API whose contexts, streams and memory this crate takes.
+pub use cudarc;
 pub use error::{Error, Result};
