@@ -51,13 +51,22 @@ impl Bench {
         let site = temp.path().join("nvrtc");
         fs::create_dir(&site).unwrap();
         fs::write(temp.path().join("empty.c"), "").unwrap();
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
         let library = site.join("libnvrtc.so.13");
-        let made =
-            Command::new(compiler).args(["-shared", "-o"]).arg(&library).arg(temp.path().join("empty.c")).status();
-        assert!(made.unwrap().success());
+        link(&library, &[&temp.path().join("empty.c")]);
         fs::copy(library, site.join("libnvrtc-builtins.so.13.0")).unwrap();
         Self(temp)
+    }
+
+    /// A driver whose kernels do nothing, for the examples of the folder that look there.
+    fn driver(&self) -> PathBuf {
+        let (dir, copy) = (self.path("driver"), self.path("copy.c"));
+        if !dir.exists() {
+            fs::create_dir(&dir).unwrap();
+            fs::write(&copy, COPY).unwrap();
+            let null = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
+            link(&dir.join("libcuda.so"), &[&null, &copy]);
+        }
+        dir
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -70,6 +79,15 @@ impl Bench {
         let mut command = Command::new(programs().join(words.next().unwrap()));
         command.args(words).stdin(Stdio::null());
         command.env("WARPSMITH_CACHE", "off").env("WARPSMITH_NVRTC", self.path("nvrtc")).env_remove("RUST_LOG");
+        command
+    }
+
+    /// The same on the device of [`driver`](Self::driver), where that is asked for.
+    fn line(&self, (line, on): &(String, On)) -> Command {
+        let mut command = self.example(line);
+        if *on == On::Device {
+            command.env("LD_LIBRARY_PATH", self.driver());
+        }
         command
     }
 
@@ -103,6 +121,17 @@ impl Bench {
     }
 }
 
+/// Of the driver, beside tests/common/null_driver.c.
+const COPY: &str = "#include <string.h>\n\
+    int cuMemcpyDtoDAsync_v2(unsigned long to, unsigned long from, unsigned long bytes, void *stream) {\n\
+    memcpy((void *)to, (const void *)from, bytes);\nreturn 0;\n}\n";
+
+fn link(library: &Path, sources: &[&Path]) {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let arguments = ["-shared", "-fPIC", "-O1", "-w", "-pthread", "-o"];
+    assert!(Command::new(compiler).args(arguments).arg(library).args(sources).status().unwrap().success());
+}
+
 fn told(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr.clone()).unwrap())
 }
@@ -114,17 +143,24 @@ fn unread() -> io::PipeWriter {
 
 const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
 
-/// What each example prints without a GPU; `tune` prints nothing before it has one.
-fn printing() -> [String; 8] {
+#[derive(PartialEq)]
+enum On {
+    Host,
+    Device,
+}
+
+/// Every example, so that it prints; `tune` prints nothing before it has a device.
+fn printing() -> [(String, On); EXAMPLES.len()] {
     [
-        format!("run_shapes --arch h200 --problem {GEMM} --m 1"),
-        format!("bench --arch h200 --problem {GEMM} --m 1"),
-        format!("calibrate @/campaign.tsv --list h200 --problem {GEMM} --m 1"),
-        format!("debate --arch h200 --problem {GEMM} --m 1"),
-        "doctor".to_owned(),
-        "embed --arch h200".to_owned(),
-        "pack @/pack --show".to_owned(),
-        "warm_up --arch h200 --list".to_owned(),
+        (format!("run_shapes --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("bench --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("calibrate @/campaign.tsv --list h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("debate --arch h200 --problem {GEMM} --m 1"), On::Host),
+        ("doctor".to_owned(), On::Host),
+        ("embed --arch h200".to_owned(), On::Host),
+        ("pack @/pack --show".to_owned(), On::Host),
+        (format!("tune --problem {GEMM} --m 1"), On::Device),
+        ("warm_up --arch h200 --list".to_owned(), On::Host),
     ]
 }
 
@@ -133,8 +169,8 @@ fn where_nobody_reads_an_example_ends_without_a_word() {
     let bench = Bench::new();
     PackBuilder::new().write(bench.path("pack")).unwrap();
     for line in printing() {
-        let output = bench.example(&line).stdout(unread()).output().unwrap();
-        assert_eq!(told(&output), (Some(UNREAD), String::new()), "{line}");
+        let output = bench.line(&line).stdout(unread()).output().unwrap();
+        assert_eq!(told(&output), (Some(UNREAD), String::new()), "{}", line.0);
     }
 }
 
@@ -145,9 +181,9 @@ fn a_full_disk_is_a_sentence() {
     let Some(full) = bench.device("full", "7") else { return };
     for line in printing() {
         let stdout = OpenOptions::new().write(true).open(&full).unwrap();
-        let output = bench.example(&line).stdout(stdout).output().unwrap();
+        let output = bench.line(&line).stdout(stdout).output().unwrap();
         let sentence = "error: stdout cannot be written: No space left on device (os error 28)\n";
-        assert_eq!(told(&output), (Some(2), sentence.to_owned()), "{line}");
+        assert_eq!(told(&output), (Some(2), sentence.to_owned()), "{}", line.0);
     }
 }
 
@@ -262,6 +298,22 @@ fn what_could_not_be_done_is_no_wrong_kernel_and_leaves_no_result() {
         assert!(status == Some(2) && last.starts_with("error: "), "{line}: {status:?}, {error}");
         assert!(!bench.path("new").exists());
     }
+}
+
+/// With a compiler, on a device whose kernels do nothing.
+#[test]
+fn a_wrong_kernel_is_told_and_leaves_no_result() {
+    if common::toolchain("a_wrong_kernel_is_told_and_leaves_no_result").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.operands("in");
+    let mut command = bench.line(&("run_shapes --operands @/in --out @/new --json @/json".to_owned(), On::Device));
+    let output = command.env_remove("WARPSMITH_NVRTC").output().unwrap();
+    assert_eq!(told(&output), (Some(1), String::new()));
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("json")).unwrap()).unwrap();
+    assert_eq!(json["rows"][0]["outcome"]["state"], "wrong", "{json}");
+    assert!(!bench.path("new").exists());
 }
 
 #[test]
