@@ -1,5 +1,5 @@
 //! What the examples print. `println!` panics where nobody reads; these give an error, which ends the program in
-//! [`exit`](super::exit).
+//! [`exit`](super::ending::exit).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
