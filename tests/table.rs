@@ -232,7 +232,8 @@ fn a_link_to_a_table_stays_one_and_the_table_its_mode() {
     symlink(&path, &link).unwrap();
     let table = table(vec![entry(1..=8, evidence(1.0, 1, date(2026, 11, 22)))]);
     table.save(&link).unwrap();
-    assert!(link.is_symlink() && Table::load(&path).unwrap().0 == table);
+    assert!(link.is_symlink());
+    assert_eq!(decisions(&Table::load(&path).unwrap().0), decisions(&table));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
 }
 

@@ -51,7 +51,7 @@ fn short(cell: &Cell) -> String {
         Cell::NotApplicable => String::new(),
         Cell::Refused { .. } => "-".to_owned(),
         Cell::Built { .. } => "built".to_owned(),
-        Cell::Failed { .. } => "FAILED".to_owned(),
+        Cell::Failed { .. } => "FAIL".to_owned(),
         Cell::Wrong { .. } => "WRONG".to_owned(),
         Cell::Measured(measured) => format!("{:.2}", measured.speed_up),
     }
