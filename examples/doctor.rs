@@ -5,12 +5,17 @@
 //! cargo run --release --example doctor -- --json
 //! ```
 
-#![allow(clippy::print_stdout)]
+#[allow(dead_code)]
+mod shared;
+
+use std::process::ExitCode;
 
 use clap::Parser;
 use warpsmith::engine::doctor;
 
-/// Says what this machine has, what it lacks, and what will work on it. Always ends with status 0.
+use shared::{Result, say};
+
+/// Says what this machine has, what it lacks, and what will work on it. Whatever that is, the status is 0.
 #[derive(Debug, Parser)]
 #[command(name = "doctor", version)]
 struct Args {
@@ -19,11 +24,15 @@ struct Args {
     json: bool,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    shared::ending::exit(|| run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<bool> {
     let diagnosis = doctor();
-    match Args::parse().json {
-        true => println!("{}", serde_json::to_string_pretty(&diagnosis)?),
-        false => println!("{diagnosis}"),
+    match args.json {
+        true => say!("{}", serde_json::to_string_pretty(&diagnosis)?)?,
+        false => say!("{diagnosis}")?,
     }
-    Ok(())
+    Ok(true)
 }

@@ -46,6 +46,7 @@
 //! | module | |
 //! |---|---|
 //! | [`error`] | one opaque error; ask it what it is |
+//! | [`mod@file`] | files that are whole or not there |
 //! | [`mod@format`] | numbers and layouts: e2m1, e4m3, NVFP4 tensors, scale layouts, prepared weights |
 //! | [`spec`] | problem, variant, architecture, and the three checked together |
 //! | [`oracle`] | the truth: f64 on the CPU, with an error bound for every element |
@@ -65,6 +66,7 @@ pub mod cache;
 mod crew;
 pub mod engine;
 pub mod error;
+pub mod file;
 pub mod format;
 pub mod oracle;
 pub mod pick;

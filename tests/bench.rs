@@ -18,7 +18,7 @@ mod wanted;
 
 use clap::Parser;
 use warpsmith::build;
-use warpsmith::spec::Arch;
+use warpsmith::spec::{Arch, Problem};
 
 use args::Args;
 use list::{DUAL, GROUPED, Item, Part};
@@ -64,8 +64,22 @@ fn the_command_line_is_read() {
         .unwrap();
     assert_eq!((rest.variant.len(), rest.arch, rest.device), (1, Some(Arch::A100), 1));
     assert!(rest.json.is_some());
-    assert!(args("bench --m 1").is_err());
+    for wrong in ["bench --m 1", "bench --m 1 --only dual", "bench --m 1 --unprepared"] {
+        assert!(args(wrong).is_err(), "{wrong}");
+    }
     assert!(args("bench --only dual --problem gemm:f16*nvfp4>f16:n64:k64").is_err());
+}
+
+#[test]
+fn rows_are_those_of_a_legal_problem() {
+    let problem = Problem::gemm().n(64).k(64);
+    let refused = |problem: &Problem, m: &[u32]| shared::rows(problem, m).unwrap_err().to_string();
+    assert_eq!(shared::rows(&problem.grouped(3), &[8]).unwrap(), [3, 3, 2]);
+    assert!(refused(&problem.grouped(2048), &[8]).ends_with("groups = 2048: must be 1 to 1024"));
+    assert!(refused(&problem.grouped(0), &[8]).ends_with("groups = 0: must be 1 to 1024"));
+    assert_eq!(refused(&problem, &[0]), "--m: 0 rows in all, must be 1 to 16777216");
+    assert_eq!(refused(&problem.grouped(2), &[1 << 24, 1]), "--m: 16777217 rows in all, must be 1 to 16777216");
+    assert_eq!(refused(&problem.grouped(3), &[1, 2]), "--m has 2 numbers, expected 1 or 3");
 }
 
 #[test]

@@ -80,6 +80,11 @@ fn what_goes_in_comes_out() {
     assert_eq!(pack.get(&recipe(&specs()[0])).unwrap().as_ref(), Some(&cubins[0]));
     let empty = Pack::open(&path).unwrap();
     assert!(empty.kernels().is_empty() && empty.tuning().unwrap().is_none() && empty.manifest().unwrap().is_none());
+    // And a link to it a link.
+    let link = temp.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    builder.write(&link).unwrap();
+    assert!(link.is_symlink() && fs::read(&path).unwrap() == bytes);
 }
 
 /// A bit flipped anywhere: either the pack is refused as it is opened, or exactly what the bit belongs to is when it is

@@ -46,6 +46,7 @@ use warpsmith::format::Format;
 use warpsmith::pick::{self, Picker};
 use warpsmith::spec::{Activation, Arch, Epilogue, Fusion, Problem, Spec, Warps, baseline};
 
+use experiment::Fault;
 use nearest::{Pair, Shape};
 use proposals::{Control, GROUNDS, Ground, PROPOSALS, Value};
 use report::{CaseLine, Cell, GroundReport, Measured, ProposalReport, Report, Resources, ValueReport};
@@ -193,9 +194,10 @@ fn the_rules_decide() {
     assert_eq!(by(&[measured(proposals::WORTH_STACKING, small)]), Some(Decision::Revert));
     assert_eq!(by(&[measured(1.29, small)]), Some(Decision::Revert));
     assert_eq!(by(&[measured(2.0, small), measured(2.0, 200 * 1024)]), Some(Decision::Revert));
-    let wrong = || Cell::Failed { variant: "x".to_owned(), why: "y".to_owned() };
+    let wrong = || Cell::Wrong { variant: "x".to_owned(), why: "y".to_owned() };
+    let failed = || Cell::Failed { variant: "x".to_owned(), why: "y".to_owned() };
     let refused = || Cell::Refused { limit: "z".to_owned() };
-    for other in [wrong(), refused()] {
+    for other in [wrong(), failed(), refused()] {
         let found = decide(&[measured(3.0, small), other]);
         assert_eq!((found.decision, found.speed_up, found.against_claim), (Some(Decision::Revert), None, None));
         assert!((found.by_kind["dual"] - 3.0).abs() < 1e-12);
@@ -219,11 +221,13 @@ fn sample() -> Report {
         let summary = verdict::summary(&kinds, Some((1.5, 1.8)), true);
         ValueReport { value: name.to_owned(), summary, cells }
     };
-    let failed = Cell::Failed { variant: "broken".to_owned(), why: "NaN <at> row 3 & 4".to_owned() };
+    let wrong = Cell::Wrong { variant: "broken".to_owned(), why: "NaN <at> row 3 & 4".to_owned() };
+    let failed = Cell::Failed { variant: "missing".to_owned(), why: "no compiler".to_owned() };
     let refused = Cell::Refused { limit: "not < legal".to_owned() };
     let values = vec![
         value("2", vec![measured(1.6, 4096), measured(1.7, 4096)]),
-        value("3", vec![failed, refused]),
+        value("3", vec![wrong, refused]),
+        value("5", vec![failed, Cell::NotApplicable]),
         value("4", vec![measured(0.7, 4096), Cell::NotApplicable]),
     ];
     let case = |kind: &str| CaseLine {
@@ -263,7 +267,9 @@ fn text_and_json_say_the_same() {
     let report = sample();
     let proposal = &report.grounds[0].proposals[0];
     let lines = show::proposal("alone", proposal, 2).join("\n") + &show::notes(proposal).join("\n");
-    for expected in ["1.50–1.80× promised", "keep: at least 1.4×; as promised", "WRONG", "not legal: not < legal"] {
+    for expected in
+        ["1.50–1.80× promised", "keep: at least 1.4×; as promised", "WRONG", " FAIL ", "not legal: not < legal"]
+    {
         assert!(lines.contains(expected), "{expected} in\n{lines}");
     }
     assert!(show::overview(&report).join("\n").contains("1.65× (2, keep)"));
@@ -286,7 +292,9 @@ fn the_command_line_is_read() {
     assert!(!plain.dependent && !plain.unprepared && plain.json.is_none() && plain.html.is_none());
     let own = args("debate --problem gemm:f16*nvfp4>f16:n64:k64 --m 8 --dependent --turns 3 --html x.html").unwrap();
     assert_eq!((own.problem.len(), own.m), (1, vec![8]));
-    for wrong in ["debate --m 1", "debate --turns 2", "debate --problem gemm:f16*nvfp4>f16:n64:k64 --tokens f16"] {
+    let problem = "debate --problem gemm:f16*nvfp4>f16:n64:k64 --tokens f16";
+    let waived = "debate --m 1 --tokens f16";
+    for wrong in ["debate --m 1", "debate --m 1 --unprepared", waived, "debate --turns 2", problem] {
         assert!(args(wrong).is_err(), "{wrong}");
     }
 }
@@ -347,11 +355,25 @@ fn what_is_faster_is_stacked() {
     // Plain products have nothing to fuse.
     let fusion = grounds[0].proposals.iter().find(|report| report.proposal == "fusion").unwrap();
     assert!(fusion.values.iter().all(|value| matches!(value.cells[1], Cell::NotApplicable)));
-    assert!(
-        grounds
-            .iter()
-            .flat_map(|ground| &ground.proposals)
-            .flat_map(|report| &report.values)
-            .all(|value| { value.cells.iter().all(|cell| !matches!(cell, Cell::Failed { .. })) })
-    );
+    let count = |grounds: &[GroundReport], of: fn(&Cell) -> bool| {
+        let values = grounds.iter().flat_map(|ground| &ground.proposals).flat_map(|report| &report.values);
+        values.flat_map(|value| &value.cells).filter(|cell| of(cell)).count()
+    };
+    let is_wrong = |cell: &Cell| matches!(cell, Cell::Wrong { why, .. } if why.ends_with(": NaN"));
+    let has_failed = |cell: &Cell| matches!(cell, Cell::Failed { why, .. } if why.ends_with(": no memory"));
+    let is_faulty = |cell: &Cell| matches!(cell, Cell::Wrong { .. } | Cell::Failed { .. });
+    assert_eq!(count(&grounds, is_faulty), 0);
+
+    // Wrong is one thing, and not to be done another.
+    let mut clock = |_: usize, specs: &[Spec]| {
+        let found = |spec: &Spec| match (spec.variant().epilogue, spec.variant().stages) {
+            (Epilogue::Tma, _) => Err(Fault::Wrong("NaN".to_owned())),
+            (_, 3) => Err(Fault::Failed("no memory".to_owned())),
+            _ => Ok(experiment::Timed { us: vec![1.0], worst: 0.5, blocks_per_sm: 1 }),
+        };
+        Ok(specs.iter().map(|spec| (*spec, found(spec))).collect())
+    };
+    let grounds = debate.run(&forge, Some(&mut clock)).unwrap();
+    let (wrong, failed) = (count(&grounds, is_wrong), count(&grounds, has_failed));
+    assert!(wrong > 0 && failed > 0 && wrong + failed == count(&grounds, is_faulty), "{wrong}, {failed}");
 }

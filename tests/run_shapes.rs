@@ -1,8 +1,19 @@
 //! The file side of `examples/run_shapes`: real operands in, results out, and a sentence for every file that is wrong.
 //! The example's own modules, without a GPU and without NVRTC.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
+mod common {
+    pub mod counting;
+}
+/// Random files; here, since the modules of the example are.
+mod fuzzed {
+    #[allow(dead_code)]
+    pub mod driver;
+    pub mod mutate;
+
+    mod operands;
+}
 #[path = "../examples/run_shapes/safetensors_io.rs"]
 mod safetensors_io;
 
@@ -65,6 +76,19 @@ impl Tensors {
     fn with_offsets(self, offsets: &[i64]) -> Self {
         let bytes = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
         self.with("offsets", Dtype::I64, &[offsets.len()], bytes)
+    }
+
+    /// With linear scales, each of so many groups of so many rows, moved to the padded layout; NaN in the padding.
+    fn padded(mut self, scales: &[(&'static str, usize, usize)]) -> Self {
+        for (name, groups, rows) in scales {
+            let (_, shape, bytes) = self.0.get_mut(name).unwrap();
+            let (from, to) = (ScaleLayout::Linear, ScaleLayout::Swizzled128x4);
+            let padded =
+                bytes.chunks(bytes.len() / groups).flat_map(|scales| from.convert(scales, *rows, K, to, 0x7F).unwrap());
+            let padded: Vec<u8> = padded.collect();
+            (*shape, *bytes) = (vec![padded.len()], padded);
+        }
+        self
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -167,25 +191,21 @@ fn a_grouped_dual_gemm_comes_out_as_the_formula_says() {
 #[test]
 fn swizzled_scales_give_the_same_result_whatever_the_padding_holds() {
     let linear = grouped_dual();
-    let mut swizzled = linear.clone();
-    for (name, groups, rows) in [("a_scale", 1, 5), ("b1_scale", 3, N), ("b2_scale", 3, N)] {
-        let (_, shape, bytes) = swizzled.0.get_mut(name).unwrap();
-        let groups = bytes.chunks(bytes.len() / groups);
-        let padded = groups
-            .flat_map(|scales| ScaleLayout::Linear.convert(scales, rows, K, ScaleLayout::Swizzled128x4, 0x7F).unwrap())
-            .collect::<Vec<_>>();
-        (*shape, *bytes) = (vec![padded.len()], padded);
-    }
+    let swizzled = linear.clone().padded(&[("a_scale", 1, 5), ("b1_scale", 3, N), ("b2_scale", 3, N)]);
     let scratch = Scratch::new();
     let expected = scratch.result(&linear, WANTED);
     assert_eq!(scratch.result(&swizzled, Wanted { scales: ScaleLayout::Swizzled128x4, ..WANTED }), expected);
 }
 
+/// f16 activations.
+fn half_precision() -> Tensors {
+    let a = (0..2 * K).flat_map(|i| f16::from_f32(i as f32 / 64.0 - 1.0).to_le_bytes()).collect();
+    gemm(1).without("a_scale").with("a", Dtype::F16, &[2, K], a)
+}
+
 #[test]
 fn half_precision_activations_are_read_as_they_are() {
-    let a: Vec<u8> = (0..2 * K).flat_map(|i| f16::from_f32(i as f32 / 64.0 - 1.0).to_le_bytes()).collect();
-    let tensors = gemm(1).without("a_scale").with("a", Dtype::F16, &[2, K], a);
-    let operands = safetensors_io::read(&Scratch::new().file(&tensors.bytes()), WANTED).unwrap();
+    let operands = safetensors_io::read(&Scratch::new().file(&half_precision().bytes()), WANTED).unwrap();
     assert_eq!(operands.problem.to_string(), format!("gemm:f16*nvfp4>f16:n{N}:k{K}"));
     assert_eq!((operands.m, operands.offsets, operands.alpha), (2, None, vec![vec![1.0]]));
 }
@@ -220,6 +240,35 @@ fn a_tensor_that_does_not_belong_is_named() {
         "tensor `weight` is not known: expected offsets, a, a_scale, b, b_scale, b1, b1_scale, b2, b2_scale, alpha, \
          alpha1, alpha2",
     );
+}
+
+#[test]
+fn scales_of_nothing_are_named() {
+    let scale = |tensors: Tensors, name| tensors.with(name, Dtype::F8_E4M3, &[2, K / 16], vec![0x38; K / 8]);
+    let sixteen = half_precision();
+    refused(&scale(sixteen.clone(), "a_scale").bytes(), "`a_scale` does not go with `a`, which is f16");
+    refused(&scale(gemm(2), "b1_scale").bytes(), "`b1_scale` does not go with `b`");
+    refused(&scale(grouped_dual(), "b_scale").bytes(), "`b_scale` does not go with `b1`");
+    let half = sixteen.with("b", Dtype::F16, &[N, K], vec![0; 2 * N * K]);
+    refused(&half.bytes(), "`b_scale` does not go with `b`, which is f16");
+    safetensors_io::parse(&half.without("b_scale").bytes(), WANTED).unwrap();
+}
+
+#[test]
+fn a_refusal_is_a_line_whatever_a_tensor_is_called() {
+    let line = |name| {
+        let named = gemm(3).with(name, Dtype::U8, &[1], vec![0]);
+        safetensors_io::parse(&named.bytes(), WANTED).unwrap_err().to_string()
+    };
+    assert!(line("a\nb\u{1b}[2J").starts_with("tensor `a\u{FFFD}b\u{FFFD}[2J` is not known"));
+    let long = line(String::leak("x".repeat(10_000)));
+    assert!(long.starts_with("tensor `xxx") && long.ends_with("x…") && long.chars().count() == 501, "{long}");
+}
+
+#[test]
+fn a_shape_beyond_all_numbers_is_refused() {
+    let endless = gemm(3).with("a", Dtype::U8, &[0, usize::MAX], Vec::new());
+    refused(&endless.bytes(), &format!("K = {}: must be 1 to 16777216", usize::MAX));
 }
 
 #[test]

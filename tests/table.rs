@@ -1,6 +1,9 @@
 //! The tuning table as text: what is written is read, what cannot be read is left out, and merging has no order.
 #![allow(clippy::unwrap_used)]
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
 use jiff::civil::{Date, date};
 use proptest::prelude::*;
 use warpsmith::pick::{Change, Entry, Evidence, Measured, Table};
@@ -215,9 +218,23 @@ fn a_file_is_replaced_whole() {
             assert!(skipped.is_empty() && (read.len() == 1 || read.len() == 199), "{} {skipped:?}", read.len());
         }
     });
-    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, ["our.tuning"]);
     assert!(first.save(&dir.path().join("nowhere/our.tuning")).is_err_and(|error| error.is_data()));
+}
+
+#[test]
+fn a_link_to_a_table_stays_one_and_the_table_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("our.tuning"), dir.path().join("link"));
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    symlink(&path, &link).unwrap();
+    let table = table(vec![entry(1..=8, evidence(1.0, 1, date(2026, 11, 22)))]);
+    table.save(&link).unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(decisions(&Table::load(&path).unwrap().0), decisions(&table));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
 #[test]

@@ -10,10 +10,8 @@
 //! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
 //! libraries.
 //!
-//! Exit status: 0 if everything is right, 1 if a kernel is wrong or missing, 2 if something could not be done at all, 3
-//! if a kernel hung or broke the device's context.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong, 2 if something could not be done, 3 if a kernel hung or
+//! broke the device's context, 141 if nobody reads what is printed.
 
 mod args;
 mod ceilings;
@@ -24,7 +22,6 @@ mod source;
 mod table;
 mod wanted;
 
-use std::fs;
 use std::process::ExitCode;
 use std::slice;
 use std::time::Instant;
@@ -32,6 +29,7 @@ use std::time::Instant;
 use clap::Parser;
 use warpsmith::build;
 use warpsmith::cache::Forge;
+use warpsmith::file;
 use warpsmith::pick::{Choice, Picker};
 use warpsmith::spec::Spec;
 use warpsmith::tune::{HostOperands, Spread, Trial, reference};
@@ -42,11 +40,11 @@ use list::Item;
 use shared::compile::{self, Made};
 use shared::gpu::Gpu;
 use shared::place::Place;
-use shared::{Result, bar};
+use shared::{Result, bar, say};
 use table::{Measured, Outcome, Row};
 
 fn main() -> ExitCode {
-    shared::exit(|| run(&Args::parse()))
+    shared::ending::exit(|| run(&Args::parse()))
 }
 
 /// A kernel to be: its choice and what came of building it, or why there is none.
@@ -55,14 +53,15 @@ type Candidate = std::result::Result<(Choice, Made), String>;
 /// Whether everything is right.
 fn run(args: &Args) -> Result<bool> {
     let start = Instant::now();
+    shared::files::apart(&[], &[("--json", args.json.as_deref())])?;
     let place = Place::find(args.arch, args.device)?;
     let machine = place.describe("nothing is launched");
-    println!("{machine}");
+    say!("{machine}")?;
     let arch = place.arch();
     // On sm_90 the list has its weights prepared, as the fastest kernels take them.
     let items = args.wanted.items(&[], shared::prepares(&arch))?;
     let forge = Forge::builder().install_if_missing().build();
-    println!("NVRTC: {}", forge.toolchain()?);
+    say!("NVRTC: {}", forge.toolchain()?)?;
 
     let ceilings = ceilings::compile(forge.toolchain()?, &arch)?;
     let candidates = candidates(args, &place.picker(), &forge, &items);
@@ -70,28 +69,32 @@ fn run(args: &Args) -> Result<bool> {
         Place::Device(device) => {
             let gpu = Gpu::new(device, forge)?;
             let ceilings = ceilings::measure(gpu.stream(), gpu.engine().device().arch(), &ceilings)?;
-            println!("{ceilings}\n\n{}", table::head());
+            say!("{ceilings}\n\n{}", table::head())?;
             (on_device(&gpu, &items, candidates, ceilings)?, Some(ceilings))
         }
         Place::Host(..) => {
-            println!("\n{}", table::head());
-            (on_host(&items, candidates), None)
+            say!("\n{}", table::head())?;
+            (on_host(&items, candidates)?, None)
         }
     };
 
-    println!();
-    table::dual_over_plain(&rows).iter().for_each(|line| println!("{line}"));
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&table::json(&rows, &machine, ceilings.as_ref()))?;
-        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
+        file::write(path, serde_json::to_string_pretty(&table::json(&rows, &machine, ceilings.as_ref()))? + "\n")?;
     }
+    say!("")?;
+    table::dual_over_plain(&rows).iter().try_for_each(|line| say!("{line}"))?;
     let wrong = rows.iter().filter(|row| row.is_wrong()).count();
-    let (good, all, seconds) = (rows.len() - wrong, rows.len(), start.elapsed().as_secs_f64());
+    let failed = rows.iter().filter(|row| row.has_failed()).count();
+    let (good, all, seconds) = (rows.len() - wrong - failed, rows.len(), start.elapsed().as_secs_f64());
     match &place {
-        Place::Device(_) => println!("right: {good} of {all}, every element within its bound; {seconds:.1} s in all"),
-        Place::Host(..) => println!("built: {good} of {all}; none launched, no GPU used; {seconds:.1} s in all"),
+        Place::Device(_) => say!("right: {good} of {all}, every element within its bound; {seconds:.1} s in all")?,
+        Place::Host(..) => say!("built: {good} of {all}; none launched, no GPU used; {seconds:.1} s in all")?,
     }
-    Ok(wrong == 0)
+    match (wrong, failed) {
+        (0, 0) => Ok(true),
+        (0, failed) => Err(format!("{failed} of {all} kernels could not be built or launched").into()),
+        _ => Ok(false),
+    }
 }
 
 /// The kernels of every item, built on all cores: those that are pinned, or the one that is picked.
@@ -119,7 +122,7 @@ fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceiling
     let mut rows = Vec::new();
     for (item, candidates) in items.iter().zip(candidates) {
         if !candidates.iter().any(|candidate| matches!(candidate, Ok((_, Ok(_))))) {
-            rows.extend(on_host(slice::from_ref(item), vec![candidates]));
+            rows.extend(on_host(slice::from_ref(item), vec![candidates])?);
             continue;
         }
         let operands = HostOperands::random(&item.problem, &item.rows, Spread::Uniform, 0x5EED + u64::from(item.m()));
@@ -131,13 +134,13 @@ fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceiling
                 Ok(trial) => {
                     measure(gpu, trial, choice, ceilings).unwrap_or_else(|error| Outcome::Failed(error.to_string()))
                 }
-            }));
+            })?);
         }
     }
     Ok(rows)
 }
 
-fn on_host(items: &[Item], candidates: Vec<Vec<Candidate>>) -> Vec<Row> {
+fn on_host(items: &[Item], candidates: Vec<Vec<Candidate>>) -> Result<Vec<Row>> {
     let compiled = |choice: &Choice, cubin: &build::Cubin| Outcome::Compiled {
         registers: cubin.resources_of(&choice.spec().symbol()).map(build::Resources::registers),
     };
@@ -147,21 +150,21 @@ fn on_host(items: &[Item], candidates: Vec<Vec<Candidate>>) -> Vec<Row> {
 }
 
 /// A row, printed: what `outcome` says of a kernel that was built.
-fn shown(item: &Item, candidate: Candidate, outcome: impl FnOnce(&Choice, &build::Cubin) -> Outcome) -> Row {
+fn shown(item: &Item, candidate: Candidate, outcome: impl FnOnce(&Choice, &build::Cubin) -> Outcome) -> Result<Row> {
     let row = match candidate {
         Err(why) => Row::new(item, None, Outcome::Failed(why)),
         Ok((choice, Err(why))) => Row::new(item, Some(choice), Outcome::Failed(why)),
         Ok((choice, Ok(forged))) => Row::new(item, Some(choice), outcome(&choice, forged.cubin())),
     };
-    println!("{}", row.line());
-    row
+    say!("{}", row.line())?;
+    Ok(row)
 }
 
 /// Checks a kernel and, if it is right, times it both ways.
 fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, ceilings: Ceilings) -> Result<Outcome> {
     let checked = gpu.check(trial, choice)?;
     if !checked.passed() {
-        return Ok(Outcome::Failed(checked.to_string()));
+        return Ok(Outcome::Wrong(checked.to_string()));
     }
     let (plain, dependent) = (trial.time(&checked)?, trial.time_dependent(&checked)?);
     Ok(Outcome::Passed(Measured { worst: checked.verdict().worst(), plain, dependent, ceilings }))

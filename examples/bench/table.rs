@@ -23,8 +23,10 @@ pub enum Outcome {
     },
     /// Every element is right.
     Passed(Measured),
-    /// Something is wrong.
+    /// There is none, or it could not be built, loaded or launched.
     Failed(String),
+    /// Its result is wrong.
+    Wrong(String),
 }
 
 /// What was found of a kernel that is right.
@@ -44,8 +46,13 @@ impl Row {
         Self { item: item.clone(), choice, outcome }
     }
 
-    /// Whether something is wrong.
+    /// Whether its result is wrong.
     pub fn is_wrong(&self) -> bool {
+        matches!(self.outcome, Outcome::Wrong(_))
+    }
+
+    /// Whether there is nothing to judge.
+    pub fn has_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed(_))
     }
 
@@ -61,9 +68,10 @@ impl Row {
                 return self.padded(&["-", "-", "-", "-", "-"]) + &format!("  compiled, {registers} registers");
             }
             Outcome::Failed(why) => {
-                let verdict = if self.choice.is_some() { "WRONG" } else { "REFUSED" };
+                let verdict = if self.choice.is_some() { "FAILED" } else { "REFUSED" };
                 return self.padded(&[verdict, "-", "-", "-", "-"]) + &format!("  {why}");
             }
+            Outcome::Wrong(why) => return self.padded(&["WRONG", "-", "-", "-", "-"]) + &format!("  {why}"),
             Outcome::Passed(found) => {
                 let floor = found.ceilings.floor_us(&self.item.problem, self.item.m());
                 let us = |timing: &Timing| format!("{:.2} ±{:.1}%", timing.median_us, 50.0 * timing.spread());
@@ -104,7 +112,7 @@ impl Row {
         });
         let more = match &self.outcome {
             Outcome::Compiled { .. } => json!({}),
-            Outcome::Failed(why) => json!({ "warpsmith_fail": why }),
+            Outcome::Failed(why) | Outcome::Wrong(why) => json!({ "warpsmith_fail": why }),
             Outcome::Passed(found) => {
                 let m = self.item.m();
                 json!({

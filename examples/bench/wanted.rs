@@ -15,7 +15,8 @@ pub struct Wanted {
 
     /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
     /// evenly).
-    #[arg(long, value_delimiter = ',', requires = "problem")]
+    // These conflict with --problem, whose requirement clap waives where one of them is.
+    #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["only", "unprepared"])]
     m: Vec<u32>,
 
     /// Only these parts of the list.

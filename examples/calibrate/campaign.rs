@@ -23,9 +23,9 @@ use crate::candidates;
 use crate::host::{Host, Pair};
 use crate::list::Item;
 use crate::record::{Line, Phase, Record};
-use crate::shared::Result;
 use crate::shared::compile::{self, Made};
 use crate::shared::gpu::Gpu;
+use crate::shared::{Result, complain};
 
 /// No step of a trial takes longer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
         match campaign.run(&ready, &wanted) {
             Ok(()) => process::exit(0),
             Err(error) => {
-                eprintln!("error: {error}");
+                complain!("error: {error}");
                 process::exit(2)
             }
         }
@@ -198,7 +198,7 @@ impl<'a> Campaign<'a> {
             let best = states.iter().map(|state| state.good.first().map_or(0.0, |(us, ..)| *us));
             let best: Vec<String> = best.map(|us| format!("{us:.1}")).collect();
             let (problem, elapsed) = (&self.items[item].problem, self.start.elapsed().as_secs_f64());
-            eprintln!(
+            complain!(
                 "{elapsed:6.1} s  {problem} round {round}: {count} in {seconds:.1} s, best {} µs",
                 best.join(" ")
             );
@@ -316,7 +316,7 @@ impl<'a> Campaign<'a> {
 
     /// Writes a kernel that could not be loaded or launched; ends the process if nothing else can be either.
     fn failed(&mut self, line: Line, error: &warpsmith::Error) -> Result<()> {
-        eprintln!("{} M={} {}: {error}", line.problem, line.m, line.variant);
+        complain!("{} M={} {}: {error}", line.problem, line.m, line.variant);
         if wait(self.gpu.stream(), Duration::from_millis(100)).is_ok() {
             return self.record.add(&line.refused(Phase::Refused, &error.to_string()));
         }

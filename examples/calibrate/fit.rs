@@ -9,6 +9,7 @@
 use warpsmith::pick::heuristic::{Constants, predict_with};
 
 use crate::data::Pair;
+use crate::shared::complain;
 
 /// A variant that takes this much more than the best, as a share of it, counts 1/e.
 const NEAR: f64 = 0.6;
@@ -76,7 +77,7 @@ pub fn fit(pairs: &[&Pair], constants: &Constants, rounds: usize, again: usize, 
         if found.0 < best.0 {
             best = found;
         }
-        eprintln!("attempt {attempt}: {:.6}, best {:.6}", found.0, best.0);
+        complain!("attempt {attempt}: {:.6}, best {:.6}", found.0, best.0);
     }
     best.1
 }

@@ -10,9 +10,7 @@
 //! known. Devices are used by a process of its own: if a kernel hangs or breaks the context, its line says so, and
 //! another process goes on.
 //!
-//! Exit status: 0 if it went through, 2 if something could not be done.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if it went through, 2 if something could not be done, 141 if nobody reads what is printed.
 
 mod args;
 mod campaign;
@@ -36,13 +34,13 @@ use clap::Parser;
 use warpsmith::cache::Forge;
 use warpsmith::pick::heuristic::Constants;
 use warpsmith::run::Device;
-use warpsmith::spec::Arch;
+use warpsmith::spec::{Arch, Problem};
 
 use args::Args;
 use data::Pair;
 use list::Item;
 use record::Record;
-use shared::Result;
+use shared::{Result, complain, say};
 
 /// Processes at most, each ended by a kernel that broke the device.
 const PROCESSES: usize = 20;
@@ -50,13 +48,12 @@ const PROCESSES: usize = 20;
 const WORTH: f64 = 15.0;
 
 fn main() -> ExitCode {
-    shared::exit(|| run(&Args::parse()))
+    shared::ending::exit(|| run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<bool> {
     if let Some(arch) = &args.list {
-        show(args, arch);
-        return Ok(true);
+        return show(args, arch);
     }
     if args.fit {
         return fit(args);
@@ -76,31 +73,36 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 /// The problems of this call.
-fn items(args: &Args) -> Vec<Item> {
-    let own = |problem: &warpsmith::spec::Problem| {
-        let rows = args.m.iter().map(|m| problem.groups().map_or_else(|| vec![*m], |groups| list::uneven(groups, *m)));
-        Item { problem: *problem, rows: rows.collect(), held_out: false }
+fn items(args: &Args) -> Result<Vec<Item>> {
+    let own = |problem: &Problem| -> Result<Item> {
+        let rows = args.m.iter().map(|m| {
+            // The same limits as for even ones.
+            let even = shared::rows(problem, &[*m])?;
+            Ok(problem.groups().map_or(even, |groups| list::uneven(groups, *m)))
+        });
+        Ok(Item { problem: *problem, rows: rows.collect::<Result<_>>()?, held_out: false })
     };
     if !args.problem.is_empty() {
         return args.problem.iter().map(own).collect();
     }
     let (index, count) = args.part;
-    list::list().into_iter().skip(index - 1).step_by(count).collect()
+    Ok(list::list().into_iter().skip(index - 1).step_by(count).collect())
 }
 
-fn show(args: &Args, arch: &Arch) {
+fn show(args: &Args, arch: &Arch) -> Result<bool> {
     let (mut pairs, mut held_out, mut kernels) = (0, 0, 0);
-    for (at, item) in items(args).iter().enumerate() {
+    for (at, item) in items(args)?.iter().enumerate() {
         let specs = campaign::first_specs(args, arch, at, item, &[]);
         let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
         let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
         let what = if item.held_out { "held out" } else { "fitted" };
-        println!("{}\tM = {}\t{what}\t{} kernels", item.problem, ms.join(", "), distinct.len());
+        say!("{}\tM = {}\t{what}\t{} kernels", item.problem, ms.join(", "), distinct.len())?;
         pairs += item.rows.len();
         held_out += if item.held_out { item.rows.len() } else { 0 };
         kernels += distinct.len();
     }
-    println!("{pairs} pairs, {held_out} of them held out; {kernels} kernels in the first round");
+    say!("{pairs} pairs, {held_out} of them held out; {kernels} kernels in the first round")?;
+    Ok(true)
 }
 
 /// Starts a process that uses the device, and another if a kernel broke it, until the time is up.
@@ -120,7 +122,7 @@ fn supervise(args: &Args) -> Result<bool> {
         let status = command.status()?;
         match status.code() {
             Some(0) => return Ok(true),
-            Some(campaign::BROKEN) | None => eprintln!("the process that used the device ended: {status}"),
+            Some(campaign::BROKEN) | None => complain!("the process that used the device ended: {status}"),
             Some(_) => return Err(format!("the process that used the device ended: {status}").into()),
         }
     }
@@ -137,7 +139,7 @@ fn worker(args: &Args) -> Result<bool> {
         format!("seconds since 1970: {}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())),
     ];
     let mut record = Record::open(&args.file, args.append, &head)?;
-    match campaign::run(args, &device, &items(args), &mut record)? {}
+    match campaign::run(args, &device, &items(args)?, &mut record)? {}
 }
 
 /// Fits to what was not held out, and prints the constants as the table has them.
@@ -146,7 +148,7 @@ fn fit(args: &Args) -> Result<bool> {
     let pairs = data::pairs(&lines, &Arch::H200);
     let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
     let begin = begin(args)?;
-    eprintln!(
+    complain!(
         "{} pairs, {} more held out; loss {:.6}, {:.6}",
         fitted.len(),
         held_out.len(),
@@ -154,9 +156,9 @@ fn fit(args: &Args) -> Result<bool> {
         fit::loss(&held_out, &begin)
     );
     let found = fit::fit(&fitted, &begin, args.fit_rounds, args.fit_again, &["ghz", "memory_share", "tensor", "lumpy"]);
-    eprintln!("loss {:.6}, {:.6}", fit::loss(&fitted, &found), fit::loss(&held_out, &found));
+    complain!("loss {:.6}, {:.6}", fit::loss(&fitted, &found), fit::loss(&held_out, &found));
     for (name, value) in Constants::NAMES.iter().zip(found.values()) {
-        println!("{name} = {value:.4},");
+        say!("{name} = {value:.4},")?;
     }
     Ok(true)
 }

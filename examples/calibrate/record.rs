@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use warpsmith::build::Resources;
@@ -131,6 +131,7 @@ type Known = HashMap<(Problem, u32, Variant), Option<f64>>;
 
 /// The file, open for more lines, and what it has already.
 pub struct Record {
+    path: PathBuf,
     file: File,
     known: Known,
 }
@@ -138,7 +139,6 @@ pub struct Record {
 impl Record {
     /// A new file with a head of comment lines, or one that is continued.
     pub fn open(path: &Path, append: bool, head: &[String]) -> Result<Self> {
-        let shown = |error| format!("{}: {error}", path.display());
         let continued = append && path.exists();
         let mut known = Known::new();
         for line in if continued { read(path)? } else { Vec::new() } {
@@ -153,14 +153,12 @@ impl Record {
             .append(continued)
             .truncate(!continued)
             .open(path)
-            .map_err(shown)?;
-        for line in head {
-            writeln!(file, "# {line}")?;
-        }
-        if !continued {
-            writeln!(file, "# problem\tM\tvariant\tphase\tus\tp10\tp90\tregisters\tspills\tnote")?;
-        }
-        Ok(Self { file, known })
+            .map_err(|error| unwritten(path, &error))?;
+        let columns = "problem\tM\tvariant\tphase\tus\tp10\tp90\tregisters\tspills\tnote";
+        let lines = head.iter().map(String::as_str).chain((!continued).then_some(columns));
+        let text: String = lines.map(|line| format!("# {line}\n")).collect();
+        file.write_all(text.as_bytes()).map_err(|error| unwritten(path, &error))?;
+        Ok(Self { path: path.to_owned(), file, known })
     }
 
     /// What there was of this before: its time, if it has one.
@@ -181,6 +179,10 @@ impl Record {
     /// One more line; it is in the file when this returns.
     pub fn add(&mut self, line: &Line) -> Result<()> {
         let text = format!("{line}\n");
-        Ok(self.file.write_all(text.as_bytes())?)
+        self.file.write_all(text.as_bytes()).map_err(|error| unwritten(&self.path, &error).into())
     }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("{} cannot be written: {error}", path.display())
 }

@@ -10,6 +10,7 @@ use warpsmith::spec::{Arch, Problem, Spec};
 
 use crate::candidates::RANKED;
 use crate::data::Pair;
+use crate::shared::{Result, say};
 
 /// Who picks: an engine without a table (few kernels for all M), the heuristic for this M, the best of its eight, two rules.
 const WHO: [&str; 5] = ["chosen", "first", "top 8", "efficiency", "ladder"];
@@ -31,12 +32,12 @@ struct Row<'a> {
 /// for all M cost.
 ///
 /// # Errors
-/// As building a [`Picker`].
-pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<()> {
+/// As building a [`Picker`], and as printing.
+pub fn show(pairs: &[Pair], arch: &Arch) -> Result<()> {
     let picker = Picker::builder("no device", arch).without_built_in().build()?;
     let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, &picker)).collect();
-    println!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "));
-    println!("|---|---|---|---|---|{}---|---|", "---|".repeat(WHO.len()));
+    say!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "))?;
+    say!("|---|---|---|---|---|{}---|---|", "---|".repeat(WHO.len()))?;
     for row in &rows {
         let Row { pair, regrets, missing, pick } = row;
         let cells: Vec<String> = regrets.iter().map(percent).collect();
@@ -44,15 +45,15 @@ pub fn show(pairs: &[Pair], arch: &Arch) -> warpsmith::Result<()> {
         let pick = pick.map_or_else(|| "none".to_owned(), |pick| pick.variant().to_string());
         let (problem, m, best, count) = (&pair.problem, pair.m, pair.best, pair.timed.len());
         let cells = cells.join(" | ");
-        println!("| {problem} | {m} | {held_out} | {best:.2} | {count} | {cells} | {missing} | {pick} |");
+        say!("| {problem} | {m} | {held_out} | {best:.2} | {count} | {cells} | {missing} | {pick} |")?;
     }
     for (what, held_out) in [("calibration", false), ("held out", true)] {
         let of_set: Vec<&Row<'_>> = rows.iter().filter(|row| row.pair.held_out == held_out).collect();
-        println!("\n{what}: {} pairs", of_set.len());
+        say!("\n{what}: {} pairs", of_set.len())?;
         for (at, who) in WHO.iter().enumerate() {
             let known: Vec<f64> = of_set.iter().filter_map(|row| row.regrets[at]).collect();
             let ([mean, worst], missing) = (mean_and_worst(&known), of_set.len() - known.len());
-            println!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured");
+            say!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured")?;
         }
     }
     few(pairs, &picker)
@@ -65,7 +66,7 @@ fn mean_and_worst(losses: &[f64]) -> [f64; 2] {
 }
 
 /// Prints what the few kernels that serve all M are predicted to lose to the first pick of each M.
-fn few(pairs: &[Pair], picker: &Picker) -> warpsmith::Result<()> {
+fn few(pairs: &[Pair], picker: &Picker) -> Result<()> {
     let mut problems: Vec<Problem> = pairs.iter().map(|pair| pair.problem).collect();
     problems.sort_by_key(Problem::to_string);
     problems.dedup();
@@ -75,14 +76,12 @@ fn few(pairs: &[Pair], picker: &Picker) -> warpsmith::Result<()> {
         let first = heuristic::rank(problem, m, picker.arch(), 1);
         losses.extend(first.first().map(|first| (m, chosen / first.prediction.us - 1.0)));
     }
-    println!("\nchosen over first, as predicted, of {} problems", problems.len());
+    say!("\nchosen over first, as predicted, of {} problems", problems.len())?;
     for (from, to) in [(1, 8192), (1, 16), (17, 512), (513, 8192)] {
         let within: Vec<f64> = losses.iter().filter(|(m, _)| (from..=to).contains(m)).map(|(_, loss)| *loss).collect();
         let ([mean, worst], tenth) = (mean_and_worst(&within), within.iter().filter(|loss| **loss > 0.1).count());
         let all = within.len();
-        println!(
-            "M {from} to {to}: geometric mean {mean:.2} %, worst {worst:.0} %, more than a tenth {tenth} of {all}"
-        );
+        say!("M {from} to {to}: geometric mean {mean:.2} %, worst {worst:.0} %, more than a tenth {tenth} of {all}")?;
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ pub struct Args {
     pub problem: Vec<Problem>,
 
     /// Rows of A; for grouped problems the rows of each group (one number: shared out evenly).
-    #[arg(long, value_delimiter = ',', requires = "problem")]
+    // These conflict with --problem, whose requirement clap waives where one of them is.
+    #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["tokens", "unprepared"])]
     pub m: Vec<u32>,
 
     /// The tokens' format in the benchmark's problems.

@@ -10,7 +10,7 @@ use crate::experiment::{Clock, Experiment};
 use crate::nearest::Shape;
 use crate::proposals::{GROUNDS, Ground, PROPOSALS, WORTH_STACKING};
 use crate::report::{GroundReport, ProposalReport, ValueReport};
-use crate::shared::Result;
+use crate::shared::{Result, say};
 use crate::show;
 
 /// All experiments on all cases.
@@ -58,7 +58,7 @@ impl<'a> Debate<'a> {
         let (mut stacked, has_times) = (Vec::new(), clock.is_some());
         let mut reports = Vec::new();
         for ground in GROUNDS.into_iter().filter(|ground| has_times || *ground != Ground::Stack) {
-            println!("== {}: {}\n", ground.name(), ground.meaning());
+            say!("== {}: {}\n", ground.name(), ground.meaning())?;
             let mut shapes = self.shapes(ground);
             let mut proposals = Vec::new();
             for proposal in &PROPOSALS {
@@ -86,9 +86,9 @@ impl<'a> Debate<'a> {
     ) -> Result<ProposalReport> {
         self.built.add(forge, experiment.specs());
         let report = experiment.run(self.cases, &self.built, clock)?;
-        show::proposal(ground, &report, self.cases.len()).iter().for_each(|line| println!("{line}"));
-        show::notes(&report).iter().for_each(|line| println!("{line}"));
-        println!();
+        show::proposal(ground, &report, self.cases.len()).iter().try_for_each(|line| say!("{line}"))?;
+        show::notes(&report).iter().try_for_each(|line| say!("{line}"))?;
+        say!("")?;
         Ok(report)
     }
 

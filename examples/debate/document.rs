@@ -168,7 +168,8 @@ fn kernel(cell: &Cell) -> Option<(Weight, Vec<String>)> {
     let (weight, times, names): (_, Vec<String>, _) = match cell {
         Cell::NotApplicable => return None,
         Cell::Refused { limit } => (Weight::Weak, without_times("not legal").collect(), [limit, ""]),
-        Cell::Failed { variant, why } => (Weight::Strong, without_times("WRONG").collect(), [variant, why.as_str()]),
+        Cell::Failed { variant, why } => (Weight::Strong, without_times("FAIL").collect(), [variant, why.as_str()]),
+        Cell::Wrong { variant, why } => (Weight::Strong, without_times("WRONG").collect(), [variant, why.as_str()]),
         Cell::Built { variant, control, .. } => {
             (Weight::Plain, without_times("built").collect(), [variant, control.as_str()])
         }

@@ -12,8 +12,28 @@ use crate::report::{Cell, Measured, ProposalReport, Resources, ValueReport};
 use crate::shared::{Result, bar};
 use crate::verdict;
 
-/// What came of a kernel: a sentence, if it is not right.
-pub type Found = std::result::Result<Timed, String>;
+/// What came of a kernel.
+pub type Found = std::result::Result<Timed, Fault>;
+
+/// Why a kernel was not timed: a sentence.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It could not be loaded or launched.
+    Failed(String),
+    /// Its result is not right.
+    Wrong(String),
+}
+
+impl Fault {
+    /// The cell of `variant` that this kernel, the variant's or what it is compared with, leaves without times.
+    fn cell(self, variant: String, of: &Spec) -> Cell {
+        let told = |why: &str| format!("{}: {why}", of.variant());
+        match self {
+            Self::Failed(why) => Cell::Failed { variant, why: told(&why) },
+            Self::Wrong(why) => Cell::Wrong { variant, why: told(&why) },
+        }
+    }
+}
 
 /// A kernel that is right.
 #[derive(Clone, Debug)]
@@ -148,23 +168,27 @@ fn cell(planned: &Planned, built: &Built, found: Option<&HashMap<Spec, Found>>) 
     let (variant, control) = (pair.changed.variant().to_string(), pair.control.variant().to_string());
     for spec in [&pair.changed, &pair.control] {
         if let Some(why) = built.failure(spec) {
-            return Cell::Failed { why: format!("{}: {why}", spec.variant()), variant };
+            return Fault::Failed(why).cell(variant, spec);
         }
     }
     let Some(found) = found else {
         return Cell::Built { resources: built.resources(&pair.changed, None), variant, control };
     };
-    let timed = |spec: &Spec| match found.get(spec) {
-        Some(Ok(timed)) => Ok(timed),
-        Some(Err(why)) => Err(format!("{}: {why}", spec.variant())),
-        None => Err(format!("{}: not measured", spec.variant())),
-    };
-    match (timed(&pair.changed), timed(&pair.control)) {
+    match (timed(found, &pair.changed), timed(found, &pair.control)) {
         (Ok(changed), Ok(before)) => {
             let resources = built.resources(&pair.changed, Some(changed.blocks_per_sm));
             Cell::Measured(compared(variant, changed, control, before, resources))
         }
-        (Err(why), _) | (_, Err(why)) => Cell::Failed { variant, why },
+        (Err((spec, fault)), _) | (_, Err((spec, fault))) => fault.cell(variant, spec),
+    }
+}
+
+/// What a kernel took; else whose fault it is.
+fn timed<'a>(found: &'a HashMap<Spec, Found>, spec: &'a Spec) -> std::result::Result<&'a Timed, (&'a Spec, Fault)> {
+    match found.get(spec) {
+        Some(Ok(timed)) => Ok(timed),
+        Some(Err(fault)) => Err((spec, fault.clone())),
+        None => Err((spec, Fault::Failed("not measured".to_owned()))),
     }
 }
 

@@ -8,7 +8,7 @@ use warpsmith::spec::Spec;
 use warpsmith::tune::{Checked, HostOperands, Launching, Trial};
 
 use crate::cases::Case;
-use crate::experiment::{Found, Timed};
+use crate::experiment::{Fault, Found, Timed};
 use crate::shared::Result;
 use crate::shared::gpu::Gpu;
 
@@ -45,8 +45,8 @@ impl<'a> Lab<'a> {
             }
             match self.check(case, spec) {
                 Ok((checked, blocks)) if checked.passed() => right.push((*spec, checked, blocks)),
-                Ok((checked, _)) => drop(found.insert(*spec, Err(checked.to_string()))),
-                Err(error) => drop(found.insert(*spec, Err(error.to_string()))),
+                Ok((checked, _)) => drop(found.insert(*spec, Err(Fault::Wrong(checked.to_string())))),
+                Err(error) => drop(found.insert(*spec, Err(Fault::Failed(error.to_string())))),
             }
         }
         let checked: Vec<&Checked> = right.iter().map(|(_, checked, _)| checked).collect();

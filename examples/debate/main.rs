@@ -14,10 +14,8 @@
 //! number comes with both of their names. Nothing is timed before it has passed the gate. What is compared is timed in
 //! turn, with operands that are not in the L2 cache; a speed-up is the median of the ratios of one turn each.
 //!
-//! Exit status: 0 if everything is right, 1 if a kernel is wrong or could not be built, 2 if something could not be done at
-//! all, 3 if a kernel hung or broke the device's context.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong, 2 if something could not be done, 3 if a kernel hung or
+//! broke the device's context, 141 if nobody reads what is printed.
 
 mod args;
 mod built;
@@ -39,13 +37,13 @@ mod shared;
 mod show;
 mod verdict;
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use warpsmith::cache::Forge;
+use warpsmith::file;
 use warpsmith::oracle::Reference;
 use warpsmith::spec::Spec;
 use warpsmith::tune::{HostOperands, Launching, reference};
@@ -57,15 +55,16 @@ use lab::Lab;
 use report::{CaseLine, Cell, Report};
 use shared::gpu::Gpu;
 use shared::place::Place;
-use shared::{Result, bar};
+use shared::{Result, bar, say};
 
 fn main() -> ExitCode {
-    shared::exit(|| run(&Args::parse()))
+    shared::ending::exit(|| run(&Args::parse()))
 }
 
 /// Whether everything is right.
 fn run(args: &Args) -> Result<bool> {
     let start = Instant::now();
+    shared::files::apart(&[], &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())])?;
     let place = Place::find(args.arch, args.device)?;
     let machine = place.describe("nothing is launched, so nothing is stacked");
     let arch = place.arch();
@@ -74,7 +73,7 @@ fn run(args: &Args) -> Result<bool> {
         own => cases::own(own, |problem| shared::rows(problem, &args.m))?,
     };
     let forge = Forge::builder().install_if_missing().build();
-    println!("{machine}\nNVRTC: {}", forge.toolchain()?);
+    say!("{machine}\nNVRTC: {}", forge.toolchain()?)?;
 
     let picker = place.picker();
     let mut debate = Debate::new(&picker, &cases)?;
@@ -93,9 +92,9 @@ fn run(args: &Args) -> Result<bool> {
         cases: cases.iter().map(line).collect(),
         grounds: Vec::new(),
     };
-    println!("\nproblems");
-    show::cases(&report).iter().for_each(|line| println!("{line}"));
-    println!("{}\n", show::rules());
+    say!("\nproblems")?;
+    show::cases(&report).iter().try_for_each(|line| say!("{line}"))?;
+    say!("{}\n", show::rules())?;
     report.grounds = match &place {
         Place::Device(device) => {
             let gpu = Gpu::new(device, forge)?;
@@ -107,26 +106,32 @@ fn run(args: &Args) -> Result<bool> {
         Place::Host(..) => debate.run(&forge, None)?,
     };
 
-    println!("what the best value of each is worth, in geometric mean over all problems");
-    show::overview(&report).iter().for_each(|line| println!("{line}"));
     write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
     write(args.html.as_deref(), || Ok(document::page(&report)?.html()?))?;
+    say!("what the best value of each is worth, in geometric mean over all problems")?;
+    show::overview(&report).iter().try_for_each(|line| say!("{line}"))?;
     let cells = || report.grounds.iter().flat_map(|ground| &ground.proposals).flat_map(|of| &of.values);
     let cells: Vec<&Cell> = cells().flat_map(|value| &value.cells).collect();
-    let failed = cells.iter().filter(|cell| matches!(cell, Cell::Failed { .. })).count();
-    let refused = cells.iter().filter(|cell| matches!(cell, Cell::Refused { .. })).count();
+    let count = |of: fn(&Cell) -> bool| cells.iter().filter(|cell| of(cell)).count();
+    let failed = count(|cell| matches!(cell, Cell::Failed { .. }));
+    let wrong = count(|cell| matches!(cell, Cell::Wrong { .. }));
+    let refused = count(|cell| matches!(cell, Cell::Refused { .. }));
     let (all, seconds) = (cells.len(), start.elapsed().as_secs_f64());
     let done = if report.measured { "compared" } else { "built" };
-    println!(
-        "\n{} {done}, {refused} not legal, {failed} wrong, of {all}; {seconds:.1} s in all",
-        all - failed - refused
-    );
-    Ok(failed == 0)
+    say!(
+        "\n{} {done}, {refused} not legal, {failed} failed, {wrong} wrong, of {all}; {seconds:.1} s in all",
+        all - failed - wrong - refused
+    )?;
+    match (wrong, failed) {
+        (0, 0) => Ok(true),
+        (0, failed) => Err(format!("{failed} of {all} kernels could not be built or launched").into()),
+        _ => Ok(false),
+    }
 }
 
 fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
+    Ok(file::write(path, text()?)?)
 }
 
 /// Operands, and what the result should be.

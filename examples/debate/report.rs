@@ -65,8 +65,10 @@ pub enum Cell {
     Refused { limit: String },
     /// Built, not launched.
     Built { variant: String, control: String, resources: Option<Resources> },
-    /// Not built, not loaded, or not right: a sentence.
+    /// Not built, not loaded or not launched: a sentence.
     Failed { variant: String, why: String },
+    /// Not right: a sentence.
+    Wrong { variant: String, why: String },
     /// Right, and timed.
     Measured(Measured),
 }

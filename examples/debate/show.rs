@@ -51,7 +51,8 @@ fn short(cell: &Cell) -> String {
         Cell::NotApplicable => String::new(),
         Cell::Refused { .. } => "-".to_owned(),
         Cell::Built { .. } => "built".to_owned(),
-        Cell::Failed { .. } => "WRONG".to_owned(),
+        Cell::Failed { .. } => "FAIL".to_owned(),
+        Cell::Wrong { .. } => "WRONG".to_owned(),
         Cell::Measured(measured) => format!("{:.2}", measured.speed_up),
     }
 }
@@ -60,7 +61,7 @@ fn short(cell: &Cell) -> String {
 pub fn notes(report: &ProposalReport) -> Vec<String> {
     let note = |value: &ValueReport, cell: &Cell| match cell {
         Cell::Refused { limit } => Some(format!("  {}: not legal: {limit}", value.value)),
-        Cell::Failed { why, .. } => Some(format!("  {}: {why}", value.value)),
+        Cell::Failed { why, .. } | Cell::Wrong { why, .. } => Some(format!("  {}: {why}", value.value)),
         _ => None,
     };
     let notes = report.values.iter().flat_map(|value| value.cells.iter().filter_map(move |cell| note(value, cell)));

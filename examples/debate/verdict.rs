@@ -65,7 +65,7 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
 pub fn summary(cells: &[(&str, &Cell)], claim: Option<(f64, f64)>, has_times: bool) -> Summary {
     let having: Vec<_> = cells.iter().filter(|(_, cell)| !matches!(cell, Cell::NotApplicable)).collect();
     let legal = having.iter().filter(|(_, cell)| !matches!(cell, Cell::Refused { .. })).count();
-    let failed = having.iter().filter(|(_, cell)| matches!(cell, Cell::Failed { .. })).count();
+    let failed = having.iter().filter(|(_, cell)| matches!(cell, Cell::Failed { .. } | Cell::Wrong { .. })).count();
     let mut kinds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (kind, measured) in having.iter().filter_map(|(kind, cell)| Some((kind, cell.measured()?))) {
         kinds.entry((*kind).to_owned()).or_default().push(measured.speed_up);

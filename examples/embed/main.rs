@@ -7,9 +7,7 @@
 //! ```
 //!
 //! Exit status: 0 if everything is right, 1 if a result is wrong or a shape was not served as it should be, 2 if something
-//! could not be done at all.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! could not be done, 141 if nobody reads what is printed.
 
 mod args;
 mod latency;
@@ -38,8 +36,9 @@ use args::Args;
 use latency::Latencies;
 use model::{Layer, Mlp};
 use serve::{PHASES, Served, serve};
+use shared::ending::exit;
 use shared::place::Place;
-use shared::{Result, exit};
+use shared::{Result, say};
 
 /// An unexpected shape that is not there after this long will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,11 +49,11 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<bool> {
     let place = Place::find(args.arch, args.device)?;
-    println!("{}", place.describe("nothing is served"));
+    say!("{}", place.describe("nothing is served"))?;
     let mlp = Mlp::new(args, &place.arch());
     let builder = Forge::builder().install_if_missing();
     let forge = if args.no_disk { builder.no_disk().build() } else { builder.build() };
-    println!("NVRTC: {}\n", forge.toolchain()?);
+    say!("NVRTC: {}\n", forge.toolchain()?)?;
     match &place {
         Place::Device(device) => on_device(args, device, forge, &mlp),
         Place::Host(arch, _) => on_host(arch, &forge, &mlp),
@@ -64,8 +63,8 @@ fn run(args: &Args) -> Result<bool> {
 /// What can be done without a device: every kernel is there when one comes.
 fn on_host(arch: &Arch, forge: &Forge, mlp: &Mlp) -> Result<bool> {
     let report = WarmUp::new().run(forge, &Picker::new(&arch.to_string(), arch), &mlp.manifest()?);
-    println!("{report}\n\nno GPU used: nothing was served");
-    Ok(report.is_complete())
+    say!("{report}\n\nno GPU used: nothing was served")?;
+    if report.is_complete() { Ok(true) } else { Err("a kernel is not there".into()) }
 }
 
 fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bool> {
@@ -77,7 +76,7 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
     let engine = Engine::with_forge(device, forge).on_miss(OnMiss::Fallback);
 
     let report = engine.warm_up(&mlp.manifest()?);
-    println!("warm-up: {report}\n");
+    say!("warm-up: {report}\n")?;
     engine.seal(Seal::Warn);
     let layers = [
         Layer::new(&engine, &stream, mlp.gate_up, mlp.tokens, 1)?,
@@ -103,12 +102,12 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
     });
     let served =
         served.into_iter().map(|result| result.map_err(|_| "a thread panicked")?).collect::<Result<Vec<_>>>()?;
-    let is_right = show(&served);
+    let is_right = show(&served)?;
     let stats = engine.stats();
-    println!("\n{stats}\n\nwhat was asked for, as a manifest:\n{}", engine.record().manifest());
+    say!("\n{stats}\n\nwhat was asked for, as a manifest:\n{}", engine.record().manifest())?;
     // The unexpected shapes took the only compiles.
     let behind = stats.forge.compiles - compiles;
-    println!("compiled behind the seal: {behind}; the serving threads waited for none");
+    say!("compiled behind the seal: {behind}; the serving threads waited for none")?;
     Ok(is_right & surprised? & report.is_complete() & (behind == stats.forge.sealed.compiles))
 }
 
@@ -127,7 +126,7 @@ fn phases(args: &Args, engine: &Engine, stream: &Arc<CudaStream>, mlp: &Mlp, pha
 
 /// Asks for a shape until its own kernel serves it, and checks whatever serves it.
 fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32) -> Result<bool> {
-    println!("unexpected: {problem} for {m} rows");
+    say!("unexpected: {problem} for {m} rows")?;
     let (start, mut calls, mut stand_in, mut nothing) = (Instant::now(), Latencies::with_room(1 << 16), None, 0);
     let own = loop {
         let asked = Instant::now();
@@ -144,11 +143,11 @@ fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32
         }
         thread::sleep(Duration::from_micros(500));
     };
-    println!("  its own kernel after {:.0} ms: {}", start.elapsed().as_secs_f64() * 1e3, own.choice().spec().variant());
-    println!("  every call until then: {calls}; {nothing} found nothing loaded");
+    say!("  its own kernel after {:.0} ms: {}", start.elapsed().as_secs_f64() * 1e3, own.choice().spec().variant())?;
+    say!("  every call until then: {calls}; {nothing} found nothing loaded")?;
     let mut kernels: Vec<&Arc<Kernel>> = vec![own.kernel()];
     if let Some(stand_in) = &stand_in {
-        println!("  served meanwhile by {}", stand_in.choice().spec().variant());
+        say!("  served meanwhile by {}", stand_in.choice().spec().variant())?;
         kernels.push(stand_in.kernel());
     }
     let host = HostOperands::random(problem, &[m], Spread::Uniform, 3);
@@ -157,25 +156,25 @@ fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32
     let mut is_right = true;
     for kernel in kernels {
         let checked = trial.check(kernel)?;
-        println!("  {}: {checked}", kernel.spec().variant());
+        say!("  {}: {checked}", kernel.spec().variant())?;
         is_right &= checked.passed();
     }
     Ok(is_right)
 }
 
 /// Whether every result that was looked at is right.
-fn show(served: &[Served]) -> bool {
+fn show(served: &[Served]) -> Result<bool> {
     let sum = |of: fn(&Served) -> u64| served.iter().map(of).sum::<u64>();
     let (steps, replays, checked) = (sum(|of| of.steps), sum(|of| of.replays), sum(|of| of.checked));
-    println!("\n{} threads: {steps} steps of two launches, {replays} replays of graphs", served.len());
-    println!("host time of a launch by a plan:");
+    say!("\n{} threads: {steps} steps of two launches, {replays} replays of graphs", served.len())?;
+    say!("host time of a launch by a plan:")?;
     for (index, phase) in PHASES.iter().enumerate() {
         let all = served.iter().fold(Latencies::default(), |all, of| all.and(of.launches[index].clone()));
-        println!("  {all}  {phase}");
+        say!("  {all}  {phase}")?;
     }
     let graphs = served.iter().fold(Latencies::default(), |all, of| all.and(of.graphs.clone()));
-    println!("host time of a replay:\n  {graphs}");
+    say!("host time of a replay:\n  {graphs}")?;
     let wrong: usize = served.iter().map(|of| of.wrong).sum();
-    println!("steps checked against the oracle: {checked}, wrong elements: {wrong}");
-    wrong == 0 && checked > 0
+    say!("steps checked against the oracle: {checked}, wrong elements: {wrong}")?;
+    Ok(wrong == 0 && checked > 0)
 }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::Parser;
 use warpsmith::spec::{Arch, Problem, Variant};
 
+/// What only making a pack takes.
+const MAKING: [&str; 6] = ["problem", "problems", "variant", "tuning", "manifest", "sign"];
+
 /// Puts the kernels of a list of problems, for a list of architectures, into one file. Needs no GPU.
 ///
 /// What each problem is given: the kernel that is picked for each --m, and for prepared weights the kernel that prepares
@@ -49,10 +52,11 @@ pub struct Args {
     pub sign: Option<PathBuf>,
 
     /// Shows what is in a pack, and checks all of it, instead of making one.
-    #[arg(long, conflicts_with_all = ["problem", "problems", "variant", "tuning", "manifest", "sign"])]
+    #[arg(long, conflicts_with_all = MAKING)]
     pub show: bool,
 
     /// With --show: refuses a pack that is not signed by the key with this public half, in hexadecimal.
-    #[arg(long, value_name = "KEY", requires = "show")]
+    // Clap waives what is required where it conflicts with something.
+    #[arg(long, value_name = "KEY", requires = "show", conflicts_with_all = MAKING)]
     pub signer: Option<String>,
 }

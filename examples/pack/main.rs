@@ -1,7 +1,8 @@
 //! Makes a pack: one file with the kernels of many problems, for many architectures, from which a machine without
 //! NVRTC is served.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//!
+//! Exit status: 0 if the pack is there and whole, 1 if --show finds damage, 2 if something could not be done, 141 if nobody
+//! reads what is printed.
 
 #[path = "../shared/mod.rs"]
 #[allow(dead_code)]
@@ -20,15 +21,23 @@ use warpsmith::pick;
 use warpsmith::spec::{Arch, Problem, Spec};
 
 use args::Args;
-use shared::{Result, bar, compile, exit};
+use shared::ending::exit;
+use shared::{Result, bar, compile, complain, say};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    exit(|| if args.show { show(&args) } else { make(&args) })
+    exit(|| if args.show { show(&args) } else { make(&args).map(|()| true) })
 }
 
-/// Whether every kernel could be made; those that could are packed only then.
-fn make(args: &Args) -> Result<bool> {
+/// Packs all kernels, or none if one could not be made.
+fn make(args: &Args) -> Result<()> {
+    let read = [
+        ("--problems", args.problems.as_deref()),
+        ("--tuning", args.tuning.as_deref()),
+        ("--manifest", args.manifest.as_deref()),
+        ("--sign", args.sign.as_deref()),
+    ];
+    shared::files::apart(&read, &[("the pack", Some(&args.file))])?;
     let problems = problems(args)?;
     let forge = Forge::builder().install_if_missing().build();
     let specs = specs(args, &problems)?;
@@ -41,7 +50,7 @@ fn make(args: &Args) -> Result<bool> {
         match made {
             Ok(forged) => drop(pack.add(forged.cubin())?),
             Err(error) => {
-                eprintln!("error: {spec}: {error}");
+                complain!("error: {spec}: {error}");
                 failed += 1;
             }
         }
@@ -50,8 +59,7 @@ fn make(args: &Args) -> Result<bool> {
         pack.add(forge.prepare_cubin(preparation, &arch)?.cubin())?;
     }
     if failed > 0 {
-        eprintln!("{failed} of {} kernels could not be made; no pack is written", specs.len());
-        return Ok(false);
+        return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());
     }
     if let Some(path) = &args.tuning {
         pack = pack.tuning(fs::read_to_string(path)?);
@@ -64,9 +72,9 @@ fn make(args: &Args) -> Result<bool> {
     }
     pack.write(&args.file)?;
     let stats = forge.stats();
-    println!("{}", Pack::open(&args.file)?);
-    println!("{} compiled in {:.1} s, {} from the cache", stats.compiles, stats.compile_ms / 1e3, stats.disk_hits);
-    Ok(true)
+    say!("{}", Pack::open(&args.file)?)?;
+    say!("{} compiled in {:.1} s, {} from the cache", stats.compiles, stats.compile_ms / 1e3, stats.disk_hits)?;
+    Ok(())
 }
 
 #[cfg(feature = "signed-packs")]
@@ -74,7 +82,7 @@ fn sign(pack: PackBuilder, secret: &[u8]) -> Result<PackBuilder> {
     let secret = secret.try_into().map_err(|_| format!("--sign: the key has {} bytes, not 32", secret.len()))?;
     let pack = pack.sign(secret);
     let signer: String = pack.signer().iter().flatten().map(|byte| format!("{byte:02x}")).collect();
-    println!("signed; to be opened with the public key {signer}");
+    say!("signed; to be opened with the public key {signer}")?;
     Ok(pack)
 }
 
@@ -89,13 +97,13 @@ fn show(args: &Args) -> Result<bool> {
         None => Pack::open(&args.file)?,
         Some(signer) => open_signed(args, signer)?,
     };
-    println!("{pack}");
-    pack.kernels().iter().for_each(|kernel| println!("{kernel}"));
+    say!("{pack}")?;
+    pack.kernels().iter().try_for_each(|kernel| say!("{kernel}"))?;
     for (what, section) in [("tuning table", pack.tuning()?), ("manifest", pack.manifest()?)] {
-        println!("{what}: {}", section.map_or_else(|| "none".to_owned(), |text| format!("{} B", text.len())));
+        say!("{what}: {}", section.map_or_else(|| "none".to_owned(), |text| format!("{} B", text.len())))?;
     }
     let damaged = pack.damaged();
-    damaged.iter().for_each(|error| eprintln!("error: {error}"));
+    damaged.iter().for_each(|error| complain!("error: {error}"));
     Ok(damaged.is_empty())
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::spec::{Activation, Arch, Problem, Variant};
 
@@ -10,15 +10,16 @@ use warpsmith::spec::{Activation, Arch, Problem, Variant};
 /// with the host reference, and only then times it. Without arguments it runs the built-in suite.
 ///
 /// Without a GPU (or with --arch) it compiles and shows resources, and computes the result on the host reference.
+// An option that requires another conflicts with whatever that one conflicts with: clap waives the requirement there.
 #[derive(Debug, Parser)]
-#[command(name = "run_shapes", version)]
+#[command(name = "run_shapes", version, group = ArgGroup::new("own").args(["problem", "operands"]))]
 pub struct Args {
     /// One problem instead of the suite, such as dual_gemm.silu:f16*nvfp4>f16:n4096:k7168.
-    #[arg(long, conflicts_with = "operands")]
+    #[arg(long)]
     pub problem: Option<Problem>,
 
     /// Rows of A; for a grouped problem the rows of each group, such as 80,176,128 (one number: shared out evenly).
-    #[arg(long, value_delimiter = ',', requires = "problem")]
+    #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["operands", "unprepared"])]
     pub m: Vec<u32>,
 
     /// Pins the variant, such as mma.t64x128x64.s3.interleaved.uniform.direct; several, with commas between, are shown
@@ -26,12 +27,12 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub variant: Vec<Variant>,
 
-    /// `all`: every legal variant of the problem, as a ladder from the baseline.
-    #[arg(long, value_name = "all", requires = "problem", conflicts_with = "variant")]
+    /// `all`: every legal variant of --problem or --operands, as a ladder from the baseline.
+    #[arg(long, value_name = "all", requires = "own", conflicts_with = "variant")]
     pub variants: Option<Variants>,
 
     /// With --variants all: only every N-th of them (and the baseline).
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "variants")]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "variants", conflicts_with = "variant")]
     pub every: usize,
 
     /// Takes the weights of the suite or of --operands as they are given, also where they would be prepared (on sm_90).
@@ -58,20 +59,26 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub operands: Option<PathBuf>,
 
-    /// Where the result of --operands goes: a safetensors file with c.
-    #[arg(long, value_name = "FILE", requires = "operands")]
+    /// Where the result of --operands goes: a safetensors file with c. Of several variants that of the first that is right.
+    #[arg(long, value_name = "FILE", requires = "operands", conflicts_with = "problem")]
     pub out: Option<PathBuf>,
 
     /// How the block scales of --operands lie: linear or 128x4.
-    #[arg(long, default_value_t = ScaleLayout::Linear, requires = "operands")]
+    #[arg(long, default_value_t = ScaleLayout::Linear, requires = "operands", conflicts_with = "problem")]
     pub scales: ScaleLayout,
 
     /// Activation of a dual GEMM of --operands: silu, gelu_tanh or none.
-    #[arg(long, default_value_t = Activation::Silu, requires = "operands")]
+    #[arg(long, default_value_t = Activation::Silu, requires = "operands", conflicts_with = "problem")]
     pub act: Activation,
 
     /// Result format for --operands: f16, bf16 or f32.
-    #[arg(long = "c", value_name = "FORMAT", default_value_t = Format::F16, requires = "operands")]
+    #[arg(
+        long = "c",
+        value_name = "FORMAT",
+        default_value_t = Format::F16,
+        requires = "operands",
+        conflicts_with = "problem"
+    )]
     pub c: Format,
 
     /// Which GPU.

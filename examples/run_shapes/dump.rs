@@ -6,6 +6,7 @@ use std::path::Path;
 
 use warpsmith::build;
 use warpsmith::cache::Forge;
+use warpsmith::file;
 use warpsmith::spec::Spec;
 
 use crate::Result;
@@ -13,10 +14,7 @@ use crate::shared::compile::Made;
 
 /// Writes source, PTX, cubin and log of every spec as `SYMBOL.cu`, `.ptx`, `.cubin`, `.log`.
 pub fn dump(forge: &Forge, specs: &[Spec], made: &[Made], to: &Path) -> Result<()> {
-    let write = |name: String, bytes: &[u8]| {
-        let path = to.join(name);
-        fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    let write = |name: String, bytes: &[u8]| file::write(to.join(name), bytes);
     fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
     let mut seen = HashSet::new();
     for (spec, made) in specs.iter().zip(made).filter(|(spec, _)| seen.insert(**spec)) {

@@ -6,10 +6,8 @@
 //! cargo run --release --example run_shapes -- --operands in.safetensors --out out.safetensors
 //! ```
 //!
-//! Exit status: 0 if everything is right, 1 if a kernel is wrong, 2 if something could not be done at all, 3 if a
-//! kernel hung or broke the device's context.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if everything is right, 1 if a kernel is wrong, 2 if something could not be done, 3 if a kernel hung or
+//! broke the device's context, 141 if nobody reads what is printed.
 
 mod args;
 mod case;
@@ -20,13 +18,14 @@ mod shared;
 mod suite;
 mod table;
 
-use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use indicatif::ProgressBar;
 use warpsmith::cache::{Forge, ForgeStats};
+use warpsmith::file;
 use warpsmith::pick::Choice;
 use warpsmith::run::Timing;
 use warpsmith::spec::Spec;
@@ -37,7 +36,7 @@ use case::Case;
 use shared::compile::{self, Made};
 use shared::gpu::Gpu;
 use shared::place::Place;
-use shared::{Result, bar};
+use shared::{Result, bar, say};
 use table::{Outcome, Row};
 
 /// What there is without a device.
@@ -48,17 +47,19 @@ const INSTEAD: &str = "results come from the host reference";
 const SUITE_FLOP: f64 = 6e9;
 
 fn main() -> ExitCode {
-    shared::exit(|| run(&Args::parse()))
+    shared::ending::exit(|| run(&Args::parse()))
 }
 
 /// Whether everything is right.
 fn run(args: &Args) -> Result<bool> {
     let start = Instant::now();
+    let written = [("--json", args.json.as_deref()), ("--out", args.out.as_deref())];
+    shared::files::apart(&[("--operands", args.operands.as_deref())], &written)?;
     let place = Place::find(args.arch, args.device)?;
-    println!("{}", place.describe(INSTEAD));
+    say!("{}", place.describe(INSTEAD))?;
     let cases = case::cases(args, &place.picker())?;
     let forge = Forge::builder().install_if_missing().build();
-    println!("NVRTC: {}", forge.toolchain()?);
+    say!("NVRTC: {}", forge.toolchain()?)?;
 
     let specs: Vec<Spec> = cases.iter().flat_map(|case| &case.choices).map(|choice| *choice.spec()).collect();
     let progress = bar(specs.len(), "kernels built");
@@ -68,16 +69,48 @@ fn run(args: &Args) -> Result<bool> {
         dump::dump(&forge, &specs, &made, to)?;
     }
 
+    let mut out = Out { path: args.out.as_deref(), is_written: false };
     let (rows, stats) = match &place {
         Place::Device(device) => {
             let gpu = Gpu::new(device, forge)?;
-            (on_device(args, &gpu, &cases, &made)?, gpu.engine().forge().stats())
+            (on_device(args, &gpu, &cases, &made, &mut out)?, gpu.engine().forge().stats())
         }
-        Place::Host(..) => (on_host(args, &cases, &made)?, forge.stats()),
+        Place::Host(..) => (on_host(args, &cases, &made, &mut out)?, forge.stats()),
     };
     report(args, &place, &rows, &stats)?;
-    println!("{:.1} s in all", start.elapsed().as_secs_f64());
-    Ok(rows.iter().all(|row| row.failed().is_none()))
+    say!("{:.1} s in all", start.elapsed().as_secs_f64())?;
+    match (count(&rows, Row::is_wrong), count(&rows, Row::has_failed)) {
+        (0, 0) => out.expect_written().map(|()| true),
+        (0, failed) => Err(format!("{failed} of {} kernels could not be built or launched", rows.len()).into()),
+        _ => Ok(false),
+    }
+}
+
+fn count(rows: &[Row], of: impl Fn(&Row) -> bool) -> usize {
+    rows.iter().filter(|row| of(row)).count()
+}
+
+/// Where the result of `--operands` goes: the first that there is.
+struct Out<'a> {
+    path: Option<&'a Path>,
+    is_written: bool,
+}
+
+impl Out<'_> {
+    fn write(&mut self, case: &Case, c: &[u8]) -> Result<()> {
+        let Some(path) = self.path.filter(|_| !self.is_written) else { return Ok(()) };
+        let (m, n) = (case.m as usize, case.problem.columns() as usize);
+        safetensors_io::write(path, case.problem.c_format(), m, n, c)?;
+        self.is_written = true;
+        Ok(())
+    }
+
+    fn expect_written(&self) -> Result<()> {
+        match self.path.filter(|_| !self.is_written) {
+            Some(path) => Err(format!("--out {} is not written: no result was computed", path.display()).into()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Every case with its part of what was built.
@@ -90,7 +123,7 @@ fn with_made<'a>(cases: &'a [Case], made: &'a [Made]) -> impl Iterator<Item = (&
     })
 }
 
-fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
+fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made], out: &mut Out<'_>) -> Result<Vec<Row>> {
     let progress = bar(made.len(), "kernels checked and timed");
     let mut rows = Vec::new();
     for (case, made) in with_made(cases, made) {
@@ -104,10 +137,10 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made]) -> Result<Ve
                 Ok(_) => match measure(gpu, &mut trial, choice, args.dependent) {
                     Err(error) => Outcome::Failed(error.to_string()),
                     Ok((checked, Some(timing))) => {
-                        write_out(args, case, checked.c())?;
+                        out.write(case, checked.c())?;
                         Outcome::Passed { worst: checked.verdict().worst(), timing }
                     }
-                    Ok((checked, None)) => Outcome::Failed(checked.to_string()),
+                    Ok((checked, None)) => Outcome::Wrong(checked.to_string()),
                 },
             };
             rows.push(Row::new(*choice, case.m, made.clone().ok(), outcome));
@@ -130,21 +163,22 @@ fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, dependent: bool) -
 }
 
 /// The same job without a device: one result a case, from the host reference.
-fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
+fn on_host(args: &Args, cases: &[Case], made: &[Made], out: &mut Out<'_>) -> Result<Vec<Row>> {
     let progress = bar(cases.len(), "results computed on the host");
     // Somebody who asks for one problem wants all of its result; the suite is a tour.
     let flop = if cases.len() == 1 { f64::INFINITY } else { SUITE_FLOP };
     let mut rows = Vec::new();
     for (case, made) in with_made(cases, made) {
         note(&progress, case);
-        // A ladder compares variants; the one result that all of them have adds nothing to it.
-        let host = match args.is_ladder() {
+        // A ladder compares variants; the one result that all of them have adds nothing to it. Nor does the result of a
+        // kernel that there is not.
+        let host = match args.is_ladder() || !made.iter().any(Made::is_ok) {
             true => None,
             false => {
                 let operands = case.operands();
                 let columns = reference::columns_within(&operands, flop);
                 let reference = reference::in_columns(&operands, &columns)?;
-                write_out(args, case, &safetensors_io::rounded(&reference))?;
+                out.write(case, &safetensors_io::rounded(&reference))?;
                 let largest = reference.elements().iter().map(|element| element.value.abs()).fold(0.0, f64::max);
                 Some((columns.len(), largest))
             }
@@ -163,36 +197,29 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn write_out(args: &Args, case: &Case, c: &[u8]) -> Result<()> {
-    let Some(path) = &args.out else { return Ok(()) };
-    let (m, n) = (case.m as usize, case.problem.columns() as usize);
-    safetensors_io::write(path, case.problem.c_format(), m, n, c)
-}
-
 fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Result<()> {
-    print!("\n{}", if args.is_ladder() { table::ladder(rows) } else { table::table(rows) });
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&table::json(rows, &place.describe(INSTEAD)))?;
-        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
+        file::write(path, serde_json::to_string_pretty(&table::json(rows, &place.describe(INSTEAD)))? + "\n")?;
     }
-    let failed = rows.iter().filter_map(Row::failed);
-    let wrong = failed.clone().count();
-    println!();
+    say!("\n{}", if args.is_ladder() { table::ladder(rows) } else { table::table(rows) })?;
     if args.is_ladder() {
-        failed.take(10).for_each(|why| println!("{why}"));
+        rows.iter().filter_map(Row::trouble).take(10).try_for_each(|why| say!("{why}"))?;
     }
-    match (wrong, place) {
-        (0, Place::Device(_)) => println!("right: {} of {}, every element within its bound", rows.len(), rows.len()),
-        (0, Place::Host(..)) => println!("built: {} of {}; none launched, no GPU used", rows.len(), rows.len()),
-        _ => println!("WRONG: {wrong} of {}", rows.len()),
+    let all = rows.len();
+    match (count(rows, Row::is_wrong), count(rows, Row::has_failed), place) {
+        (0, 0, Place::Device(_)) => say!("right: {all} of {all}, every element within its bound")?,
+        (0, 0, Place::Host(..)) => say!("built: {all} of {all}; none launched, no GPU used")?,
+        (0, failed, _) => say!("FAILED: {failed} of {all}")?,
+        (wrong, 0, _) => say!("WRONG: {wrong} of {all}")?,
+        (wrong, failed, _) => say!("WRONG: {wrong} of {all}; FAILED: {failed}")?,
     }
-    println!(
+    say!(
         "kernels: compiled {} ({:.1} s), from disk {}, from memory {}",
         stats.compiles,
         stats.compile_ms / 1e3,
         stats.disk_hits,
         stats.memory_hits
-    );
+    )?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use warpsmith::file;
 use warpsmith::format::{Format, ScaleLayout, e4m3};
 use warpsmith::oracle::Reference;
 use warpsmith::spec::{Activation, Problem};
@@ -23,30 +24,39 @@ pub struct Wanted {
     pub c: Format,
 }
 
-const NAMES: [&str; 11] =
-    ["a", "a_scale", "b", "b_scale", "b1", "b1_scale", "b2", "b2_scale", "alpha", "alpha1", "alpha2"];
+/// Every tensor that there can be.
+const NAMES: [&str; 12] =
+    ["offsets", "a", "a_scale", "b", "b_scale", "b1", "b1_scale", "b2", "b2_scale", "alpha", "alpha1", "alpha2"];
+
+/// Characters of a refusal at most.
+const LINE_MAX: usize = 500;
 
 /// Reads and checks operands. The problem follows from the tensors that are there and their shapes.
 pub fn read(path: &Path, wanted: Wanted) -> Result<HostOperands> {
-    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let file = SafeTensors::deserialize(&bytes)
-        .map_err(|error| format!("{}: not a whole safetensors file: {error}", path.display()))?;
-    operands(&file, wanted).map_err(|error| format!("{}: {error}", path.display()).into())
+    let read = || parse(&fs::read(path)?, wanted);
+    read().map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// The operands in a file's bytes.
+pub fn parse(bytes: &[u8], wanted: Wanted) -> Result<HostOperands> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a whole safetensors file: {error}").into());
+    file.and_then(|file| operands(&file, wanted)).map_err(|error: Box<_>| line(&error.to_string()).into())
+}
+
+/// One line, and no endless one, whatever a file calls its tensors.
+fn line(text: &str) -> String {
+    let (shown, rest) = text.split_at(text.char_indices().nth(LINE_MAX).map_or(text.len(), |(at, _)| at));
+    let end = if rest.is_empty() { "" } else { "…" };
+    shown.replace(char::is_control, "\u{FFFD}") + end
 }
 
 fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
-    if let Some(name) = file.names().into_iter().find(|name| !NAMES.contains(name) && *name != "offsets") {
-        return Err(format!("tensor `{name}` is not known: expected offsets, {}", NAMES.join(", ")).into());
-    }
     let dual = file.tensor("b1").is_ok() || file.tensor("b2").is_ok();
     if dual && file.tensor("b").is_ok() {
         return Err("both `b` (gemm) and `b1`, `b2` (dual GEMM) are there".into());
     }
     let names: &[(&str, &str)] = if dual { &[("b1", "alpha1"), ("b2", "alpha2")] } else { &[("b", "alpha")] };
-    let strays = if dual { ["alpha", "b_scale"] } else { ["alpha1", "alpha2"] };
-    if let Some(name) = strays.into_iter().find(|name| file.tensor(name).is_ok()) {
-        return Err(format!("`{name}` does not go with `{}`", names[0].0).into());
-    }
+    belong(file, names)?;
 
     let (a_format, a_shape) = extents(file, "a")?;
     let (b_format, b_shape) = extents(file, names[0].0)?;
@@ -79,6 +89,31 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         b: b.collect::<Result<_>>()?,
         alpha: alpha.collect::<Result<_>>()?,
     })
+}
+
+/// Refuses a tensor that would be left out.
+fn belong(file: &SafeTensors<'_>, products: &[(&str, &str)]) -> Result<()> {
+    let mut found = file.names();
+    found.sort_unstable();
+    for name in found {
+        if !NAMES.contains(&name) {
+            return Err(format!("tensor `{name}` is not known: expected {}", NAMES.join(", ")).into());
+        }
+        let matrix = name.strip_suffix("_scale").unwrap_or(name);
+        let is_operand = ["a", "offsets"].contains(&matrix) || products.iter().any(|(b, _)| *b == matrix);
+        if !is_operand && products.iter().all(|(_, alpha)| *alpha != name) {
+            return Err(format!("`{name}` does not go with `{}`", products[0].0).into());
+        }
+        // Only codes have scales. All of B is of one format; what is missing or of no format is refused elsewhere.
+        let of = if matrix == "a" { "a" } else { products[0].0 };
+        if matrix != name
+            && let Ok((format, _)) = extents(file, of)
+            && format != Format::Nvfp4
+        {
+            return Err(format!("`{name}` does not go with `{of}`, which is {format}").into());
+        }
+    }
+    Ok(())
 }
 
 fn extent(what: &str, value: usize) -> Result<u32> {
@@ -115,7 +150,8 @@ fn extents(file: &SafeTensors<'_>, name: &str) -> Result<(Format, Vec<usize>)> {
     if format == Format::Nvfp4
         && let Some(last) = shape.last_mut()
     {
-        *last *= 2;
+        // A tensor without elements has any shape.
+        *last = last.saturating_mul(2);
     }
     Ok((format, shape))
 }
@@ -236,6 +272,5 @@ pub fn write(path: &Path, format: Format, m: usize, n: usize, c: &[u8]) -> Resul
         _ => Dtype::F16,
     };
     let view = TensorView::new(dtype, vec![m, n], c)?;
-    safetensors::serialize_to_file([("c", view)], None, path)
-        .map_err(|error| format!("{}: {error}", path.display()).into())
+    Ok(file::write(path, safetensors::serialize([("c", view)], None)?)?)
 }

@@ -35,8 +35,10 @@ pub enum Outcome {
         /// Microseconds per call.
         timing: Timing,
     },
-    /// Something is wrong.
+    /// It could not be built, loaded or launched.
     Failed(String),
+    /// An element is outside its bound, or memory that is not the result's was written.
+    Wrong(String),
 }
 
 impl Row {
@@ -45,11 +47,21 @@ impl Row {
         Self { choice, m, forged, outcome }
     }
 
-    /// Whether something is wrong.
-    pub fn failed(&self) -> Option<&str> {
+    /// Whether a kernel did what it must not.
+    pub fn is_wrong(&self) -> bool {
+        matches!(self.outcome, Outcome::Wrong(_))
+    }
+
+    /// Whether there is nothing to judge.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed(_))
+    }
+
+    /// Why it is wrong or has failed.
+    pub fn trouble(&self) -> Option<&str> {
         match &self.outcome {
-            Outcome::Failed(why) => Some(why),
-            _ => None,
+            Outcome::Failed(why) | Outcome::Wrong(why) => Some(why),
+            Outcome::Compiled | Outcome::Host { .. } | Outcome::Passed { .. } => None,
         }
     }
 
@@ -101,7 +113,8 @@ impl Row {
                     format!("{:.1}%", 100.0 * self.floor_us() / us),
                 )
             }
-            Outcome::Failed(_) => ("WRONG".into(), "-".into(), "-".into(), "-".into()),
+            Outcome::Failed(_) => ("FAILED".into(), "-".into(), "-".into(), "-".into()),
+            Outcome::Wrong(_) => ("WRONG".into(), "-".into(), "-".into(), "-".into()),
             Outcome::Compiled | Outcome::Host { .. } => ("-".into(), "-".into(), "-".into(), "-".into()),
         };
         [
@@ -142,6 +155,7 @@ impl Row {
                 json!({ "state": "host", "columns": columns, "largest": largest })
             }
             Outcome::Failed(why) => json!({ "state": "failed", "why": why }),
+            Outcome::Wrong(why) => json!({ "state": "wrong", "why": why }),
             Outcome::Passed { worst, timing } => json!({
                 "state": "passed",
                 "error_over_bound": worst,
@@ -193,7 +207,7 @@ pub fn table(rows: &[Row]) -> String {
     for (row, cells) in rows.iter().zip(&cells) {
         line(cells);
         let note = match &row.outcome {
-            Outcome::Failed(why) => format!("; {why}"),
+            Outcome::Failed(why) | Outcome::Wrong(why) => format!("; {why}"),
             Outcome::Host { columns, largest } => {
                 let all = row.spec().problem().columns();
                 format!("; host reference of {columns} of {all} columns: largest |c| = {largest:.4}")

@@ -1,36 +1,19 @@
 //! What every example needs, with or without a device of its own.
 
-use std::process::ExitCode;
-
 use indicatif::{ProgressBar, ProgressStyle};
-use tracing_subscriber::EnvFilter;
 use warpsmith::spec::{Arch, Problem};
 
 /// Everything in the examples ends in a sentence.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// Logs to stderr as `RUST_LOG` says, runs the program, and says how it ended: 0 if everything is right, 1 if not, 2 if it
-/// could not be found out.
-pub fn exit(run: impl FnOnce() -> Result<bool>) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
 
 /// Whether the fastest kernels of an architecture take prepared weights: where there is the matrix path `wgmma`.
 pub fn prepares(arch: &Arch) -> bool {
     arch.capability() == Arch::H200.capability()
 }
 
-/// The rows of each group: as given, or shared out evenly.
+/// The rows of each group of a legal problem: as given, or shared out evenly.
 pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
+    problem.check()?;
     let groups = problem.groups().unwrap_or(1);
     let whole = |m: u32| (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect();
     let rows: Vec<u32> = match given {

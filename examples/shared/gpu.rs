@@ -10,7 +10,7 @@ use warpsmith::pick::Choice;
 use warpsmith::run::Device;
 use warpsmith::tune::{Checked, Trial};
 
-use super::Result;
+use super::{Result, complain};
 
 /// A device with an engine and a stream of its own.
 pub struct Gpu {
@@ -43,7 +43,7 @@ impl Gpu {
         Ok(trial.check(selected.kernel()).unwrap_or_else(|error| {
             // A kernel that hangs, or that broke the context, leaves nothing to go on with, not even the release of
             // memory: the process ends here.
-            eprintln!("error: {}: {error}", choice.spec().name());
+            complain!("error: {}: {error}", choice.spec().name());
             process::exit(3);
         }))
     }

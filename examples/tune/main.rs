@@ -11,9 +11,8 @@
 //! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
 //! itself only.
 //!
-//! Exit status: 0 if every tuning came to a conclusion, 1 if not, 2 if something could not be done at all.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if every tuning came to a conclusion, 1 if not, 2 if something could not be done, 141 if nobody reads what
+//! is printed.
 
 mod args;
 #[path = "../bench/list.rs"]
@@ -22,37 +21,41 @@ mod list;
 mod page;
 mod record;
 mod report;
-#[path = "../shared/base.rs"]
+#[path = "../shared/mod.rs"]
+#[allow(dead_code)]
 mod shared;
 mod tuning;
 #[path = "../bench/wanted.rs"]
 mod wanted;
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use warpsmith::cache::Forge;
+use warpsmith::file;
 use warpsmith::pick::Table;
 use warpsmith::tune::serve_if_asked;
 
 use args::Args;
 use list::{Item, Part};
 use report::{Ceilings, Report};
-use shared::Result;
+use shared::{Result, say};
 use tuning::Tuning;
 
 fn main() -> ExitCode {
     serve_if_asked();
-    shared::exit(|| run(&Args::parse()))
+    shared::ending::exit(|| run(&Args::parse()))
 }
 
 /// Whether every tuning came to a conclusion.
 fn run(args: &Args) -> Result<bool> {
+    let written =
+        [("--table", args.table.as_deref()), ("--json", args.json.as_deref()), ("--html", args.html.as_deref())];
+    shared::files::apart(&[], &written)?;
     let forge = Forge::builder().install_if_missing().build();
     let means = tuning::means(&forge, args.device)?;
-    println!("{}\nNVRTC {}", means.machine(), means.nvrtc);
+    say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let items = args.wanted.items(&[Part::Dual, Part::Grouped], shared::prepares(&means.arch))?;
     let mut table = match &args.table {
         Some(path) if path.exists() => Table::load(path)?.0,
@@ -62,10 +65,9 @@ fn run(args: &Args) -> Result<bool> {
     let tuning = Tuning::new(args, &forge, &means, &table)?;
     let mut rows = Vec::new();
     let mut concluded = 0;
-    // What was found is kept, also if the device is lost in between.
+    // What was found is kept, also if the device is lost in between, or nobody reads on.
     let ended = items.iter().try_for_each(|item| -> Result<()> {
         let outcome = tuning.tune(item)?;
-        println!("{outcome}");
         let others = items.iter().filter(|other| other.problem == item.problem).map(Item::m);
         if let Some(entry) = record::entry(&outcome, record::from_rows(item.m(), others), &means)? {
             table.insert(entry);
@@ -73,12 +75,9 @@ fn run(args: &Args) -> Result<bool> {
         }
         concluded += usize::from(outcome.is_conclusive());
         rows.push(record::row(&item.op, &outcome, &means.arch));
-        Ok(())
+        Ok(say!("{outcome}")?)
     });
-    println!("\ndecisions");
-    table.diff(&before).iter().for_each(|change| println!("{change}"));
     let seconds: f64 = rows.iter().map(|row| row.seconds).sum();
-    println!("\n{concluded} of {} came to a conclusion, {seconds:.1} s", items.len());
     let report = Report {
         machine: means.machine(),
         lines: vec![
@@ -90,10 +89,13 @@ fn run(args: &Args) -> Result<bool> {
     };
     write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&report)? + "\n"))?;
     write(args.html.as_deref(), || Ok(report.page()?.html()?))?;
+    say!("\ndecisions")?;
+    table.diff(&before).iter().try_for_each(|change| say!("{change}"))?;
+    say!("\n{concluded} of {} came to a conclusion, {seconds:.1} s", items.len())?;
     ended.map(|()| concluded == items.len())
 }
 
 fn write(path: Option<&Path>, text: impl FnOnce() -> Result<String>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    fs::write(path, text()?).map_err(|error| format!("{}: {error}", path.display()).into())
+    Ok(file::write(path, text()?)?)
 }

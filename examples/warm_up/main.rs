@@ -6,17 +6,14 @@
 //! cargo run --release --example warm_up -- --list
 //! ```
 //!
-//! Exit status: 0 if every kernel is there, 1 if one is not or a sealed call compiled, 2 if something could not be done at
-//! all.
-
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! Exit status: 0 if every kernel is there, 1 if a sealed call compiled, 2 if something could not be done, 141 if nobody reads
+//! what is printed.
 
 mod args;
 #[path = "../shared/mod.rs"]
 #[allow(dead_code)]
 mod shared;
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,12 +23,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::cache::{Forge, Seal, Share, Tier};
 use warpsmith::engine::{Engine, KernelSet, Manifest, OnMiss, Progress, WarmUp, WarmUpReport};
+use warpsmith::file;
 use warpsmith::pick::Picker;
 use warpsmith::spec::Problem;
 
 use args::Args;
+use shared::ending::exit;
 use shared::place::Place;
-use shared::{Result, bar, exit};
+use shared::{Result, bar, say};
 
 /// What the built-in manifest is.
 const MOE: &str = include_str!("moe.toml");
@@ -42,16 +41,20 @@ fn main() -> ExitCode {
 
 /// Whether everything is there.
 fn run(args: &Args) -> Result<bool> {
+    shared::files::apart(&[("the manifest", args.manifest.as_deref())], &[("--json", args.json.as_deref())])?;
     let place = Place::find(args.arch, args.device)?;
-    println!("{}", place.describe("nothing is loaded"));
+    say!("{}", place.describe("nothing is loaded"))?;
     let manifest = match &args.manifest {
         Some(path) => Manifest::load(path)?,
         None => Manifest::parse(MOE)?,
     };
     let picker = place.picker();
-    let set = list(&picker, &manifest, args.list);
+    let set = list(&picker, &manifest, args.list)?;
     if args.list {
-        return Ok(set.refused().is_empty());
+        return match set.refused().len() {
+            0 => Ok(true),
+            refused => Err(format!("{refused} problems have no kernel").into()),
+        };
     }
 
     let builder = Forge::builder().install_if_missing();
@@ -59,7 +62,7 @@ fn run(args: &Args) -> Result<bool> {
         Some(dir) => builder.disk(dir).build(),
         None => builder.build(),
     };
-    println!("NVRTC: {}\n", forge.toolchain()?);
+    say!("NVRTC: {}\n", forge.toolchain()?)?;
     let progress = bar(set.len(), "kernels");
     let watch = |step: &Progress<'_>| {
         progress.set_position(step.done as u64);
@@ -78,56 +81,58 @@ fn run(args: &Args) -> Result<bool> {
             let engine = Engine::with_forge_and_picker(device, forge, picker);
             let report = engine.warm_up_with(&manifest, &settings);
             progress.finish_and_clear();
-            show(&report);
+            show(&report)?;
             (report, sealed_calls_to_engine(&engine, &manifest, args.calls)?)
         }
         Place::Host(..) => {
             let report = settings.run(&forge, &picker, &manifest);
             progress.finish_and_clear();
-            show(&report);
+            show(&report)?;
             (report, sealed_calls_to_forge(&forge, &picker, &manifest, args.calls)?)
         }
     };
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&report)?;
-        fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
+        file::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
-    Ok(report.is_complete() && compiles == 0)
+    if !report.is_complete() {
+        return Err("a kernel is not there".into());
+    }
+    Ok(compiles == 0)
 }
 
 /// Says how many kernels each problem has, and how long it took to find out; with `all`, which.
-fn list(picker: &Picker, manifest: &Manifest, all: bool) -> KernelSet {
+fn list(picker: &Picker, manifest: &Manifest, all: bool) -> Result<KernelSet> {
     // Pickers that remember nothing.
     let fresh = || Picker::new(picker.device(), picker.arch());
-    println!("{:>8} {:>9}  problem", "kernels", "ms");
+    say!("{:>8} {:>9}  problem", "kernels", "ms")?;
     for (problem, rows) in manifest.problems() {
         let (picker, start) = (fresh(), Instant::now());
         let one = KernelSet::new(&picker, &Manifest::new().with(problem, rows));
-        println!("{:>8} {:>9.2}  {problem}, M {rows}", one.specs().count(), ms(start.elapsed()));
+        say!("{:>8} {:>9.2}  {problem}, M {rows}", one.specs().count(), ms(start.elapsed()))?;
         if all {
-            one.specs().for_each(|spec| println!("{:>18}  {}", "", spec.variant()));
+            one.specs().try_for_each(|spec| say!("{:>18}  {}", "", spec.variant()))?;
         }
-        one.refused().iter().for_each(|(_, why)| println!("{:>18}  REFUSED: {why}", ""));
+        one.refused().iter().try_for_each(|(_, why)| say!("{:>18}  REFUSED: {why}", ""))?;
     }
     let set = KernelSet::new(&fresh(), manifest);
     let preparing: Vec<_> = set.preparations().map(|preparation| preparation.symbol()).collect();
-    println!("{:>8} {:>9}  prepare weights: {}", preparing.len(), "", preparing.join(", "));
-    println!("{:>8} {:>9}  in all\n", set.len(), "");
-    set
+    say!("{:>8} {:>9}  prepare weights: {}", preparing.len(), "", preparing.join(", "))?;
+    say!("{:>8} {:>9}  in all\n", set.len(), "")?;
+    Ok(set)
 }
 
-fn show(report: &WarmUpReport) {
-    println!("{report}");
+fn show(report: &WarmUpReport) -> Result<()> {
+    say!("{report}")?;
     let slowest = |tier| {
         let of_tier = report.warm.iter().filter(|warmed| warmed.tier == tier);
         of_tier.max_by(|a, b| a.forge_ms.total_cmp(&b.forge_ms))
     };
     for tier in [Tier::Compiled, Tier::Disk] {
         if let Some(slowest) = slowest(tier) {
-            println!("slowest of tier {tier}: {:.1} ms, {}", slowest.forge_ms, slowest.kernel);
+            say!("slowest of tier {tier}: {:.1} ms, {}", slowest.forge_ms, slowest.kernel)?;
         }
     }
-    println!();
+    Ok(say!("")?)
 }
 
 /// Asks the forge for the kernels of random problems and M of the manifest; how many were compiled.
@@ -147,7 +152,7 @@ fn sealed_calls_to_engine(engine: &Engine, manifest: &Manifest, calls: u32) -> R
     let before = engine.stats();
     random(manifest, calls, |problem, m| Ok(engine.kernel_or(problem, m, OnMiss::Error).map(drop)?))?;
     let after = engine.stats();
-    println!("\n{after}");
+    say!("\n{after}")?;
     Ok(after.forge.compiles - before.forge.compiles + after.loads - before.loads)
 }
 
@@ -165,8 +170,7 @@ fn random(manifest: &Manifest, calls: u32, mut ask: impl FnMut(&Problem, u32) ->
     let start = Instant::now();
     asked.iter().try_for_each(|(problem, m)| ask(problem, *m))?;
     let each = start.elapsed().as_nanos() as f64 / f64::from(calls.max(1));
-    println!("{} sealed calls at random M: {each:.0} ns each", asked.len());
-    Ok(())
+    Ok(say!("{} sealed calls at random M: {each:.0} ns each", asked.len())?)
 }
 
 fn ms(time: Duration) -> f64 {

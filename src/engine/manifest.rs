@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io::Write;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -10,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::rows::Rows;
 use crate::error::{Error, Result};
+use crate::file;
 use crate::spec::Problem;
 
 /// The only version there is.
@@ -81,21 +81,12 @@ impl Manifest {
         read.and_then(|text| Self::parse(&text)).map_err(|error| error.context(path.display().to_string()))
     }
 
-    /// Writes a file, which appears whole or not at all.
+    /// Writes a file, as [`file::write`] does.
     ///
     /// # Errors
     /// Data, if it cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let write = || {
-            let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(dir)?;
-            file.write_all(self.to_string().as_bytes())?;
-            file.persist(path).map_err(|error| error.error)
-        };
-        write().map(drop).map_err(|error| {
-            Error::data(error.to_string()).with_source(error).context(format!("writing {}", path.display()))
-        })
+        file::write(path, self.to_string())
     }
 
     /// The problems, by spelling, each with its rows.
@@ -214,6 +205,11 @@ mod tests {
         manifest.save(&path).unwrap();
         assert_eq!(Manifest::load(&path).unwrap(), manifest);
         assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing else is left behind");
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        Manifest::new().save(&link).unwrap();
+        assert!(link.is_symlink() && Manifest::load(&path).unwrap() == Manifest::new());
     }
 
     #[test]

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use super::entry::Entry;
 use crate::error::{Error, Result};
+use crate::file;
 
 /// Decisions with their evidence, one for each device model, SM count, problem and interval of M.
 ///
@@ -115,28 +115,18 @@ impl Table {
     /// # Errors
     /// Data, if the file cannot be read or is not UTF-8.
     pub fn load(path: &Path) -> Result<(Self, Vec<Skipped>)> {
-        let text = fs::read_to_string(path).map_err(|error| refused("read", path, error))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            Error::data(format!("cannot read the tuning table {}: {error}", path.display())).with_source(error)
+        })?;
         Ok(Self::parse(&text))
     }
 
-    /// Writes the table: under another name, then renamed, so that a reader finds the old one or the new one.
+    /// Writes the table, as [`file::write`] does: a reader finds the old one or the new one.
     ///
     /// # Errors
     /// Data, if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let write = || -> io::Result<()> {
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let mut builder = tempfile::Builder::new();
-            // A table is there to be shared, unlike other temporary files.
-            #[cfg(unix)]
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-            let mut file = builder.prefix(".tuning-").tempfile_in(dir)?;
-            file.write_all(self.to_string().as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-            Ok(())
-        };
-        write().map_err(|error| refused("write", path, error))
+        file::write(path, self.to_string())
     }
 
     /// Puts a decision in, unless there is one for the same with better evidence. Says whether it is in now.
@@ -187,10 +177,6 @@ impl Table {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
-}
-
-fn refused(doing: &str, path: &Path, error: io::Error) -> Error {
-    Error::data(format!("cannot {doing} the tuning table {}: {error}", path.display())).with_source(error)
 }
 
 impl fmt::Display for Table {

@@ -1,9 +1,6 @@
 //! Makes a pack. Needs no GPU, and no compiler but to make the cubins that go into it.
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::index::{Extent, Index, PackedKernel};
@@ -11,7 +8,7 @@ use super::seal::Trailer;
 use super::{MAGIC, entry};
 use crate::build::Cubin;
 use crate::cache::key::Key;
-use crate::{Error, Result};
+use crate::{Error, Result, file};
 
 /// Collects kernels, for any number of architectures, and writes them as one file.
 ///
@@ -146,28 +143,12 @@ impl PackBuilder {
         Ok(pack)
     }
 
-    /// Writes the pack, readable by everyone, under a temporary name first: a file of this name is always whole.
+    /// Writes the pack, as [`file::write`] does: a file of this name is always whole.
     ///
     /// # Errors
     /// Data, if it cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let bytes = self.to_bytes()?;
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let write = || {
-            let mut file = tempfile::Builder::new()
-                .prefix(".pack-")
-                .permissions(Permissions::from_mode(0o644))
-                .tempfile_in(dir)?;
-            file.write_all(&bytes)?;
-            // It may be copied and shipped at once, and is written seldom.
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-            Ok(())
-        };
-        write().map_err(|error: std::io::Error| {
-            Error::data(format!("pack {} cannot be written: {error}", path.display())).with_source(error)
-        })
+        file::write(path, self.to_bytes()?)
     }
 
     #[cfg(feature = "signed-packs")]

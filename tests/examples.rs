@@ -1,0 +1,363 @@
+//! The examples as programs: how they end, what becomes of files, and where nobody reads. Without a GPU, and mostly with an
+//! NVRTC that compiles nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use half::f16;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use tempfile::TempDir;
+use warpsmith::cache::PackBuilder;
+
+const EXAMPLES: [&str; 9] =
+    ["run_shapes", "bench", "calibrate", "debate", "doctor", "embed", "pack", "tune", "warm_up"];
+
+/// Nobody reads: as a shell has it of SIGPIPE.
+const UNREAD: i32 = 141;
+
+/// Where the examples are. Cargo builds them with all tests, but not with this one alone.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let [profile, target] = [2, 3].map(|up| test.ancestors().nth(up).unwrap());
+        let name = match profile.file_name().unwrap().to_str().unwrap() {
+            "debug" => "test",
+            other => other,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "--offline", "--profile", name, "--target-dir"]).arg(target);
+        cargo.args(EXAMPLES.iter().flat_map(|example| ["--example", example]));
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        profile.join("examples")
+    })
+}
+
+/// A folder with an NVRTC that can be opened and has nothing in it.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let site = temp.path().join("nvrtc");
+        fs::create_dir(&site).unwrap();
+        fs::write(temp.path().join("empty.c"), "").unwrap();
+        let library = site.join("libnvrtc.so.13");
+        link(&library, &[&temp.path().join("empty.c")]);
+        fs::copy(library, site.join("libnvrtc-builtins.so.13.0")).unwrap();
+        Self(temp)
+    }
+
+    /// A driver whose kernels do nothing, for the examples of the folder that look there.
+    fn driver(&self) -> PathBuf {
+        let (dir, copy) = (self.path("driver"), self.path("copy.c"));
+        if !dir.exists() {
+            fs::create_dir(&dir).unwrap();
+            fs::write(&copy, COPY).unwrap();
+            let null = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
+            link(&dir.join("libcuda.so"), &[&null, &copy]);
+        }
+        dir
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// An example with the NVRTC of the folder, and no kernels of the user's; `line` is cut at spaces, `@` is the folder.
+    fn example(&self, line: &str) -> Command {
+        let mut words = line.split(' ').map(|word| word.replace('@', self.0.path().to_str().unwrap()));
+        let mut command = Command::new(programs().join(words.next().unwrap()));
+        command.args(words).stdin(Stdio::null());
+        command.env("WARPSMITH_CACHE", "off").env("WARPSMITH_NVRTC", self.path("nvrtc")).env_remove("RUST_LOG");
+        command
+    }
+
+    /// The same on the device of [`driver`](Self::driver), where that is asked for.
+    fn line(&self, (line, on): &(String, On)) -> Command {
+        let mut command = self.example(line);
+        if *on == On::Device {
+            command.env("LD_LIBRARY_PATH", self.driver());
+        }
+        command
+    }
+
+    /// An exit status and what is on stderr.
+    fn ends(&self, line: &str) -> (Option<i32>, String) {
+        told(&self.example(line).output().unwrap())
+    }
+
+    /// Operands of a small product: its first row is the first of B, and so on.
+    fn operands(&self, name: &str) -> Vec<u8> {
+        let bytes = |value: fn(usize) -> f32, rows: usize| -> Vec<u8> {
+            (0..rows * 64).flat_map(|at| f16::from_f32(value(at)).to_le_bytes()).collect()
+        };
+        let a = bytes(|at| if at % 64 == at / 64 { 1.0 } else { 0.0 }, 4);
+        let b = bytes(|at| at as f32 / 1024.0, 64);
+        let view = |rows, bytes| TensorView::new(Dtype::F16, vec![rows, 64], bytes).unwrap();
+        let file = safetensors::serialize([("a", view(4, &a)), ("b", view(64, &b))], None).unwrap();
+        fs::write(self.path(name), &file).unwrap();
+        file
+    }
+
+    /// A character device; none where this may not be made or opened.
+    fn device(&self, name: &str, minor: &str) -> Option<PathBuf> {
+        let path = self.path(name);
+        let made = Command::new("mknod").arg(&path).args(["c", "1", minor]).output().unwrap().status.success();
+        let is_open = made && OpenOptions::new().write(true).open(&path).is_ok();
+        if !is_open {
+            common::skip(name, "no device can be made or opened here");
+        }
+        is_open.then_some(path)
+    }
+}
+
+/// Of the driver, beside tests/common/null_driver.c.
+const COPY: &str = "#include <string.h>\n\
+    int cuMemcpyDtoDAsync_v2(unsigned long to, unsigned long from, unsigned long bytes, void *stream) {\n\
+    memcpy((void *)to, (const void *)from, bytes);\nreturn 0;\n}\n";
+
+fn link(library: &Path, sources: &[&Path]) {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let arguments = ["-shared", "-fPIC", "-O1", "-w", "-pthread", "-o"];
+    assert!(Command::new(compiler).args(arguments).arg(library).args(sources).status().unwrap().success());
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    (output.status.code(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+/// A pipe that nobody reads.
+fn unread() -> io::PipeWriter {
+    io::pipe().unwrap().1
+}
+
+const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
+
+#[derive(PartialEq)]
+enum On {
+    Host,
+    Device,
+}
+
+/// Every example, so that it prints; `tune` prints nothing before it has a device.
+fn printing() -> [(String, On); EXAMPLES.len()] {
+    [
+        (format!("run_shapes --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("bench --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("calibrate @/campaign.tsv --list h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("debate --arch h200 --problem {GEMM} --m 1"), On::Host),
+        ("doctor".to_owned(), On::Host),
+        ("embed --arch h200".to_owned(), On::Host),
+        ("pack @/pack --show".to_owned(), On::Host),
+        (format!("tune --problem {GEMM} --m 1"), On::Device),
+        ("warm_up --arch h200 --list".to_owned(), On::Host),
+    ]
+}
+
+#[test]
+fn where_nobody_reads_an_example_ends_without_a_word() {
+    let bench = Bench::new();
+    PackBuilder::new().write(bench.path("pack")).unwrap();
+    for line in printing() {
+        let output = bench.line(&line).stdout(unread()).output().unwrap();
+        assert_eq!(told(&output), (Some(UNREAD), String::new()), "{}", line.0);
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_sentence() {
+    let bench = Bench::new();
+    PackBuilder::new().write(bench.path("pack")).unwrap();
+    let Some(full) = bench.device("full", "7") else { return };
+    for line in printing() {
+        let stdout = OpenOptions::new().write(true).open(&full).unwrap();
+        let output = bench.line(&line).stdout(stdout).output().unwrap();
+        let sentence = "error: stdout cannot be written: No space left on device (os error 28)\n";
+        assert_eq!(told(&output), (Some(2), sentence.to_owned()), "{}", line.0);
+    }
+}
+
+#[test]
+fn an_error_that_nobody_reads_is_still_an_error() {
+    let bench = Bench::new();
+    let status = bench.example("run_shapes --operands @/none").stderr(unread()).stdout(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn an_output_that_is_an_input_or_another_output_is_refused() {
+    let bench = Bench::new();
+    let operands = bench.operands("in");
+    symlink(bench.path("in"), bench.path("link")).unwrap();
+    fs::hard_link(bench.path("in"), bench.path("hard")).unwrap();
+    fs::create_dir(bench.path("below")).unwrap();
+    for (name, out) in
+        [("--out", "in"), ("--out", "link"), ("--out", "hard"), ("--out", "below/../in"), ("--json", "link")]
+    {
+        let (status, error) = bench.ends(&format!("run_shapes --arch h200 --operands @/in {name} @/{out}"));
+        let sentence =
+            format!("error: {name} {} is what --operands reads: name another file\n", bench.path(out).display());
+        assert_eq!((status, error), (Some(2), sentence));
+        assert_eq!(fs::read(bench.path("in")).unwrap(), operands);
+    }
+    let two = [
+        "run_shapes --arch h200 --operands @/in --json @/new --out @/below/../new",
+        "debate --arch h200 --json @/new --html @/new",
+        "tune --json @/new --html @/new",
+        "tune --table @/in --json @/in",
+        "pack @/in --problems @/in",
+        "pack @/link --problem gemm:f16*f16>f16:n64:k64 --sign @/in",
+        "warm_up @/in --json @/in",
+    ];
+    for line in two {
+        let (status, error) = bench.ends(line);
+        assert!(status == Some(2) && error.contains(": name another file"), "{line}: {error}");
+    }
+    assert!(!bench.path("new").exists() && fs::read(bench.path("in")).unwrap() == operands);
+    // The terminal's output would be gone.
+    let stdout = fs::File::create(bench.path("shown")).unwrap();
+    let output = bench.example("run_shapes --arch h200 --json @/shown").stdout(stdout).output().unwrap();
+    assert!(output.status.code() == Some(2) && told(&output).1.contains("is what stdout goes to"));
+}
+
+/// With a compiler, on the host.
+#[test]
+fn results_go_where_the_command_line_says() {
+    if common::toolchain("results_go_where_the_command_line_says").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.operands("in");
+    fs::write(bench.path("old"), "old").unwrap();
+    symlink(bench.path("old"), bench.path("link")).unwrap();
+    symlink(bench.path("nothing"), bench.path("dangling")).unwrap();
+    assert!(Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
+    let run = |rest: &str| {
+        let line = format!("run_shapes --arch h200 --operands @/in --unprepared {rest}");
+        told(&bench.example(&line).env_remove("WARPSMITH_NVRTC").output().unwrap())
+    };
+
+    let read = thread::spawn({
+        let fifo = bench.path("fifo");
+        move || fs::read(fifo).unwrap()
+    });
+    assert_eq!(run("--out @/link --json @/fifo --dump @/dump"), (Some(0), String::new()));
+    let c = fs::read(bench.path("old")).unwrap();
+    let c = SafeTensors::deserialize(&c).unwrap().tensor("c").unwrap().data().to_vec();
+    let value = |at: usize| f16::from_le_bytes([c[2 * at], c[2 * at + 1]]).to_f64();
+    assert_eq!((value(0), value(1), value(2 * 64 + 3)), (0.0, 64.0 / 1024.0, (3.0 * 64.0 + 2.0) / 1024.0));
+    let json: serde_json::Value = serde_json::from_slice(&read.join().unwrap()).unwrap();
+    assert_eq!(json["rows"][0]["outcome"]["state"], "host");
+    let is_fifo = fs::symlink_metadata(bench.path("fifo")).unwrap().file_type().is_fifo();
+    assert!(bench.path("link").is_symlink() && is_fifo);
+    assert_eq!(fs::read_dir(bench.path("dump")).unwrap().count(), 4);
+
+    let (status, error) = run("--out @/dangling");
+    assert_eq!(
+        (status, error.contains("dangling cannot be written: it is a link to nothing")),
+        (Some(2), true),
+        "{error}"
+    );
+    assert!(!bench.path("nothing").exists());
+    let ladder = "mma.t16x64x64.s2.single.uniform.direct,mma.t16x64x64.s3.single.uniform.direct";
+    let (status, error) = run(&format!("--out @/new --variant {ladder}"));
+    assert_eq!((status, error.contains("new is not written: no result was computed")), (Some(2), true), "{error}");
+    if let Some(null) = bench.device("null", "3") {
+        assert_eq!(run("--out @/null").0, Some(0));
+        assert!(fs::symlink_metadata(null).unwrap().file_type().is_char_device());
+    }
+}
+
+#[test]
+fn what_could_not_be_done_is_no_wrong_kernel_and_leaves_no_result() {
+    let bench = Bench::new();
+    bench.operands("in");
+    let manifest = format!("version = 1\n[problems]\n\"{GEMM}\" = \"1\"\n");
+    fs::write(bench.path("manifest"), manifest).unwrap();
+    let lines = [
+        "run_shapes --arch h200 --operands @/in --out @/new".to_owned(),
+        format!("bench --arch h200 --problem {GEMM} --m 1"),
+        format!("debate --arch h200 --problem {GEMM} --m 1"),
+        format!("pack @/new --problem {GEMM} --m 1"),
+        "warm_up @/manifest --arch h200 --calls 0".to_owned(),
+        "embed --arch h200 --hidden 64 --intermediate 64 --tokens 1".to_owned(),
+    ];
+    for line in lines {
+        let (status, error) = bench.ends(&line);
+        let last = error.lines().last().unwrap_or_default();
+        assert!(status == Some(2) && last.starts_with("error: "), "{line}: {status:?}, {error}");
+        assert!(!bench.path("new").exists());
+    }
+}
+
+/// With a compiler, on a device whose kernels do nothing.
+#[test]
+fn a_wrong_kernel_is_told_and_leaves_no_result() {
+    if common::toolchain("a_wrong_kernel_is_told_and_leaves_no_result").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.operands("in");
+    let mut command = bench.line(&("run_shapes --operands @/in --out @/new --json @/json".to_owned(), On::Device));
+    let output = command.env_remove("WARPSMITH_NVRTC").output().unwrap();
+    assert_eq!(told(&output), (Some(1), String::new()));
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("json")).unwrap()).unwrap();
+    assert_eq!(json["rows"][0]["outcome"]["state"], "wrong", "{json}");
+    assert!(!bench.path("new").exists());
+}
+
+#[test]
+fn groups_and_rows_are_checked_before_there_is_a_list_of_them() {
+    let bench = Bench::new();
+    // In 4 GB of addresses, so that a test that fails leaves the machine alone.
+    let bounded = |line: &str| {
+        let example = bench.example(line);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""]).arg(example.get_program()).args(example.get_args());
+        told(&shell.env("WARPSMITH_NVRTC", bench.path("nvrtc")).output().unwrap())
+    };
+    let grouped = "grouped4294967295.gemm:f16*f16>f16:n64:k64";
+    for example in ["run_shapes --arch h200", "bench --arch h200", "debate --arch h200", "calibrate @/x --list h200"] {
+        let problem = format!("error: {grouped}: groups = 4294967295: must be 1 to 1024\n");
+        assert_eq!(bounded(&format!("{example} --problem {grouped} --m 1")), (Some(2), problem), "{example}");
+        let rows = "error: --m: 4294967295 rows in all, must be 1 to 16777216\n".to_owned();
+        assert_eq!(bounded(&format!("{example} --problem {GEMM} --m 4294967295")), (Some(2), rows), "{example}");
+    }
+}
+
+/// Clap waives what an option requires where that conflicts with another.
+#[test]
+fn an_option_that_would_be_ignored_is_refused() {
+    let bench = Bench::new();
+    let problem = format!("run_shapes --problem {GEMM}");
+    let refused = [
+        format!("{problem} --out @/x"),
+        format!("{problem} --scales linear"),
+        format!("{problem} --act silu"),
+        format!("{problem} --c f16"),
+        format!("{problem} --operands @/in"),
+        format!("{problem} --variant mma.t64x128x64.s3.interleaved.uniform.direct --every 2"),
+        "run_shapes --out @/x".to_owned(),
+        "run_shapes --operands @/in --m 4".to_owned(),
+        "run_shapes --unprepared --m 4".to_owned(),
+        "run_shapes --unprepared --variants all".to_owned(),
+        "run_shapes --variants all".to_owned(),
+        format!("pack @/x --problem {GEMM} --signer 00"),
+        format!("pack @/x --problem {GEMM} --show"),
+    ];
+    for line in refused {
+        let (status, error) = bench.ends(&line);
+        let is_usage = error.contains("cannot be used with") || error.contains("required arguments were not provided");
+        assert!(status == Some(2) && is_usage, "{line}: {status:?}, {error}");
+    }
+}

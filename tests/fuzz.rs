@@ -1,0 +1,21 @@
+//! Random input, for as long as one likes: what must be refused is refused, with no panic, no wait and no memory beyond
+//! its own size.
+//!
+//! Each area runs two seconds, or what `WARPSMITH_FUZZ_SECONDS` says. The seeds begin at `WARPSMITH_FUZZ_SEED` (0), so a
+//! run repeats itself; a case that fails names its seed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod cache_shared;
+mod common {
+    pub mod counting;
+}
+
+/// What the areas share, and one module an area.
+mod fuzzed {
+    pub mod driver;
+    pub mod mutate;
+
+    mod entries;
+    mod packs;
+}
