@@ -72,6 +72,7 @@ pub mod oracle;
 pub mod pick;
 pub mod run;
 pub mod spec;
+mod trust;
 pub mod tune;
 
 pub use error::{Error, Result};

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use super::entry::{self, Entry};
 use super::key::{Key, Recipe};
 use crate::build::Cubin;
+use crate::trust;
 
 /// Temporary files begin so.
 pub(super) const WRITING: &str = ".writing-";
@@ -177,13 +178,7 @@ fn make_dir(dir: &Path) -> io::Result<()> {
 
 /// Refuses a directory of another user, who could put an entry into it.
 fn check_owner(dir: &Path) -> Result<(), String> {
-    let owner = fs::metadata(dir).map_err(|error| error.to_string())?.uid();
-    // A process's own entry in /proc belongs to the user it acts as; root's directories are as good as one's own.
-    let me = fs::metadata("/proc/self").map_err(|error| format!("/proc/self: {error}"))?.uid();
-    if owner != me && owner != 0 {
-        return Err(format!("the directory belongs to user {owner}, this process to {me}"));
-    }
-    Ok(())
+    trust::check_owner(&fs::metadata(dir).map_err(|error| error.to_string())?)
 }
 
 /// Refuses a directory that more than its owner can write to.
@@ -192,8 +187,5 @@ fn check_mode(dir: &Path) -> Result<(), String> {
     if !about.is_dir() {
         return Err("not a directory".to_owned());
     }
-    if about.mode() & 0o022 != 0 {
-        return Err(format!("the directory's mode {:o} lets others write to it", about.mode() & 0o7777));
-    }
-    Ok(())
+    trust::check_mode(&about)
 }
