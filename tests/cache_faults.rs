@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use warpsmith::build::Cubin;
 use warpsmith::cache::{Disk, Key};
 
-use cache_shared::{entry_of, is_root, key, logged, place, sealed};
+use cache_shared::{entry_of, entry_with, image, is_root, key, logged, place, sealed};
 
 /// A cache directory with a key, the bytes of its entry, and the cubin in it.
 struct Bench {
@@ -36,10 +36,10 @@ impl Bench {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().join("cubins");
         let key = key(&temp.path().join("nvrtc"), "text");
-        let image: Vec<u8> = (0..200_u8).collect();
-        place(&Disk::open(&root), &key, &entry_of(&key, &image));
+        let tail: Vec<u8> = (0..200_u8).collect();
+        place(&Disk::open(&root), &key, &entry_of(&key, &tail));
         let cubin = Disk::open(&root).get(&key).expect("an entry written as the format says is read");
-        assert_eq!((cubin.image(), cubin.compile_ms(), cubin.log()), (image.as_slice(), 1.5, "a log\nof lines"));
+        assert_eq!((cubin.image(), cubin.compile_ms(), cubin.log()), (&*image(&tail), 1.5, "a log\nof lines"));
         // From here on the entry as the library writes it.
         let disk = Disk::open(&root);
         disk.put(&key, &cubin);
@@ -110,6 +110,25 @@ fn wrong_in_one_place_but_sealed() {
     bench.refuses(b"", "torn");
     bench.refuses(&[0xff; 100], "torn");
     bench.refuses(b"\xff\xfe\n", "not text");
+}
+
+/// Machine code under a digest that is right, but not such as a driver may be given, which reads as far as the code itself
+/// says: nothing at all, text, an ELF file without its end, or without the kernel.
+#[test]
+fn machine_code_that_is_not_whole() {
+    let bench = Bench::new();
+    let whole = image(b"");
+    for length in (0..whole.len()).step_by(5) {
+        bench.refuses(&entry_with(&bench.key, &whole[..length]), "the image is damaged");
+    }
+    bench.refuses(&entry_with(&bench.key, b"// PTX\n.version 9.0\n.target sm_90a\n"), "no ELF file");
+    let mut changed = whole.clone();
+    changed[0x12] = 62;
+    bench.refuses(&entry_with(&bench.key, &changed), "machine 62, not 190");
+    let at = whole.windows(3).position(|window| window == b"\0k\0").unwrap() + 1;
+    let mut changed = whole.clone();
+    changed[at] = b'j';
+    bench.refuses(&entry_with(&bench.key, &changed), "is not in the image");
 }
 
 /// A valid entry of another key under this key's name, as a collision of the hash would leave it.

@@ -17,7 +17,7 @@ use warpsmith::build::{Cubin, Source, Toolchain};
 use warpsmith::cache::{Change, Forge, Key, Miss, Pack, PackBuilder, Recipe, Tier};
 use warpsmith::spec::{Arch, Spec};
 
-use cache_shared::{cubin_of, logged, render, spec, toolchain};
+use cache_shared::{cubin_of, logged, render, repacked, sealed, spec, toolchain};
 
 const TRAILER: usize = 128;
 
@@ -143,6 +143,28 @@ fn cut_short_or_with_more_behind() {
     let pack = Pack::open(&path).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
     assert!(specs().iter().all(|spec| pack.get(&recipe(spec)).unwrap_err().is_data()));
+}
+
+/// Machine code under digests that are right, but for a processor: it is never served, and named.
+#[test]
+fn machine_code_that_a_driver_must_not_be_given() {
+    let temp = tempfile::tempdir().unwrap();
+    let bytes = builder(temp.path()).to_bytes().unwrap();
+    let changed = repacked(&bytes, |body, index| {
+        let kernel = &index["kernels"][0];
+        let (at, bytes) = (kernel["at"].as_u64().unwrap() as usize, kernel["bytes"].as_u64().unwrap() as usize);
+        let entry = &mut body[at..at + bytes];
+        let elf = entry.windows(4).position(|window| window == b"\x7fELF").unwrap();
+        entry[elf + 0x12] = 62;
+        let again = sealed(&entry[..bytes - 32]);
+        entry.copy_from_slice(&again);
+    });
+    let pack = in_memory(&changed).unwrap();
+    let damaged = pack.damaged();
+    assert!(damaged.len() == 1 && damaged[0].to_string().contains("machine 62, not 190"), "{damaged:?}");
+    let got = specs().map(|spec| pack.get(&recipe(&spec)));
+    assert_eq!(got.iter().filter(|got| got.as_ref().is_err_and(Error::is_data)).count(), 1);
+    assert_eq!(got.iter().filter(|got| got.as_ref().is_ok_and(Option::is_some)).count(), 2);
 }
 
 #[test]

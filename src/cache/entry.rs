@@ -61,7 +61,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Entry, String> {
     if image.len() != header.image_bytes {
         return Err(format!("the image has {} bytes, the header says {}", image.len(), header.image_bytes));
     }
-    Ok(Entry { key: key.to_vec(), cubin: Cubin::from_parts(header.about, image.to_vec()) })
+    let cubin = Cubin::from_parts(header.about, image.to_vec()).map_err(|error| error.to_string())?;
+    Ok(Entry { key: key.to_vec(), cubin })
 }
 
 /// The cubin, if the entry is whole and that of `key`.

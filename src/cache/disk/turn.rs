@@ -69,7 +69,7 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Source, Toolchain};
+    use crate::build::{Source, Toolchain, testing};
 
     /// What another process stores between this one's look and its turn is found, and nothing is compiled.
     #[test]
@@ -79,12 +79,7 @@ mod tests {
         std::fs::write(&library, "").unwrap();
         let source = Source::new("k.cu", "text", &[], ["k"]);
         let key = Key::new(&Toolchain::at(library).unwrap(), &source, "sm_90a").unwrap();
-        let about = serde_json::json!({
-            "provenance": { "name": "k.cu", "problem": "", "variant": "", "target": "sm_90a", "toolchain": "",
-                "options": [], "source": "" },
-            "resources": [], "compile_us": 0, "log": "",
-        });
-        let cubin = Cubin::from_parts(serde_json::from_value(about).unwrap(), vec![1, 2, 3]);
+        let cubin = testing::cubin(&[1, 2, 3]);
         let (disk, other) = (Disk::open(temp.path().join("root")), Disk::open(temp.path().join("root")));
         assert!(disk.get(&key).is_none());
         other.put(&key, &cubin);

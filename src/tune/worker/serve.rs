@@ -110,7 +110,7 @@ fn answer(
     match request {
         Request::Open { .. } => Err(Error::internal("a worker was told twice what it is for")),
         Request::Admit { variant, about, image_bytes } => {
-            let cubin = Cubin::from_parts(about, protocol::image(input, image_bytes)?);
+            let cubin = Cubin::from_parts(about, protocol::image(input, image_bytes)?)?;
             stand.admit(&spec(variant)?, &Arc::new(cubin)).map(Answer::Admitted)
         }
         Request::Screen { variant } => stand.screen(&spec(variant)?).map(Answer::Screened),

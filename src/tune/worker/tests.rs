@@ -7,7 +7,7 @@ use super::client::Client;
 use super::protocol::{self, Answer, Facts, Failure, Reply, Request, VERSION};
 use super::serve::answer_all;
 use super::*;
-use crate::build::Cubin;
+use crate::build::{self, Cubin};
 use crate::error::Error;
 use crate::spec::Arch;
 use crate::tune::Rejection;
@@ -171,7 +171,7 @@ fn a_kernel_whose_worker_does_not_answer_hangs() {
 #[test]
 fn writing_to_a_worker_that_hangs_does_not_hang() {
     let [spec] = specs();
-    let large = Cubin::from_parts(cubin().about().clone(), vec![7; 4 << 20]);
+    let large = build::testing::cubin(&vec![7; 4 << 20]);
     let admission = impatient("exec sleep 1000").admit(&spec, &Arc::new(large)).unwrap();
     assert_eq!(admission, Admission::Refused(Rejection::Hangs));
 }
