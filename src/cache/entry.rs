@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::key::{FORMAT_VERSION, Key};
 use crate::build::{Cubin, Digest};
 
+/// The most bytes of an entry: some hundred times the largest kernel.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+
 const MAGIC: &str = "warpsmith-cubin";
 const TRAILER: usize = 32;
 
@@ -38,6 +41,9 @@ pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
     bytes.extend_from_slice(cubin.image());
     let digest = Digest::of(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("{} bytes, an entry has at most {MAX_BYTES}", bytes.len()));
+    }
     Ok(bytes)
 }
 

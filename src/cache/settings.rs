@@ -191,7 +191,8 @@ impl DiskBuilder {
     }
 
     /// How long another process's compile is waited for before this one compiles for itself (default: 30 s). A process
-    /// that dies is not waited for.
+    /// that dies is not waited for. A wait in vain halves the longest of those to come, so all of them together cost twice
+    /// as long at most.
     pub fn wait_at_most(mut self, wait: Duration) -> Self {
         self.wait_at_most = wait;
         self

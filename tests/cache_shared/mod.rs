@@ -1,9 +1,9 @@
 //! What several tests of the caches need: keys, entries and cubins without any compiler, and the log.
 #![allow(dead_code)]
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -128,8 +128,16 @@ pub fn render(spec: &Spec) -> Result<Source> {
 
 pub fn place(disk: &Disk, key: &Key, bytes: &[u8]) {
     let path = disk.path_of(key).unwrap();
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, bytes).unwrap();
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap());
+    made.unwrap();
+    write(&path, bytes);
+}
+
+/// Makes `bytes` all that the file holds. In place, since some file systems wait for the disk where a file is emptied first.
+pub fn write(path: &Path, bytes: &[u8]) {
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
 }
 
 #[derive(Clone, Default)]

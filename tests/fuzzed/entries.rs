@@ -2,9 +2,9 @@
 
 use warpsmith::cache::Disk;
 
-use super::driver::{run, within, write};
+use super::driver::{run, within};
 use super::mutate::mutate;
-use crate::cache_shared::{entry_of, key, place};
+use crate::cache_shared::{entry_of, key, place, write};
 
 /// What looking an entry up may take beyond the entry's size: paths and what is logged.
 const BESIDE: usize = 64 << 10;

@@ -4,9 +4,9 @@ use warpsmith::build::Cubin;
 use warpsmith::cache::{Pack, PackBuilder, Recipe};
 use warpsmith::spec::Arch;
 
-use super::driver::{run, within, write};
+use super::driver::{run, within};
 use super::mutate::mutate;
-use crate::cache_shared::{cubin_of, render, spec};
+use crate::cache_shared::{cubin_of, render, spec, write};
 
 /// What opening and reading a pack may take beyond the file's size: paths and errors.
 const BESIDE: usize = 64 << 10;

@@ -1,10 +1,12 @@
 //! Where a pack's bytes are: a file, read as needed, or memory.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use crate::cache::open;
 
 pub(super) enum Bytes {
     Static(&'static [u8]),
@@ -16,12 +18,9 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Only of a regular file: opening a pipe would wait.
+    /// Only of a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let file = File::open(path)?;
+        let file = open::file(path)?;
         let length = file.metadata()?.len();
         Ok(Self::File { file, length })
     }
