@@ -113,6 +113,8 @@ fn wrong_in_one_place_but_sealed() {
     bench.refuses(&replaced("\"image_bytes\":", "\"image_bytes\":1"), "the header says");
     bench.refuses(&sealed(&body[..body.len() - 1]), "the header says");
     bench.refuses(&replaced("sm_90a\noption", "sm_80a\noption"), "another key");
+    bench.refuses(&replaced("\"name\":\"k.cu\"", r#""name":"\u001b[2J""#), "control characters");
+    bench.refuses(&replaced("\"entry\":\"k\"", r#""entry":"\u009b""#), "control characters");
     bench.refuses(b"", "torn");
     bench.refuses(&[0xff; 100], "torn");
     bench.refuses(b"\xff\xfe\n", "not text");

@@ -84,6 +84,18 @@ pub(crate) struct About {
     log: String,
 }
 
+impl About {
+    /// Refuses names that a terminal or a log would obey.
+    pub(crate) fn check_names(&self) -> Result<()> {
+        let Provenance { name, problem, variant, target, toolchain, options, source } = &self.provenance;
+        let names = [name, problem, variant, target, toolchain, source].into_iter().chain(options).map(String::as_str);
+        match names.chain(self.resources.iter().map(Resources::entry)).find(|name| name.contains(char::is_control)) {
+            Some(name) => Err(Error::data(format!("{name:?} has control characters"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Machine code for one architecture, with its resource use and provenance.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cubin {
@@ -95,8 +107,10 @@ impl Cubin {
     /// Machine code that was compiled before, from wherever its bytes come.
     ///
     /// # Errors
-    /// Data, if a driver must not be given the image, or if a kernel that it is said to have is not in it.
+    /// Data, if a driver must not be given the image, if a kernel that it is said to have is not in it, or if a name has
+    /// control characters.
     pub(crate) fn from_parts(about: About, image: Vec<u8>) -> Result<Self> {
+        about.check_names()?;
         let elf = image::parse(&image).map_err(|why| Error::data(format!("the image is damaged: {why}")))?;
         let kernels: Vec<&str> = image::kernels(&elf).filter_map(|symbol| symbol.name().ok()).collect();
         let mut promised = about.resources.iter().map(Resources::entry).peekable();

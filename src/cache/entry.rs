@@ -33,8 +33,9 @@ pub(super) struct Entry {
     pub cubin: Cubin,
 }
 
-/// The whole entry.
+/// The whole entry; the reason, if it is one that [`decode`] would refuse.
 pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
+    cubin.about().check_names().map_err(|error| error.to_string())?;
     let header = Header { key_bytes: key.text().len(), image_bytes: cubin.image().len(), about: cubin.about() };
     let header = serde_json::to_string(&header).map_err(|error| format!("header: {error}"))?;
     let mut bytes = format!("{MAGIC} {FORMAT_VERSION} {header}\n{}", key.text()).into_bytes();
