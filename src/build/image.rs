@@ -22,17 +22,15 @@ pub(super) fn parse(image: &[u8]) -> Result<Elf<'_>, String> {
     if machine != EM_CUDA {
         return Err(format!("an ELF file for machine {}, not {} (CUDA)", machine.0, EM_CUDA.0));
     }
-    // Also where the parser takes a table at 0 for none.
-    let table = |at: u64, count: u16, bytes: u16| (at, u64::from(count) * u64::from(bytes));
-    let tables = [
-        table(header.e_phoff(endian), header.e_phnum(endian), header.e_phentsize(endian)),
-        table(header.e_shoff(endian), header.e_shnum(endian), header.e_shentsize(endian)),
-    ];
-    let tables = tables.into_iter().map(|range| ("table", range));
+    // The parser takes a table at 0 for none, and the number of sections from elsewhere if it is 0 here.
+    let (segments, sections) = (header.e_phnum(endian), header.e_shnum(endian));
+    if sections == 0 || header.e_shoff(endian) == 0 || (segments > 0 && header.e_phoff(endian) == 0) {
+        return Err(format!("{sections} sections and {segments} segments, but not where they are"));
+    }
     let sections = elf.elf_section_table().iter().filter(|section| section.sh_type(endian) != SHT_NULL);
     let sections = sections.filter_map(|section| section.file_range(endian)).map(|range| ("section", range));
     let segments = elf.elf_program_headers().iter().map(|segment| ("segment", segment.file_range(endian)));
-    for (what, (at, bytes)) in tables.chain(sections).chain(segments) {
+    for (what, (at, bytes)) in sections.chain(segments) {
         if at.checked_add(bytes).is_none_or(|end| end > image.len() as u64) {
             return Err(format!("cut short: a {what} has {bytes} bytes at {at} of {}", image.len()));
         }

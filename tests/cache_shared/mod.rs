@@ -88,19 +88,26 @@ pub fn cubin_of(dir: &Path, version: &str, source: &Source, target: &str, tail: 
 
 /// The pack with other bytes before its index, or another index, under digests that are right; not signed.
 pub fn repacked(pack: &[u8], change: impl FnOnce(&mut Vec<u8>, &mut serde_json::Value)) -> Vec<u8> {
-    let number = |at: usize| u64::from_le_bytes(pack[at..at + 8].try_into().unwrap()) as usize;
-    let trailer = pack.len() - 128;
-    let (mut body, index) = (pack[..number(trailer)].to_vec(), &pack[number(trailer)..trailer]);
-    let mut index: serde_json::Value = serde_json::from_slice(index).unwrap();
+    let (body, index) = parts_of(pack);
+    let (mut body, mut index) = (body.to_vec(), serde_json::from_slice(index).unwrap());
     change(&mut body, &mut index);
     for extent in index["kernels"].as_array_mut().into_iter().flatten() {
         seal(extent, &body);
     }
     ["tuning", "manifest"].iter().for_each(|section| seal(&mut index[section], &body));
-    let index = serde_json::to_vec(&index).unwrap();
+    pack_of(&body, &serde_json::to_vec(&index).unwrap())
+}
+
+/// What comes before the index of a pack, and the index.
+pub fn parts_of(pack: &[u8]) -> (&[u8], &[u8]) {
+    let (rest, trailer) = pack.split_at(pack.len() - 128);
+    rest.split_at(u64::from_le_bytes(trailer[..8].try_into().unwrap()) as usize)
+}
+
+/// A pack with this index, under a digest that is right; not signed.
+pub fn pack_of(body: &[u8], index: &[u8]) -> Vec<u8> {
     let place = [body.len() as u64, index.len() as u64].map(u64::to_le_bytes).concat();
-    let digest = blake3::hash(&index);
-    [&body, &index, &place, digest.as_bytes().as_slice(), &[0; 72], b"wspack1\n"].concat()
+    [body, index, &place, blake3::hash(index).as_bytes(), &[0; 72], b"wspack1\n"].concat()
 }
 
 /// Gives an extent the digest of what is there, if anything can be.

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use crate::common::counting;
 
 /// How long an area runs, unless it is told.
-const SECONDS: f64 = 2.0;
+const SECONDS: f64 = 1.0;
 /// A case that takes longer hangs: most take less than a millisecond, on a machine that is not busy.
 const CASE_AT_MOST: Duration = Duration::from_secs(20);
 
