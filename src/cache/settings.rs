@@ -163,7 +163,7 @@ impl DiskBuilder {
     }
 
     /// A directory that is looked up after those before it, and only read. It may belong to another user, but be
-    /// writable by its owner only.
+    /// writable by its owner only, who is trusted as the author of a library is that one links to.
     pub fn layer(mut self, dir: impl Into<PathBuf>) -> Self {
         self.layers.push(dir.into());
         self
