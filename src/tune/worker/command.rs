@@ -78,8 +78,7 @@ impl WorkerCommand {
 
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        // The last words of one that panics are to be why, not where.
-        command.args(&self.args).env(ASKED, "1").env("RUST_BACKTRACE", "0");
+        command.args(&self.args).env(ASKED, "1");
         command
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -45,6 +46,7 @@ pub fn serve() -> ExitCode {
 }
 
 fn serve_on_stdio() -> Result<()> {
+    say_why_last();
     end_with_parent();
     // Whatever else writes to stdout (a kernel's printf, a library) must not get between the answers.
     let kept = io::stdout().as_fd().try_clone_to_owned();
@@ -129,6 +131,17 @@ fn answer(
             stand.duel(&spec(incumbent)?, &spec(challenger)?, pairs, launching).map(Answer::Duelled)
         }
     }
+}
+
+/// Of a panic, the last words are why: a backtrace comes before, if one is asked for.
+fn say_why_last() {
+    let backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0").then(panic::take_hook);
+    panic::set_hook(Box::new(move |info| {
+        if let Some(backtrace) = &backtrace {
+            backtrace(info);
+        }
+        let _ = writeln!(io::stderr(), "warpsmith worker: {info}");
+    }));
 }
 
 /// Ends this process when the one that started it has gone: what waits for the device would not hear of it.
