@@ -19,4 +19,5 @@ mod fuzzed {
     pub mod elf;
     mod entries;
     mod packs;
+    mod spellings;
 }
