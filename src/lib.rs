@@ -72,6 +72,7 @@ pub mod oracle;
 pub mod pick;
 pub mod run;
 pub mod spec;
+mod trust;
 pub mod tune;
 
 /// The driver API whose contexts, streams and memory this crate takes.

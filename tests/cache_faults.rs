@@ -10,17 +10,19 @@
 mod cache_shared;
 mod common;
 
-use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Disk, Key};
+use warpsmith::cache::{Disk, Forge, Key};
+use warpsmith::spec::Arch;
 
-use cache_shared::{entry_of, is_root, key, logged, place, sealed};
+use cache_shared::{entry_of, entry_with, image, is_root, key, logged, place, render, sealed, spec, toolchain};
 
 /// A cache directory with a key, the bytes of its entry, and the cubin in it.
 struct Bench {
@@ -36,10 +38,10 @@ impl Bench {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().join("cubins");
         let key = key(&temp.path().join("nvrtc"), "text");
-        let image: Vec<u8> = (0..200_u8).collect();
-        place(&Disk::open(&root), &key, &entry_of(&key, &image));
+        let tail: Vec<u8> = (0..200_u8).collect();
+        place(&Disk::open(&root), &key, &entry_of(&key, &tail));
         let cubin = Disk::open(&root).get(&key).expect("an entry written as the format says is read");
-        assert_eq!((cubin.image(), cubin.compile_ms(), cubin.log()), (image.as_slice(), 1.5, "a log\nof lines"));
+        assert_eq!((cubin.image(), cubin.compile_ms(), cubin.log()), (&*image(&tail), 1.5, "a log\nof lines"));
         // From here on the entry as the library writes it.
         let disk = Disk::open(&root);
         disk.put(&key, &cubin);
@@ -62,9 +64,13 @@ impl Bench {
         assert_eq!(fs::read(disk.path_of(&self.key).unwrap()).unwrap(), self.entry);
     }
 
+    fn path(&self) -> PathBuf {
+        Disk::open(&self.root).path_of(&self.key).unwrap()
+    }
+
     /// What lies in the directory of the entry.
     fn beside(&self) -> Vec<String> {
-        let path = Disk::open(&self.root).path_of(&self.key).unwrap();
+        let path = self.path();
         let entries = path.parent().unwrap().read_dir().unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
@@ -107,9 +113,30 @@ fn wrong_in_one_place_but_sealed() {
     bench.refuses(&replaced("\"image_bytes\":", "\"image_bytes\":1"), "the header says");
     bench.refuses(&sealed(&body[..body.len() - 1]), "the header says");
     bench.refuses(&replaced("sm_90a\noption", "sm_80a\noption"), "another key");
+    bench.refuses(&replaced("\"name\":\"k.cu\"", r#""name":"\u001b[2J""#), "control characters");
+    bench.refuses(&replaced("\"entry\":\"k\"", r#""entry":"\u009b""#), "control characters");
     bench.refuses(b"", "torn");
     bench.refuses(&[0xff; 100], "torn");
     bench.refuses(b"\xff\xfe\n", "not text");
+}
+
+/// Machine code under a digest that is right, but not such as a driver may be given, which reads as far as the code itself
+/// says: nothing at all, text, an ELF file without its end, or without the kernel.
+#[test]
+fn machine_code_that_is_not_whole() {
+    let bench = Bench::new();
+    let whole = image(b"");
+    for length in (0..whole.len()).step_by(5) {
+        bench.refuses(&entry_with(&bench.key, &whole[..length]), "the image is damaged");
+    }
+    bench.refuses(&entry_with(&bench.key, b"// PTX\n.version 9.0\n.target sm_90a\n"), "no ELF file");
+    let mut changed = whole.clone();
+    changed[0x12] = 62;
+    bench.refuses(&entry_with(&bench.key, &changed), "machine 62, not 190");
+    let at = whole.windows(3).position(|window| window == b"\0k\0").unwrap() + 1;
+    let mut changed = whole.clone();
+    changed[at] = b'j';
+    bench.refuses(&entry_with(&bench.key, &changed), "is not in the image");
 }
 
 /// A valid entry of another key under this key's name, as a collision of the hash would leave it.
@@ -130,7 +157,7 @@ fn no_regular_file() {
     let disk = Disk::open(&bench.root);
     let path = disk.path_of(&bench.key).unwrap();
     fs::remove_file(&path).unwrap();
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    pipe(&path);
     assert!(disk.get(&bench.key).is_none());
     assert!(disk.stats().last_error.unwrap().contains("not a regular file"));
     disk.put(&bench.key, &bench.cubin);
@@ -180,7 +207,15 @@ fn read_only() {
     let (before, lines) = (disk.stats(), logged(|| disk.put(&bench.key, &bench.cubin)));
     assert!(lines.contains("writing") && disk.stats().stores == before.stores, "{lines}");
     assert!(disk.get(&bench.key).is_some(), "reading still works");
-    fs::set_permissions(&shard, fs::Permissions::from_mode(0o700)).unwrap();
+    // Nor can it be swept: that is said once, not at each store.
+    set_mode(&bench.root, 0o500);
+    let lines = logged(|| {
+        let disk = Disk::open(&bench.root);
+        (0..3).for_each(|_| disk.put(&bench.key, &bench.cubin));
+    });
+    let said = ["writing failed", "sweeping without"].map(|words| lines.matches(words).count());
+    assert_eq!(said, [3, 1], "{lines}");
+    [&bench.root, &shard].into_iter().for_each(|dir| set_mode(dir, 0o700));
 }
 
 /// Whoever can write to the directory can run code on the GPU.
@@ -198,7 +233,7 @@ fn a_directory_of_others_is_not_used() {
     if !is_root() {
         return common::skip("a_directory_of_others_is_not_used: chown", "only root can give a directory away");
     }
-    std::os::unix::fs::chown(&bench.root, Some(12345), None).unwrap();
+    chown(&bench.root, Some(12345), None).unwrap();
     assert!(Disk::open(&bench.root).stats().last_error.unwrap().contains("belongs to user 12345"));
 }
 
@@ -311,4 +346,207 @@ fn a_clock_that_was_moved() {
         assert!(modified() <= SystemTime::now());
     }
     assert_eq!((disk.stats().hits, disk.stats().errors), (3, 0));
+}
+
+/// What `f` gives; it must not wait for ever.
+fn soon<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (give, given) = mpsc::channel();
+    std::thread::spawn(move || give.send(f()));
+    given.recv_timeout(Duration::from_secs(30)).expect("it waits for ever")
+}
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Who can write to a shard can put an entry into it, and who can write to an entry can replace its code: neither is used,
+/// whatever the root's own mode. One line tells it of a directory, however many entries it has.
+#[test]
+fn shards_and_files_that_others_can_write_to_are_not_used() {
+    let bench = Bench::new();
+    let other = key(&bench.root.join("../nvrtc"), "other text");
+    place(&Disk::open(&bench.root), &other, &entry_of(&other, b""));
+    let (path, beside) = (bench.path(), Disk::open(&bench.root).path_of(&other).unwrap());
+    let shard = path.parent().unwrap();
+    assert_eq!(beside.parent().unwrap(), shard, "the same kernel, changed");
+    let refuses_both = |why: &str, errors: u64| {
+        let disk = Disk::open(&bench.root);
+        let lines = logged(|| assert!(disk.get(&bench.key).is_none() && disk.get(&other).is_none()));
+        assert_eq!((disk.stats().misses, disk.stats().errors), (2, errors));
+        assert!(lines.matches("WARN").count() == 1 && lines.contains(why), "{lines}");
+        disk
+    };
+    let serves_both = || {
+        let disk = Disk::open(&bench.root);
+        assert!(disk.get(&bench.key).is_some() && disk.get(&other).is_some());
+    };
+
+    for mode in [0o777, 0o770, 0o702] {
+        set_mode(shard, mode);
+        let disk = refuses_both(&format!("the directory's mode {mode:o} lets others write to it"), 2);
+        // Nothing is written where it could not be read, and no lock is asked of it.
+        let lines = logged(|| (0..2).for_each(|_| disk.put(&bench.key, &bench.cubin)));
+        assert!(disk.stats().stores == 0 && lines.matches("writing failed").count() == 1, "{lines}");
+    }
+    set_mode(shard, 0o755);
+    serves_both();
+    for mode in [0o666, 0o620, 0o602] {
+        [&path, &beside].into_iter().for_each(|file| set_mode(file, mode));
+        refuses_both(&format!("the file's mode {mode:o} lets others write to it"), 2).put(&bench.key, &bench.cubin);
+        assert!(Disk::open(&bench.root).get(&bench.key).is_some(), "a file is replaced");
+    }
+    [&path, &beside].into_iter().for_each(|file| set_mode(file, 0o644));
+    serves_both();
+
+    // A layer is anyone's, but not everyone's.
+    let layered = || Disk::builder().layer(&bench.root).build();
+    set_mode(&path, 0o666);
+    assert!(layered().get(&bench.key).is_none() && layered().get(&other).is_some());
+    set_mode(shard, 0o777);
+    assert!(layered().get(&other).is_none());
+    [(&*path, 0o600), (shard, 0o700)].into_iter().for_each(|(path, mode)| set_mode(path, mode));
+    if !is_root() {
+        return common::skip("shards_and_files_…: chown", "only root can give a file away");
+    }
+    for one in [shard, &path] {
+        chown(one, Some(12345), None).unwrap();
+        let disk = Disk::open(&bench.root);
+        assert!(disk.get(&bench.key).is_none() && layered().get(&bench.key).is_some());
+        assert!(disk.stats().last_error.unwrap().contains("belongs to user 12345"));
+        chown(one, Some(0), None).unwrap();
+    }
+    serves_both();
+}
+
+/// A link leads to what others can change, or to a file that is not the cache's: nothing is read through one, and no use
+/// written down.
+#[test]
+fn links_lead_nowhere() {
+    let bench = Bench::new();
+    let (path, long_ago) = (bench.path(), SystemTime::now() - Duration::from_secs(86_400));
+    let elsewhere = bench.root.join("../elsewhere");
+    let get = |why: &str| {
+        let disk = Disk::open(&bench.root);
+        let lines = logged(|| assert!(disk.get(&bench.key).is_none()));
+        assert!(lines.contains(why), "{lines}");
+    };
+    for bytes in [&*bench.entry, b"a file of someone else's"] {
+        fs::write(&elsewhere, bytes).unwrap();
+        File::open(&elsewhere).unwrap().set_modified(long_ago).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        get("a symbolic link");
+        assert_eq!(fs::metadata(&elsewhere).unwrap().modified().unwrap(), long_ago);
+        // Written beside it, then renamed.
+        Disk::open(&bench.root).put(&bench.key, &bench.cubin);
+        assert!(Disk::open(&bench.root).get(&bench.key) == Some(bench.cubin.clone()));
+        assert_eq!(fs::read(&elsewhere).unwrap(), bytes);
+    }
+    let shard = path.parent().unwrap();
+    fs::rename(shard, bench.root.join("../shard")).unwrap();
+    symlink(bench.root.join("../shard"), shard).unwrap();
+    get("ot a directory");
+    // An eviction does not go through it, either.
+    let settings = Disk::builder().root(&bench.root).max_bytes(1).grace(Duration::ZERO);
+    settings.build().put(&key(&bench.root.join("../nvrtc"), "other text"), &bench.cubin);
+    assert!(bench.root.join("../shard").join(path.file_name().unwrap()).exists());
+}
+
+/// A use is written down of what was used.
+#[test]
+fn a_damaged_entry_keeps_its_time() {
+    let bench = Bench::new();
+    let long_ago = SystemTime::now() - Duration::from_secs(86_400);
+    fs::write(bench.path(), "torn").unwrap();
+    File::open(bench.path()).unwrap().set_modified(long_ago).unwrap();
+    assert!(Disk::open(&bench.root).get(&bench.key).is_none());
+    assert_eq!(fs::metadata(bench.path()).unwrap().modified().unwrap(), long_ago);
+}
+
+/// A file has any length that its owner says, and takes no space: it is not read.
+#[test]
+fn a_sparse_entry() {
+    let bench = Bench::new();
+    for length in [(64 << 20) + 1, 1 << 40] {
+        File::options().write(true).open(bench.path()).unwrap().set_len(length).unwrap();
+        let disk = Disk::open(&bench.root);
+        assert!(disk.get(&bench.key).is_none());
+        let why = disk.stats().last_error.unwrap();
+        assert!(why.ends_with(&format!("{length} bytes, an entry has at most 67108864")), "{why}");
+    }
+}
+
+/// Where a lock should be there is something else: a pipe, which would be waited for, a link, a directory. That is as on a
+/// file system without locks: a log line, and on.
+#[test]
+fn locks_that_are_none() {
+    type Make = fn(&Path);
+    let kinds: [(&str, Make); 4] = [
+        // With nobody at its other end.
+        ("not a regular file", pipe),
+        ("not a regular file", |path| {
+            pipe(path);
+            // With somebody, so that opening it succeeds.
+            let reader = File::options().read(true).write(true).open(path).unwrap();
+            std::mem::forget(reader);
+        }),
+        ("a symbolic link", |path| symlink(path.with_file_name("made through the link"), path).unwrap()),
+        ("s a directory", |path| fs::create_dir(path).unwrap()),
+    ];
+    for (why, make) in kinds {
+        let bench = Bench::new();
+        let (temp, specs) = (bench.root.parent().unwrap(), [256, 512].map(|n| spec(n, &Arch::H200)));
+        let forge = Forge::builder().render(render).toolchain(toolchain(temp, "13.0.88")).disk(&bench.root).build();
+        let locks = specs.each_ref().map(|spec| {
+            let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            set_mode(path.parent().unwrap(), 0o700);
+            PathBuf::from(format!("{}.lock", path.display()))
+        });
+        locks.iter().for_each(|lock| make(lock));
+        let lines = soon(move || {
+            logged(|| specs.iter().for_each(|spec| assert!(forge.cubin(spec).unwrap_err().is_missing_library())))
+        });
+        assert_eq!(lines.matches("no lock, compiling without").count(), 1, "{lines}");
+        assert!(lines.contains(why), "{lines}");
+        assert!(!locks[0].with_file_name("made through the link").exists());
+
+        // The lock of those who evict: still one line, and the limit holds.
+        make(&bench.root.join(".sweeping"));
+        let disk = Disk::builder().root(&bench.root).max_bytes(1).grace(Duration::ZERO).build();
+        let (key, cubin) = (bench.key.clone(), bench.cubin.clone());
+        let (lines, stats) = soon(move || {
+            let lines = logged(|| (0..3).for_each(|_| disk.put(&key, &cubin)));
+            (lines, disk.stats())
+        });
+        assert_eq!(lines.matches("WARN").count(), lines.matches("no lock, sweeping without").count(), "{lines}");
+        assert!(stats.evictions > 0 && stats.errors == 0 && !bench.path().exists(), "{stats}\n{lines}");
+    }
+}
+
+/// A process that is stopped while it compiles many kernels: they are waited for in turn, but not each for the longest time.
+#[test]
+fn a_holder_that_hangs_costs_twice_the_longest_wait() {
+    let temp = tempfile::tempdir().unwrap();
+    let specs = [256, 512, 1024, 2048, 4096].map(|n| spec(n, &Arch::H200));
+    let longest = Duration::from_millis(400);
+    let settings = Disk::builder().root(temp.path().join("cubins")).wait_at_most(longest);
+    let forge =
+        Forge::builder().render(render).toolchain(toolchain(temp.path(), "13.0.88")).disk_with(settings).build();
+    let _held = specs.each_ref().map(|spec| {
+        let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap()).unwrap();
+        let file = File::create(format!("{}.lock", path.display())).unwrap();
+        file.lock().unwrap();
+        file
+    });
+    specs.iter().for_each(|spec| assert!(forge.cubin(spec).unwrap_err().is_missing_library()));
+    let stats = forge.stats().disk;
+    assert_eq!((stats.waits, stats.gave_up), (5, 5));
+    // 400, 200, 100, 50, 25.
+    assert!((775.0..1500.0).contains(&stats.wait_ms), "{stats}");
 }

@@ -9,15 +9,17 @@ mod cache_shared;
 mod common;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use warpsmith::Error;
 use warpsmith::build::{Cubin, Source, Toolchain};
-use warpsmith::cache::{Change, Forge, Key, Miss, Pack, PackBuilder, Recipe, Tier};
+use warpsmith::cache::{Change, Disk, Forge, Key, Miss, Pack, PackBuilder, Recipe, Tier};
 use warpsmith::spec::{Arch, Spec};
 
-use cache_shared::{cubin_of, logged, render, spec, toolchain};
+use cache_shared::{cubin_of, logged, render, repacked, sealed, spec, toolchain};
 
 const TRAILER: usize = 128;
 
@@ -132,8 +134,10 @@ fn cut_short_or_with_more_behind() {
     let temp = tempfile::tempdir().unwrap();
     let bytes = builder(temp.path()).to_bytes().unwrap();
     let path = temp.path().join("cut.pack");
-    for length in 0..bytes.len() {
-        fs::write(&path, &bytes[..length]).unwrap();
+    fs::write(&path, &bytes).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    for length in (0..bytes.len()).rev() {
+        file.set_len(length as u64).unwrap();
         assert!(Pack::open(&path).unwrap_err().is_data(), "{length} bytes");
     }
     assert!(in_memory(&[&bytes[..], b"x"].concat()).unwrap_err().is_data());
@@ -143,6 +147,131 @@ fn cut_short_or_with_more_behind() {
     let pack = Pack::open(&path).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
     assert!(specs().iter().all(|spec| pack.get(&recipe(spec)).unwrap_err().is_data()));
+}
+
+/// Machine code under digests that are right, but for a processor: it is never served, and named.
+#[test]
+fn machine_code_that_a_driver_must_not_be_given() {
+    let temp = tempfile::tempdir().unwrap();
+    let bytes = builder(temp.path()).to_bytes().unwrap();
+    let changed = repacked(&bytes, |body, index| {
+        let kernel = &index["kernels"][0];
+        let (at, bytes) = (kernel["at"].as_u64().unwrap() as usize, kernel["bytes"].as_u64().unwrap() as usize);
+        let entry = &mut body[at..at + bytes];
+        let elf = entry.windows(4).position(|window| window == b"\x7fELF").unwrap();
+        entry[elf + 0x12] = 62;
+        let again = sealed(&entry[..bytes - 32]);
+        entry.copy_from_slice(&again);
+    });
+    let pack = in_memory(&changed).unwrap();
+    let damaged = pack.damaged();
+    assert!(damaged.len() == 1 && damaged[0].to_string().contains("machine 62, not 190"), "{damaged:?}");
+    let got = specs().map(|spec| pack.get(&recipe(&spec)));
+    assert_eq!(got.iter().filter(|got| got.as_ref().is_err_and(Error::is_data)).count(), 1);
+    assert_eq!(got.iter().filter(|got| got.as_ref().is_ok_and(Option::is_some)).count(), 2);
+}
+
+/// A file says that it is as long as it likes, and takes no space for it: nothing is allocated that it cannot have.
+#[test]
+fn sizes_that_only_a_sparse_file_has() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("sparse.pack");
+    let (length, begins) = (1_u64 << 40, b"warpsmith-pack 1\n");
+    let file = fs::File::create(&path).unwrap();
+    file.write_all_at(begins, 0).unwrap();
+    let (at, index) = (begins.len() as u64, length - begins.len() as u64 - TRAILER as u64);
+    let place = [at, index].map(u64::to_le_bytes).concat();
+    let trailer = [&place, [0; 32 + 72].as_slice(), b"wspack1\n"].concat();
+    file.write_all_at(&trailer, length - TRAILER as u64).unwrap();
+    let error = Pack::open(&path).unwrap_err();
+    assert!(error.is_data() && error.to_string().ends_with("a part of a pack has at most 67108864"), "{error}");
+}
+
+/// Parts of a pack lie before its index, and have no more bytes together than there are.
+#[test]
+fn parts_that_no_pack_has() {
+    let temp = tempfile::tempdir().unwrap();
+    let whole = builder(temp.path()).to_bytes().unwrap();
+    assert!(in_memory(&repacked(&whole, |_, _| ())).unwrap().damaged().is_empty());
+    let refused = |words: &str, change: &dyn Fn(&mut Vec<u8>, &mut Value)| {
+        let error = in_memory(&repacked(&whole, change)).unwrap_err();
+        assert!(error.is_data() && error.to_string().contains(words), "{error} lacks {words}");
+    };
+    for numbers in [(0, 40), (17, 1_u64 << 40), (u64::MAX, 2), (1 << 40, 0)] {
+        for part in ["/kernels/1", "/tuning"] {
+            refused("are not between 17 and", &|_, index| {
+                let extent = index.pointer_mut(part).unwrap();
+                (extent["at"], extent["bytes"]) = (numbers.0.into(), numbers.1.into());
+            });
+        }
+    }
+    // The same entry a hundred times over.
+    refused("more bytes together than there are", &|_, index| {
+        let kernels = index["kernels"].as_array_mut().unwrap();
+        let again = vec![kernels[0].clone(); 100];
+        kernels.extend(again);
+    });
+    // What a terminal would obey, as far as it is printed.
+    for field in ["name", "problem", "variant", "target", "toolchain", "recipe"] {
+        for text in ["\u{1b}[2Jk.cu", "k\n.cu", "k\u{9b}2J"] {
+            refused("has control characters", &|_, index| index["kernels"][0][field] = text.into());
+        }
+    }
+    refused(r#""\u{1b}[2J" has"#, &|_, index| index["kernels"][2]["name"] = "\u{1b}[2J".into());
+}
+
+/// Reading everything also finds what is whole by itself, but not what the index says that it is.
+#[test]
+fn kernels_in_each_others_place() {
+    let temp = tempfile::tempdir().unwrap();
+    let whole = builder(temp.path()).to_bytes().unwrap();
+    let open = |change: &dyn Fn(&mut Value)| in_memory(&repacked(&whole, |_, index| change(index))).unwrap();
+    let damaged = |pack: &Pack| pack.damaged().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let got = |pack: &Pack| specs().map(|spec| pack.get(&recipe(&spec)).map(|found| found.is_some()));
+    let names: Vec<_> = in_memory(&whole).unwrap().kernels().iter().map(|kernel| kernel.name().to_owned()).collect();
+
+    let swapped = open(&|index| {
+        for field in ["at", "bytes"] {
+            let first = index["kernels"][0][field].take();
+            index["kernels"][0][field] = index["kernels"][1][field].take();
+            index["kernels"][1][field] = first;
+        }
+    });
+    let expected = [0, 1].map(|at| format!("pack in memory: {}: not what the index says", names[at]));
+    assert_eq!(damaged(&swapped), expected);
+    assert_eq!(got(&swapped).iter().filter(|got| got.as_ref().is_ok_and(|found| *found)).count(), 1);
+
+    for (field, text) in [("problem", "another"), ("variant", "another"), ("toolchain", "another"), ("target", "sm_80")]
+    {
+        let other = open(&|index| index["kernels"][2][field] = text.into());
+        assert_eq!(damaged(&other), [format!("pack in memory: {}: not what the index says", names[2])], "{field}");
+    }
+
+    let recipe_of = |at: usize| in_memory(&whole).unwrap().kernels()[at].recipe().to_owned();
+    let twice = open(&|index| index["kernels"][1]["recipe"] = recipe_of(0).into());
+    let first = &names[0];
+    let expected = format!("pack in memory: {}: its recipe {} is that of {first} before it", names[1], recipe_of(0));
+    assert_eq!(damaged(&twice), [expected]);
+    let got = got(&twice).map(|got| got.unwrap());
+    assert_eq!(got.iter().filter(|found| **found).count(), 2, "the first is served");
+}
+
+/// What a reader would refuse is not written: here a name that a terminal would obey.
+#[test]
+fn what_cannot_be_packed() {
+    let Some(nvrtc) = common::toolchain("what_cannot_be_packed") else { return };
+    let axpy = common::axpy();
+    let source = Source::new("\u{1b}[2J.cu", axpy.text(), &[], axpy.entries());
+    let cubin = warpsmith::build::compile(&nvrtc, &source, "sm_90a").unwrap();
+    let error = PackBuilder::new().add(&cubin).unwrap_err();
+    assert!(error.is_data() && error.to_string().contains("has control characters"), "{error}");
+    assert!(!error.to_string().contains(char::is_control), "{error:?}");
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Disk::open(temp.path());
+    let lines = logged(|| disk.put(&Key::of(&cubin), &cubin));
+    assert!(lines.contains("writing failed") && disk.get(&Key::of(&cubin)).is_none(), "{lines}");
+    let error = PackBuilder::new().tuning("x".repeat((64 << 20) + 1)).to_bytes().unwrap_err();
+    assert!(error.is_data() && error.to_string().contains("67108865 bytes, at most 67108864"), "{error}");
 }
 
 #[test]

@@ -8,14 +8,17 @@ mod cache_shared;
 mod common;
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use warpsmith::Result;
-use warpsmith::build::{Source, Toolchain};
+use warpsmith::build::{Cubin, Source, Toolchain};
 use warpsmith::cache::{Disk, DiskBuilder, Forge, Key, Share, Tier};
 use warpsmith::spec::{Arch, Spec};
 
@@ -109,6 +112,16 @@ fn child() {
             let keys = keys(&root);
             for _ in 0..20 {
                 keys.iter().filter_map(|key| disk.get(key)).for_each(|found| assert!(found == cubin));
+            }
+            println!("\ncounted {}", serde_json::to_string(&disk.stats()).unwrap());
+        }
+        "use" => {
+            let (disk, kernels) = (small(&root).build(), kernels(&root));
+            let (start, time) = (Instant::now(), Duration::from_millis(argument.parse().unwrap()));
+            while start.elapsed() < time {
+                for (key, cubin) in &kernels {
+                    disk.get(key).map_or_else(|| disk.put(key, cubin), |found| assert!(found == *cubin));
+                }
             }
             println!("\ncounted {}", serde_json::to_string(&disk.stats()).unwrap());
         }
@@ -267,7 +280,7 @@ fn keys(root: &Path) -> Vec<Key> {
     (0..KEYS).map(|index| key(&root.join("../nvrtc"), &format!("text {index}"))).collect()
 }
 
-fn cubin_in_every_entry(root: &Path) -> warpsmith::build::Cubin {
+fn cubin_in_every_entry(root: &Path) -> Cubin {
     let source = render(&specs(1)[0]).unwrap();
     // Each process makes it where no other does.
     let dir = root.join(format!("../made-{}", std::process::id()));
@@ -298,6 +311,70 @@ fn two_processes_evict_while_others_read() {
     let bytes: u64 = files(&root, "").iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!(bytes <= (KEYS * ENTRY_BYTES / 4) as u64, "{bytes}");
     assert!(files(&root, ".lock").is_empty());
+}
+
+/// Kernels that differ, each with its key, made where no other process makes them.
+fn kernels(root: &Path) -> Vec<(Key, Cubin)> {
+    let dir = root.join(format!("../made-{}", std::process::id()));
+    let made = |(index, spec): (usize, &Spec)| {
+        let cubin = cubin_of(&dir, "13.0.88", &render(spec).unwrap(), "sm_90a", &[index as u8; ENTRY_BYTES]);
+        (Key::of(&cubin), cubin)
+    };
+    specs(20).iter().enumerate().map(made).collect()
+}
+
+/// Processes read, write and evict; some are killed in the middle of it, while bits are flipped and files cut short in
+/// place, under those who read them. Whoever lives ends well and had nothing but what was stored, and what is left serves.
+#[test]
+fn processes_are_killed_while_bits_flip() {
+    let temp = tempfile::tempdir().unwrap();
+    let (root, mut rng, mut killed) = (temp.path().join("cubins"), SmallRng::seed_from_u64(7), 0);
+    let (mut all, mut flipped) = (Vec::new(), 0);
+    for _ in 0..6 {
+        let mut children: Vec<_> = (0..4).map(|_| start("use", &root, None, "400")).collect();
+        let (start, doomed) = (Instant::now(), Duration::from_millis(rng.random_range(50..400)));
+        while start.elapsed() < Duration::from_millis(400) {
+            let files = files(&root, "");
+            if let Some(path) = files.get(rng.random_range(0..files.len().max(1))) {
+                // Gone meanwhile, or of a process that was killed.
+                flipped += usize::from(spoil(path, &mut rng).is_ok());
+            }
+            if start.elapsed() > doomed && children.len() > 2 {
+                for mut child in children.split_off(2) {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    killed += 1;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all.extend(children.into_iter().map(counted));
+    }
+    assert!(flipped > 100 && killed > 0 && sum(&all, "/hits") > 100, "{flipped} {killed} {all:#?}");
+    for one in &all {
+        assert!(one["last_error"].as_str().is_none_or(|why| why.starts_with("reading ")), "{one:#}");
+    }
+    // Then a last one.
+    let disk = Disk::open(&root);
+    for (key, cubin) in &kernels(&root) {
+        assert!(disk.get(key).is_none_or(|found| found == *cubin));
+        disk.put(key, cubin);
+        assert!(disk.get(key) == Some(cubin.clone()));
+    }
+    assert!(files(&root, "").iter().filter(|path| path.to_str().unwrap().contains(".writing-")).count() <= killed);
+}
+
+/// Flips a bit of a file, or cuts it short, where it is.
+fn spoil(path: &Path, rng: &mut SmallRng) -> std::io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let at = rng.random_range(0..file.metadata()?.len().max(1));
+    if rng.random_ratio(1, 5) {
+        return file.set_len(at);
+    }
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    byte[0] ^= 1 << rng.random_range(0..8);
+    file.write_all_at(&byte, at)
 }
 
 /// What is used stays, what is not goes: by the last use, not by the first write.

@@ -68,7 +68,8 @@ fn pinned_before_this_model_before_its_architecture_before_the_heuristic() {
     assert_eq!(chosen(&tuned, 64), (Origin::Tuned, A.to_owned()));
     assert_eq!(chosen(&tuned, 32), (Origin::Similar, B.to_owned()));
     assert_eq!(chosen(&tuned, 65), (Origin::Similar, B.to_owned()));
-    assert_eq!(chosen(&tuned, 0), (Origin::Similar, B.to_owned()));
+    assert_eq!(chosen(&tuned, 1), (Origin::Similar, B.to_owned()));
+    assert!(tuned.choose(&problem(), 0).unwrap_err().to_string().contains("M = 0: must be 1 to 16777216"));
     assert_eq!(chosen(&tuned, 129).0, Origin::Heuristic);
     let choice = tuned.choose(&problem(), 64).unwrap();
     assert!(choice.reason().to_string().contains("20.000 us, 7.000x baseline"), "{}", choice.reason());

@@ -13,12 +13,13 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
+use warpsmith::build::Source;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
-use warpsmith::pick::Choice;
+use warpsmith::pick::{Choice, Picker};
 use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
-use warpsmith::spec::{Activation, Problem};
+use warpsmith::spec::{Activation, Problem, Spec, baseline};
 
 use null::Null;
 
@@ -321,6 +322,72 @@ fn a_kernel_in_flight_stays_until_it_is_done() {
     bench.null.busy(false);
     assert_eq!(bench.device.reclaim().unwrap(), kernels);
     assert_eq!((bench.null.unloaded() - unloaded, bench.device.retired()), (kernels as i32, 0));
+}
+
+/// One kernel in the place of all: this driver finds whatever it is asked for, and hundreds are compiled once.
+fn small(_: &Spec) -> warpsmith::Result<Source> {
+    Ok(Source::new("small", "extern \"C\" __global__ void small(int* x) { *x = 1; }\n", &[], ["small"]))
+}
+
+/// An engine that is asked for thousands of problems, one after the other, keeps hundreds of their kernels.
+#[test]
+fn what_an_engine_evicts_does_not_stay_loaded() {
+    const PROBLEMS: u32 = 2000;
+    let bench = Bench::new(0);
+    let all: Vec<Problem> = (1..=PROBLEMS).map(|n| Problem::gemm().n(16 * n).k(64)).collect();
+    let engine = |device: &Device| {
+        let picker = Picker::builder(device.name(), device.arch());
+        let picker = all.iter().fold(picker, |picker, problem| picker.pin(problem, &baseline(problem)));
+        let disk = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-small");
+        let forge = Forge::builder().render(small).disk(disk).build();
+        Engine::with_forge_and_picker(device, forge, picker.build().unwrap())
+    };
+    // How many are served, and how many modules are loaded meanwhile, at most.
+    let serve = |engine: &Engine, problems: &[Problem]| {
+        let loaded = || bench.null.loaded() - bench.null.unloaded();
+        let (before, mut most) = (loaded(), 0);
+        for (served, problem) in problems.iter().enumerate() {
+            if let Err(error) = engine.kernel(problem, 8) {
+                assert!(error.is_not_loaded() && error.to_string().contains("remedy: `Device::reclaim`"), "{error}");
+                return (served, most);
+            }
+            most = most.max(loaded() - before);
+        }
+        (problems.len(), most)
+    };
+
+    // cudarc tracks events here, so that nothing of this crate is captured.
+    let device = Device::open(0).unwrap();
+    let own = engine(&device);
+    let (served, most) = serve(&own, &all);
+    assert!(served == all.len() && most <= 2 * 256 + 1, "{served} served, {most} loaded");
+    let stats = own.stats();
+    assert!(stats.kernels == 256 && stats.retired <= 256, "{stats}");
+    assert_eq!(stats.kernels + stats.retired + stats.reclaimed as usize, all.len(), "{stats}");
+    // While the device is busy with what may use them, they stay, until there are too many.
+    bench.null.busy(true);
+    let unloaded = bench.null.unloaded();
+    drop(own);
+    let (own, retired) = (engine(&device), device.retired());
+    let (served, _) = serve(&own, &all);
+    assert_eq!((served, bench.null.unloaded()), (256 + 1024 - retired, unloaded), "{}", own.stats());
+    bench.null.busy(false);
+    assert_eq!(serve(&own, &all).0, all.len());
+    drop((own, device));
+
+    // Where somebody may capture, nothing is unloaded unless that is said.
+    let (device, stream) = open(0);
+    let silent = engine(&device);
+    let mut served = 0;
+    let graph = captured(&stream, || served = serve(&silent, &all).0);
+    assert_eq!((served, silent.stats().reclaimed, silent.stats().retired), (256 + 1024, 0, 1024));
+    drop(graph);
+    assert_eq!(device.reclaim().unwrap(), 1024);
+    assert_eq!(serve(&silent, &all[served..]).0, all.len() - served);
+    drop(silent);
+    let said = engine(&device).reclaims(true);
+    assert_eq!(serve(&said, &all).0, all.len());
+    assert!(device.retired() <= 256, "{}", said.stats());
 }
 
 #[test]

@@ -1,14 +1,20 @@
 //! The worker that the crate ships, as a process: what it says without a GPU, and to who does not speak its language.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use std::io::{Read, Write};
+#[path = "common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use warpsmith::cache::Forge;
 use warpsmith::run::Device;
-use warpsmith::spec::Problem;
-use warpsmith::tune::{Setup, WorkerCommand, WorkerLaboratory};
+use warpsmith::spec::{Arch, Problem, Spec, baseline};
+use warpsmith::tune::{Footprint, Laboratory, Setup, Tuner, WorkerCommand, WorkerLaboratory};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_warpsmith-trial");
 
@@ -58,4 +64,71 @@ fn another_version_and_nonsense_are_answered() {
     let (said, words, well) = answers(&format!("{{\"open\":{{\"version\":99,\"setup\":{setup}}}}}\n"));
     assert!(said.contains("protocol version 99") && said.lines().count() == 1, "{said} {words}");
     assert!(words.is_empty() && well, "{words}");
+}
+
+/// The real worker on a driver that lacks a function: whatever kernel is asked about, it is not the kernel.
+#[test]
+fn a_driver_without_a_function_quarantines_nothing() {
+    let test = "a_driver_without_a_function_quarantines_nothing";
+    let Some(toolchain) = common::toolchain(test) else { return };
+    let temp = tempfile::tempdir().unwrap();
+    // This one copies nothing on the device.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let driver = temp.path().join("libcuda.so.1");
+    let arguments = ["-shared", "-fPIC", "-O2", "-w", "-pthread", "-Wl,-soname,libcuda.so.1", "-o"];
+    assert!(Command::new(compiler).args(arguments).args([&driver, &source]).status().unwrap().success());
+    let command = format!("LD_LIBRARY_PATH='{}' exec '{WORKER}'", temp.path().display());
+    let command = || WorkerCommand::new("sh").arg("-c").arg(&command);
+
+    let problem = Problem::gemm().n(64).k(128);
+    let spec = |variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
+    let candidates = ["mma.t32x64x64.s2.single.uniform.direct", "mma.t32x64x64.s3.single.uniform.direct"].map(spec);
+    let forge = Forge::builder().toolchain(toolchain).disk(temp.path().join("cubins")).build();
+    for _ in 0..2 {
+        let mut laboratory = WorkerLaboratory::new(command(), &forge, Setup::new(&problem, 8));
+        assert_eq!(laboratory.device().unwrap().arch(), &Arch::H200);
+        let error = laboratory.admit(&candidates[0]).unwrap_err().to_string();
+        assert!(error.contains("exit status: 101") && error.contains("says nothing of the kernel"), "{error}");
+        let build = |spec: &Spec| Ok(Footprint::of(spec, forge.cubin(spec)?.cubin()));
+        let baseline = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
+        let tuned = Tuner::new(laboratory, build).tune(&candidates[1], 8, [candidates[0], baseline]);
+        let error = tuned.unwrap_err().to_string();
+        assert!(error.contains("cuMemcpyDtoDAsync"), "{error}");
+        assert!(temp.path().join("cubins").exists() && !temp.path().join("cubins/quarantine").exists());
+    }
+}
+
+/// Whoever holds its input, and whatever it waits for.
+#[test]
+fn a_worker_ends_with_the_process_that_started_it() {
+    // The shell ends at once; this process keeps the worker's input open.
+    let script = format!("'{WORKER}' <&0 & echo $!; read -r line <&0");
+    let mut shell =
+        Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(shell.stdout.take().unwrap());
+    let mut id = String::new();
+    said.read_line(&mut id).unwrap();
+    let is_worker = || {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", id.trim())).unwrap_or_default();
+        name.starts_with("warpsmith-trial")
+    };
+    let start = Instant::now();
+    while !is_worker() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it is not started");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // It has asked who its parent is.
+    thread::sleep(Duration::from_millis(300));
+    let input = shell.stdin.take().unwrap();
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    let start = Instant::now();
+    let lives =
+        || std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).is_ok_and(|stat| !stat.contains(") Z "));
+    while lives() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it lives on");
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(input);
 }

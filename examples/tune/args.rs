@@ -40,6 +40,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
+    /// Forgets first which kernels were refused before (docs/quarantine.md), on whatever device.
+    #[arg(long)]
+    pub clear_quarantine: bool,
+
     /// Which GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
-//! faults is remembered and not tried again, and the next one gets another worker. A decision for an M is one for all
+//! faults is remembered (docs/quarantine.md) and not tried again, and the next one gets another worker. A decision for an M is one for all
 //! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
 //! itself only.
 //!
@@ -35,7 +35,7 @@ use clap::Parser;
 use warpsmith::cache::Forge;
 use warpsmith::file;
 use warpsmith::pick::Table;
-use warpsmith::tune::serve_if_asked;
+use warpsmith::tune::{Quarantine, serve_if_asked};
 
 use args::Args;
 use list::{Item, Part};
@@ -54,6 +54,9 @@ fn run(args: &Args) -> Result<bool> {
         [("--table", args.table.as_deref()), ("--json", args.json.as_deref()), ("--html", args.html.as_deref())];
     shared::files::apart(&[], &written)?;
     let forge = Forge::builder().install_if_missing().build();
+    if args.clear_quarantine {
+        println!("{} entries removed from quarantine", Quarantine::beside(&forge).clear()?);
+    }
     let means = tuning::means(&forge, args.device)?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let items = args.wanted.items(&[Part::Dual, Part::Grouped], shared::prepares(&means.arch))?;

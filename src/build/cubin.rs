@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Instant;
 
+use object::ObjectSymbol;
 use serde::{Deserialize, Serialize};
 
+use super::image;
 use super::nvrtc::{Compiled, Nvrtc};
 use super::resources::{self, Resources};
 use super::source::Source;
@@ -82,6 +84,18 @@ pub(crate) struct About {
     log: String,
 }
 
+impl About {
+    /// Refuses names that a terminal or a log would obey.
+    pub(crate) fn check_names(&self) -> Result<()> {
+        let Provenance { name, problem, variant, target, toolchain, options, source } = &self.provenance;
+        let names = [name, problem, variant, target, toolchain, source].into_iter().chain(options).map(String::as_str);
+        match names.chain(self.resources.iter().map(Resources::entry)).find(|name| name.contains(char::is_control)) {
+            Some(name) => Err(Error::data(format!("{name:?} has control characters"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Machine code for one architecture, with its resource use and provenance.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cubin {
@@ -90,8 +104,23 @@ pub struct Cubin {
 }
 
 impl Cubin {
-    pub(crate) fn from_parts(about: About, image: Vec<u8>) -> Self {
-        Self { about, image }
+    /// Machine code that was compiled before, from wherever its bytes come.
+    ///
+    /// # Errors
+    /// Data, if a driver must not be given the image, if a kernel that it is said to have is not in it, or if a name has
+    /// control characters.
+    pub(crate) fn from_parts(about: About, image: Vec<u8>) -> Result<Self> {
+        about.check_names()?;
+        let elf = image::parse(&image).map_err(|why| Error::data(format!("the image is damaged: {why}")))?;
+        let kernels: Vec<&str> = image::kernels(&elf).filter_map(|symbol| symbol.name().ok()).collect();
+        let mut promised = about.resources.iter().map(Resources::entry).peekable();
+        if promised.peek().is_none() {
+            return Err(Error::data("the image is said to have no kernel"));
+        }
+        if let Some(missing) = promised.find(|entry| !kernels.contains(entry)) {
+            return Err(Error::data(format!("kernel {missing:?} is not in the image, which has {kernels:?}")));
+        }
+        Ok(Self { about, image })
     }
 
     pub(crate) fn about(&self) -> &About {
@@ -224,4 +253,60 @@ pub fn ptx(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Strin
     let options = options(toolchain, source, &target.to_string())?;
     let compiled = Nvrtc::open(toolchain)?.compile(source, &target, &options)?;
     String::from_utf8(compiled.image).map_err(|error| Error::internal("NVRTC's PTX is not UTF-8").with_source(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{EMPTY, cubin};
+    use super::*;
+
+    /// Of an image, a driver sees what the image says of itself: each number that leads out of it is found.
+    #[test]
+    fn an_image_that_a_driver_must_not_be_given() {
+        let whole = cubin(b"");
+        let refused = |image: &[u8]| {
+            Cubin::from_parts(whole.about().clone(), image.to_vec()).map(|cubin| cubin.image().len()).unwrap_err()
+        };
+        let with = |at: usize, bytes: &[u8]| {
+            let mut image = EMPTY.to_vec();
+            image[at..at + bytes.len()].copy_from_slice(bytes);
+            refused(&image).to_string()
+        };
+        assert!(refused(b"").is_data());
+        for length in 0..EMPTY.len() {
+            assert!(refused(&EMPTY[..length]).is_data(), "{length} bytes");
+        }
+        assert!(refused(b"\n// PTX\n.version 9.0\n.target sm_90a").to_string().contains("no ELF file"));
+        assert!(with(0x04, &[1]).contains("no ELF file"), "32 bits");
+        assert!(with(0x05, &[2]).contains("no ELF file"), "big-endian");
+        assert_eq!(with(0x12, &[62, 0]), "the image is damaged: an ELF file for machine 62, not 190 (CUDA)");
+        // The tables: where sections and segments are listed, and how many there are.
+        for (at, bytes) in [(0x28, vec![0xff; 8]), (0x28, vec![0xf0, 0]), (0x3c, vec![4, 0])] {
+            assert!(with(at, &bytes).contains("no ELF file"), "{at:x}");
+        }
+        assert!(with(0x38, &[1]).contains("3 sections and 1 segments, but not where"), "a header at 0");
+        assert!(with(0x3c, &[0]).contains("0 sections"));
+        // One segment, of which the header is where the names of symbols are.
+        let mut segment = EMPTY.to_vec();
+        (segment[0x20], segment[0x38]) = (0x40, 1);
+        assert!(refused(&segment).to_string().contains("a segment has"), "{}", refused(&segment));
+        // The section of the symbols: its size is 48.
+        let sections = usize::from(EMPTY[0x28]);
+        let size = sections + 2 * 64 + 0x20;
+        assert_eq!(EMPTY[size], 48);
+        for bytes in [&[0xff, 0][..], &[0, 0, 0, 0, 0, 0, 0, 0x80], &[0xff; 8]] {
+            with(size, bytes);
+        }
+        // The names: their size, then that of the kernel itself.
+        assert!(with(sections + 64 + 0x20, &[10, 1]).contains("a section has 266 bytes at 64 of 328"));
+        let name = EMPTY.windows(3).position(|window| window == b"\0k\0").unwrap() + 1;
+        assert_eq!(with(name, b"j"), "kernel \"k\" is not in the image, which has [\"j\"]");
+        // No symbol that can be launched.
+        let other = usize::from(EMPTY[sections + 2 * 64 + 0x18]) + 24 + 5;
+        assert_eq!(EMPTY[other], 0x10);
+        assert_eq!(with(other, &[0]), "kernel \"k\" is not in the image, which has []");
+
+        let about = About { resources: Vec::new(), ..whole.about().clone() };
+        assert!(Cubin::from_parts(about, EMPTY.to_vec()).unwrap_err().to_string().contains("no kernel"));
+    }
 }

@@ -8,6 +8,7 @@
 //! Only `nvrtc` calls NVRTC. Nothing here needs a GPU or a driver.
 
 mod cubin;
+mod image;
 mod install;
 mod names;
 mod nvrtc;
@@ -17,6 +18,8 @@ mod resources;
 mod search;
 mod source;
 mod target;
+#[cfg(test)]
+pub(crate) mod testing;
 mod toolchain;
 mod user_dir;
 

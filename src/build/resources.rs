@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use object::elf::FileHeader64;
-use object::read::elf::ElfFile;
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolFlags};
+use object::{Object, ObjectSection, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
+use super::image;
 use crate::{Error, Result};
 
 /// Attributes of `.nv.info` sections, by the names that NVIDIA's tools print.
@@ -20,8 +19,6 @@ const EIATTR_FRAME_SIZE: u8 = 0x11;
 const EIATTR_REGCOUNT: u8 = 0x2f;
 /// The format byte of an attribute whose value has a length; all others are four bytes in all.
 const EIFMT_SVAL: u8 = 0x04;
-/// Set in `st_other` of a symbol that can be launched.
-const STO_CUDA_ENTRY: u8 = 0x10;
 /// From sm_90 on the system keeps this much of every block's shared memory, and counts it in the kernel's section.
 const RESERVED_SHARED_BYTES: u64 = 1024;
 
@@ -95,7 +92,7 @@ impl Resources {
     /// Whether registers are spilled; assumed of a kernel that has a stack frame and no report.
     #[must_use]
     pub fn has_spills(&self) -> bool {
-        self.spills.map_or(self.local_bytes > 0, |spills| spills.store_bytes + spills.load_bytes > 0)
+        self.spills.map_or(self.local_bytes > 0, |spills| spills.store_bytes > 0 || spills.load_bytes > 0)
     }
 }
 
@@ -117,8 +114,7 @@ impl fmt::Display for Resources {
 /// Resources of every kernel in a cubin, by name, with the spills that its compile log reports.
 pub(super) fn of_image(image: &[u8], log: &str) -> Result<Vec<Resources>> {
     let broken = |what: &str| Error::internal(format!("the cubin is not as expected: {what}"));
-    let elf =
-        ElfFile::<FileHeader64<Endianness>>::parse(image).map_err(|error| broken("no ELF file").with_source(error))?;
+    let elf = image::parse(image).map_err(|why| broken(&why))?;
     let attributes = |section: &str| match elf.section_by_name(section).map(|section| section.data()) {
         Some(Ok(bytes)) => read_attributes(bytes).ok_or_else(|| broken(section)),
         Some(Err(error)) => Err(broken(section).with_source(error)),
@@ -133,17 +129,15 @@ pub(super) fn of_image(image: &[u8], log: &str) -> Result<Vec<Resources>> {
     let reports = read_log(log);
 
     let mut found = Vec::new();
-    for symbol in elf.symbols() {
-        let SymbolFlags::Elf { st_other, .. } = symbol.flags() else { continue };
-        if st_other.0 & STO_CUDA_ENTRY == 0 {
-            continue;
-        }
+    for symbol in image::kernels(&elf) {
         let entry = symbol.name().map_err(|error| broken("a symbol without a name").with_source(error))?;
         let index = u32::try_from(symbol.index().0).map_err(|_| broken("more symbols than an ELF file can have"))?;
         let max_threads = attributes(&format!(".nv.info.{entry}"))?
             .iter()
             .find(|attribute| attribute.kind == EIATTR_MAX_THREADS)
-            .map(|attribute| attribute.words.iter().take(3).product());
+            .map(|attribute| {
+                attribute.words.iter().take(3).fold(1, |threads: u32, size| threads.saturating_mul(*size))
+            });
         let shared = elf.section_by_name(&format!(".nv.shared.{entry}")).map_or(0, |section| section.size());
         let read = Resources {
             entry: entry.to_owned(),

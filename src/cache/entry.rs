@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::key::{FORMAT_VERSION, Key};
 use crate::build::{Cubin, Digest};
 
+/// The most bytes of an entry: some hundred times the largest kernel.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+
 const MAGIC: &str = "warpsmith-cubin";
 const TRAILER: usize = 32;
 
@@ -30,14 +33,18 @@ pub(super) struct Entry {
     pub cubin: Cubin,
 }
 
-/// The whole entry.
+/// The whole entry; the reason, if it is one that [`decode`] would refuse.
 pub(super) fn encode(key: &Key, cubin: &Cubin) -> Result<Vec<u8>, String> {
+    cubin.about().check_names().map_err(|error| error.to_string())?;
     let header = Header { key_bytes: key.text().len(), image_bytes: cubin.image().len(), about: cubin.about() };
     let header = serde_json::to_string(&header).map_err(|error| format!("header: {error}"))?;
     let mut bytes = format!("{MAGIC} {FORMAT_VERSION} {header}\n{}", key.text()).into_bytes();
     bytes.extend_from_slice(cubin.image());
     let digest = Digest::of(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("{} bytes, an entry has at most {MAX_BYTES}", bytes.len()));
+    }
     Ok(bytes)
 }
 
@@ -61,7 +68,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Entry, String> {
     if image.len() != header.image_bytes {
         return Err(format!("the image has {} bytes, the header says {}", image.len(), header.image_bytes));
     }
-    Ok(Entry { key: key.to_vec(), cubin: Cubin::from_parts(header.about, image.to_vec()) })
+    let cubin = Cubin::from_parts(header.about, image.to_vec()).map_err(|error| error.to_string())?;
+    Ok(Entry { key: key.to_vec(), cubin })
 }
 
 /// The cubin, if the entry is whole and that of `key`.

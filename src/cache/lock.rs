@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::open;
+
 /// An advisory lock on a file that lives as long as the lock is held. The system releases it when the holder dies; the
 /// file that then stays is taken over by the next holder.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ impl Lock {
         // A holder removes the file before it lets go. Whoever then gets the lock of the removed file holds nothing,
         // and tries the one that is at the path by now; twice in a row is a coincidence, more is another's turn.
         for _ in 0..8 {
-            let file = File::options().create(true).truncate(false).write(true).open(path)?;
+            let file = open::or_make(path)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
@@ -46,7 +48,7 @@ impl Drop for Lock {
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
-    match fs::metadata(path) {
+    match fs::symlink_metadata(path) {
         Ok(there) => Ok((there.dev(), there.ino()) == (held.dev(), held.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

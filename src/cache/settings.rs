@@ -163,7 +163,7 @@ impl DiskBuilder {
     }
 
     /// A directory that is looked up after those before it, and only read. It may belong to another user, but be
-    /// writable by its owner only.
+    /// writable by its owner only, who is trusted as the author of a library is that one links to.
     pub fn layer(mut self, dir: impl Into<PathBuf>) -> Self {
         self.layers.push(dir.into());
         self
@@ -191,7 +191,8 @@ impl DiskBuilder {
     }
 
     /// How long another process's compile is waited for before this one compiles for itself (default: 30 s). A process
-    /// that dies is not waited for.
+    /// that dies is not waited for. A wait in vain halves the longest of those to come, so all of them together cost twice
+    /// as long at most.
     pub fn wait_at_most(mut self, wait: Duration) -> Self {
         self.wait_at_most = wait;
         self

@@ -167,7 +167,8 @@ pub struct DiskStats {
     pub wait_ms: f64,
     /// Waits that ended because they took too long.
     pub gave_up: u64,
-    /// Reads, writes and checks that went wrong; each was logged.
+    /// Reads, writes and checks that went wrong; each was logged, but of a directory that others can write to only the
+    /// first.
     pub errors: u64,
     /// What the latest of them was.
     pub last_error: Option<String>,

@@ -1,12 +1,13 @@
 //! Keeps a directory of entries within its bytes, however many processes do so at once.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::lock::Lock;
-use super::root::{LOCKED, WRITING, age, is_entry};
+use super::root::{LOCKED, age, is_entry};
+use super::shard::{Owners, Shard, WRITING};
 
 /// Temporary files and locks that are older than this belong to a process that died.
 const STALE_AFTER: Duration = Duration::from_secs(3600);
@@ -58,12 +59,23 @@ struct Candidate {
 /// Removes what dead processes left and, if the entries have more bytes than the limit, the least recently used of
 /// them. None if another process is at it. Files that vanish meanwhile are no error.
 pub(super) fn sweep(root: &Path, limits: Limits) -> io::Result<Option<Swept>> {
-    let Some(_turn) = Lock::try_take(&root.join(".sweeping"))? else { return Ok(None) };
+    let _turn = match Lock::try_take(&root.join(".sweeping")) {
+        Ok(Some(turn)) => Some(turn),
+        Ok(None) => return Ok(None),
+        // Two that sweep at once do no harm.
+        Err(error) => {
+            tracing::warn!(root = %root.display(), %error, "cubin cache: no lock, sweeping without");
+            None
+        }
+    };
     let now = SystemTime::now();
     let mut swept = Swept::default();
     let mut candidates = Vec::new();
     for shard in root.read_dir()?.flatten() {
-        // Another's file in the root is not ours to touch.
+        // Another's file in the root is not ours to touch, nor what a link leads to.
+        if !shard.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
         let Ok(files) = shard.path().read_dir() else { continue };
         for file in files.flatten() {
             let (path, name) = (file.path(), file.file_name());
@@ -74,7 +86,11 @@ pub(super) fn sweep(root: &Path, limits: Limits) -> io::Result<Option<Swept>> {
             }
             if is_entry(name) {
                 swept.kept_bytes += about.len();
-                candidates.push(Candidate { used: not_in_future(&path, used, now), path, bytes: about.len() });
+                candidates.push(Candidate {
+                    used: not_in_future(&shard.path(), name, used, now),
+                    path,
+                    bytes: about.len(),
+                });
             } else if age(used, now) > STALE_AFTER {
                 swept.reaped += u64::from(reap(&path, name));
             }
@@ -94,7 +110,7 @@ fn evict(mut candidates: Vec<Candidate>, limits: Limits, now: SystemTime, swept:
             break;
         }
         // Used or written again since it was listed: not the oldest any more.
-        if fs::metadata(&path).and_then(|about| about.modified()).is_ok_and(|latest| latest != used) {
+        if fs::symlink_metadata(&path).and_then(|about| about.modified()).is_ok_and(|latest| latest != used) {
             continue;
         }
         // A reader that has opened it reads on.
@@ -113,11 +129,15 @@ fn evict(mut candidates: Vec<Candidate>, limits: Limits, now: SystemTime, swept:
 
 /// A use in the future is one of a clock that has been moved: it counts as now, and is written down as now, or the entry
 /// would stay until the clock gets there.
-fn not_in_future(path: &Path, used: SystemTime, now: SystemTime) -> SystemTime {
+fn not_in_future(shard: &Path, name: &str, used: SystemTime, now: SystemTime) -> SystemTime {
     if used <= now {
         return used;
     }
-    let _ = File::open(path).and_then(|file| file.set_modified(now));
+    // Only of a file that nobody else can have put there in place of another.
+    let shard = Shard::open(shard.to_owned(), Owners::Own).ok().flatten();
+    if let Some(Ok(Some(file))) = shard.map(|shard| shard.file(name)) {
+        let _ = file.set_modified(now);
+    }
     now
 }
 
@@ -132,6 +152,8 @@ fn reap(path: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     const LIMITS: Limits = Limits { max_bytes: 1000, grace: Duration::from_secs(60) };

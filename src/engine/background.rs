@@ -8,13 +8,15 @@
 //!
 //! A key is forgotten only after its slot is full, and `ask` looks at the slot while it holds the lock: so a key that is
 //! neither known nor full was never made, and nothing is made twice. What fails stays known, with its reason, and is not
-//! tried again until it is forgiven. After `close` nothing begins.
+//! tried again until it is forgiven, or so many others have failed that it is forgotten. After `close` nothing begins.
 //!
 //! tests/background_model.rs goes through every interleaving of this file's code.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError};
+
+use lru::LruCache;
 
 use super::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
@@ -40,23 +42,21 @@ impl<V> Slot<V> {
 
 /// Keys that are to be made, are being made, or could not be.
 #[derive(Debug)]
-pub(super) struct Queue<K> {
+pub(super) struct Queue<K: Eq + Hash> {
     state: Mutex<State<K>>,
     changed: Condvar,
     most: usize,
 }
 
 #[derive(Debug)]
-struct State<K> {
+struct State<K: Eq + Hash> {
     waiting: VecDeque<K>,
-    known: HashMap<K, Standing>,
+    /// Those that wait and the one that is being made.
+    on_its_way: HashSet<K>,
+    /// Those that failed and why; what was asked for last comes first.
+    failed: LruCache<K, Arc<str>>,
+    forgotten: u64,
     closed: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Standing {
-    OnItsWay,
-    Failed(Arc<str>),
 }
 
 /// What became of a request.
@@ -75,9 +75,10 @@ pub(super) enum Asked {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// At most `most` keys wait.
+    /// At most `most` keys wait, and of as many it is known that they failed.
     pub fn new(most: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), known: HashMap::new(), closed: false };
+        let (waiting, on_its_way, failed) = (VecDeque::new(), HashSet::new(), LruCache::unbounded());
+        let state = State { waiting, on_its_way, failed, forgotten: 0, closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), most }
     }
 
@@ -87,14 +88,19 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if is_there() {
             return Asked::There;
         }
-        match state.known.get(key) {
-            Some(Standing::OnItsWay) => return Asked::OnItsWay { first: false },
-            Some(Standing::Failed(why)) => return Asked::Failed(Arc::clone(why)),
-            None if state.closed => return Asked::Closed,
-            None if state.waiting.len() >= self.most => return Asked::Full,
-            None => {}
+        if state.on_its_way.contains(key) {
+            return Asked::OnItsWay { first: false };
         }
-        state.known.insert(key.clone(), Standing::OnItsWay);
+        if let Some(why) = state.failed.get(key) {
+            return Asked::Failed(Arc::clone(why));
+        }
+        if state.closed {
+            return Asked::Closed;
+        }
+        if state.waiting.len() >= self.most {
+            return Asked::Full;
+        }
+        state.on_its_way.insert(key.clone());
         state.waiting.push_back(key.clone());
         drop(state);
         self.changed.notify_one();
@@ -115,7 +121,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let mut state = self.lock();
         state.closed = true;
         for key in std::mem::take(&mut state.waiting) {
-            state.known.remove(&key);
+            state.on_its_way.remove(&key);
         }
         drop(state);
         self.changed.notify_all();
@@ -123,37 +129,34 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Why there is none, if it was tried and failed.
     pub fn failure(&self, key: &K) -> Option<Arc<str>> {
-        match self.lock().known.get(key) {
-            Some(Standing::Failed(why)) => Some(Arc::clone(why)),
-            _ => None,
-        }
+        self.lock().failed.get(key).map(Arc::clone)
     }
 
-    /// Everything that failed.
+    /// Everything that is known to have failed.
     pub fn failures(&self) -> Vec<(K, Arc<str>)> {
-        let state = self.lock();
-        let failed = state.known.iter().filter_map(|(key, standing)| match standing {
-            Standing::Failed(why) => Some((key.clone(), Arc::clone(why))),
-            Standing::OnItsWay => None,
-        });
-        failed.collect()
+        self.lock().failed.iter().map(|(key, why)| (key.clone(), Arc::clone(why))).collect()
+    }
+
+    /// Failures that were forgotten, since too many others were asked for after them.
+    pub fn forgotten(&self) -> u64 {
+        self.lock().forgotten
     }
 
     /// Remembers what was tried elsewhere: a failure, or that there is none any more.
     pub fn note(&self, key: &K, failure: Option<String>) {
         let mut state = self.lock();
         // What is on its way here ends by itself.
-        if !matches!(state.known.get(key), Some(Standing::OnItsWay)) {
+        if !state.on_its_way.contains(key) {
             match failure {
-                Some(why) => state.known.insert(key.clone(), Standing::Failed(why.into())),
-                None => state.known.remove(key),
-            };
+                Some(why) => self.remember(&mut state, key, why),
+                None => drop(state.failed.pop(key)),
+            }
         }
     }
 
     /// How many keys wait or are being made.
     pub fn on_its_way(&self) -> usize {
-        self.lock().known.values().filter(|standing| matches!(standing, Standing::OnItsWay)).count()
+        self.lock().on_its_way.len()
     }
 
     fn next(&self) -> Option<K> {
@@ -166,6 +169,14 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 return Some(key);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn remember(&self, state: &mut State<K>, key: &K, why: String) {
+        state.failed.put(key.clone(), why.into());
+        if state.failed.len() > self.most {
+            state.failed.pop_lru();
+            state.forgotten += 1;
         }
     }
 
@@ -186,9 +197,9 @@ impl<K: Clone + Eq + Hash> Drop for Turn<'_, K> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
         let mut state = self.queue.lock();
-        match outcome {
-            Ok(()) => state.known.remove(&self.key),
-            Err(why) => state.known.insert(self.key.clone(), Standing::Failed(why.into())),
-        };
+        state.on_its_way.remove(&self.key);
+        if let Err(why) = outcome {
+            self.queue.remember(&mut state, &self.key, why);
+        }
     }
 }

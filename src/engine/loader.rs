@@ -22,6 +22,15 @@ pub(super) trait Loader: Send + Sync + 'static {
     /// Loads a kernel that prepares weights.
     fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self::Preparer>;
 
+    /// How many modules of dropped kernels are still loaded.
+    fn retired(&self) -> usize;
+
+    /// Whether they may be unloaded at any time, if nobody has said so.
+    fn may_reclaim(&self) -> bool;
+
+    /// Unloads those that nothing uses any more; how many those were.
+    fn reclaim(&self) -> Result<usize>;
+
     /// What loading a kernel took.
     fn load_time(kernel: &Self::Kernel) -> LoadTime;
 
@@ -46,6 +55,19 @@ impl Loader for Device {
 
     fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Preparer> {
         Preparer::load(self, preparation, cubin)
+    }
+
+    fn retired(&self) -> usize {
+        Device::retired(self)
+    }
+
+    fn may_reclaim(&self) -> bool {
+        // No launch is captured then (src/run/kernel/dispatch.rs refuses it).
+        self.context().is_event_tracking()
+    }
+
+    fn reclaim(&self) -> Result<usize> {
+        Device::reclaim(self)
     }
 
     fn load_time(kernel: &Kernel) -> LoadTime {

@@ -163,14 +163,25 @@ impl Engine {
         self
     }
 
+    /// Whether the engine unloads kernels that it has evicted by itself, with [`Device::reclaim`], when some hundred are still
+    /// loaded; that would lose a capture of another stream of the context, if the driver does not tell of it. Until something
+    /// is said: where cudarc tracks events in the device's context, since no kernel is captured there. Where it may not, whoever
+    /// captures calls [`Device::reclaim`] when nothing is captured; nothing more is loaded when a thousand wait for it.
+    #[must_use]
+    pub fn reclaims(self, reclaims: bool) -> Self {
+        self.stock.set_reclaims(reclaims);
+        self
+    }
+
     /// The kernel for `m` rows (of all groups together), picked by [`Picker::choose`]. If it is not loaded, this does what
     /// [`Engine::on_miss`] says.
     ///
     /// A kernel that failed in a warm-up or in the background is not tried again: another stands in for it.
     ///
     /// # Errors
-    /// Those of [`Picker::choose`]; where it waits, those of [`Forge::cubin`] and [`Kernel::load`]; else not loaded, if the
-    /// kernel is not and no other may or can serve.
+    /// Those of [`Picker::choose`], whatever becomes of a miss; where it waits, those of [`Forge::cubin`] and
+    /// [`Kernel::load`]; else not loaded, if the kernel is not and no other may or can serve; also if there is no room for it
+    /// ([`Engine::reclaims`]).
     pub fn kernel(&self, problem: &Problem, m: u32) -> Result<Selected> {
         self.kernel_or(problem, m, self.on_miss)
     }
@@ -193,6 +204,10 @@ impl Engine {
     }
 
     fn serve(&self, problem: &Problem, m: u32, on_miss: OnMiss, may_load: &dyn Fn() -> Result<()>) -> Result<Selected> {
+        // What routes do not know of.
+        if problem.m_limit().is_some() {
+            problem.check()?;
+        }
         let wake = || self.worker.wake();
         let call = Call { problem: problem.for_kernel(), m, on_miss, may_load, wake: &wake };
         self.stock.serve(&call).map(Selected::from)

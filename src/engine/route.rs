@@ -34,7 +34,7 @@ impl<K> Route<K> {
 
     /// The index of the interval of `m` rows, if there is a choice for so many.
     pub fn index(&self, m: u32) -> Option<usize> {
-        (m <= self.schedule.last()).then(|| self.schedule.index(m))
+        (1..=self.schedule.last()).contains(&m).then(|| self.schedule.index(m))
     }
 
     /// What is chosen for an interval.
@@ -44,10 +44,7 @@ impl<K> Route<K> {
 
     /// The interval's kernel, if it is loaded. `now` is when it was used.
     pub fn get(&self, index: usize, now: u64) -> Option<Found<'_, K>> {
-        // Written only where it changes something: readers share the cache line.
-        if self.used.load(Relaxed) != now {
-            self.used.store(now, Relaxed);
-        }
+        self.use_now(now);
         Some(Found { choice: self.choice(index), kernel: self.slots[index].get()? })
     }
 
@@ -70,10 +67,16 @@ impl<K> Route<K> {
 
     /// Loaded kernels, each once.
     pub fn kernels(&self) -> impl Iterator<Item = &Arc<K>> {
-        let spec = |index: usize| *self.choice(index).spec();
-        (0..self.slots.len())
-            .filter(move |index| (0..*index).all(|before| spec(before) != spec(*index)))
-            .filter_map(|index| self.slots[index].get())
+        let spec = |index: usize| self.choice(index).spec();
+        let loaded = (0..self.slots.len()).filter_map(|index| Some((index, self.slots[index].get()?)));
+        loaded
+            .filter(move |(index, _)| (0..*index).all(|before| spec(before) != spec(*index)))
+            .map(|(_, kernel)| kernel)
+    }
+
+    /// Whether none of its kernels is loaded.
+    pub fn is_empty(&self) -> bool {
+        self.slots.iter().all(|slot| slot.get().is_none())
     }
 
     #[cfg(test)]
@@ -87,6 +90,14 @@ impl<K> Route<K> {
 
     pub fn seen(&self) -> &Seen {
         &self.seen
+    }
+
+    /// Says that it is used.
+    pub fn use_now(&self, now: u64) {
+        // Written only where it changes something: readers share the cache line.
+        if self.used.load(Relaxed) != now {
+            self.used.store(now, Relaxed);
+        }
     }
 
     /// When it was last used.

@@ -13,23 +13,25 @@ use crate::spec::Problem;
 type Table<K> = HashMap<Problem, Arc<Route<K>>, RandomState>;
 
 /// The routes of the problems that were asked for. Where too many kernels are loaded for them, the problem that was not
-/// asked for the longest loses its kernels: those who hold one keep it.
+/// asked for the longest loses its kernels: those who hold one keep it. Of the problems without any, which were refused or
+/// failed, so many are remembered only.
 #[derive(Debug)]
 pub(super) struct Routes<K> {
     table: ArcSwap<Table<K>>,
     /// Held while the table is replaced.
     writing: Mutex<()>,
-    /// Kernels published so far: what "when" means to a route.
+    /// Kernels published and routes added so far: what "when" means to a route.
     now: AtomicU64,
     evictions: AtomicU64,
     most: usize,
+    most_empty: usize,
 }
 
 impl<K> Routes<K> {
-    /// At most `most` kernels in routes that are not pinned.
-    pub fn new(most: usize) -> Self {
+    /// Of routes that are not pinned, at most `most` kernels, and at most `most_empty` without any.
+    pub fn new(most: usize, most_empty: usize) -> Self {
         let (now, evictions) = (AtomicU64::new(1), AtomicU64::new(0));
-        Self { table: ArcSwap::default(), writing: Mutex::default(), now, evictions, most }
+        Self { table: ArcSwap::default(), writing: Mutex::default(), now, evictions, most, most_empty }
     }
 
     /// The table as it is now.
@@ -42,35 +44,43 @@ impl<K> Routes<K> {
         self.now.load(Relaxed)
     }
 
-    /// Adds the route of a problem, unless there is one already, and gives that which is there.
-    pub fn add(&self, problem: Problem, route: Route<K>) -> Arc<Route<K>> {
+    /// Adds the route of a problem, unless there is one already, and gives that which is there; with the problems that
+    /// had to go for it.
+    pub fn add(&self, problem: Problem, route: Route<K>) -> (Arc<Route<K>>, Vec<Problem>) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.load_full();
         if let Some(known) = table.get(&problem) {
-            return Arc::clone(known);
+            return (Arc::clone(known), Vec::new());
         }
         let route = Arc::new(route);
+        route.use_now(self.now.fetch_add(1, Relaxed) + 1);
         let mut more = Table::clone(&table);
         more.insert(problem, Arc::clone(&route));
+        let mut gone = Vec::new();
+        for (empty, (problem, _)) in unpinned(&table, Route::is_empty).into_iter().enumerate() {
+            // With the one that is added.
+            if empty + 1 >= self.most_empty {
+                more.remove(&problem);
+                gone.push(problem);
+            }
+        }
         self.table.store(Arc::new(more));
-        route
+        (route, gone)
     }
 
-    /// Says that a kernel was published, and evicts if that was too much.
-    pub fn published(&self) {
+    /// Says that a kernel was published, and evicts if that was too much: gives the problems that have gone.
+    pub fn published(&self) -> Vec<Problem> {
         self.now.fetch_add(1, Relaxed);
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.load_full();
         let mut kernels = 0;
-        let mut unpinned: Vec<_> = table.iter().filter(|(_, route)| !route.is_pinned()).collect();
-        unpinned.sort_by_key(|(_, route)| std::cmp::Reverse(route.used()));
-        let gone: Vec<Problem> = unpinned
-            .into_iter()
+        let full = unpinned(&table, |route| !route.is_empty()).into_iter();
+        let gone: Vec<Problem> = full
             .filter_map(|(problem, route)| {
                 let own = route.kernels().count();
                 kernels += own;
-                // Only what has kernels gives some back, and the latest problem keeps its own.
-                (own > 0 && kernels > self.most && kernels > own).then_some(*problem)
+                // The latest problem keeps its own.
+                (kernels > self.most && kernels > own).then_some(problem)
             })
             .collect();
         if !gone.is_empty() {
@@ -79,12 +89,21 @@ impl<K> Routes<K> {
             self.table.store(Arc::new(fewer));
             self.evictions.fetch_add(gone.len() as u64, Relaxed);
         }
+        gone
     }
 
     /// Problems that lost their kernels.
     pub fn evictions(&self) -> u64 {
         self.evictions.load(Relaxed)
     }
+}
+
+/// Routes that may go, of those that are so; those that were used last come first.
+fn unpinned<K>(table: &Table<K>, is_so: impl Fn(&Route<K>) -> bool) -> Vec<(Problem, &Route<K>)> {
+    let routes = table.iter().filter(|(_, route)| !route.is_pinned() && is_so(route));
+    let mut routes: Vec<_> = routes.map(|(problem, route)| (*problem, &**route)).collect();
+    routes.sort_by_key(|(_, route)| std::cmp::Reverse(route.used()));
+    routes
 }
 
 #[cfg(test)]
@@ -102,7 +121,7 @@ mod tests {
     fn fill(routes: &Routes<u32>, n: u32) -> Arc<Route<u32>> {
         let picker = Picker::new("NVIDIA H200", &Arch::H200);
         let route = Route::new(picker.schedule(&problem(n)).unwrap(), Recorder::new().seen(&problem(n)));
-        let route = routes.add(problem(n), route);
+        let route = routes.add(problem(n), route).0;
         assert!(route.get(0, routes.now()).is_none());
         assert!(
             route.publish(route.choice(0).spec(), &Arc::new(n)) && !route.publish(route.choice(0).spec(), &Arc::new(9))
@@ -113,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_problem_that_was_not_asked_for_the_longest_gives_way() {
-        let routes = Routes::new(3);
+        let routes = Routes::new(3, 2);
         fill(&routes, 1).pin();
         let held = fill(&routes, 2);
         fill(&routes, 3);
@@ -127,17 +146,41 @@ mod tests {
         let gone = fill(&routes, 6);
         assert_eq!([1, 2, 3, 4, 5, 6].map(has), [true, true, false, false, true, true]);
         assert_eq!((routes.evictions(), held.kernels().count(), **held.get(0, 0).unwrap().kernel), (2, 1, 2));
-        let again = routes.add(problem(6), Route::new(Arc::clone(gone.schedule()), Recorder::new().seen(&problem(6))));
+        let again = Route::new(Arc::clone(gone.schedule()), Recorder::new().seen(&problem(6)));
+        let again = routes.add(problem(6), again).0;
         assert!(Arc::ptr_eq(&again, &gone), "there is one route of a problem");
+    }
+
+    /// Those whose kernels were refused, say.
+    #[test]
+    fn of_problems_without_kernels_the_latest_stay() {
+        let routes = Routes::new(3, 4);
+        let picker = Picker::new("NVIDIA H200", &Arch::H200);
+        let schedule = picker.schedule(&problem(1)).unwrap();
+        let empty = |n| Route::new(Arc::clone(&schedule), Recorder::new().seen(&problem(n)));
+        let pinned = routes.add(problem(1), empty(1)).0;
+        pinned.pin();
+        fill(&routes, 2);
+        let first = routes.add(problem(3), empty(3)).0;
+        let gone: Vec<Problem> = (4..7).flat_map(|n| routes.add(problem(n), empty(n)).1).collect();
+        assert!(gone.is_empty());
+        assert!(routes.published().is_empty());
+        assert!(first.get(0, routes.now()).is_none(), "it is asked for again");
+        let gone: Vec<Problem> = (7..100).flat_map(|n| routes.add(problem(n), empty(n)).1).collect();
+        assert_eq!((gone.len(), routes.evictions()), (93, 0));
+        assert_eq!(gone[..5], [4, 5, 6, 3, 7].map(problem));
+        let table = routes.read();
+        let left: Vec<u32> = (1..100).filter(|n| table.contains_key(&problem(*n))).collect();
+        assert_eq!(left, [1, 2, 96, 97, 98, 99]);
     }
 
     #[test]
     fn one_problem_keeps_its_kernels_however_many() {
-        let routes = Routes::new(1);
+        let routes = Routes::new(1, 1);
         let picker = Picker::new("NVIDIA H200", &Arch::H200);
         let schedule = picker.schedule(&Problem::gemm().n(4096).k(4096)).unwrap();
-        let route =
-            routes.add(Problem::gemm().n(4096).k(4096), Route::new(schedule, Recorder::new().seen(&problem(1))));
+        let route = Route::new(schedule, Recorder::new().seen(&problem(1)));
+        let route = routes.add(Problem::gemm().n(4096).k(4096), route).0;
         for interval in route.intervals() {
             route.publish(interval.choice.spec(), &Arc::new(0));
             routes.published();

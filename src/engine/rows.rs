@@ -45,15 +45,26 @@ impl Rows {
     #[must_use]
     pub fn and(mut self, others: &Rows) -> Self {
         self.0.extend_from_slice(&others.0);
-        self.0.sort_unstable();
-        self.0.dedup_by(|next, before| {
+        Self::merged(self.0)
+    }
+
+    /// All of these.
+    pub(super) fn all<'a>(rows: impl IntoIterator<Item = &'a Rows>) -> Self {
+        Self::merged(rows.into_iter().flat_map(|rows| rows.0.iter().copied()).collect())
+    }
+
+    /// Ranges in any order, sorted once however many there are.
+    fn merged(mut ranges: Vec<(u32, u32)>) -> Self {
+        // Two sorted runs are merged, which takes no longer than to go through them.
+        ranges.sort();
+        ranges.dedup_by(|next, before| {
             let touches = next.0 <= before.1 + 1;
             if touches {
                 before.1 = before.1.max(next.1);
             }
             touches
         });
-        self
+        Self(ranges)
     }
 
     /// The ranges, ascending.
@@ -70,7 +81,8 @@ impl Rows {
     /// Whether some of `range` is among them.
     #[must_use]
     pub fn meets(&self, range: RangeInclusive<u32>) -> bool {
-        self.0.iter().any(|(first, last)| first <= range.end() && range.start() <= last)
+        let reaching = self.0.partition_point(|(_, last)| last < range.start());
+        self.0.get(reaching).is_some_and(|(first, _)| first <= range.end())
     }
 }
 
@@ -92,14 +104,15 @@ impl FromStr for Rows {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || Error::parse(format!("rows `{text}`: expected M or FROM..=TO, several with commas between"));
-        text.split(',').map(str::trim).try_fold(Self::default(), |rows, part| {
+        let rows = text.split(',').map(str::trim).map(|part| {
             let whole = |part| number(part).ok_or_else(wrong);
             let range = match part.split_once("..=") {
                 Some((first, last)) => whole(first)?..=whole(last)?,
                 None => whole(part)?..=whole(part)?,
             };
-            Ok(rows.and(&Self::new(range)?))
-        })
+            Self::new(range)
+        });
+        Ok(Self::all(&rows.collect::<Result<Vec<_>>>()?))
     }
 }
 
@@ -147,13 +160,13 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Rows, A::Error> {
-        let mut rows = Rows::default();
-        while let Some(more) = list.next_element::<Rows>()? {
-            rows = rows.and(&more);
+        let mut all = Vec::new();
+        while let Some(rows) = list.next_element::<Rows>()? {
+            all.push(rows);
         }
-        match rows.0.is_empty() {
+        match all.is_empty() {
             true => Err(serde::de::Error::custom("no rows")),
-            false => Ok(rows),
+            false => Ok(Rows::all(&all)),
         }
     }
 }

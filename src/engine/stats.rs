@@ -15,7 +15,11 @@ pub(super) struct Count(AtomicU64);
 
 impl Count {
     pub fn add(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.add_many(1);
+    }
+
+    pub fn add_many(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
     }
 
     pub fn get(&self) -> u64 {
@@ -58,6 +62,7 @@ pub(super) struct Counters {
     pub unserved: Count,
     pub background_asked: Count,
     pub background_made: Count,
+    pub reclaimed: Count,
     loads: Count,
     load_us: AtomicU64,
     load_wait_us: AtomicU64,
@@ -110,6 +115,13 @@ pub struct EngineStats {
     pub kernel_bytes: usize,
     /// Problems that lost their kernels, since too many others were loaded after them.
     pub evictions: u64,
+    /// Kernels that were dropped, on this device by whomever, and are still loaded.
+    pub retired: usize,
+    /// Kernels that the engine has unloaded by itself.
+    pub reclaimed: u64,
+    /// Problems that [`Engine::record`](super::Engine::record) has forgotten, since too many others were asked for after
+    /// them.
+    pub forgotten: u64,
     /// Work behind the callers.
     pub background: BackgroundStats,
     /// Compiling and its caches.
@@ -128,21 +140,25 @@ pub struct BackgroundStats {
     pub on_its_way: usize,
     /// Kernels that failed, here or in a warm-up, and are not tried again before the next warm-up: name and reason.
     pub failures: Vec<(String, String)>,
+    /// Failures that were forgotten, since too many others were asked for after them: these kernels are tried again.
+    pub forgotten: u64,
 }
 
 impl fmt::Display for EngineStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resident, stand_ins, unserved, loads, load_ms, load_wait_ms, .. } = self;
-        let Self { problems, kernels, kernel_bytes, evictions, .. } = self;
+        let Self { problems, kernels, kernel_bytes, evictions, retired, reclaimed, forgotten, .. } = self;
         writeln!(f, "calls: {resident} of loaded kernels, {stand_ins} of stand-ins, {unserved} not served")?;
         writeln!(
             f,
             "loaded: {kernels} kernels ({kernel_bytes} B) of {problems} problems, {evictions} problems evicted"
         )?;
+        writeln!(f, "dropped: {retired} kernels still loaded, {reclaimed} unloaded; {forgotten} problems forgotten")?;
         writeln!(f, "loads: {loads} in {load_ms:.1} ms of the driver, {load_wait_ms:.1} ms of waiting for a turn")?;
-        let BackgroundStats { asked, made, on_its_way, failures } = &self.background;
+        let BackgroundStats { asked, made, on_its_way, failures, forgotten } = &self.background;
         let failed = failures.len();
-        writeln!(f, "background: {asked} asked for, {made} made, {on_its_way} on their way, {failed} failed")?;
+        write!(f, "background: {asked} asked for, {made} made, {on_its_way} on their way, {failed} failed")?;
+        writeln!(f, ", {forgotten} failures forgotten")?;
         for (kernel, why) in failures {
             writeln!(f, "  {kernel}: {why}")?;
         }

@@ -1,6 +1,6 @@
 //! The kernels of a device: those that are loaded, and how the others get there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{Asked, Queue};
@@ -21,8 +21,15 @@ use crate::spec::{Problem, Spec};
 pub(super) const LOADED_MAX: usize = 256;
 /// Bytes of machine code kept loaded at most, beside those that a problem's calls go to.
 const LOADED_BYTES_MAX: usize = 256 << 20;
-/// Kernels that wait for the background thread at most.
+/// Problems at most that are remembered although no kernel of them is loaded: as many as a picker has schedules of.
+const EMPTY_MAX: usize = 1024;
+/// Kernels that wait for the background thread at most, and that are known to have failed.
 const WAITING_MAX: usize = 1024;
+/// Modules of dropped kernels from which on they are unloaded, where that may be done; seldom, since each time is a mark
+/// that a capture which nobody knows of would not survive.
+pub(super) const RECLAIM_AT: usize = LOADED_MAX;
+/// Modules of dropped kernels at most, beyond which nothing is loaded.
+pub(super) const RETIRED_MAX: usize = 4 * LOADED_MAX;
 
 /// Everything of an engine that does not depend on a device, and a loader that does. Shared by the engine and its
 /// background thread.
@@ -38,6 +45,8 @@ pub(super) struct Stock<L: Loader> {
     pub loaded: Memory<Spec, L::Kernel>,
     /// Eight at most.
     pub preparers: Memory<Preparation, L::Preparer>,
+    /// What was said of unloading.
+    reclaims: Mutex<Option<bool>>,
 }
 
 impl<L: Loader> Stock<L> {
@@ -48,11 +57,17 @@ impl<L: Loader> Stock<L> {
             picker,
             recorder: Recorder::new(),
             counters: Counters::default(),
-            routes: Routes::new(LOADED_MAX),
+            routes: Routes::new(LOADED_MAX, EMPTY_MAX),
             queue: Queue::new(WAITING_MAX),
             loaded: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::bytes),
             preparers: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::preparer_bytes),
+            reclaims: Mutex::default(),
         }
+    }
+
+    /// Says whether modules of dropped kernels may be unloaded at any time.
+    pub fn set_reclaims(&self, reclaims: bool) {
+        *self.reclaims.lock().unwrap_or_else(PoisonError::into_inner) = Some(reclaims);
     }
 
     /// The kernel for a call, or one that stands in for it.
@@ -60,10 +75,12 @@ impl<L: Loader> Stock<L> {
         let table = self.routes.read();
         let Some(route) = table.get(&call.problem) else {
             drop(table);
+            // Before anything is noted, counted or asked for.
+            call.problem.check_for(call.m)?;
             return self.serve_first(call).map_err(|error| call.context(error));
         };
-        route.seen().note(call.m);
         let Some(index) = route.index(call.m) else { return Err(self.no_choice(call)) };
+        route.seen().note(call.m);
         if let Some(found) = route.get(index, self.routes.now()) {
             self.counters.resident.add();
             return Ok(Served::resident(found, None));
@@ -180,13 +197,22 @@ impl<L: Loader> Stock<L> {
                 route.publish(interval.choice.spec(), &kernel);
             }
         }
-        Ok(self.routes.add(*problem, route))
+        let (route, gone) = self.routes.add(*problem, route);
+        self.gone(&gone);
+        Ok(route)
+    }
+
+    /// Problems that have lost their routes, which noted their rows, are no longer in use.
+    fn gone(&self, problems: &[Problem]) {
+        // The latest first, so that they are forgotten in the order in which they were asked for.
+        problems.iter().rev().for_each(|problem| self.recorder.asked_until_now(problem));
     }
 
     /// A loaded kernel, made if need be. Threads that ask for the same one wait for one compile and one load.
     pub fn kernel(&self, spec: &Spec) -> Result<Made<L::Kernel>> {
         let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
         let (value, _) = self.loaded.get_or_try_compute(spec, || {
+            self.make_room()?;
             let forged = self.forge.cubin(spec)?;
             (tier, forging) = (forged.tier(), forged.elapsed());
             let kernel = self.load(&spec.name(), || self.loader.load(spec, forged.into_cubin()))?;
@@ -203,6 +229,7 @@ impl<L: Loader> Stock<L> {
     pub fn preparer(&self, preparation: Preparation) -> Result<Made<L::Preparer>> {
         let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
         let (value, _) = self.preparers.get_or_try_compute(&preparation, || {
+            self.make_room()?;
             let forged = self.forge.prepare_cubin(preparation, self.picker.arch())?;
             (tier, forging) = (forged.tier(), forged.elapsed());
             let load = || self.loader.load_preparer(preparation, forged.into_cubin());
@@ -211,6 +238,32 @@ impl<L: Loader> Stock<L> {
             Ok::<_, Error>(preparer)
         })?;
         Ok(Made { value, tier, forged: forging, loaded: loading })
+    }
+
+    /// Sees to it that kernels which were dropped do not stay loaded without end.
+    ///
+    /// # Errors
+    /// Not loaded, if too many do.
+    fn make_room(&self) -> Result<()> {
+        if self.loader.retired() < RECLAIM_AT {
+            return Ok(());
+        }
+        let said = *self.reclaims.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.unwrap_or_else(|| self.loader.may_reclaim()) {
+            match self.loader.reclaim() {
+                Ok(count) => self.counters.reclaimed.add_many(count as u64),
+                // A capture is known. A later load tries again.
+                Err(error) => tracing::debug!(%error, "kernels that were dropped stay loaded"),
+            }
+        }
+        let retired = self.loader.retired();
+        if retired < RETIRED_MAX {
+            return Ok(());
+        }
+        Err(Error::not_loaded(format!(
+            "{retired} kernels that were dropped are still loaded on the device, {RETIRED_MAX} may be; remedy: \
+             `Device::reclaim` while nothing is captured, or `Engine::reclaims(true)`"
+        )))
     }
 
     fn load<V>(&self, kernel: &str, load: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
@@ -223,7 +276,7 @@ impl<L: Loader> Stock<L> {
         if let Some(route) = self.routes.read().get(spec.problem())
             && route.publish(spec, kernel)
         {
-            self.routes.published();
+            self.gone(&self.routes.published());
         }
     }
 
@@ -244,11 +297,15 @@ impl<L: Loader> Stock<L> {
             kernels: found().count(),
             kernel_bytes: found().map(|kernel| L::bytes(kernel)).sum(),
             evictions: self.routes.evictions(),
+            retired: self.loader.retired(),
+            reclaimed: self.counters.reclaimed.get(),
+            forgotten: self.recorder.forgotten(),
             background: BackgroundStats {
                 asked: background_asked.get(),
                 made: background_made.get(),
                 on_its_way: self.queue.on_its_way(),
                 failures: failed.collect(),
+                forgotten: self.queue.forgotten(),
             },
             forge: self.forge.stats(),
         }
@@ -264,7 +321,15 @@ impl<L: Loader> Stock<L> {
                 *route.choice(index).spec()
             }
         };
-        let failure = self.kernel(&spec).err().map(|error| error.to_string());
+        let made = self.kernel(&spec);
+        if let Err(error) = &made
+            && error.is_not_loaded()
+        {
+            // There was no room, which says nothing of the kernel: it is tried again when it is asked for again.
+            tracing::warn!(kernel = spec.name(), %error, "a kernel could not be loaded in the background");
+            return Ok(());
+        }
+        let failure = made.err().map(|error| error.to_string());
         match &failure {
             None => self.counters.background_made.add(),
             Some(why) => tracing::warn!(kernel = spec.name(), why, "a kernel could not be made in the background"),

@@ -1,7 +1,7 @@
 //! An engine's stock on a device that only pretends.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,15 +11,16 @@ use super::loader::Loader;
 use super::manifest::Manifest;
 use super::on_miss::OnMiss;
 use super::rows::Rows;
-use super::stock::Stock;
+use super::stock::{RECLAIM_AT, RETIRED_MAX, Stock};
 use super::warm_up::WarmUp;
 use super::worker::Worker;
 use crate::build::{Cubin, Preparation, Source, Toolchain};
 use crate::cache::{Forge, Seal, Tier};
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::pick::Picker;
 use crate::run::LoadTime;
-use crate::spec::{Arch, Problem, Spec};
+use crate::spec::{Arch, Problem, Spec, baseline};
 
 /// Loads nothing: counts, waits while it is told to, and fails where it is told to.
 #[derive(Default)]
@@ -29,6 +30,10 @@ struct Pretence {
     is_shut: Mutex<bool>,
     opened: Condvar,
     waiting: AtomicUsize,
+    /// As many as a test says.
+    retired: AtomicUsize,
+    reclaims: AtomicUsize,
+    is_tracking: AtomicBool,
 }
 
 impl Pretence {
@@ -70,6 +75,19 @@ impl Loader for Pretence {
         Ok(preparation)
     }
 
+    fn retired(&self) -> usize {
+        self.retired.load(SeqCst)
+    }
+
+    fn may_reclaim(&self) -> bool {
+        self.is_tracking.load(SeqCst)
+    }
+
+    fn reclaim(&self) -> Result<usize> {
+        self.reclaims.fetch_add(1, SeqCst);
+        Ok(self.retired.swap(0, SeqCst))
+    }
+
     fn load_time(_: &Spec) -> LoadTime {
         LoadTime::default()
     }
@@ -104,11 +122,22 @@ impl Shop {
     /// None where there is no NVRTC.
     fn open(test: &str) -> Option<Self> {
         let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()?;
+        Some(Self::with(toolchain, Picker::new("NVIDIA H200", &Arch::H200)))
+    }
+
+    /// With choices that take no time.
+    fn open_pinned(test: &str, problems: &[Problem]) -> Option<Self> {
+        let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()?;
+        let builder = Picker::builder("NVIDIA H200", &Arch::H200);
+        let pinned = problems.iter().fold(builder, |builder, problem| builder.pin(problem, &baseline(problem)));
+        Some(Self::with(toolchain, pinned.build().unwrap()))
+    }
+
+    fn with(toolchain: Toolchain, picker: Picker) -> Self {
         let forge = Forge::builder().render(render).toolchain(toolchain).no_disk().build();
-        let picker = Picker::new("NVIDIA H200", &Arch::H200);
         let stock = Arc::new(Stock::new(Pretence::default(), Arc::new(forge), picker));
         let worker = Worker::new(Arc::clone(&stock));
-        Some(Self { stock, worker })
+        Self { stock, worker }
     }
 
     fn ask(&self, problem: &Problem, m: u32, on_miss: OnMiss) -> Result<Served<Spec>> {
@@ -178,6 +207,115 @@ fn after_a_warm_up_every_call_finds_its_kernel() {
     assert_eq!(shop.stock.recorder.manifest(), Manifest::new().with(&problem, &Rows::new(1..=512).unwrap()));
     // Beyond what any kernel takes.
     assert!(shop.ask(&problem, Problem::M_MAX + 1, OnMiss::Block).unwrap_err().is_unsupported());
+}
+
+#[test]
+fn what_is_not_legal_is_refused_at_once_and_not_recorded() {
+    let Some(shop) = Shop::open("what_is_not_legal_is_refused_at_once_and_not_recorded") else { return };
+    let legal = problem();
+    let illegal = [legal.n(17), legal.k(0), legal.grouped(0), legal.grouped(u32::MAX), legal.c(Format::Nvfp4)];
+    let calls = illegal.map(|problem| (problem, 7)).into_iter().chain([0, Problem::M_MAX + 1].map(|m| (legal, m)));
+    for (problem, m) in calls {
+        let refusal = problem.check_for(m).unwrap_err().to_string();
+        for on_miss in [OnMiss::Block, OnMiss::Fallback, OnMiss::Error] {
+            let error = shop.ask(&problem, m, on_miss).unwrap_err();
+            assert!(error.is_unsupported() && error.to_string() == refusal, "{on_miss}: {error}");
+        }
+    }
+    let stats = shop.stock.stats();
+    assert_eq!((stats.background.asked, stats.background.on_its_way, stats.unserved), (0, 0, 0), "{stats}");
+    assert!(shop.stock.routes.read().is_empty());
+    assert_eq!(shop.stock.recorder.manifest(), Manifest::new());
+    // Also of a problem that is known.
+    shop.warm(&legal, "1..=64");
+    for (m, on_miss) in [(0, OnMiss::Error), (0, OnMiss::Fallback), (Problem::M_MAX + 1, OnMiss::Fallback)] {
+        let error = shop.ask(&legal, m, on_miss).unwrap_err().to_string();
+        assert_eq!(error, legal.check_for(m).unwrap_err().to_string());
+    }
+    let _ = shop.ask(&legal, 9, OnMiss::Error).unwrap();
+    let manifest = shop.stock.recorder.manifest();
+    assert_eq!(manifest.rows(&legal).unwrap().to_string(), "9");
+    assert_eq!(Manifest::parse(&manifest.to_string()).unwrap(), manifest);
+}
+
+/// Behind a seal every problem fails, however many there are.
+#[test]
+fn what_is_kept_of_many_problems_is_bounded() {
+    let all: Vec<Problem> = (0..5000u32).map(|at| problem().n(16 * (at % 250 + 1)).k(64 * (at / 250 + 1))).collect();
+    let Some(shop) = Shop::open_pinned("what_is_kept_of_many_problems_is_bounded", &all) else { return };
+    shop.warm(&problem(), "1..=64");
+    shop.stock.forge.seal(Seal::Refuse);
+    for problem in &all {
+        assert!(shop.ask(problem, 8, OnMiss::Block).unwrap_err().is_sealed());
+    }
+    assert!(shop.stock.routes.read().len() <= 1024 + 1);
+    let stats = shop.stock.stats();
+    // The warmed-up problem is in use.
+    assert_eq!((stats.forgotten, stats.problems), (5001 - 4096, 1), "{stats}");
+    assert_eq!(shop.stock.recorder.manifest().problems().count(), 4096 - 1);
+    // The latest are known.
+    assert!(shop.stock.recorder.manifest().rows(&all[4999]).is_some());
+    assert!(shop.stock.recorder.manifest().rows(&all[0]).is_none());
+
+    // And so do failures in the background.
+    for (done, problem) in all[..2500].iter().enumerate() {
+        assert!(shop.ask(problem, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
+        if done % 500 == 499 {
+            soon("they were refused", || shop.stock.queue.on_its_way() == 0);
+        }
+    }
+    let stats = shop.stock.stats();
+    assert_eq!(stats.background.failures.len(), 1024, "{}", stats.background.failures.len());
+    assert_eq!(stats.background.forgotten, 2500 - 1024);
+    assert!(shop.stock.routes.read().len() <= 1024 + 1);
+    assert_eq!(shop.ask(&problem(), 8, OnMiss::Error).unwrap().tier, Tier::Memory, "what is warm stays");
+}
+
+#[test]
+fn dropped_kernels_are_unloaded_or_nothing_more_is_loaded() {
+    let all: Vec<Problem> = (1..20).map(|n| problem().n(16 * n)).collect();
+    let Some(shop) = Shop::open_pinned("dropped_kernels_are_unloaded_or_nothing_more_is_loaded", &all) else { return };
+    let loader = shop.loader();
+    let mut problems = all.iter();
+    let mut load = || shop.ask(problems.next().unwrap(), 8, OnMiss::Block);
+    let reclaims = || loader.reclaims.load(SeqCst);
+
+    loader.is_tracking.store(true, SeqCst);
+    loader.retired.store(RECLAIM_AT - 1, SeqCst);
+    let _ = load().unwrap();
+    assert_eq!((reclaims(), loader.retired.load(SeqCst)), (0, RECLAIM_AT - 1), "few can wait");
+    loader.retired.store(RECLAIM_AT, SeqCst);
+    let _ = load().unwrap();
+    assert_eq!((reclaims(), loader.retired.load(SeqCst)), (1, 0));
+    assert_eq!(shop.stock.stats().reclaimed, RECLAIM_AT as u64);
+
+    // Where something may be captured nothing is unloaded, and so many may wait only.
+    loader.is_tracking.store(false, SeqCst);
+    loader.retired.store(RETIRED_MAX - 1, SeqCst);
+    let _ = load().unwrap();
+    loader.retired.store(RETIRED_MAX, SeqCst);
+    let compiles = shop.stock.forge.stats().compiles;
+    let error = load().unwrap_err();
+    assert!(error.is_not_loaded() && error.to_string().contains("remedy: `Device::reclaim`"), "{error}");
+    assert!(error.to_string().contains("1024 kernels that were dropped are still loaded"), "{error}");
+    // Nor is it in the background, which says nothing of the kernel.
+    let last = all.last().unwrap();
+    assert!(shop.ask(last, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
+    soon("it was refused", || shop.stock.queue.on_its_way() == 0);
+    let stats = shop.stock.stats();
+    assert_eq!((reclaims(), stats.forge.compiles, stats.retired), (1, compiles, RETIRED_MAX));
+    assert!(stats.background.failures.is_empty(), "{stats}");
+
+    // Whatever was said holds.
+    shop.stock.set_reclaims(true);
+    let _ = load().unwrap();
+    assert_eq!((reclaims(), loader.retired.load(SeqCst)), (2, 0));
+    assert!(shop.ask(last, 8, OnMiss::Fallback).is_err());
+    soon("it is there", || shop.ask(last, 8, OnMiss::Error).is_ok());
+    loader.is_tracking.store(true, SeqCst);
+    shop.stock.set_reclaims(false);
+    loader.retired.store(RETIRED_MAX, SeqCst);
+    assert!(load().unwrap_err().is_not_loaded());
 }
 
 #[test]

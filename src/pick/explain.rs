@@ -124,7 +124,7 @@ impl Picker {
         let choice = self.choose(problem, m)?;
         let class = self.class(problem)?;
         let survey = Survey::new(problem, m, self, class);
-        let of_table = |entry: &super::Entry| *entry.problem() == problem.for_kernel() && entry.m().contains(&m.max(1));
+        let of_table = |entry: &super::Entry| *entry.problem() == problem.for_kernel() && entry.m().contains(&m);
         let ignored = self.ignored().iter().filter(|ignored| of_table(&ignored.entry)).map(|ignored| IgnoredDecision {
             variant: *ignored.entry.variant(),
             device: ignored.entry.device().to_owned(),
@@ -175,7 +175,7 @@ impl Picker {
         add(choice.spec(), choice.origin().word(), None);
         let here = |entry: &&super::Entry| {
             let is_for = *entry.problem() == problem.for_kernel() && entry.target() == self.arch().target();
-            is_for && entry.m().contains(&m.max(1))
+            is_for && entry.m().contains(&m)
         };
         // Those of this model first: their numbers count, where both have some.
         let decisions: Vec<_> = self.table().entries().filter(here).collect();

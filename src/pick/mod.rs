@@ -37,7 +37,8 @@ use crate::spec::{Arch, Problem};
 /// arguments always give the same choice.
 ///
 /// # Errors
-/// Unsupported, if no variant is legal: then the problem itself is not.
+/// Those of [`Problem::check_for`]; unsupported, if no variant is legal on the architecture.
 pub fn choose(problem: &Problem, m: u32, arch: &Arch) -> Result<Choice> {
+    problem.check_for(m)?;
     untuned::choose(problem, m, arch, None)
 }

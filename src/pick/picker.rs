@@ -93,8 +93,10 @@ impl Picker {
     /// is stated. For a problem that it has chosen for before, it allocates nothing.
     ///
     /// # Errors
-    /// Unsupported, if no variant is legal, or none of the class that the problem is pinned to.
+    /// Those of [`Problem::check_for`]; unsupported, if no variant is legal, or none of the class that the problem is
+    /// pinned to.
     pub fn choose(&self, problem: &Problem, m: u32) -> Result<Choice> {
+        problem.check_for(m)?;
         let schedule = self.schedule(&problem.for_kernel())?;
         schedule.reach(m)?;
         Ok(*schedule.at(m))
@@ -103,13 +105,14 @@ impl Picker {
     /// Every choice for a problem, up to its stated limit. The limit changes none of them. Made once and remembered.
     ///
     /// # Errors
-    /// Unsupported, if no variant is legal, or none of the class that the problem is pinned to, for the rows that the
-    /// problem states; for a problem without a limit the schedule ends before those.
+    /// Those of [`Problem::check`]; unsupported, if no variant is legal, or none of the class that the problem is pinned
+    /// to, for the rows that the problem states; for a problem without a limit the schedule ends before those.
     pub fn schedule(&self, problem: &Problem) -> Result<Arc<Schedule>> {
         let remembered = || self.schedules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(schedule) = remembered().get(problem) {
             return Ok(Arc::clone(schedule));
         }
+        problem.check()?;
         let schedule = Arc::new(match problem.m_limit() {
             Some(limit) => self.schedule(&problem.for_kernel())?.up_to(limit)?,
             None => self.whole_schedule(problem)?,

@@ -24,9 +24,11 @@ impl Rule {
     /// Every rule.
     pub const ALL: &'static [Rule] = &[Rule::Efficiency, Rule::Ladder];
 
-    /// The variant for `m` rows (of all groups together); `None` if no tile of the rule, nor a narrower one, is legal.
+    /// The variant for `m` rows (of all groups together); `None` if [`Problem::check_for`] refuses them, or no tile of the
+    /// rule, nor a narrower one, is legal.
     #[must_use]
     pub fn choose(self, problem: &Problem, m: u32, arch: &Arch) -> Option<Spec> {
+        problem.check_for(m).ok()?;
         match self {
             Rule::Efficiency => efficiency(problem, m, arch),
             Rule::Ladder => ladder(problem, m, arch),

@@ -101,7 +101,6 @@ impl Schedule {
     /// # Errors
     /// Unsupported, if it ends before.
     pub(super) fn up_to(&self, limit: u32) -> Result<Self> {
-        let limit = limit.clamp(1, Problem::M_MAX);
         self.reach(limit)?;
         let within = self.intervals.iter().take_while(|interval| interval.first <= limit);
         let cut = within.map(|interval| Interval { last: interval.last.min(limit), ..*interval });

@@ -154,6 +154,15 @@ impl Problem {
     pub fn check(&self) -> Result<()> {
         legal::check_problem(self).map_err(|refusal| Error::from(refusal).context(self.to_string()))
     }
+
+    /// As [`Problem::check`], for `m` rows (of all groups together): 1 to [`Problem::M_MAX`], whatever limit is stated.
+    ///
+    /// # Errors
+    /// Unsupported; the text names the limit and the value.
+    pub fn check_for(&self, m: u32) -> Result<()> {
+        let checked = legal::check_problem(self).and_then(|()| legal::check_rows(m));
+        checked.map_err(|refusal| Error::from(refusal).context(self.to_string()))
+    }
 }
 
 impl From<Refusal> for Error {

@@ -3,7 +3,7 @@
 use std::iter;
 
 use super::geometry::Geometry;
-use super::{Arch, Problem, Spec, Variant};
+use super::{Arch, Problem, Spec, Variant, legal};
 
 /// Stages at most.
 pub(crate) const STAGES_MAX: u32 = 32;
@@ -18,11 +18,14 @@ pub fn deepest<'a>(
     accepts: &'a dyn Fn(&Spec) -> bool,
 ) -> impl Iterator<Item = Spec> + use<'a> {
     let variant = *variant;
-    let one = Geometry::new(problem, &Variant { stages: 1, ..variant }, arch);
-    let stage = one.stage_bytes.max(1);
-    let mut stages = STAGES_MAX.min(arch.shared_per_block() / stage);
+    // Sizes of what cannot be legal may be more than numbers hold.
+    let can_be_legal = legal::check_problem(problem).is_ok() && Spec::can_combine(problem, &variant);
+    let one = can_be_legal.then(|| Geometry::new(problem, &Variant { stages: 1, ..variant }, arch));
+    let stage = one.map_or(1, |one| one.stage_bytes.max(1));
+    let mut stages = one.map_or(0, |_| STAGES_MAX.min(arch.shared_per_block() / stage));
     let mut blocks = 0;
     iter::from_fn(move || {
+        let one = one?;
         // With one stage an SM holds the most.
         while stages > 0 && blocks < one.blocks_per_sm {
             let spec = Spec::check(problem, &Variant { stages, ..variant }, arch);

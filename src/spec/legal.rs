@@ -35,11 +35,16 @@ fn extent(what: &'static str, value: u32, step: u32, max: u32) -> Result<(), Ref
     Ok(())
 }
 
+/// M: rows of all groups together.
+pub(super) fn check_rows(m: u32) -> Result<(), Refusal> {
+    extent("M", m, 1, Problem::M_MAX)
+}
+
 pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     extent("N", problem.columns(), Problem::N_STEP, Problem::EXTENT_MAX)?;
     extent("K", problem.depth(), Problem::K_STEP, Problem::EXTENT_MAX)?;
     extent("groups", problem.groups().unwrap_or(1), 1, Problem::GROUPS_MAX)?;
-    extent("M", problem.m_limit().unwrap_or(1), 1, Problem::M_MAX)?;
+    check_rows(problem.m_limit().unwrap_or(1))?;
 
     let (a, b, c) = (problem.a_format(), problem.b_format(), problem.c_format());
     if a == Format::F32 {

@@ -281,8 +281,10 @@ impl Problem {
             let scales = if format == Format::Nvfp4 { self.k / 16 } else { 0 };
             (format.bytes(self.k as usize) + scales as usize) as f64
         };
-        let weight_rows = f64::from(self.n) * f64::from(self.operation.products() * self.groups.unwrap_or(1));
-        row(self.a) * m as f64 + row(self.b) * weight_rows + (m as usize * self.c.bytes(self.n as usize)) as f64
+        // Not in whole numbers: what is not legal, or any M, would be more than they hold.
+        let weights = f64::from(self.operation.products()) * f64::from(self.groups.unwrap_or(1));
+        let weight_rows = f64::from(self.n) * weights;
+        row(self.a) * m as f64 + row(self.b) * weight_rows + m as f64 * self.c.bytes(self.n as usize) as f64
     }
 
     /// The layout of its weights, all B of all groups, once they are prepared.

@@ -6,20 +6,36 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::laboratory::{Admission, Laboratory, Rejection};
-use super::quarantine::Quarantine;
+use super::quarantine::{Platform, Quarantine};
 use crate::build::Cubin;
 use crate::cache::{Forge, Key};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 
+/// Called before kernels run that were asked about: what goes wrong until then is not theirs.
+pub(super) type Notice<'a> = &'a mut dyn FnMut() -> Result<()>;
+
 /// Where kernels run: in this process, or in one that may crash.
 pub(super) trait Stand {
+    /// The device and its driver.
+    fn platform(&mut self) -> Result<Platform>;
     /// Loads and checks a kernel.
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>) -> Result<Admission>;
+    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, launching: Notice<'_>) -> Result<Admission>;
     /// Microseconds a call.
-    fn screen(&mut self, spec: &Spec) -> Result<Timed<f64>>;
+    fn screen(&mut self, spec: &Spec, launching: Notice<'_>) -> Result<Timed<f64>>;
     /// Microseconds a call of both, `pairs` times.
-    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Timed<Vec<(f64, f64)>>>;
+    fn duel(
+        &mut self,
+        incumbent: &Spec,
+        challenger: &Spec,
+        pairs: usize,
+        launching: Notice<'_>,
+    ) -> Result<Timed<Vec<(f64, f64)>>>;
+}
+
+/// Where nobody needs to know.
+fn unnoticed() -> Result<()> {
+    Ok(())
 }
 
 /// What came of a timing.
@@ -42,6 +58,9 @@ enum Built {
 }
 
 /// A laboratory made of a forge, a quarantine and a stand.
+///
+/// Where nothing is right, it is not the kernels: what was refused is quarantined once a kernel has passed here, and until
+/// then remembered by this laboratory only.
 #[derive(Debug)]
 pub(super) struct Keeper<'f, S> {
     forge: &'f Forge,
@@ -49,11 +68,13 @@ pub(super) struct Keeper<'f, S> {
     stand: S,
     /// Kernels that were admitted, and whether they have been right ever since.
     admitted: HashMap<Spec, bool>,
+    /// Kernels that were refused before any was admitted.
+    pending: HashMap<Spec, (Key, Rejection)>,
 }
 
 impl<'f, S: Stand> Keeper<'f, S> {
     pub(super) fn new(forge: &'f Forge, quarantine: Quarantine, stand: S) -> Self {
-        Self { forge, quarantine, stand, admitted: HashMap::new() }
+        Self { forge, quarantine, stand, admitted: HashMap::new(), pending: HashMap::new() }
     }
 
     pub(super) fn set_quarantine(&mut self, quarantine: Quarantine) {
@@ -81,19 +102,42 @@ impl<'f, S: Stand> Keeper<'f, S> {
         self.forge.key(spec).ok()
     }
 
-    fn remember(&self, key: Option<&Key>, spec: &Spec, rejection: &Rejection) {
-        tracing::warn!(kernel = spec.name(), %rejection, "quarantined");
-        if let Some(key) = key {
-            self.quarantine.put(key, &spec.name(), rejection);
+    /// Why a kernel was refused, here or in an earlier laboratory on this platform.
+    fn refused(&mut self, spec: &Spec, key: &Key) -> Result<Option<Rejection>> {
+        if let Some((_, rejection)) = self.pending.get(spec) {
+            return Ok(Some(rejection.clone()));
         }
+        // The platform takes a worker to know.
+        if !self.quarantine.has(key) {
+            return Ok(None);
+        }
+        let platform = self.stand.platform()?;
+        Ok(self.quarantine.get(key, &platform))
+    }
+
+    fn remember(&mut self, key: Option<Key>, spec: &Spec, rejection: &Rejection) -> Result<()> {
+        tracing::warn!(kernel = spec.name(), %rejection, "refused for good");
+        let Some(key) = key else { return Ok(()) };
+        self.pending.insert(*spec, (key, rejection.clone()));
+        if self.admitted.is_empty() { Ok(()) } else { self.flush() }
+    }
+
+    /// Quarantines what was refused, since another kernel was right.
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let platform = self.stand.platform()?;
+        for (spec, (key, rejection)) in self.pending.drain() {
+            self.quarantine.put(&key, &spec.name(), &rejection, &platform);
+        }
+        Ok(())
     }
 
     /// A kernel that was admitted has failed.
-    fn expel(&mut self, spec: &Spec, rejection: &Rejection) {
+    fn expel(&mut self, spec: &Spec, rejection: &Rejection) -> Result<()> {
         self.admitted.insert(*spec, false);
-        if is_lasting(rejection) {
-            self.remember(self.key(spec).as_ref(), spec, rejection);
-        }
+        if is_lasting(rejection) { self.remember(self.key(spec), spec, rejection) } else { Ok(()) }
     }
 
     /// Whether a kernel may be timed.
@@ -107,13 +151,13 @@ impl<'f, S: Stand> Keeper<'f, S> {
         for spec in specs {
             let refused = match self.build(spec)? {
                 Built::Refused(said, _) => Some(Rejection::Build(said)),
-                Built::Cubin(cubin) => match self.stand.admit(spec, &cubin)? {
+                Built::Cubin(cubin) => match self.stand.admit(spec, &cubin, &mut unnoticed)? {
                     Admission::Passed { .. } => None,
                     Admission::Refused(rejection) => Some(rejection),
                 },
             };
             if let Some(rejection) = refused {
-                self.expel(spec, &rejection);
+                self.expel(spec, &rejection)?;
             }
         }
         Ok(())
@@ -145,7 +189,9 @@ impl<'f, S: Stand> Keeper<'f, S> {
 impl<S: Stand> Laboratory for Keeper<'_, S> {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         let key = self.key(spec);
-        if let Some(rejection) = key.as_ref().and_then(|key| self.quarantine.get(key)) {
+        if let Some(key) = &key
+            && let Some(rejection) = self.refused(spec, key)?
+        {
             return Ok(Admission::Refused(Rejection::Quarantined(rejection.to_string())));
         }
         let cubin = match self.build(spec)? {
@@ -153,28 +199,29 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
             Built::Refused(said, is_certain) => {
                 let rejection = Rejection::Build(said);
                 if is_certain {
-                    self.remember(key.as_ref(), spec, &rejection);
+                    self.remember(key, spec, &rejection)?;
                 }
                 return Ok(Admission::Refused(rejection));
             }
         };
-        let admission = self.stand.admit(spec, &cubin)?;
+        let admission = self.stand.admit(spec, &cubin, &mut unnoticed)?;
         match &admission {
             Admission::Passed { .. } => {
                 self.admitted.insert(*spec, true);
+                self.flush()?;
             }
-            Admission::Refused(rejection) if is_lasting(rejection) => self.remember(key.as_ref(), spec, rejection),
+            Admission::Refused(rejection) if is_lasting(rejection) => self.remember(key, spec, rejection)?,
             Admission::Refused(_) => {}
         }
         Ok(admission)
     }
 
     fn screen(&mut self, spec: &Spec) -> Result<f64> {
-        match self.timed(&[spec], |stand| stand.screen(spec))? {
+        match self.timed(&[spec], |stand| stand.screen(spec, &mut unnoticed))? {
             Ok(us) => Ok(us),
             Err(failed) => {
                 if let Some(rejection) = failed {
-                    self.expel(spec, &rejection);
+                    self.expel(spec, &rejection)?;
                 }
                 Ok(f64::INFINITY)
             }
@@ -182,7 +229,8 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
     }
 
     fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
-        match self.timed(&[incumbent, challenger], |stand| stand.duel(incumbent, challenger, pairs))? {
+        let duel = |stand: &mut S| stand.duel(incumbent, challenger, pairs, &mut unnoticed);
+        match self.timed(&[incumbent, challenger], duel)? {
             Ok(times) => Ok(times),
             Err(failed) => {
                 // Which of the two: the one that fails alone; and if neither does, the newcomer.
@@ -192,7 +240,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
                     && incumbent_us.is_finite()
                     && challenger_us.is_finite()
                 {
-                    self.expel(challenger, &rejection);
+                    self.expel(challenger, &rejection)?;
                     challenger_us = f64::INFINITY;
                 }
                 Ok(vec![(incumbent_us, challenger_us); pairs])
@@ -213,6 +261,7 @@ fn names(specs: &[&Spec]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::DriverVersion;
     use crate::tune::testing::{forge, specs};
 
     /// A stand on which kernels do as they are told.
@@ -224,10 +273,20 @@ mod tests {
         fails_together: Option<Rejection>,
         loaded: Vec<Spec>,
         admits: usize,
+        /// The minor version.
+        driver: u32,
+    }
+
+    fn platform(minor: u32) -> Platform {
+        Platform::new("NVIDIA H200", DriverVersion { major: 13, minor })
     }
 
     impl Stand for Scripted {
-        fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>) -> Result<Admission> {
+        fn platform(&mut self) -> Result<Platform> {
+            Ok(platform(self.driver))
+        }
+
+        fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, _: Notice<'_>) -> Result<Admission> {
             assert!(!cubin.image().is_empty());
             self.admits += 1;
             if let Some(rejection) = self.refused.get(spec) {
@@ -237,7 +296,7 @@ mod tests {
             Ok(Admission::Passed { worst: 0.5 })
         }
 
-        fn screen(&mut self, spec: &Spec) -> Result<Timed<f64>> {
+        fn screen(&mut self, spec: &Spec, _: Notice<'_>) -> Result<Timed<f64>> {
             if !self.loaded.contains(spec) {
                 return Ok(Timed::Absent);
             }
@@ -249,12 +308,18 @@ mod tests {
             Ok(Timed::Took(f64::from(spec.variant().stages)))
         }
 
-        fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Timed<Vec<(f64, f64)>>> {
+        fn duel(
+            &mut self,
+            incumbent: &Spec,
+            challenger: &Spec,
+            pairs: usize,
+            _: Notice<'_>,
+        ) -> Result<Timed<Vec<(f64, f64)>>> {
             if let Some(rejection) = &self.fails_together {
                 self.loaded.clear();
                 return Ok(Timed::Failed(rejection.clone()));
             }
-            Ok(match (self.screen(incumbent)?, self.screen(challenger)?) {
+            Ok(match (self.screen(incumbent, &mut unnoticed)?, self.screen(challenger, &mut unnoticed)?) {
                 (Timed::Took(first), Timed::Took(second)) => Timed::Took(vec![(first, second); pairs]),
                 (Timed::Failed(rejection), _) | (_, Timed::Failed(rejection)) => Timed::Failed(rejection),
                 _ => Timed::Absent,
@@ -266,23 +331,28 @@ mod tests {
         Admission::Passed { worst: 0.5 }
     }
 
-    #[test]
-    fn what_would_fail_again_is_not_tried_again() {
-        let temp = tempfile::tempdir().unwrap();
-        let all = specs::<5>();
-        let forge = forge(temp.path(), &all);
-        let reasons = [
+    fn reasons() -> [Rejection; 5] {
+        [
             Rejection::Hangs,
             Rejection::Crashes("it says so".to_owned()),
             Rejection::Wrong("wrong: 1 of 8".to_owned()),
             Rejection::NotRepeatable,
             Rejection::Load("no memory".to_owned()),
-        ];
+        ]
+    }
+
+    #[test]
+    fn what_would_fail_again_is_not_tried_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let all = specs::<6>();
+        let (bad, good) = (&all[..5], &all[5]);
+        let forge = forge(temp.path(), &all);
+        let reasons = reasons();
         for second_start in [false, true] {
-            let refused = all.iter().copied().zip(reasons.iter().cloned()).collect();
+            let refused = bad.iter().copied().zip(reasons.iter().cloned()).collect();
             let stand = Scripted { refused, ..Scripted::default() };
             let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
-            for (spec, reason) in all.iter().zip(&reasons) {
+            for (spec, reason) in bad.iter().zip(&reasons) {
                 let expected = if second_start && is_lasting(reason) {
                     Rejection::Quarantined(reason.to_string())
                 } else {
@@ -292,10 +362,49 @@ mod tests {
                 assert!(keeper.screen(spec).unwrap_err().is_unsupported());
             }
             assert_eq!(keeper.stand().admits, if second_start { 1 } else { 5 });
+            // Here they are not tried again, whatever comes after.
+            assert!(matches!(keeper.admit(&bad[0]).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
+            assert_eq!(keeper.admit(good).unwrap(), passed());
         }
-        // A quarantine of its own knows nothing.
+        // A quarantine of its own knows nothing; nor does any of another driver.
         let mut keeper = Keeper::new(&forge, Quarantine::in_memory(), Scripted::default());
         assert_eq!(keeper.admit(&all[0]).unwrap(), passed());
+        let stand = Scripted { driver: 1, ..Scripted::default() };
+        let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
+        assert!(bad.iter().all(|spec| keeper.admit(spec).unwrap() == passed()));
+    }
+
+    /// As on a driver that is broken, or a device that somebody else keeps busy.
+    #[test]
+    fn where_nothing_is_right_nothing_is_quarantined() {
+        let temp = tempfile::tempdir().unwrap();
+        let all = specs::<6>();
+        let (bad, late) = (&all[..4], &all[4..]);
+        let forge = forge(temp.path(), &all);
+        let entries = || {
+            let root = temp.path().join("cubins/quarantine");
+            root.read_dir().map_or(0, Iterator::count)
+        };
+        let refused: HashMap<Spec, Rejection> = bad.iter().copied().zip(reasons()).collect();
+        for _ in 0..2 {
+            let stand = Scripted { refused: refused.clone(), ..Scripted::default() };
+            let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
+            for (spec, reason) in bad.iter().zip(reasons()) {
+                assert_eq!(keeper.admit(spec).unwrap(), Admission::Refused(reason));
+            }
+            assert_eq!((keeper.stand().admits, entries()), (4, 0));
+        }
+        // With the first that is right it is the kernels: what was refused before, and after.
+        let mut refused = refused;
+        refused.insert(late[1], Rejection::NotRepeatable);
+        let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), Scripted { refused, ..Scripted::default() });
+        for (spec, reason) in bad.iter().zip(reasons()) {
+            assert_eq!(keeper.admit(spec).unwrap(), Admission::Refused(reason));
+        }
+        assert_eq!(keeper.admit(&late[0]).unwrap(), passed());
+        assert_eq!(entries(), 4);
+        assert_eq!(keeper.admit(&late[1]).unwrap(), Admission::Refused(Rejection::NotRepeatable));
+        assert_eq!(entries(), 5);
     }
 
     #[test]

@@ -106,8 +106,7 @@ pub enum Rejection {
     Hangs,
     /// It faulted, or took the process that ran it down; with what is known of it.
     Crashes(String),
-    /// It was refused before, by the same toolchain on the same kind of device, and not tried again; with the reason
-    /// then.
+    /// It was refused before, with the same toolchain, device and driver, and not tried again; with the reason then.
     Quarantined(String),
 }
 

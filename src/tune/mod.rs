@@ -42,7 +42,7 @@ pub use local::LocalLaboratory;
 pub use operands::{HostMatrix, HostOperands, Shape};
 pub use outcome::{Evidence, Outcome, Reason, Role, Standing, Tried, Verdict};
 pub use progress::{Progress, Stage};
-pub use quarantine::Quarantine;
+pub use quarantine::{Platform, Quarantine};
 pub use random::Spread;
 pub use search::{Budget, neighbours};
 pub use setup::{Setup, even_rows};

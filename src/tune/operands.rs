@@ -179,9 +179,10 @@ impl HostOperands {
     /// Whether formats, lengths and offsets are those of the problem.
     ///
     /// # Errors
-    /// Data, naming the operand with what it has and what it needs.
+    /// Those of [`Problem::check`]; data, naming the operand with what it has and what it needs.
     pub fn check(&self) -> Result<()> {
         let problem = &self.problem;
+        problem.check()?;
         let groups = problem.groups().unwrap_or(1) as usize;
         let products = problem.operation().products() as usize;
         if self.b.len() != products || self.alpha.len() != products {

@@ -9,8 +9,9 @@ use cudarc::driver::CudaStream;
 use lru::LruCache;
 
 use super::adversarial;
-use super::keeper::{Stand, Timed};
+use super::keeper::{Notice, Stand, Timed};
 use super::laboratory::{Admission, Rejection};
+use super::quarantine::Platform;
 use super::random::Spread;
 use super::setup::Setup;
 use super::trial::Trial;
@@ -23,6 +24,20 @@ use crate::spec::Spec;
 const HELD_MAX: NonZero<usize> = NonZero::new(64).unwrap();
 /// Where the random operands begin; any number does.
 const SEED: u64 = 0x0005_EED5;
+
+/// What the driver says of a context that a kernel has broken (CUDA driver API, `CUresult`). It says other things of a
+/// device or a driver that is broken, too.
+const BY_KERNELS: [&str; 9] = [
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_LAUNCH_FAILED",
+];
 
 /// Checks and times kernels for one setup on one device.
 pub(super) struct Rig {
@@ -114,11 +129,19 @@ impl Rig {
     }
 
     /// What a failure says of the kernel that ran.
-    fn rejection(&mut self, kernel: &Arc<Kernel>, error: &Error) -> Rejection {
+    ///
+    /// # Errors
+    /// Driver, if the device is lost for another reason.
+    fn rejection(&mut self, kernel: &Arc<Kernel>, error: &Error) -> Result<Rejection> {
         let (why, rejection) = match Health::of(&self.stream) {
-            Health::Sound => return Rejection::Load(error.to_string()),
-            Health::Busy => ("hangs".to_owned(), Rejection::Hangs),
-            Health::Lost(code) => (format!("crashed ({code})"), Rejection::Crashes(format!("{code} ({error})"))),
+            Health::Sound => return Ok(Rejection::Load(error.to_string())),
+            Health::Busy => ("hangs".to_owned(), Ok(Rejection::Hangs)),
+            Health::Lost(code) if BY_KERNELS.contains(&code.as_str()) => {
+                (format!("crashed ({code})"), Ok(Rejection::Crashes(format!("{code} ({error})"))))
+            }
+            Health::Lost(code) => {
+                (format!("ran last ({code})"), Err(Error::driver(format!("{} is lost: {code} ({error})", self.device))))
+            }
         };
         self.condition = Condition::Lost(format!("{} {why}", kernel.spec().name()));
         // Closing the device would wait for it, perhaps for ever.
@@ -132,7 +155,11 @@ impl Rig {
 }
 
 impl Stand for Rig {
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>) -> Result<Admission> {
+    fn platform(&mut self) -> Result<Platform> {
+        Ok(Platform::new(self.device.name(), self.device.driver_version()))
+    }
+
+    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, launching: Notice<'_>) -> Result<Admission> {
         self.recover()?;
         self.setup.check(spec)?;
         if spec.arch() != self.device.arch() {
@@ -145,32 +172,41 @@ impl Stand for Rig {
                 _ => return Err(error),
             },
         };
+        launching()?;
         match self.check(&kernel) {
             Ok(admission) => Ok(admission),
-            Err(error) => Ok(Admission::Refused(self.rejection(&kernel, &error))),
+            Err(error) => Ok(Admission::Refused(self.rejection(&kernel, &error)?)),
         }
     }
 
-    fn screen(&mut self, spec: &Spec) -> Result<Timed<f64>> {
+    fn screen(&mut self, spec: &Spec, launching: Notice<'_>) -> Result<Timed<f64>> {
         self.recover()?;
         let Some((kernel, c)) = self.held(spec) else { return Ok(Timed::Absent) };
+        launching()?;
         let timed = self.timed.time_one(&kernel, self.setup.way(), Pace::BRIEF);
         match timed.and_then(|timing| Ok((timing, self.timed.last_result()?))) {
             // Launched closely, perhaps dependently, it still gives the bits that were checked.
             Ok((timing, last)) if Digest::of(&last) == c => Ok(Timed::Took(timing.median_us)),
             Ok(_) => Ok(Timed::Failed(Rejection::NotRepeatable)),
-            Err(error) => Ok(Timed::Failed(self.rejection(&kernel, &error))),
+            Err(error) => Ok(Timed::Failed(self.rejection(&kernel, &error)?)),
         }
     }
 
-    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Timed<Vec<(f64, f64)>>> {
+    fn duel(
+        &mut self,
+        incumbent: &Spec,
+        challenger: &Spec,
+        pairs: usize,
+        launching: Notice<'_>,
+    ) -> Result<Timed<Vec<(f64, f64)>>> {
         self.recover()?;
         let (Some((incumbent, _)), Some((challenger, _))) = (self.held(incumbent), self.held(challenger)) else {
             return Ok(Timed::Absent);
         };
+        launching()?;
         match self.timed.time_all(&[&incumbent, &challenger], pairs, self.setup.way(), Pace::BRIEF) {
             Ok(turns) => Ok(Timed::Took(turns.iter().map(|turn| (turn[0], turn[1])).collect())),
-            Err(error) => Ok(Timed::Failed(self.rejection(&challenger, &error))),
+            Err(error) => Ok(Timed::Failed(self.rejection(&challenger, &error)?)),
         }
     }
 }

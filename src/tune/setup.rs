@@ -25,10 +25,12 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// For `m` rows (of all groups together, in even shares), on device 0, with plain launches.
+    /// For `m` rows (of all groups together, in even shares), on device 0, with plain launches. A laboratory refuses what
+    /// is not legal.
     #[must_use]
     pub fn new(problem: &Problem, m: u32) -> Self {
-        let rows = even_rows(problem, m);
+        // A number of groups that is not legal may be one of billions.
+        let rows = if problem.check().is_ok() { shares(problem, m) } else { Vec::new() };
         Self { problem: problem.for_kernel(), rows, device: 0, launching: Launching::Plain, limit: LIMIT }
     }
 
@@ -79,8 +81,10 @@ impl Setup {
     /// Rows of the check that a timing follows.
     ///
     /// # Errors
-    /// Data, if they are not one number for each group, or not 1 to [`Problem::M_MAX`] together.
+    /// Those of [`Problem::check`]; data, if they are not one number for each group, or not 1 to [`Problem::M_MAX`]
+    /// together.
     pub(super) fn timed_rows(&self) -> Result<&[u32]> {
+        self.problem.check()?;
         let groups = self.problem.groups().unwrap_or(1) as usize;
         if self.rows.len() != groups {
             return Err(Error::data(format!(
@@ -129,9 +133,16 @@ impl Setup {
 }
 
 /// `m` rows shared out evenly to the groups of a problem: one number if it has none.
-#[must_use]
-pub fn even_rows(problem: &Problem, m: u32) -> Vec<u32> {
-    let groups = problem.groups().unwrap_or(1).max(1);
+///
+/// # Errors
+/// Those of [`Problem::check_for`].
+pub fn even_rows(problem: &Problem, m: u32) -> Result<Vec<u32>> {
+    problem.check_for(m)?;
+    Ok(shares(problem, m))
+}
+
+fn shares(problem: &Problem, m: u32) -> Vec<u32> {
+    let groups = problem.groups().unwrap_or(1);
     (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect()
 }
 
@@ -177,13 +188,32 @@ mod tests {
     #[test]
     fn rows_are_shared_out_evenly_and_checked() {
         let grouped = Problem::gemm().n(64).k(128).grouped(3);
-        assert_eq!(even_rows(&grouped, 8), [3, 3, 2]);
-        assert_eq!(even_rows(&Problem::gemm(), 8), [8]);
+        assert_eq!(even_rows(&grouped, 8).unwrap(), [3, 3, 2]);
+        assert_eq!(even_rows(&Problem::gemm().n(64).k(128), 8).unwrap(), [8]);
         assert_eq!(Setup::new(&grouped, 8).timed_rows().unwrap(), [3, 3, 2]);
         let wrong = |setup: Setup| setup.timed_rows().unwrap_err().to_string();
         assert!(wrong(Setup::new(&grouped, 8).rows([8])).starts_with("rows of 1 groups given"));
         assert!(wrong(Setup::new(&grouped, 0)).starts_with("0 rows in all"));
         assert!(wrong(Setup::new(&grouped, 0).rows([u32::MAX, u32::MAX, 1])).contains("rows in all"));
+    }
+
+    /// Within no memory, and at once.
+    #[test]
+    fn billions_of_groups_are_refused_before_their_rows_are_made() {
+        for groups in [0, Problem::GROUPS_MAX + 1, u32::MAX] {
+            let problem = Problem::gemm().n(64).k(128).grouped(groups);
+            let setup = Setup::new(&problem, 8);
+            assert!(setup.rows.is_empty(), "{groups}");
+            for error in [even_rows(&problem, 8).unwrap_err(), setup.timed_rows().unwrap_err()] {
+                assert!(error.is_unsupported(), "{error}");
+                assert!(error.to_string().ends_with(&format!("groups = {groups}: must be 1 to 1024")), "{error}");
+            }
+        }
+        let most = Problem::gemm().n(64).k(128).grouped(Problem::GROUPS_MAX);
+        assert_eq!(even_rows(&most, 1025).unwrap().iter().sum::<u32>(), 1025);
+        for m in [0, Problem::M_MAX + 1, u32::MAX] {
+            assert!(even_rows(&most, m).unwrap_err().to_string().contains(&format!("M = {m}: must be 1 to 16777216")));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::build::{About, Cubin, Toolchain};
+use crate::build::{self, Cubin, Toolchain};
 use crate::cache::Forge;
 use crate::spec::{Arch, Problem, Spec};
 
@@ -22,10 +22,7 @@ pub fn specs<const N: usize>() -> [Spec; N] {
 
 /// Machine code, as far as its bytes go.
 pub fn cubin() -> Cubin {
-    let provenance = r#"{"name":"k.cu","problem":"","variant":"","target":"","toolchain":"","options":[],"source":""}"#;
-    let about = format!(r#"{{"provenance":{provenance},"resources":[],"compile_us":0,"log":""}}"#);
-    let about: About = serde_json::from_str(&about).unwrap();
-    Cubin::from_parts(about, b"an image\nof two lines".to_vec())
+    build::testing::cubin(b"an image\nof two lines")
 }
 
 /// A forge whose disk has cubins of these specs; it has no compiler.

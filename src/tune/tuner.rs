@@ -127,7 +127,8 @@ impl<'a, L: Laboratory> Tuner<'a, L> {
     ///
     /// # Errors
     /// Unsupported, if a candidate is for another problem or architecture; missing library, if there is no compiler;
-    /// those of the laboratory. A candidate that cannot be built, is wrong, hangs or crashes is none.
+    /// driver, if the baseline crashes or hangs before any kernel has run; those of the laboratory. A candidate that cannot
+    /// be built, is wrong, hangs or crashes is none.
     pub fn tune(&mut self, incumbent: &Spec, m: u32, candidates: impl IntoIterator<Item = Spec>) -> Result<Outcome> {
         let around = Surroundings {
             laboratory: &mut self.laboratory,

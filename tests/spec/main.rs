@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+mod extremes;
 mod limits;
 mod near;
 mod refusals;

@@ -305,6 +305,43 @@ fn an_incumbent_that_is_wrong_gives_way_and_without_anything_right_there_is_no_c
     assert_eq!(outcome.choice, *incumbent.variant());
 }
 
+/// A driver that is broken, say. What has failed in the laboratory before is nobody's fault.
+#[test]
+fn where_not_even_the_baseline_runs_tuning_ends() {
+    let all = specs();
+    let is_baseline = |spec: &Spec| *spec.variant() == baseline(&problem());
+    let tune = |admission: &dyn Fn(&Spec) -> Admission, incumbent: &Spec| {
+        let mut laboratory = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
+        laboratory.admission = admission;
+        let mut tried = 0;
+        let watch = |_: &Progress<'_>| {
+            tried += 1;
+            ControlFlow::Continue(())
+        };
+        let outcome = Tuner::new(laboratory, no_spills).budget(Budget::Quick).watch(watch).tune(
+            incumbent,
+            M,
+            all[25..35].iter().copied(),
+        );
+        (outcome, tried)
+    };
+    for rejection in [Rejection::Crashes("illegal address".to_owned()), Rejection::Hangs] {
+        let refused = || Admission::Refused(rejection.clone());
+        let own = all.iter().find(|spec| is_baseline(spec)).unwrap();
+        for (incumbent, before) in [(&all[17], 1), (own, 0)] {
+            assert!(before == 0 || !is_baseline(incumbent));
+            let (outcome, tried) = tune(&|_| refused(), incumbent);
+            let error = outcome.unwrap_err();
+            assert!(error.is_driver() && error.to_string().contains("not even the baseline runs"), "{error}");
+            assert!(error.to_string().contains(&rejection.to_string()), "{error}");
+            assert_eq!(tried, before, "nothing is tried after it");
+        }
+        // Where the incumbent runs, it is the baseline's own fault.
+        let (outcome, _) = tune(&|spec| if is_baseline(spec) { refused() } else { passed(spec) }, &all[17]);
+        assert_eq!(outcome.unwrap().verdict, Verdict::Kept);
+    }
+}
+
 #[test]
 fn kernels_that_spill_are_tried_only_where_there_is_nothing_else() {
     let all = specs();

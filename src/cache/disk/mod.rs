@@ -6,18 +6,18 @@
 
 mod turn;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use super::entry;
 use super::key::{Key, Recipe};
 use super::miss::Miss;
-use super::root::{Found, Root, Trouble};
+use super::root::{Found, Kin, Root};
 use super::settings::DiskBuilder;
-use super::stats::{DiskCounters, DiskStats};
+use super::shard::Trouble;
+use super::stats::{DiskCounters, DiskStats, micros};
 use super::sweep::{self, Limits, Swept};
 use crate::build::{Cubin, Provenance};
 
@@ -28,14 +28,17 @@ pub struct Disk {
     root: Option<Root>,
     layers: Vec<Root>,
     /// What was named and cannot be used.
-    refused: Vec<Trouble>,
+    refused: Vec<(PathBuf, String)>,
     limits: Limits,
-    wait_at_most: Duration,
+    /// How long a wait may be now, in microseconds.
+    patience: AtomicU64,
     copy_up: bool,
     /// Bytes that may be written until the next sweep.
     room: AtomicU64,
     counters: DiskCounters,
     last_error: Mutex<Option<String>>,
+    /// What was logged of whole directories, and is not said again of each file in them.
+    told: Mutex<HashSet<(&'static str, PathBuf)>>,
 }
 
 /// Which directory had an entry.
@@ -77,17 +80,18 @@ impl Disk {
             layers: Vec::new(),
             refused: Vec::new(),
             limits: Limits { max_bytes, grace },
-            wait_at_most,
+            patience: AtomicU64::new(micros(wait_at_most)),
             copy_up,
             room: AtomicU64::new(0),
             counters: DiskCounters::default(),
             last_error: Mutex::default(),
+            told: Mutex::default(),
         };
         let (mut refused, mut layered) = (Vec::new(), Vec::new());
         match root.map(Root::own) {
             Some(Ok(root)) => disk.root = Some(root),
             Some(Err(trouble)) => refused.push(trouble),
-            None => refused.extend(nowhere.map(|why| (PathBuf::from("cubins"), why.to_owned()))),
+            None => refused.extend(nowhere.map(|why| Trouble::of(PathBuf::from("cubins"), why))),
         }
         for layer in layers.into_iter().map(Root::layer) {
             match layer {
@@ -95,7 +99,8 @@ impl Disk {
                 Err(trouble) => refused.push(trouble),
             }
         }
-        refused.iter().for_each(|(dir, why)| disk.note("opening", dir, why));
+        refused.iter().for_each(|trouble| disk.note("opening", trouble));
+        let refused = refused.into_iter().map(|trouble| (trouble.path, trouble.why)).collect();
         Self { layers: layered, refused, ..disk }
     }
 
@@ -165,11 +170,11 @@ impl Disk {
     pub(super) fn find_any(&self, recipe: &Recipe) -> Option<(Cubin, Level)> {
         let own = self.root.iter().map(|root| (root, Level::Root));
         let below = self.layers.iter().map(|root| (root, Level::Layer));
-        let (entry, bytes, level) = own.chain(below).find_map(|(root, level)| {
-            let mut kin = root.kin_of(recipe);
-            kin.find(|(_, entry, _)| is_of(entry, recipe)).map(|(_, entry, bytes)| (entry, bytes, level))
+        let (kin, level) = own.chain(below).find_map(|(root, level)| {
+            let mut kin = root.kin_of(recipe).filter_map(|kin| self.noted("reading", kin));
+            kin.find(|kin| is_of(kin, recipe)).map(|kin| (kin, level))
         })?;
-        Some((self.hit(bytes, level, entry.cubin), level))
+        Some((self.hit(kin.bytes, level, kin.entry.cubin), level))
     }
 
     /// Whether there is a usable entry of `key`; counts nothing.
@@ -179,23 +184,22 @@ impl Disk {
 
     /// Who compiled the entry of `recipe` that [`Disk::find_any`] gives, if there is a usable one; counts nothing.
     pub(super) fn compiler_of(&self, recipe: &Recipe) -> Option<String> {
-        let (_, entry, _) =
-            self.roots().find_map(|root| root.kin_of(recipe).find(|(_, entry, _)| is_of(entry, recipe)))?;
-        Some(entry.cubin.provenance().toolchain().to_owned())
+        let mut kin = self.roots().flat_map(|root| root.kin_of(recipe).flatten());
+        Some(kin.find(|kin| is_of(kin, recipe))?.entry.cubin.provenance().toolchain().to_owned())
     }
 
     /// What is wrong with the entry of `key`, if it is there and cannot be used.
     pub(super) fn unusable(&self, key: &Key) -> Option<Miss> {
         self.roots().find_map(|root| {
-            let (path, reason) = root.load(key, false).err()?;
-            Some(Miss::Unusable { place: path.display().to_string(), reason })
+            let Trouble { path, why, .. } = root.load(key, false).err()?;
+            Some(Miss::Unusable { place: path.display().to_string(), reason: why })
         })
     }
 
     /// Where kernels of the name and target of `recipe` are, and what they were made from.
     pub(super) fn kin_of(&self, recipe: &Recipe) -> impl Iterator<Item = (String, Provenance)> {
-        let kin = self.roots().flat_map(|root| root.kin_of(recipe));
-        kin.map(|(path, entry, _)| (path.display().to_string(), entry.cubin.provenance().clone()))
+        let kin = self.roots().flat_map(|root| root.kin_of(recipe).flatten());
+        kin.map(|kin| (kin.path.display().to_string(), kin.entry.cubin.provenance().clone()))
     }
 
     /// Stores the entry of `key`, replacing what is there. A failure is logged.
@@ -225,7 +229,10 @@ impl Disk {
             }
             // Another process is at it.
             Ok(None) => self.room.store(self.limits.until_next(self.limits.max_bytes), Relaxed),
-            Err(error) => self.note("sweeping", root.dir(), &error.to_string()),
+            Err(error) => {
+                self.room.store(self.limits.until_next(self.limits.max_bytes), Relaxed);
+                self.note("sweeping", &Trouble::of(root.dir().to_owned(), error));
+            }
         }
     }
 
@@ -244,21 +251,30 @@ impl Disk {
         cubin
     }
 
-    fn noted<T>(&self, doing: &str, result: Result<T, Trouble>) -> Option<T> {
-        result.map_err(|(path, why)| self.note(doing, &path, &why)).ok()
+    fn noted<T>(&self, doing: &'static str, result: Result<T, Trouble>) -> Option<T> {
+        result.map_err(|trouble| self.note(doing, &trouble)).ok()
     }
 
-    fn note(&self, doing: &str, path: &Path, why: &str) {
-        tracing::warn!(path = %path.display(), why, "cubin cache: {doing} failed, going on without");
+    fn note(&self, doing: &'static str, trouble: &Trouble) {
+        let Trouble { path, why, .. } = trouble;
+        if self.is_news(doing, trouble) {
+            tracing::warn!(path = %path.display(), why, "cubin cache: {doing} failed, going on without");
+        }
         self.counters.errors.fetch_add(1, Relaxed);
         let reason = format!("{doing} {}: {why}", path.display());
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
+
+    /// Whether this is to be logged: always of a file, once of a directory.
+    fn is_news(&self, doing: &'static str, trouble: &Trouble) -> bool {
+        let Some(dir) = &trouble.dir else { return true };
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert((doing, dir.clone()))
+    }
 }
 
 /// Whether an entry was made by `recipe`: a key begins with its recipe.
-fn is_of(entry: &entry::Entry, recipe: &Recipe) -> bool {
-    entry.key.starts_with(recipe.text().as_bytes())
+fn is_of(kin: &Kin, recipe: &Recipe) -> bool {
+    kin.entry.key.starts_with(recipe.text().as_bytes())
 }
 
 impl fmt::Debug for Disk {

@@ -7,6 +7,8 @@ use super::{Disk, Level};
 use crate::build::Cubin;
 use crate::cache::key::Key;
 use crate::cache::lock::Lock;
+use crate::cache::root::Root;
+use crate::cache::shard::Trouble;
 use crate::cache::stats::micros;
 
 /// The first and the longest pause between two looks at a lock that another process holds.
@@ -25,15 +27,18 @@ impl Disk {
     /// Waits while another process compiles `key`, but not for ever; says whether there is still something to do.
     pub(in crate::cache) fn turn(&self, key: &Key) -> Turn {
         let Some(root) = &self.root else { return Turn::Ours { _lock: None } };
-        let start = Instant::now();
+        let (start, patience) = (Instant::now(), Duration::from_micros(self.patience.load(Relaxed)));
         let mut seen = root.stamp(key);
         let (mut pause, mut waited) = (PAUSE, false);
         let turn = loop {
-            let lock = match root.lock_of(key).and_then(|path| Lock::try_take(&path)) {
+            let lock = match lock(root, key) {
                 Ok(lock) => lock,
-                Err(error) => {
+                Err(trouble) => {
                     // A read-only directory, or a file system without locks: each process compiles for itself.
-                    tracing::debug!(root = %root.dir().display(), %error, "cubin cache: no lock, compiling without");
+                    if self.is_news("locking", &trouble) {
+                        let Trouble { path, why, .. } = trouble;
+                        tracing::warn!(path = %path.display(), why, "cubin cache: no lock, compiling without");
+                    }
                     break Turn::Ours { _lock: None };
                 }
             };
@@ -49,13 +54,15 @@ impl Disk {
                 break Turn::Ours { _lock: lock };
             }
             waited = true;
-            if start.elapsed() >= self.wait_at_most {
+            if start.elapsed() >= patience {
+                // A holder that hangs has more kernels than one: all of them together cost twice the longest wait.
+                self.patience.fetch_min(micros(patience / 2), Relaxed);
                 self.counters.gave_up.fetch_add(1, Relaxed);
                 let path = root.path_of(key);
                 tracing::warn!(path = %path.display(), "cubin cache: another process takes too long, compiling as well");
                 break Turn::Ours { _lock: None };
             }
-            std::thread::sleep(pause.min(self.wait_at_most.saturating_sub(start.elapsed())));
+            std::thread::sleep(pause.min(patience.saturating_sub(start.elapsed())));
             pause = (pause * 2).min(PAUSE_MAX);
         };
         if waited {
@@ -66,10 +73,17 @@ impl Disk {
     }
 }
 
+/// The lock of `key`, none while another has it.
+fn lock(root: &Root, key: &Key) -> Result<Option<Lock>, Trouble> {
+    let path = root.lock_of(key)?;
+    let of_all = |error| Trouble { dir: Some(root.dir().to_owned()), ..Trouble::of(path.clone(), error) };
+    Lock::try_take(&path).map_err(of_all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Source, Toolchain};
+    use crate::build::{Source, Toolchain, testing};
 
     /// What another process stores between this one's look and its turn is found, and nothing is compiled.
     #[test]
@@ -79,12 +93,7 @@ mod tests {
         std::fs::write(&library, "").unwrap();
         let source = Source::new("k.cu", "text", &[], ["k"]);
         let key = Key::new(&Toolchain::at(library).unwrap(), &source, "sm_90a").unwrap();
-        let about = serde_json::json!({
-            "provenance": { "name": "k.cu", "problem": "", "variant": "", "target": "sm_90a", "toolchain": "",
-                "options": [], "source": "" },
-            "resources": [], "compile_us": 0, "log": "",
-        });
-        let cubin = Cubin::from_parts(serde_json::from_value(about).unwrap(), vec![1, 2, 3]);
+        let cubin = testing::cubin(&[1, 2, 3]);
         let (disk, other) = (Disk::open(temp.path().join("root")), Disk::open(temp.path().join("root")));
         assert!(disk.get(&key).is_none());
         other.put(&key, &cubin);

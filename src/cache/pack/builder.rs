@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::bytes::MAX_PART;
 use super::index::{Extent, Index, PackedKernel};
 use super::seal::Trailer;
 use super::{MAGIC, entry};
@@ -55,14 +56,15 @@ impl PackBuilder {
     /// several specs, and of one that two compilers have made, the first stays.
     ///
     /// # Errors
-    /// Internal, if it cannot be encoded.
+    /// Data, if it has more than 64 MiB, or control characters in its names.
     pub fn add(&mut self, cubin: &Cubin) -> Result<bool> {
         let (key, from) = (Key::of(cubin), cubin.provenance());
         let place = (from.name().to_owned(), from.target().to_owned(), key.recipe().hash().to_string());
         if self.kernels.contains_key(&place) {
             return Ok(false);
         }
-        let bytes = entry::encode(&key, cubin).map_err(Error::internal)?;
+        let bytes =
+            entry::encode(&key, cubin).map_err(|why| Error::data(format!("{}: {why}", from.name().escape_debug())))?;
         let parts = PackedKernelParts {
             problem: from.problem().to_owned(),
             variant: from.variant().to_owned(),
@@ -115,7 +117,7 @@ impl PackBuilder {
     /// The pack: the same bytes for the same kernels, in whatever order they were added.
     ///
     /// # Errors
-    /// Internal, if the index cannot be encoded.
+    /// Data, if the tuning table, the manifest or the index has more than 64 MiB.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut pack = MAGIC.to_vec();
         let mut append = |bytes: &[u8]| {
@@ -137,6 +139,10 @@ impl PackBuilder {
         let manifest = self.manifest.as_ref().map(|text| append(text.as_bytes()));
         let index = serde_json::to_vec(&Index { kernels, tuning, manifest })
             .map_err(|error| Error::internal(format!("the pack's index: {error}")).with_source(error))?;
+        for (what, text) in [("tuning table", &self.tuning), ("manifest", &self.manifest)] {
+            text.iter().try_for_each(|text| check_part(what, text.as_bytes()))?;
+        }
+        check_part("index", &index)?;
         let trailer = self.sealed(Trailer::of(&index, pack.len() as u64));
         pack.extend_from_slice(&index);
         pack.extend_from_slice(&trailer.to_bytes());
@@ -161,6 +167,14 @@ impl PackBuilder {
     fn sealed(&self, trailer: Trailer) -> Trailer {
         trailer
     }
+}
+
+/// Refuses what [`Pack`](super::Pack) would not read.
+fn check_part(what: &str, bytes: &[u8]) -> Result<()> {
+    if bytes.len() as u64 > MAX_PART {
+        return Err(Error::data(format!("the pack's {what} has {} bytes, at most {MAX_PART}", bytes.len())));
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for PackBuilder {

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
-use crate::build::Digest;
+use crate::build::{Cubin, Digest};
+use crate::cache::key::Recipe;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Index {
@@ -14,6 +16,32 @@ pub(super) struct Index {
     pub kernels: Vec<PackedKernel>,
     pub tuning: Option<Extent>,
     pub manifest: Option<Extent>,
+}
+
+impl Index {
+    /// Refuses what no index says of a pack whose entries and sections have these places: parts elsewhere, or more of them
+    /// than there is room for, which reading everything would take for ever; and names that a terminal would obey.
+    pub fn check(&self, places: Range<u64>) -> Result<(), String> {
+        for kernel in &self.kernels {
+            let texts =
+                [&kernel.name, &kernel.problem, &kernel.variant, &kernel.target, &kernel.toolchain, &kernel.recipe];
+            if let Some(text) = texts.into_iter().find(|text| text.contains(char::is_control)) {
+                return Err(format!("the index: {text:?} has control characters"));
+            }
+        }
+        let mut room = places.end.saturating_sub(places.start);
+        let extents = self.kernels.iter().map(|kernel| &kernel.extent).chain(&self.tuning).chain(&self.manifest);
+        for Extent { at, bytes, .. } in extents {
+            if *at < places.start || at.checked_add(*bytes).is_none_or(|end| end > places.end) {
+                return Err(format!(
+                    "the index: {bytes} bytes at {at} are not between {} and {}",
+                    places.start, places.end
+                ));
+            }
+            room = room.checked_sub(*bytes).ok_or("the index: parts have more bytes together than there are")?;
+        }
+        Ok(())
+    }
 }
 
 /// A range of the pack and the BLAKE3 digest of what is there.
@@ -54,6 +82,14 @@ pub struct PackedKernel {
 }
 
 impl PackedKernel {
+    /// Whether this is what the index says that it is.
+    pub(super) fn is(&self, cubin: &Cubin) -> bool {
+        let from = cubin.provenance();
+        let said = [&self.name, &self.problem, &self.variant, &self.target, &self.toolchain];
+        said == [from.name(), from.problem(), from.variant(), from.target(), from.toolchain()]
+            && self.recipe == Recipe::of(cubin).hash().to_string()
+    }
+
     /// The name of its source.
     #[must_use]
     pub fn name(&self) -> &str {

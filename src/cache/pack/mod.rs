@@ -54,7 +54,8 @@ pub struct Pack {
 }
 
 impl Pack {
-    /// The pack in this file. A signature, if it has one, is not looked at.
+    /// The pack in this file. A signature, if it has one, is not looked at: the file is trusted as a library is that one
+    /// links to.
     ///
     /// # Errors
     /// Data, if it cannot be read, is cut short, damaged, or of another version.
@@ -92,7 +93,11 @@ impl Pack {
 
     fn read(place: String, bytes: Bytes, signer: Option<&PublicKey>) -> Result<Self> {
         let (index, signed) = read_index(&bytes, signer).map_err(|error| error.context(place.clone()))?;
-        let by_recipe = index.kernels.iter().enumerate().map(|(at, kernel)| (kernel.recipe().to_owned(), at)).collect();
+        let mut by_recipe = HashMap::new();
+        for (at, kernel) in index.kernels.iter().enumerate() {
+            // The first, as a builder keeps it.
+            by_recipe.entry(kernel.recipe().to_owned()).or_insert(at);
+        }
         tracing::debug!(place, kernels = index.kernels.len(), signed, "kernel pack opened");
         Ok(Self { place, bytes, index, by_recipe, signed })
     }
@@ -103,12 +108,7 @@ impl Pack {
     /// Data, if the pack has it and it is damaged.
     pub fn get(&self, recipe: &Recipe) -> Result<Option<Cubin>> {
         let Some(at) = self.by_recipe.get(&recipe.hash().to_string()) else { return Ok(None) };
-        let kernel = &self.index.kernels[*at];
-        let cubin = self.cubin(kernel)?;
-        if Recipe::of(&cubin) != *recipe {
-            return Err(Error::data(format!("{}: {} is not what the index says", self.place, kernel.name())));
-        }
-        Ok(Some(cubin))
+        self.cubin(&self.index.kernels[*at]).map(Some)
     }
 
     /// What is in it, sorted by name and target.
@@ -133,10 +133,15 @@ impl Pack {
         self.section(self.index.manifest.as_ref())
     }
 
-    /// Reads everything: what is wrong with kernels and sections, one error each.
+    /// Reads everything: what is wrong with kernels and sections, one error each. Of two kernels with one recipe, the
+    /// second is, since it is never served.
     #[must_use]
     pub fn damaged(&self) -> Vec<Error> {
-        let kernels = self.index.kernels.iter().filter_map(|kernel| self.cubin(kernel).err());
+        let kernels = self.index.kernels.iter().enumerate().filter_map(|(at, kernel)| {
+            let first = self.by_recipe.get(kernel.recipe()).filter(|first| **first != at);
+            first
+                .map_or_else(|| self.cubin(kernel).err(), |first| Some(self.twice(kernel, &self.index.kernels[*first])))
+        });
         kernels.chain(self.tuning().err()).chain(self.manifest().err()).collect()
     }
 
@@ -162,7 +167,13 @@ impl Pack {
     fn cubin(&self, kernel: &PackedKernel) -> Result<Cubin> {
         let wrong = |why: String| Error::data(format!("{}: {}: {why}", self.place, kernel.name()));
         let bytes = kernel.extent.verified(&self.bytes).map_err(wrong)?;
-        entry::decode(&bytes).map(|entry| entry.cubin).map_err(wrong)
+        let cubin = entry::decode(&bytes).map_err(wrong)?.cubin;
+        if kernel.is(&cubin) { Ok(cubin) } else { Err(wrong("not what the index says".to_owned())) }
+    }
+
+    fn twice(&self, kernel: &PackedKernel, first: &PackedKernel) -> Error {
+        let (name, recipe) = (kernel.name(), kernel.recipe());
+        Error::data(format!("{}: {name}: its recipe {recipe} is that of {} before it", self.place, first.name()))
     }
 
     fn section(&self, extent: Option<&Extent>) -> Result<Option<String>> {
@@ -214,8 +225,9 @@ fn read_index(bytes: &Bytes, signer: Option<&PublicKey>) -> Result<(Index, bool)
     }
     let text = bytes.read(trailer.index_at, trailer.index_bytes).map_err(Error::data)?;
     trailer.check(&text)?;
-    let index =
+    let index: Index =
         serde_json::from_slice(&text).map_err(|error| Error::data(format!("the index: {error}")).with_source(error))?;
+    index.check(MAGIC.len() as u64..trailer.index_at).map_err(Error::data)?;
     Ok((index, trailer.signature.is_some()))
 }
 

@@ -69,7 +69,8 @@ pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
 
 /// The best `count` of all legal variants of a problem for `m` rows (of all groups together), the best first; of those that
 /// differ in stages only, and leave an SM as many blocks, the best one. Beside the axes of [`space`](crate::spec::space)
-/// there are the tile heights that share the rows evenly. The same arguments always give the same ranking.
+/// there are the tile heights that share the rows evenly. The same arguments always give the same ranking. There are none
+/// for what [`Problem::check_for`] refuses.
 #[must_use]
 pub fn rank(problem: &Problem, m: u32, arch: &Arch, count: usize) -> Vec<Ranked> {
     rank_where(problem, m, arch, count, &|_| true)
@@ -84,5 +85,8 @@ pub fn rank_where(
     count: usize,
     accepts: &dyn Fn(&Spec) -> bool,
 ) -> Vec<Ranked> {
+    if problem.check_for(m).is_err() {
+        return Vec::new();
+    }
     search::rank(problem, m, arch, count, accepts, Constants::of(arch))
 }

@@ -258,7 +258,7 @@ struct Best {
 
 impl Best {
     fn new(count: usize) -> Self {
-        Self { count, limit: f64::INFINITY, found: Vec::with_capacity(count + 1) }
+        Self { count, limit: f64::INFINITY, found: Vec::new() }
     }
 
     /// What the last takes, if there are as many as are asked for.

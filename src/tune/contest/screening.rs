@@ -96,12 +96,31 @@ impl Contest<'_> {
             return Ok(());
         }
         match self.around.laboratory.admit(&entry.spec)? {
-            Admission::Refused(rejection) => entry.refuse(rejection),
+            Admission::Refused(rejection) => {
+                entry.refuse(rejection);
+                self.suspect_surroundings(place)
+            }
             Admission::Passed { worst } => {
-                (entry.tried.worst, entry.tried.standing) = (Some(worst), Standing::Screened)
+                (entry.tried.worst, entry.tried.standing) = (Some(worst), Standing::Screened);
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// Where even the baseline brings its process or the device down, and nothing else has run, it is not the kernels.
+    fn suspect_surroundings(&self, place: usize) -> Result<()> {
+        let Entry { spec, tried, .. } = &self.entries[place];
+        match &tried.standing {
+            Standing::Refused(rejection @ (Rejection::Crashes(_) | Rejection::Hangs))
+                if tried.variant == baseline(spec.problem()) && !self.entries.iter().any(Entry::is_right) =>
+            {
+                Err(Error::driver(format!(
+                    "not even the baseline runs ({rejection}), so it is not the kernels; remedy: see to the driver, and \
+                     to what else uses the device"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A short timing of an entry that has passed the gates, as a share of the reference's.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::keeper::{Stand, Timed};
+use super::super::keeper::{Notice, Stand, Timed};
 use super::super::laboratory::{Admission, Rejection};
+use super::super::quarantine::Platform;
 use super::super::setup::Setup;
 use super::command::WorkerCommand;
-use super::process::{Process, Silence};
-use super::protocol::{self, Answer, Request, WorkerDevice};
+use super::process::{Process, Silence, Why};
+use super::protocol::{self, Answer, Asked, Facts, Request, WorkerDevice};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
@@ -28,6 +29,8 @@ pub(super) struct Client {
     process: Option<Process>,
     device: Option<WorkerDevice>,
     starts: u64,
+    /// Of the requests that were put to any worker.
+    requests: u64,
 }
 
 /// What came of a request.
@@ -39,7 +42,16 @@ enum Reached {
 
 impl Client {
     pub(super) fn new(command: WorkerCommand, setup: Setup) -> Self {
-        Self { command, setup, opening: OPENING, deadline: DEADLINE, process: None, device: None, starts: 0 }
+        Self {
+            command,
+            setup,
+            opening: OPENING,
+            deadline: DEADLINE,
+            process: None,
+            device: None,
+            starts: 0,
+            requests: 0,
+        }
     }
 
     pub(super) fn starts(&self) -> u64 {
@@ -61,14 +73,20 @@ impl Client {
             self.process = None;
             let mut process = Process::start(&self.command)?;
             self.starts += 1;
-            let open = protocol::line(&Request::Open { version: protocol::VERSION, setup: self.setup.clone() })?;
-            let reply = process.ask(open, self.opening).map_err(|silence| {
-                Error::driver(format!("the worker did not get ready: {}", told(silence, self.opening)))
+            let open = protocol::line(&Request { number: 0, what: Asked::open(&self.setup)? })?;
+            let reply = process.ask(open, 0, self.opening).map_err(|silence| {
+                Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
             })?;
             let device = match reply.answer {
-                Answer::Ready { version: protocol::VERSION, device } => device.device()?,
+                Answer::Ready { version: protocol::VERSION, device } => protocol::part::<Facts>(device)?.device()?,
+                Answer::Ready { version, .. } => {
+                    let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
+                    return Err(Error::unsupported(format!(
+                        "the worker speaks version {version} of the protocol, this program version {ours}; remedy: {remedy}"
+                    )));
+                }
                 Answer::Failed(failure) => return Err(failure.into()),
-                answer => return Err(Error::internal(format!("the worker speaks another protocol: {answer:?}"))),
+                answer => return Err(unexpected(&answer)),
             };
             tracing::info!(device = device.name(), starts = self.starts, "worker ready");
             self.device = Some(device);
@@ -77,11 +95,13 @@ impl Client {
         self.process.as_mut().ok_or_else(|| Error::internal("no worker"))
     }
 
-    fn ask(&mut self, request: &Request, image: &[u8]) -> Result<Reached> {
-        let mut bytes = protocol::line(request)?;
+    fn ask(&mut self, what: Asked, image: &[u8]) -> Result<Reached> {
+        self.requests += 1;
+        let number = self.requests;
+        let mut bytes = protocol::line(&Request { number, what })?;
         bytes.extend_from_slice(image);
         let deadline = self.deadline;
-        let reached = match self.running()?.ask(bytes, deadline) {
+        let reached = match self.running()?.ask(bytes, number, deadline) {
             Ok(reply) => {
                 if reply.last {
                     self.process = None;
@@ -91,13 +111,23 @@ impl Client {
                     answer => Ok(Reached::Answer(answer)),
                 };
             }
-            Err(Silence::Late) => Ok(Reached::Fell(Rejection::Hangs)),
-            Err(Silence::Died(how)) => Ok(Reached::Fell(Rejection::Crashes(how))),
-            Err(silence) => Err(Error::driver(format!("the worker is lost: {}", told(silence, deadline)))),
+            // Only a kernel that was launched can be to blame, for what kernels do.
+            Err(Silence { why: Why::Late, launched: true }) => Ok(Reached::Fell(Rejection::Hangs)),
+            Err(Silence { why: Why::Faulted(how), launched: true }) => Ok(Reached::Fell(Rejection::Crashes(how))),
+            Err(Silence { why, .. }) => Err(Error::driver(format!(
+                "the worker is lost, which says nothing of the kernel: {}",
+                told(why, deadline)
+            ))),
         };
         // What is left of it is killed.
         self.process = None;
         reached
+    }
+
+    /// An answer to something else: whoever gives it is not to be asked again.
+    fn out_of_turn(&mut self, answer: &Answer) -> Error {
+        self.process = None;
+        unexpected(answer)
     }
 
     fn check(&mut self, spec: &Spec) -> Result<()> {
@@ -111,30 +141,40 @@ impl Client {
 }
 
 impl Stand for Client {
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>) -> Result<Admission> {
+    fn platform(&mut self) -> Result<Platform> {
+        self.device().map(|device| Platform::new(device.name(), device.driver_version()))
+    }
+
+    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, _: Notice<'_>) -> Result<Admission> {
         self.check(spec)?;
         let image = cubin.image();
         let (variant, about) = (*spec.variant(), cubin.about().clone());
-        match self.ask(&Request::Admit { variant, about, image_bytes: image.len() as u64 }, image)? {
+        match self.ask(Asked::Admit { variant, about, image_bytes: image.len() as u64 }, image)? {
             Reached::Answer(Answer::Admitted(admission)) => Ok(admission),
-            Reached::Answer(answer) => Err(unexpected(&answer)),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
             Reached::Fell(rejection) => Ok(Admission::Refused(rejection)),
         }
     }
 
-    fn screen(&mut self, spec: &Spec) -> Result<Timed<f64>> {
-        match self.ask(&Request::Screen { variant: *spec.variant() }, &[])? {
+    fn screen(&mut self, spec: &Spec, _: Notice<'_>) -> Result<Timed<f64>> {
+        match self.ask(Asked::Screen { variant: *spec.variant() }, &[])? {
             Reached::Answer(Answer::Screened(timed)) => Ok(timed),
-            Reached::Answer(answer) => Err(unexpected(&answer)),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
             Reached::Fell(rejection) => Ok(Timed::Failed(rejection)),
         }
     }
 
-    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Timed<Vec<(f64, f64)>>> {
+    fn duel(
+        &mut self,
+        incumbent: &Spec,
+        challenger: &Spec,
+        pairs: usize,
+        _: Notice<'_>,
+    ) -> Result<Timed<Vec<(f64, f64)>>> {
         let (incumbent, challenger) = (*incumbent.variant(), *challenger.variant());
-        match self.ask(&Request::Duel { incumbent, challenger, pairs }, &[])? {
+        match self.ask(Asked::Duel { incumbent, challenger, pairs }, &[])? {
             Reached::Answer(Answer::Duelled(timed)) => Ok(timed),
-            Reached::Answer(answer) => Err(unexpected(&answer)),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
             Reached::Fell(rejection) => Ok(Timed::Failed(rejection)),
         }
     }
@@ -144,9 +184,9 @@ fn unexpected(answer: &Answer) -> Error {
     Error::internal(format!("the worker answered something else: {answer:?}"))
 }
 
-fn told(silence: Silence, deadline: Duration) -> String {
-    match silence {
-        Silence::Late => format!("no answer within {:.1} s", deadline.as_secs_f64()),
-        Silence::Died(how) | Silence::Killed(how) | Silence::Garbled(how) => how,
+fn told(why: Why, deadline: Duration) -> String {
+    match why {
+        Why::Late => format!("no answer within {:.1} s", deadline.as_secs_f64()),
+        Why::Faulted(how) | Why::Ended(how) | Why::Killed(how) | Why::Garbled(how) => how,
     }
 }

@@ -1,18 +1,21 @@
 //! A worker process, and what is known of it from outside.
 //!
 //! Three threads stand between: one writes (a worker that hangs does not read, and the pipe is soon full), one reads
-//! answers, one keeps the end of what it says on stderr. Each ends with the process.
+//! answers, one keeps the end of what it says on stderr. Each ends with the process and those that it has started, which
+//! are of its group and killed with it: whoever holds the other end of a pipe holds a thread and its file.
 
 use std::io::{BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
 use super::command::WorkerCommand;
-use super::protocol::{self, Reply};
+use super::protocol::{self, Answer, Reply};
 use crate::error::{Error, Result};
 
 /// A killed process is waited for at most so long; a thread goes on waiting.
@@ -22,10 +25,10 @@ const LAST_BREATH: Duration = Duration::from_secs(5);
 /// Bytes of stderr that are kept.
 const LAST_WORDS: usize = 600;
 
-/// A running worker. It is killed when dropped.
+/// A running worker. It is killed when dropped, and with it whatever it has started.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Taken when it is buried.
+    /// The first of its group. Taken when it is buried: until then nobody else has its number.
     child: Option<Child>,
     requests: Sender<Vec<u8>>,
     replies: Receiver<Result<Reply>>,
@@ -35,11 +38,20 @@ pub(super) struct Process {
 
 /// Why there was no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) struct Silence {
+    pub why: Why,
+    /// Whether it had said that the kernel was about to run.
+    pub launched: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Why {
     /// The deadline has passed.
     Late,
-    /// The process has ended by itself; with how, and its last words.
-    Died(String),
+    /// The process was ended by a signal for what it did; with which, and its last words.
+    Faulted(String),
+    /// It has ended by itself, as after a panic, or on purpose, as where there is no memory; likewise.
+    Ended(String),
     /// Somebody has ended it: the user, or a system that is out of memory.
     Killed(String),
     /// It has said something else.
@@ -50,7 +62,7 @@ impl Process {
     pub(super) fn start(command: &WorkerCommand) -> Result<Self> {
         let mut command = command.command();
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = piped.spawn().map_err(|error| {
+        let mut child = piped.process_group(0).spawn().map_err(|error| {
             Error::unsupported(format!("the worker {} cannot be started: {error}", command.get_program().display()))
                 .with_source(error)
         })?;
@@ -85,45 +97,74 @@ impl Process {
 
     /// Whether it can be asked anything.
     pub(super) fn is_alive(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child.as_ref().is_some_and(|child| !has_ended(child))
     }
 
-    /// Sends a request and waits for the answer, but not beyond the deadline.
-    pub(super) fn ask(&mut self, request: Vec<u8>, deadline: Duration) -> std::result::Result<Reply, Silence> {
+    /// Sends the request of this number and waits for its answer, but not beyond the deadline.
+    pub(super) fn ask(
+        &mut self,
+        request: Vec<u8>,
+        number: u64,
+        deadline: Duration,
+    ) -> std::result::Result<Reply, Silence> {
+        let mut launched = false;
+        self.answer_to(request, number, deadline, &mut launched).map_err(|why| Silence { why, launched })
+    }
+
+    fn answer_to(
+        &mut self,
+        request: Vec<u8>,
+        number: u64,
+        deadline: Duration,
+        launched: &mut bool,
+    ) -> std::result::Result<Reply, Why> {
+        if let Ok(Ok(unasked)) = self.replies.try_recv() {
+            return Err(Why::Garbled(format!("the worker said what nobody had asked for: {unasked:?}")));
+        }
         // A writer that has ended tells of a process that has, which the replies tell, too.
         let _ = self.requests.send(request);
-        match self.replies.recv_timeout(deadline) {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(Silence::Garbled(error.to_string())),
-            Err(RecvTimeoutError::Timeout) => Err(Silence::Late),
-            Err(RecvTimeoutError::Disconnected) => Err(self.autopsy()),
+        let start = Instant::now();
+        loop {
+            match self.replies.recv_timeout(deadline.saturating_sub(start.elapsed())) {
+                Ok(Ok(reply)) if reply.to != number => {
+                    return Err(Why::Garbled(format!("request {number} was answered by one to {}", reply.to)));
+                }
+                Ok(Ok(Reply { answer: Answer::Launching, last: false, .. })) => *launched = true,
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(error)) => return Err(Why::Garbled(error.to_string())),
+                Err(RecvTimeoutError::Timeout) => return Err(Why::Late),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.autopsy()),
+            }
         }
     }
 
     /// How it ended, once its output has.
-    fn autopsy(&mut self) -> Silence {
-        let status = self.child.as_mut().and_then(|child| ended_within(child, LAST_BREATH));
-        // What it said last is in the pipe, unless a process of its own holds that.
+    fn autopsy(&mut self) -> Why {
+        let ended = self.child.take().and_then(|child| match within(LAST_BREATH, || has_ended(&child).then_some(())) {
+            Some(()) => end(child, BURIAL),
+            None => {
+                self.child = Some(child);
+                None
+            }
+        });
+        // What it said last is in the pipe, which nobody holds any more who is of its group.
         within(BURIAL, || self.listener.is_finished().then_some(()));
-        let words =
-            String::from_utf8_lossy(&self.words.lock().unwrap_or_else(PoisonError::into_inner)).trim().to_owned();
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let words = String::from_utf8_lossy(&words).split_whitespace().collect::<Vec<_>>().join(" ");
         let said = |how: String| if words.is_empty() { how } else { format!("{how}, after saying: {words}") };
-        match status {
-            Some(status) if is_from_outside(status) => Silence::Killed(said(format!("the worker ended: {status}"))),
-            Some(status) => Silence::Died(said(format!("the worker ended: {status}"))),
-            None => Silence::Garbled(said("the worker closed its output, but lives on".to_owned())),
+        match ended {
+            Some(status) if is_from_outside(status) => Why::Killed(said(format!("the worker ended: {status}"))),
+            Some(status) if is_fault(status) => Why::Faulted(said(format!("the worker ended: {status}"))),
+            Some(status) => Why::Ended(said(format!("the worker ended: {status}"))),
+            None => Why::Garbled(said("the worker closed its output, but lives on".to_owned())),
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        // It may have ended already.
-        let _ = child.kill();
-        if ended_within(&mut child, BURIAL).is_none() {
-            // The driver may take long to stop what the device still runs.
-            thread::spawn(move || child.wait());
+        if let Some(child) = self.child.take() {
+            end(child, BURIAL);
         }
     }
 }
@@ -133,8 +174,36 @@ fn is_from_outside(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(1 | 2 | 9 | 15))
 }
 
-fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    within(limit, || child.try_wait().ok().flatten())
+/// SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV: what a process is ended for that has been written over. SIGABRT is not
+/// among them: that is Rust without memory, or a library that gives up.
+fn is_fault(status: ExitStatus) -> bool {
+    matches!(status.signal(), Some(4 | 5 | 7 | 8 | 11))
+}
+
+/// Whether it has ended, which leaves it to be buried.
+fn has_ended(child: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let asked = group(child).map(|pid| waitid(WaitId::Pid(pid), options));
+    // What is no child any more has ended, too.
+    !matches!(asked, Some(Ok(None)))
+}
+
+/// Kills what is left of it and of its group, and buries it: how it ended, if that is known within the limit.
+fn end(mut child: Child, limit: Duration) -> Option<ExitStatus> {
+    // All of the group may have ended already. The number is its own for as long as nobody has waited for it.
+    if let Some(group) = group(&child) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = within(limit, || child.try_wait().ok().flatten());
+    if status.is_none() {
+        // The driver may take long to stop what the device still runs.
+        thread::spawn(move || child.wait());
+    }
+    status
+}
+
+fn group(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
 /// Asks until there is an answer, or the limit is over.

@@ -2,20 +2,26 @@
 //!
 //! ```text
 //! laboratory                                            worker
-//! {"open":{"version":1,"setup":{…}}}                 →
-//!                                                    ←  {"answer":{"ready":{"version":1,"device":{…}}},"last":false}
-//! {"admit":{"variant":"…","about":{…},"image_bytes":7}}, then the image's 7 bytes
-//!                                                    ←  {"answer":{"admitted":{"passed":{…}}},"last":false}
-//! {"screen":{"variant":"…"}}                         →
-//!                                                    ←  {"answer":{"screened":{"took":12.5}},"last":false}
+//! {"open":{"version":2,"setup":{…}}}                 →
+//!                                        ←  {"to":0,"answer":{"ready":{"version":2,"device":{…}}},"last":false}
+//! {"number":1,"admit":{"variant":"…","about":{…},"image_bytes":7}}, then the image's 7 bytes
+//!                                        ←  {"to":1,"answer":"launching","last":false}
+//!                                        ←  {"to":1,"answer":{"admitted":{"passed":{…}}},"last":false}
+//! {"number":2,"screen":{"variant":"…"}}              →
+//!                                        ←  {"to":2,"answer":"launching","last":false}
+//!                                        ←  {"to":2,"answer":{"screened":{"took":12.5}},"last":false}
 //! ```
 //!
-//! A worker knows no source and no compiler: it is given machine code.
+//! A worker knows no source and no compiler: it is given machine code. Before the kernel that it was asked about runs for
+//! the first time it says so: what ends the worker before that is not the kernel.
+//!
+//! The first request, and the version in its answer, are the same in all versions, so that each can tell another.
 
 use std::io::{self, BufRead, Read, Write};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::keeper::Timed;
 use super::super::laboratory::Admission;
@@ -26,17 +32,31 @@ use crate::run::{Device, DriverVersion};
 use crate::spec::{Arch, DeviceFacts, Variant};
 
 /// Bumped with every change of what is said.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+/// What helps where the other side speaks another version.
+pub(super) const SAME_VERSION: &str =
+    "use a worker of the same version of warpsmith (`cargo build --bin warpsmith-trial`, or this program itself)";
 /// A longer line is none of ours. A duel of thousands of pairs is shorter.
 const LINE_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// From 0, which is the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub number: u64,
+    #[serde(flatten)]
+    pub what: Asked,
+}
+
+fn is_first(number: &u64) -> bool {
+    *number == 0
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
-    Open {
-        version: u32,
-        setup: Setup,
-    },
+pub(super) enum Asked {
+    /// What it is for, as this version has it.
+    Open { version: u32, setup: Value },
     /// Followed by the image.
     Admit {
         #[serde(with = "spelled")]
@@ -59,6 +79,9 @@ pub(super) enum Request {
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reply {
+    /// The number of the request.
+    #[serde(default)]
+    pub to: u64,
     pub answer: Answer,
     /// The worker ends after this: what it ran has left it unusable.
     pub last: bool,
@@ -67,11 +90,39 @@ pub(super) struct Reply {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    Ready { version: u32, device: Facts },
+    /// With [`Facts`], as this version has them.
+    Ready {
+        version: u32,
+        device: Value,
+    },
+    /// A kernel is about to run; the answer follows.
+    Launching,
     Admitted(Admission),
     Screened(Timed<f64>),
     Duelled(Timed<Vec<(f64, f64)>>),
     Failed(Failure),
+}
+
+impl Asked {
+    pub(super) fn open(setup: &Setup) -> Result<Self> {
+        Ok(Self::Open { version: VERSION, setup: value(setup)? })
+    }
+}
+
+impl Answer {
+    pub(super) fn ready(device: &Facts) -> Result<Self> {
+        Ok(Self::Ready { version: VERSION, device: value(device)? })
+    }
+}
+
+fn value(what: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(what)
+        .map_err(|error| Error::internal("a message cannot be written as JSON").with_source(error))
+}
+
+/// What a part of a message is, whose version has been looked at.
+pub(super) fn part<T: DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|error| Error::internal(format!("a part of a message is none: {error}")))
 }
 
 /// What a device is, as far as it takes to know its architecture elsewhere.

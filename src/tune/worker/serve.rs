@@ -2,16 +2,19 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, getppid, kill_process};
 
-use super::super::keeper::Stand;
+use super::super::keeper::{Notice, Stand};
 use super::super::rig::{Condition, Rig};
 use super::super::setup::Setup;
 use super::command::is_asked;
-use super::protocol::{self, Answer, Facts, Failure, Reply, Request};
+use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Problem, Spec};
@@ -43,6 +46,8 @@ pub fn serve() -> ExitCode {
 }
 
 fn serve_on_stdio() -> Result<()> {
+    say_why_last();
+    end_with_parent();
     // Whatever else writes to stdout (a kernel's printf, a library) must not get between the answers.
     let kept = io::stdout().as_fd().try_clone_to_owned();
     let output = kept.and_then(|kept| Ok(rustix::stdio::dup2_stdout(io::stderr()).map(|()| kept)?));
@@ -68,30 +73,25 @@ pub(super) fn answer_all<S: Stand>(
     open: impl FnOnce(Setup) -> Result<(S, Facts, Arch)>,
     is_usable: impl Fn(&S) -> bool,
 ) -> Result<bool> {
-    let Some(first) = protocol::hear(&mut input)? else { return Ok(true) };
-    let mut refuse = |error: Error| {
-        protocol::say(&mut output, &Reply { answer: Answer::Failed(Failure::from(error)), last: true })?;
-        Ok(true)
-    };
-    let setup = match first {
-        Request::Open { version: protocol::VERSION, setup } => setup,
-        Request::Open { version, .. } => {
-            let ours = protocol::VERSION;
-            return refuse(Error::unsupported(format!("protocol version {version}, this worker speaks {ours}")));
-        }
-        _ => return refuse(Error::internal("a worker was not told first what it is for")),
-    };
-    let problem = *setup.problem();
-    let (mut stand, device, arch) = match open(setup) {
+    let Some(Request { number: to, what: first }) = protocol::hear(&mut input)? else { return Ok(true) };
+    let opened = setup_in(first).and_then(|setup| {
+        let problem = *setup.problem();
+        open(setup).map(|(stand, device, arch)| (stand, device, arch, problem))
+    });
+    let (mut stand, device, arch, problem) = match opened {
         Ok(opened) => opened,
-        Err(error) => return refuse(error),
+        Err(error) => {
+            protocol::say(&mut output, &Reply { to, answer: Answer::Failed(Failure::from(error)), last: true })?;
+            return Ok(true);
+        }
     };
-    protocol::say(&mut output, &Reply { answer: Answer::Ready { version: protocol::VERSION, device }, last: false })?;
-    while let Some(request) = protocol::hear(&mut input)? {
-        let answer = answer(&mut stand, &problem, &arch, request, &mut input);
+    protocol::say(&mut output, &Reply { to, answer: Answer::ready(&device)?, last: false })?;
+    while let Some(Request { number: to, what }) = protocol::hear(&mut input)? {
+        let mut launching = || protocol::say(&mut output, &Reply { to, answer: Answer::Launching, last: false });
+        let answer = answer(&mut stand, &problem, &arch, what, &mut input, &mut launching);
         let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
         let last = !is_usable(&stand);
-        protocol::say(&mut output, &Reply { answer, last })?;
+        protocol::say(&mut output, &Reply { to, answer, last })?;
         if last {
             return Ok(false);
         }
@@ -99,23 +99,60 @@ pub(super) fn answer_all<S: Stand>(
     Ok(true)
 }
 
+/// What it is for, as the first request says.
+fn setup_in(first: Asked) -> Result<Setup> {
+    match first {
+        Asked::Open { version: protocol::VERSION, setup } => protocol::part(setup),
+        Asked::Open { version, .. } => {
+            let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
+            Err(Error::unsupported(format!("protocol version {version}, this worker speaks {ours}; remedy: {remedy}")))
+        }
+        _ => Err(Error::internal("a worker was not told first what it is for")),
+    }
+}
+
 fn answer(
     stand: &mut impl Stand,
     problem: &Problem,
     arch: &Arch,
-    request: Request,
+    asked: Asked,
     input: &mut impl BufRead,
+    launching: Notice<'_>,
 ) -> Result<Answer> {
     let spec = |variant| Spec::new(problem, &variant, arch);
-    match request {
-        Request::Open { .. } => Err(Error::internal("a worker was told twice what it is for")),
-        Request::Admit { variant, about, image_bytes } => {
-            let cubin = Cubin::from_parts(about, protocol::image(input, image_bytes)?);
-            stand.admit(&spec(variant)?, &Arc::new(cubin)).map(Answer::Admitted)
+    match asked {
+        Asked::Open { .. } => Err(Error::internal("a worker was told twice what it is for")),
+        Asked::Admit { variant, about, image_bytes } => {
+            let cubin = Cubin::from_parts(about, protocol::image(input, image_bytes)?)?;
+            stand.admit(&spec(variant)?, &Arc::new(cubin), launching).map(Answer::Admitted)
         }
-        Request::Screen { variant } => stand.screen(&spec(variant)?).map(Answer::Screened),
-        Request::Duel { incumbent, challenger, pairs } => {
-            stand.duel(&spec(incumbent)?, &spec(challenger)?, pairs).map(Answer::Duelled)
+        Asked::Screen { variant } => stand.screen(&spec(variant)?, launching).map(Answer::Screened),
+        Asked::Duel { incumbent, challenger, pairs } => {
+            stand.duel(&spec(incumbent)?, &spec(challenger)?, pairs, launching).map(Answer::Duelled)
         }
     }
+}
+
+/// Of a panic, the last words are why: a backtrace comes before, if one is asked for.
+fn say_why_last() {
+    let backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0").then(panic::take_hook);
+    panic::set_hook(Box::new(move |info| {
+        if let Some(backtrace) = &backtrace {
+            backtrace(info);
+        }
+        let _ = writeln!(io::stderr(), "warpsmith worker: {info}");
+    }));
+}
+
+/// Ends this process when the one that started it has gone: what waits for the device would not hear of it.
+fn end_with_parent() {
+    const LOOK: Duration = Duration::from_secs(1);
+    let parent = getppid();
+    thread::spawn(move || {
+        while getppid() == parent {
+            thread::sleep(LOOK);
+        }
+        // Without tidying up, as below. There is nothing to do about an error.
+        let _ = kill_process(getpid(), Signal::KILL);
+    });
 }

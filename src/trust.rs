@@ -1,0 +1,67 @@
+//! Whether others could change what this process is about to load or run.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::process::geteuid;
+
+/// Bits of a mode that let others than the owner write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Refuses what belongs to another user, who could write to it. What is root's is as good as one's own.
+pub(crate) fn check_owner(about: &Metadata) -> Result<(), String> {
+    let (owner, me) = (about.uid(), geteuid().as_raw());
+    if owner != me && owner != 0 {
+        return Err(format!("the {} belongs to user {owner}, this process to {me}", kind(about)));
+    }
+    Ok(())
+}
+
+/// Refuses what more than its owner can write to.
+pub(crate) fn check_mode(about: &Metadata) -> Result<(), String> {
+    if about.mode() & OTHERS_WRITE != 0 {
+        return Err(format!("the {}'s mode {:o} lets others write to it", kind(about), about.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+fn kind(about: &Metadata) -> &'static str {
+    if about.is_dir() { "directory" } else { "file" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn modes_of_files_and_directories() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = File::create(temp.path().join("file")).unwrap();
+        let dir = File::open(temp.path()).unwrap();
+        for (mode, good) in [(0o600, true), (0o755, true), (0o775, false), (0o757, false), (0o1777, false)] {
+            for (open, kind) in [(&file, "file"), (&dir, "directory")] {
+                open.set_permissions(Permissions::from_mode(mode)).unwrap();
+                let checked = check_mode(&open.metadata().unwrap());
+                let refused = format!("the {kind}'s mode {mode:o} lets others write to it");
+                assert_eq!(checked, if good { Ok(()) } else { Err(refused) });
+            }
+        }
+    }
+
+    #[test]
+    fn owners_are_oneself_and_root() {
+        assert_eq!(check_owner(&fs::metadata("/").unwrap()), Ok(()));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(check_owner(&file.as_file().metadata().unwrap()), Ok(()));
+        if !geteuid().is_root() {
+            eprintln!("SKIPPED: only root gives a file away");
+            return;
+        }
+        chown(file.path(), Some(65_534), None).unwrap();
+        let refused = check_owner(&file.as_file().metadata().unwrap()).unwrap_err();
+        assert_eq!(refused, "the file belongs to user 65534, this process to 0");
+    }
+}
