@@ -19,7 +19,7 @@
 //! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
 //! # let mut c = stream.alloc_zeros(256 * 4096)?;
 //! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-//! let weights = engine.prepare(&stream, &problem, &[gate, up])?;        // repacked once, at load
+//! let weights = engine.prepare(&stream, &problem, [gate, up])?;        // repacked once, at load
 //!
 //! let plan = engine.plan(&problem)?;                         // every M: picked, compiled or from a cache, loaded; once
 //! let mut workspace = plan.workspace(&stream, 256)?;         // once, for every launch to come

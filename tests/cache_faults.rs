@@ -22,6 +22,8 @@ use warpsmith::build::Cubin;
 use warpsmith::cache::{Disk, Forge, Key};
 use warpsmith::spec::Arch;
 
+use common::{Renders, Stores};
+
 use cache_shared::{entry_of, entry_with, image, is_root, key, logged, place, render, sealed, spec, toolchain};
 
 /// A cache directory with a key, the bytes of its entry, and the cubin in it.
@@ -44,7 +46,7 @@ impl Bench {
         assert_eq!((cubin.image(), cubin.compile_ms(), cubin.log()), (&*image(&tail), 1.5, "a log\nof lines"));
         // From here on the entry as the library writes it.
         let disk = Disk::open(&root);
-        disk.put(&key, &cubin);
+        disk.stores(&key, &cubin);
         let entry = fs::read(disk.path_of(&key).unwrap()).unwrap();
         Self { root, key, entry, cubin, _temp: temp }
     }
@@ -59,7 +61,7 @@ impl Bench {
         let last = stats.last_error.unwrap();
         assert!(last.contains(reason), "{last} lacks {reason:?}");
         assert!(lines.contains("WARN") && lines.contains("reading") && lines.contains(reason), "{lines}");
-        disk.put(&self.key, &self.cubin);
+        disk.stores(&self.key, &self.cubin);
         assert!(disk.get(&self.key) == Some(self.cubin.clone()), "mended");
         assert_eq!(fs::read(disk.path_of(&self.key).unwrap()).unwrap(), self.entry);
     }
@@ -145,7 +147,7 @@ fn an_entry_of_another_key() {
     let bench = Bench::new();
     let other = key(&bench.root.join("../nvrtc"), "other text");
     let disk = Disk::open(&bench.root);
-    disk.put(&other, &bench.cubin);
+    disk.stores(&other, &bench.cubin);
     let valid = fs::read(disk.path_of(&other).unwrap()).unwrap();
     bench.refuses(&valid, "another key");
 }
@@ -160,14 +162,14 @@ fn no_regular_file() {
     pipe(&path);
     assert!(disk.get(&bench.key).is_none());
     assert!(disk.stats().last_error.unwrap().contains("not a regular file"));
-    disk.put(&bench.key, &bench.cubin);
+    disk.stores(&bench.key, &bench.cubin);
     assert!(disk.get(&bench.key).is_some(), "a pipe is replaced");
 
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let lines = logged(|| {
         assert!(disk.get(&bench.key).is_none());
-        disk.put(&bench.key, &bench.cubin);
+        disk.stores(&bench.key, &bench.cubin);
     });
     assert!(lines.contains("reading") && lines.contains("writing"), "{lines}");
     assert_eq!(bench.beside().len(), 1, "no temporary file stays: {:?}", bench.beside());
@@ -183,7 +185,7 @@ fn read_only() {
     for root in [file.join("cubins"), file, PathBuf::from("/proc/warpsmith")] {
         let lines = logged(|| {
             let disk = Disk::open(&root);
-            disk.put(&bench.key, &bench.cubin);
+            disk.stores(&bench.key, &bench.cubin);
             assert!(disk.root().is_none() && disk.get(&bench.key).is_none());
             assert_eq!((disk.stats().stores, disk.stats().errors), (0, 1));
         });
@@ -194,24 +196,24 @@ fn read_only() {
     let shard = disk.path_of(&bench.key).unwrap().parent().unwrap().to_owned();
     fs::remove_dir_all(&shard).unwrap();
     fs::write(&shard, "").unwrap();
-    let lines = logged(|| disk.put(&bench.key, &bench.cubin));
+    let lines = logged(|| disk.stores(&bench.key, &bench.cubin));
     assert!(lines.contains("writing") && disk.get(&bench.key).is_none(), "{lines}");
     fs::remove_file(&shard).unwrap();
-    disk.put(&bench.key, &bench.cubin);
+    disk.stores(&bench.key, &bench.cubin);
     assert!(disk.get(&bench.key).is_some());
 
     if is_root() {
         return common::skip("read_only: chmod", "root writes everywhere");
     }
     fs::set_permissions(&shard, fs::Permissions::from_mode(0o500)).unwrap();
-    let (before, lines) = (disk.stats(), logged(|| disk.put(&bench.key, &bench.cubin)));
+    let (before, lines) = (disk.stats(), logged(|| disk.stores(&bench.key, &bench.cubin)));
     assert!(lines.contains("writing") && disk.stats().stores == before.stores, "{lines}");
     assert!(disk.get(&bench.key).is_some(), "reading still works");
     // Nor can it be swept: that is said once, not at each store.
     set_mode(&bench.root, 0o500);
     let lines = logged(|| {
         let disk = Disk::open(&bench.root);
-        (0..3).for_each(|_| disk.put(&bench.key, &bench.cubin));
+        (0..3).for_each(|_| disk.stores(&bench.key, &bench.cubin));
     });
     let said = ["writing failed", "sweeping without"].map(|words| lines.matches(words).count());
     assert_eq!(said, [3, 1], "{lines}");
@@ -241,7 +243,7 @@ fn a_directory_of_others_is_not_used() {
 fn disabled_means_nothing_is_touched() {
     let bench = Bench::new();
     let disk = Disk::disabled();
-    disk.put(&bench.key, &bench.cubin);
+    disk.stores(&bench.key, &bench.cubin);
     assert!(disk.get(&bench.key).is_none() && disk.path_of(&bench.key).is_none());
     assert_eq!(disk.stats(), Default::default());
 }
@@ -264,9 +266,9 @@ fn child() {
     let disk = Disk::open(root);
     let cubin = disk.get(&key).expect("the parent stored it");
     match task.as_str() {
-        "write" => (0..300).for_each(|_| disk.put(&key, &cubin)),
+        "write" => (0..300).for_each(|_| disk.stores(&key, &cubin)),
         "write for ever" => loop {
-            disk.put(&key, &cubin);
+            disk.stores(&key, &cubin);
         },
         "read" => (0..3000).for_each(|_| assert!(disk.get(&key) == Some(cubin.clone()))),
         other => panic!("{other}"),
@@ -325,7 +327,7 @@ fn a_killed_writer() {
         assert_eq!(running.wait().unwrap().signal(), Some(9), "it wrote until then");
         let disk = Disk::open(&bench.root);
         assert!(disk.get(&bench.key) == Some(bench.cubin.clone()));
-        disk.put(&bench.key, &bench.cubin);
+        disk.stores(&bench.key, &bench.cubin);
         assert_eq!((disk.stats().stores, disk.stats().errors), (1, 0));
     }
 }
@@ -389,14 +391,14 @@ fn shards_and_files_that_others_can_write_to_are_not_used() {
         set_mode(shard, mode);
         let disk = refuses_both(&format!("the directory's mode {mode:o} lets others write to it"), 2);
         // Nothing is written where it could not be read, and no lock is asked of it.
-        let lines = logged(|| (0..2).for_each(|_| disk.put(&bench.key, &bench.cubin)));
+        let lines = logged(|| (0..2).for_each(|_| disk.stores(&bench.key, &bench.cubin)));
         assert!(disk.stats().stores == 0 && lines.matches("writing failed").count() == 1, "{lines}");
     }
     set_mode(shard, 0o755);
     serves_both();
     for mode in [0o666, 0o620, 0o602] {
         [&path, &beside].into_iter().for_each(|file| set_mode(file, mode));
-        refuses_both(&format!("the file's mode {mode:o} lets others write to it"), 2).put(&bench.key, &bench.cubin);
+        refuses_both(&format!("the file's mode {mode:o} lets others write to it"), 2).stores(&bench.key, &bench.cubin);
         assert!(Disk::open(&bench.root).get(&bench.key).is_some(), "a file is replaced");
     }
     [&path, &beside].into_iter().for_each(|file| set_mode(file, 0o644));
@@ -442,7 +444,7 @@ fn links_lead_nowhere() {
         get("a symbolic link");
         assert_eq!(fs::metadata(&elsewhere).unwrap().modified().unwrap(), long_ago);
         // Written beside it, then renamed.
-        Disk::open(&bench.root).put(&bench.key, &bench.cubin);
+        Disk::open(&bench.root).stores(&bench.key, &bench.cubin);
         assert!(Disk::open(&bench.root).get(&bench.key) == Some(bench.cubin.clone()));
         assert_eq!(fs::read(&elsewhere).unwrap(), bytes);
     }
@@ -452,7 +454,7 @@ fn links_lead_nowhere() {
     get("ot a directory");
     // An eviction does not go through it, either.
     let settings = Disk::builder().root(&bench.root).max_bytes(1).grace(Duration::ZERO);
-    settings.build().put(&key(&bench.root.join("../nvrtc"), "other text"), &bench.cubin);
+    settings.build().stores(&key(&bench.root.join("../nvrtc"), "other text"), &bench.cubin);
     assert!(bench.root.join("../shard").join(path.file_name().unwrap()).exists());
 }
 
@@ -500,7 +502,7 @@ fn locks_that_are_none() {
     for (why, make) in kinds {
         let bench = Bench::new();
         let (temp, specs) = (bench.root.parent().unwrap(), [256, 512].map(|n| spec(n, &Arch::H200)));
-        let forge = Forge::builder().render(render).toolchain(toolchain(temp, "13.0.88")).disk(&bench.root).build();
+        let forge = Forge::builder().renders(render).toolchain(toolchain(temp, "13.0.88")).disk(&bench.root).build();
         let locks = specs.each_ref().map(|spec| {
             let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -520,7 +522,7 @@ fn locks_that_are_none() {
         let disk = Disk::builder().root(&bench.root).max_bytes(1).grace(Duration::ZERO).build();
         let (key, cubin) = (bench.key.clone(), bench.cubin.clone());
         let (lines, stats) = soon(move || {
-            let lines = logged(|| (0..3).for_each(|_| disk.put(&key, &cubin)));
+            let lines = logged(|| (0..3).for_each(|_| disk.stores(&key, &cubin)));
             (lines, disk.stats())
         });
         assert_eq!(lines.matches("WARN").count(), lines.matches("no lock, sweeping without").count(), "{lines}");
@@ -536,7 +538,7 @@ fn a_holder_that_hangs_costs_twice_the_longest_wait() {
     let longest = Duration::from_millis(400);
     let settings = Disk::builder().root(temp.path().join("cubins")).wait_at_most(longest);
     let forge =
-        Forge::builder().render(render).toolchain(toolchain(temp.path(), "13.0.88")).disk_with(settings).build();
+        Forge::builder().renders(render).toolchain(toolchain(temp.path(), "13.0.88")).disk_with(settings).build();
     let _held = specs.each_ref().map(|spec| {
         let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap()).unwrap();

@@ -17,6 +17,8 @@ use warpsmith::build::Cubin;
 use warpsmith::cache::{Disk, Forge, Key, Tier};
 use warpsmith::spec::{Arch, Spec};
 
+use common::{Renders, Stores};
+
 use cache_shared::{cubin_of, is_root, logged, render, spec, toolchain};
 
 /// Directories `upper` and `lower`, each with a kernel of its own and one that both have, but not the same; below
@@ -38,7 +40,7 @@ impl Bench {
                 cubin_of(temp.path(), "13.0.88", &render(&specs[*index]).unwrap(), "sm_90a", &[byte; 150])
             };
             let cubins: Vec<_> = which.iter().map(make).collect();
-            cubins.iter().for_each(|cubin| disk.put(&Key::of(cubin), cubin));
+            cubins.iter().for_each(|cubin| disk.stores(&Key::of(cubin), cubin));
             cubins
         };
         let (upper, lower) = (made("upper", &[0, 1], 1), made("lower", &[1, 2], 2));
@@ -68,7 +70,7 @@ fn the_first_that_has_it_wins_and_nothing_is_copied() {
     let layers = || Disk::builder().layer(bench.path("upper")).layer(bench.path("lower"));
     let before = [files_below(&bench.path("upper")), files_below(&bench.path("lower"))];
     for settings in [layers(), layers().root(bench.path("root"))] {
-        let forge = Forge::builder().render(render).toolchain(toolchain(bench.temp.path(), "13.0.88"));
+        let forge = Forge::builder().renders(render).toolchain(toolchain(bench.temp.path(), "13.0.88"));
         let forge = forge.disk_with(settings).build();
         let expected = [&bench.upper[0], &bench.upper[1], &bench.lower[1]];
         for (spec, cubin) in bench.specs.iter().zip(expected) {
@@ -145,7 +147,7 @@ fn a_root_that_cannot_be_written_to() {
     }
     let disk = Disk::open(&root);
     assert!(disk.get(&Key::of(&bench.upper[0])).is_some() && disk.stats().errors == 0);
-    let forge = Forge::builder().render(render).toolchain(nvrtc).disk(&root).build();
+    let forge = Forge::builder().renders(render).toolchain(nvrtc).disk(&root).build();
     assert_eq!(forge.cubin(&bench.specs[2]).unwrap().tier(), Tier::Compiled);
     assert_eq!((forge.stats().disk.stores, forge.stats().disk.waits), (0, 0));
     assert!(forge.stats().disk.errors > 0);

@@ -19,6 +19,8 @@ use warpsmith::build::{Cubin, Source, Toolchain};
 use warpsmith::cache::{Change, Disk, Forge, Key, Miss, Pack, PackBuilder, Recipe, Tier};
 use warpsmith::spec::{Arch, Spec};
 
+use common::{Renders, Stores};
+
 use cache_shared::{cubin_of, logged, render, repacked, sealed, spec, toolchain};
 
 const TRAILER: usize = 128;
@@ -268,7 +270,7 @@ fn what_cannot_be_packed() {
     assert!(!error.to_string().contains(char::is_control), "{error:?}");
     let temp = tempfile::tempdir().unwrap();
     let disk = Disk::open(temp.path());
-    let lines = logged(|| disk.put(&Key::of(&cubin), &cubin));
+    let lines = logged(|| disk.stores(&Key::of(&cubin), &cubin));
     assert!(lines.contains("writing failed") && disk.get(&Key::of(&cubin)).is_none(), "{lines}");
     let error = PackBuilder::new().tuning("x".repeat((64 << 20) + 1)).to_bytes().unwrap_err();
     assert!(error.is_data() && error.to_string().contains("67108865 bytes, at most 67108864"), "{error}");
@@ -345,7 +347,7 @@ fn a_forge_takes_what_is_whole() {
     bytes[at] ^= 1;
     // Of another version than the compiler of the pack, and of no use to compile.
     let forge = Forge::builder()
-        .render(render)
+        .renders(render)
         .pack(in_memory(&bytes).unwrap())
         .toolchain(toolchain(temp.path(), "13.5.37"))
         .disk(temp.path().join("cubins"))
@@ -380,11 +382,11 @@ fn misses_are_explained() {
     }
     let temp = tempfile::tempdir().unwrap();
     let (spec, root) = (specs()[0], temp.path().join("cubins"));
-    let forge = |version: &str| Forge::builder().render(render).toolchain(toolchain(temp.path(), version)).disk(&root);
+    let forge = |version: &str| Forge::builder().renders(render).toolchain(toolchain(temp.path(), version)).disk(&root);
     let (old, new) = (forge("13.0.88").build(), forge("13.5.37").build());
     assert_eq!(new.explain(&spec).unwrap(), Some(Miss::Unknown));
     let cubin = &cubins(temp.path())[0];
-    old.disk().put(&Key::of(cubin), cubin);
+    old.disk().stores(&Key::of(cubin), cubin);
     assert_eq!(old.explain(&spec).unwrap(), None);
 
     let miss = new.explain(&spec).unwrap().unwrap();
@@ -396,10 +398,10 @@ fn misses_are_explained() {
     let lines = logged(|| assert!(new.cubin(&spec).is_err(), "that is no NVRTC"));
     assert!(lines.contains("NVRTC 13.0.88 → 13.5.37"), "{lines}");
 
-    let miss = forge("13.0.88").render(changed).build().explain(&spec).unwrap().unwrap();
+    let miss = forge("13.0.88").renders(changed).build().explain(&spec).unwrap().unwrap();
     assert!(miss.to_string().contains("CUDA source") && miss.to_string().contains("-lineinfo"), "{miss}");
     // Next to a pack as next to a disk.
-    let packed = Forge::builder().render(changed).pack(in_memory(&builder(temp.path()).to_bytes().unwrap()).unwrap());
+    let packed = Forge::builder().renders(changed).pack(in_memory(&builder(temp.path()).to_bytes().unwrap()).unwrap());
     let miss = packed.toolchain(toolchain(temp.path(), "13.0.88")).no_disk().build().explain(&spec).unwrap().unwrap();
     assert!(miss.to_string().contains("(found pack in memory)"), "{miss}");
 
@@ -413,7 +415,7 @@ fn misses_are_explained() {
 fn child() {
     let Some(pack) = std::env::var_os("WARPSMITH_TEST_PACK") else { return };
     assert!(std::env::var_os("HOME").is_none());
-    let forge = Forge::builder().render(render).pack(Pack::open(pack).unwrap()).build();
+    let forge = Forge::builder().renders(render).pack(Pack::open(pack).unwrap()).build();
     assert!(forge.disk().root().is_none());
     let tiers = specs().map(|spec| forge.cubin(&spec).unwrap().tier());
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -448,7 +450,7 @@ fn a_disk_without_a_compiler() {
     let temp = tempfile::tempdir().unwrap();
     let (cubin, root) = (&cubins(temp.path())[0], temp.path().join("cubins"));
     let warm = Forge::builder().toolchain(toolchain(temp.path(), "13.0.88")).disk(&root).build();
-    warm.disk().put(&Key::of(cubin), cubin);
+    warm.disk().stores(&Key::of(cubin), cubin);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_without_a_compiler", "--nocapture"])
         .env_clear()
@@ -466,7 +468,7 @@ fn child_without_a_compiler() {
     if Toolchain::find().is_ok() {
         return common::skip("a_disk_without_a_compiler", "this machine has an NVRTC where everyone looks");
     }
-    let forge = Forge::builder().render(render).disk(root).build();
+    let forge = Forge::builder().renders(render).disk(root).build();
     assert_eq!(forge.explain(&specs()[0]).unwrap(), None);
     let key = forge.key(&specs()[0]).unwrap();
     let forged = forge.cubin(&specs()[0]).unwrap();

@@ -22,6 +22,8 @@ use warpsmith::build::{Cubin, Source, Toolchain};
 use warpsmith::cache::{Disk, DiskBuilder, Forge, Key, Share, Tier};
 use warpsmith::spec::{Arch, Spec};
 
+use common::{Renders, Stores};
+
 use cache_shared::{cubin_of, entry_of, key, place, render, spec};
 
 /// What a child may do before it gives up on anything.
@@ -75,7 +77,7 @@ fn child() {
     let argument = std::env::var("WARPSMITH_TEST_ARGUMENT").unwrap();
     let forge = |render, settings: DiskBuilder| {
         let nvrtc = Toolchain::at(std::env::var_os("WARPSMITH_TEST_NVRTC").unwrap()).unwrap();
-        Forge::builder().render(render).toolchain(nvrtc).disk_with(settings.root(&root)).build()
+        Forge::builder().renders(render).toolchain(nvrtc).disk_with(settings.root(&root)).build()
     };
     let show = |forge: &Forge| println!("\ncounted {}", serde_json::to_string(&forge.stats()).unwrap());
     match task.as_str() {
@@ -103,7 +105,7 @@ fn child() {
         "evict" => {
             let (disk, cubin) = (small(&root).build(), cubin_in_every_entry(&root));
             for _ in 0..20 {
-                keys(&root).iter().skip(1).for_each(|key| disk.put(key, &cubin));
+                keys(&root).iter().skip(1).for_each(|key| disk.stores(key, &cubin));
             }
             println!("\ncounted {}", serde_json::to_string(&disk.stats()).unwrap());
         }
@@ -120,7 +122,7 @@ fn child() {
             let (start, time) = (Instant::now(), Duration::from_millis(argument.parse().unwrap()));
             while start.elapsed() < time {
                 for (key, cubin) in &kernels {
-                    disk.get(key).map_or_else(|| disk.put(key, cubin), |found| assert!(found == *cubin));
+                    disk.get(key).map_or_else(|| disk.stores(key, cubin), |found| assert!(found == *cubin));
                 }
             }
             println!("\ncounted {}", serde_json::to_string(&disk.stats()).unwrap());
@@ -165,7 +167,7 @@ fn sixteen_threads_with_a_forge_each_compile_once() {
     let Some(nvrtc) = common::toolchain("sixteen_threads_with_a_forge_each_compile_once") else { return };
     let (temp, barrier, spec) = (tempfile::tempdir().unwrap(), Barrier::new(16), specs(1)[0]);
     let ask = || {
-        let forge = Forge::builder().render(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
+        let forge = Forge::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
         barrier.wait();
         forge.cubin(&spec).unwrap().tier()
     };
@@ -255,7 +257,7 @@ fn a_stuck_holder_is_not_waited_for_for_ever() {
 fn without_locks_everyone_compiles_and_all_is_right() {
     let Some(nvrtc) = common::toolchain("without_locks_everyone_compiles_and_all_is_right") else { return };
     let (temp, spec) = (tempfile::tempdir().unwrap(), specs(1)[0]);
-    let forge = || Forge::builder().render(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
+    let forge = || Forge::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
     let key = Key::new(&nvrtc, &render_slow(&spec).unwrap(), spec.arch().target()).unwrap();
     // A directory where the lock's file should be cannot be opened for writing.
     let mut lock = Disk::open(temp.path()).path_of(&key).unwrap().into_os_string();
@@ -298,7 +300,7 @@ fn two_processes_evict_while_others_read() {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("cubins");
     let (disk, cubin) = (Disk::open(&root), cubin_in_every_entry(&root));
-    keys(&root).iter().for_each(|key| disk.put(key, &cubin));
+    keys(&root).iter().for_each(|key| disk.stores(key, &cubin));
     let all: Vec<_> = ["evict", "read", "evict", "read"].map(|task| start(task, &root, None, "")).into();
     let all: Vec<_> = all.into_iter().map(counted).collect();
     assert_eq!((sum(&all, "/errors"), sum(&all, "/stores")), (0, 2 * 20 * (KEYS as u64 - 1)), "{all:#?}");
@@ -307,7 +309,7 @@ fn two_processes_evict_while_others_read() {
         assert_eq!(one["hits"].as_u64().unwrap() > 0, !evicts, "{one:#}");
     }
     // The last to write swept after it, but for what may be written between two sweeps.
-    small(&root).build().put(&keys(&root)[1], &cubin);
+    small(&root).build().stores(&keys(&root)[1], &cubin);
     let bytes: u64 = files(&root, "").iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!(bytes <= (KEYS * ENTRY_BYTES / 4) as u64, "{bytes}");
     assert!(files(&root, ".lock").is_empty());
@@ -358,7 +360,7 @@ fn processes_are_killed_while_bits_flip() {
     let disk = Disk::open(&root);
     for (key, cubin) in &kernels(&root) {
         assert!(disk.get(key).is_none_or(|found| found == *cubin));
-        disk.put(key, cubin);
+        disk.stores(key, cubin);
         assert!(disk.get(key) == Some(cubin.clone()));
     }
     assert!(files(&root, "").iter().filter(|path| path.to_str().unwrap().contains(".writing-")).count() <= killed);
@@ -393,12 +395,12 @@ fn the_least_recently_used_go_first() {
     // The oldest of all is used now.
     let cubin = disk.get(&keys[0]).unwrap();
     let disk = small(&root).build();
-    disk.put(&keys[KEYS - 1], &cubin);
+    disk.stores(&keys[KEYS - 1], &cubin);
     assert!(disk.get(&keys[0]).is_some() && disk.get(&keys[1]).is_none() && disk.get(&keys[KEYS - 2]).is_some());
     let stats = disk.stats();
     assert!(stats.evictions > 30 && stats.evicted_bytes > 30 * ENTRY_BYTES as u64, "{stats}");
     // Unbounded, and within the grace of the default settings, nothing goes.
     let left = files(&root, "").len();
-    Disk::builder().root(&root).max_bytes(0).grace(Duration::ZERO).build().put(&keys[1], &cubin);
+    Disk::builder().root(&root).max_bytes(0).grace(Duration::ZERO).build().stores(&keys[1], &cubin);
     assert_eq!(files(&root, "").len(), left + 1);
 }

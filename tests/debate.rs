@@ -46,6 +46,8 @@ use warpsmith::format::Format;
 use warpsmith::pick::{self, Picker};
 use warpsmith::spec::{Activation, Arch, Epilogue, Fusion, Problem, Spec, Warps, baseline};
 
+use common::Renders;
+
 use experiment::Fault;
 use nearest::{Pair, Shape};
 use proposals::{Control, GROUNDS, Ground, PROPOSALS, Value};
@@ -323,7 +325,7 @@ fn imagined_us(spec: &Spec) -> f64 {
 #[test]
 fn what_is_faster_is_stacked() {
     let Some(toolchain) = common::toolchain("what_is_faster_is_stacked") else { return };
-    let forge = Forge::builder().toolchain(toolchain).no_disk().render(empty).build();
+    let forge = Forge::builder().toolchain(toolchain).no_disk().renders(empty).build();
     let problems = [dual(512, 1024).prepared(), Problem::gemm().n(512).k(1024).grouped(2).prepared()];
     let cases = cases::own(&problems, |problem| shared::rows(problem, &[256])).unwrap();
     let picker = Picker::new(&Arch::H200.to_string(), &Arch::H200);

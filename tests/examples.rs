@@ -59,12 +59,10 @@ impl Bench {
 
     /// A driver whose kernels do nothing, for the examples of the folder that look there.
     fn driver(&self) -> PathBuf {
-        let (dir, copy) = (self.path("driver"), self.path("copy.c"));
+        let dir = self.path("driver");
         if !dir.exists() {
             fs::create_dir(&dir).unwrap();
-            fs::write(&copy, COPY).unwrap();
-            let null = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/null_driver.c");
-            link(&dir.join("libcuda.so"), &[&null, &copy]);
+            common::null::compile(&dir.join("libcuda.so"), &[]);
         }
         dir
     }
@@ -120,11 +118,6 @@ impl Bench {
         is_open.then_some(path)
     }
 }
-
-/// Of the driver, beside tests/common/null_driver.c.
-const COPY: &str = "#include <string.h>\n\
-    int cuMemcpyDtoDAsync_v2(unsigned long to, unsigned long from, unsigned long bytes, void *stream) {\n\
-    memcpy((void *)to, (const void *)from, bytes);\nreturn 0;\n}\n";
 
 fn link(library: &Path, sources: &[&Path]) {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());

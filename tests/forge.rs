@@ -15,6 +15,8 @@ use warpsmith::format::Format;
 use warpsmith::spec::{Arch, Problem, Spec, baseline};
 use warpsmith::{Error, Result};
 
+use common::Renders;
+
 fn spec(n: u32) -> Spec {
     let problem = Problem::gemm().n(n).k(1024).a(Format::F16).b(Format::F16).c(Format::F16);
     Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap()
@@ -29,7 +31,7 @@ fn render(spec: &Spec) -> Result<Source> {
 }
 
 fn builder(toolchain: &Toolchain) -> ForgeBuilder {
-    Forge::builder().render(render).toolchain(toolchain.clone())
+    Forge::builder().renders(render).toolchain(toolchain.clone())
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn failures_are_not_remembered() {
         }
     }
     let Some(toolchain) = common::toolchain("failures_are_not_remembered") else { return };
-    let forge = builder(&toolchain).render(second_time_lucky).no_disk().build();
+    let forge = builder(&toolchain).renders(second_time_lucky).no_disk().build();
     let error = forge.cubin(&spec(256)).unwrap_err();
     assert!(error.is_compile() && error.to_string().starts_with(&spec(256).name()), "{error}");
     assert_eq!(forge.cubin(&spec(256)).unwrap().tier(), Tier::Compiled);

@@ -1,10 +1,10 @@
 //! Plans, and when kernels go, up to the driver: which here is one without a device.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/counting.rs"]
-mod counting;
-#[path = "common/null.rs"]
-mod null;
+mod common {
+    pub mod counting;
+    pub mod null;
+}
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
-use warpsmith::build::Source;
+use warpsmith::build::{Built, Source};
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
@@ -21,7 +21,8 @@ use warpsmith::pick::{Choice, Picker};
 use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::spec::{Activation, Problem, Spec, baseline};
 
-use null::Null;
+use common::counting;
+use common::null::{Null, Seen};
 
 /// Rows that the plans below are for, and columns and depth of their problem.
 const M: u32 = 48;
@@ -222,7 +223,7 @@ fn a_bound_plan_has_described_tokens_for_every_thread() {
     let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
     let [mut here, mut elsewhere] = [0; 2].map(|_| Buffers::new(&bench.stream, &plan));
     let bound = plan.bind(&bench.stream, &here.operands(M)).unwrap();
-    let words = |seen: null::Seen| [0, 1, 2, 3, 4].map(|map| [0, 1, 2, 3, 6, 7, 8].map(|word| seen.map(map, word)));
+    let words = |seen: Seen| [0, 1, 2, 3, 4].map(|map| [0, 1, 2, 3, 6, 7, 8].map(|word| seen.map(map, word)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             bench.null.watch(true);
@@ -282,7 +283,9 @@ fn loads_take_turns_and_nothing_else_waits_for_them() {
     let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
     let mut buffers = Buffers::new(&bench.stream, &plan);
     let kernel = plan.kernel(1).unwrap();
-    let load = |device: &Device| Kernel::load(device, kernel.spec(), Arc::clone(kernel.cubin())).unwrap().load_time();
+    // SAFETY: it was loaded from this spec.
+    let built = unsafe { Built::unproven(*kernel.spec(), Arc::clone(kernel.cubin())) };
+    let load = |device: &Device| Kernel::load(device, &built).unwrap().load_time();
     let again = open(0).0;
     const HELD: Duration = Duration::from_millis(50);
     bench.null.hold(true);
@@ -339,7 +342,8 @@ fn what_an_engine_evicts_does_not_stay_loaded() {
         let picker = Picker::builder(device.name(), device.arch());
         let picker = all.iter().fold(picker, |picker, problem| picker.pin(problem, &baseline(problem)));
         let disk = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-small");
-        let forge = Forge::builder().render(small).disk(disk).build();
+        // SAFETY: the null driver runs nothing.
+        let forge = unsafe { Forge::builder().render(small) }.disk(disk).build();
         Engine::with_forge_and_picker(device, forge, picker.build().unwrap())
     };
     // How many are served, and how many modules are loaded meanwhile, at most.

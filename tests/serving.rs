@@ -4,8 +4,6 @@
 mod common;
 #[path = "common/counting.rs"]
 mod counting;
-#[path = "common/null.rs"]
-mod null;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,7 +17,9 @@ use warpsmith::engine::{Engine, Manifest, OnMiss, doctor};
 use warpsmith::run::{Device, Matrix};
 use warpsmith::spec::{Problem, Spec};
 
-use null::Null;
+use common::Renders;
+
+use common::null::Null;
 
 fn problem() -> Problem {
     Problem::gemm().n(4096).k(4096)
@@ -42,7 +42,7 @@ fn engine(test: &str) -> Option<(Engine, MutexGuard<'static, ()>)> {
     let device = Device::open(0).unwrap();
     // SAFETY: nothing runs.
     unsafe { device.context().disable_event_tracking() };
-    let forge = Forge::builder().render(render).toolchain(toolchain).no_disk().build();
+    let forge = Forge::builder().renders(render).toolchain(toolchain).no_disk().build();
     let engine = Engine::with_forge(&device, forge).on_miss(OnMiss::Fallback);
     let report = engine.warm_up(&Manifest::new().with(&problem(), &"1..=64".parse().unwrap()));
     assert!(report.is_complete(), "{report}");

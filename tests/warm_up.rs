@@ -19,6 +19,8 @@ use warpsmith::engine::{KernelSet, Manifest, Progress, Rows, WarmUp, warm_up};
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
 
+use common::Renders;
+
 /// The MLP and attention shapes of a large mixture-of-experts model.
 fn moe() -> Manifest {
     Manifest::parse(include_str!("../examples/warm_up/moe.toml")).unwrap()
@@ -37,7 +39,7 @@ fn render(spec: &Spec) -> Result<Source> {
 }
 
 fn builder(toolchain: &Toolchain) -> ForgeBuilder {
-    Forge::builder().render(render).toolchain(toolchain.clone()).no_disk()
+    Forge::builder().renders(render).toolchain(toolchain.clone()).no_disk()
 }
 
 fn rows(text: &str) -> Rows {
@@ -168,7 +170,7 @@ fn a_failure_loses_nothing_else() {
     let problem = Problem::gemm().n(N).k(N);
     let picker = picker();
     let manifest = Manifest::new().with(&problem, &rows("1..=8192"));
-    let report = warm_up(&builder(&toolchain).render(partly).build(), &picker, &manifest);
+    let report = warm_up(&builder(&toolchain).renders(partly).build(), &picker, &manifest);
     assert!(!report.is_complete() && report.kernels > 1, "{report}");
     assert_eq!((report.failures.len(), report.warm.len()), (1, report.kernels - 1), "{report}");
     let failure = &report.failures[0];

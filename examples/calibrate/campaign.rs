@@ -293,7 +293,7 @@ impl<'a> Campaign<'a> {
             return Ok(false);
         }
         let line = Line::new(problem, m, &spec, Some(&forged));
-        let timed = self.check(&state.trial, &spec, &forged).and_then(|checked| match checked.passed() {
+        let timed = self.check(&state.trial, &forged).and_then(|checked| match checked.passed() {
             true => state.trial.time_at(&checked, Pace::BRIEF).map(Ok),
             false => Ok(Err(checked.to_string())),
         });
@@ -308,9 +308,9 @@ impl<'a> Campaign<'a> {
         Ok(true)
     }
 
-    fn check(&self, trial: &Trial<'_>, spec: &Spec, forged: &Forged) -> warpsmith::Result<Checked> {
+    fn check(&self, trial: &Trial<'_>, forged: &Forged) -> warpsmith::Result<Checked> {
         self.gpu.engine().device().reclaim()?;
-        let kernel = Kernel::load(self.gpu.engine().device(), spec, Arc::clone(forged.cubin()))?;
+        let kernel = Kernel::load(self.gpu.engine().device(), forged.built())?;
         trial.check(&Arc::new(kernel))
     }
 
@@ -332,7 +332,7 @@ impl<'a> Campaign<'a> {
         let most = if self.args.also_rank { FINALISTS + candidates::RANKED } else { FINALISTS };
         for (_, spec, forged) in state.good.iter().take(most) {
             let line = Line::new(problem, m, spec, Some(forged));
-            match self.check(&state.trial, spec, forged) {
+            match self.check(&state.trial, forged) {
                 Ok(checked) if checked.passed() => finalists.push((line, checked, None)),
                 Ok(checked) => self.record.add(&line.refused(Phase::Refused, &checked.to_string()))?,
                 Err(error) => self.failed(line, &error)?,

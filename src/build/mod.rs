@@ -1,4 +1,4 @@
-//! Spec → Source → Cubin.
+//! Spec → Source → Built.
 //!
 //! [`Source`] is the rendered CUDA, [`Toolchain`] the NVRTC that was found (or, on request, installed), [`Cubin`] what
 //! the one makes of the other, with its resource use and where it came from. Finding a toolchain only looks at files;
@@ -7,6 +7,7 @@
 //!
 //! Only `nvrtc` calls NVRTC. Nothing here needs a GPU or a driver.
 
+mod built;
 mod cubin;
 mod image;
 mod install;
@@ -24,6 +25,7 @@ mod toolchain;
 mod user_dir;
 
 pub(crate) use cubin::{About, code_options};
+pub use built::Built;
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
 pub use prepare::Preparation;
 pub use render::render;

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
@@ -16,7 +16,7 @@ use super::pack::Pack;
 use super::sealing::{Seal, Sealing};
 use super::settings::{Choice, DiskBuilder, ForgeBuilder, Render};
 use super::stats::{Counters, ForgeStats};
-use crate::build::{self, Cubin, Preparation, Source, Toolchain};
+use crate::build::{self, Built, Cubin, Preparation, Source, Toolchain};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
 
@@ -36,6 +36,22 @@ pub struct Forge {
     disk: Disk,
     sealing: Sealing,
     counters: Counters,
+}
+
+/// What was asked for, and how it came.
+struct Found {
+    cubin: Arc<Cubin>,
+    tier: Tier,
+    miss: Option<Miss>,
+    elapsed: Duration,
+}
+
+impl Found {
+    /// As the machine code of what it was asked for by: its recipe is what that renders to.
+    fn of<S>(self, of: S) -> Forged<S> {
+        let Self { cubin, tier, miss, elapsed } = self;
+        Forged { built: Built::new(of, cubin), tier, miss, elapsed }
+    }
 }
 
 /// What was made, and how it came to be.
@@ -83,6 +99,7 @@ impl Forge {
             let source = (self.render)(spec)?;
             self.make(&source, spec.arch().target())
         })
+        .map(|found| found.of(*spec))
         .map_err(|error| error.context(spec.name()))
     }
 
@@ -106,12 +123,13 @@ impl Forge {
     ///
     /// # Errors
     /// As [`Forge::cubin`].
-    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Forged> {
+    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Forged<Preparation>> {
         let target = arch.target();
         self.through_memory(&self.preparing, &(preparation, target), || {
             let source = preparation.render()?;
             self.make(&source, target)
         })
+        .map(|found| found.of(preparation))
         .map_err(|error| error.context(preparation.symbol()))
     }
 
@@ -120,7 +138,7 @@ impl Forge {
         memory: &Memory<K, Cubin>,
         key: &K,
         make: impl FnOnce() -> Result<Made>,
-    ) -> Result<Forged> {
+    ) -> Result<Found> {
         let start = Instant::now();
         let (mut tier, mut miss) = (Tier::Memory, None);
         let (cubin, _) = memory.get_or_try_compute(key, || {
@@ -131,7 +149,7 @@ impl Forge {
         if tier == Tier::Memory {
             self.counters.memory_hits.fetch_add(1, Relaxed);
         }
-        Ok(Forged { cubin, tier, miss, elapsed: start.elapsed() })
+        Ok(Found { cubin, tier, miss, elapsed: start.elapsed() })
     }
 
     /// What the cubin of `spec` that [`Forge::cubin`] would find or make now is known by: with the compiler that made it, if

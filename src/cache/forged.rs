@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::disk::Level;
 use super::miss::Miss;
-use crate::build::Cubin;
+use crate::build::{Built, Cubin};
+use crate::spec::Spec;
 use crate::spec::parse::{spelled, words};
 
 /// Where a cubin came from.
@@ -30,27 +31,26 @@ words!(Tier, "tier", {
 
 spelled!(Tier);
 
-/// A cubin, where it came from, and how long that took.
+/// Machine code with what it was made from, where it came from, and how long that took.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Forged {
-    pub(super) cubin: Arc<Cubin>,
+pub struct Forged<S = Spec> {
+    pub(super) built: Built<S>,
     pub(super) tier: Tier,
     pub(super) miss: Option<Miss>,
     pub(super) elapsed: Duration,
 }
 
-impl Forged {
-    /// The cubin.
-    #[must_use]
-    pub fn cubin(&self) -> &Arc<Cubin> {
-        &self.cubin
+impl<S> Forged<S> {
+    /// The machine code with what it was made from: what loading takes.
+    pub fn built(&self) -> &Built<S> {
+        &self.built
     }
 
-    /// The cubin alone.
+    /// The machine code alone.
     #[must_use]
-    pub fn into_cubin(self) -> Arc<Cubin> {
-        self.cubin
+    pub fn cubin(&self) -> &Arc<Cubin> {
+        self.built.cubin()
     }
 
     /// Where it came from.

@@ -49,7 +49,11 @@ impl Default for ForgeBuilder {
 
 impl ForgeBuilder {
     /// Renders with this function instead of [`build::render`]: for experiments with other kernels, and tests.
-    pub fn render(mut self, render: Render) -> Self {
+    ///
+    /// # Safety
+    /// What the forge gives is taken for machine code of the spec: [`Built::unproven`](build::Built::unproven) says what has
+    /// to hold of it.
+    pub unsafe fn render(mut self, render: Render) -> Self {
         self.render = render;
         self
     }

@@ -27,7 +27,7 @@ use crate::run::{BoundTokens, Kernel, LaunchStream, Operands};
 /// # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
 /// #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
 /// # let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-/// # let weights = engine.prepare(&stream, &problem, &[gate, up])?;
+/// # let weights = engine.prepare(&stream, &problem, [gate, up])?;
 /// let plan = engine.plan(&problem)?;
 /// let (a, mut c) = (stream.alloc_zeros(512 * 7168)?, stream.alloc_zeros(512 * 4096)?);
 /// let mut workspace = plan.workspace(&stream, 512)?;

@@ -1,13 +1,10 @@
 //! How machine code gets onto a device.
 
-use std::sync::Arc;
-
 use cudarc::driver::CudaStream;
 
-use crate::build::{Cubin, Preparation};
+use crate::build::{Built, Preparation};
 use crate::error::{Error, Result};
 use crate::run::{self, Device, Kernel, LoadTime, Preparer};
-use crate::spec::Spec;
 
 /// What an engine's stock needs of a device. Tests have one that only pretends.
 pub(super) trait Loader: Send + Sync + 'static {
@@ -16,11 +13,11 @@ pub(super) trait Loader: Send + Sync + 'static {
     /// A loaded kernel that prepares weights.
     type Preparer: Send + Sync + 'static;
 
-    /// Loads the cubin that was made for `spec`.
-    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self::Kernel>;
+    /// Loads a kernel.
+    fn load(&self, built: &Built) -> Result<Self::Kernel>;
 
     /// Loads a kernel that prepares weights.
-    fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self::Preparer>;
+    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Self::Preparer>;
 
     /// How many modules of dropped kernels are still loaded.
     fn retired(&self) -> usize;
@@ -49,12 +46,12 @@ impl Loader for Device {
     type Kernel = Kernel;
     type Preparer = Preparer;
 
-    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Kernel> {
-        Kernel::load(self, spec, cubin)
+    fn load(&self, built: &Built) -> Result<Kernel> {
+        Kernel::load(self, built)
     }
 
-    fn load_preparer(&self, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Preparer> {
-        Preparer::load(self, preparation, cubin)
+    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Preparer> {
+        Preparer::load(self, built)
     }
 
     fn retired(&self) -> usize {

@@ -209,7 +209,8 @@ impl Engine {
             problem.check()?;
         }
         let wake = || self.worker.wake();
-        let call = Call { problem: problem.for_kernel(), m, on_miss, may_load, wake: &wake };
+        // No rows launch nothing, by any kernel.
+        let call = Call { problem: problem.for_kernel(), m: m.max(1), on_miss, may_load, wake: &wake };
         self.stock.serve(&call).map(Selected::from)
     }
 

@@ -215,7 +215,7 @@ impl<L: Loader> Stock<L> {
             self.make_room()?;
             let forged = self.forge.cubin(spec)?;
             (tier, forging) = (forged.tier(), forged.elapsed());
-            let kernel = self.load(&spec.name(), || self.loader.load(spec, forged.into_cubin()))?;
+            let kernel = self.load(&spec.name(), || self.loader.load(forged.built()))?;
             loading = Some(self.counters.loaded(L::load_time(&kernel)));
             Ok::<_, Error>(kernel)
         })?;
@@ -232,7 +232,7 @@ impl<L: Loader> Stock<L> {
             self.make_room()?;
             let forged = self.forge.prepare_cubin(preparation, self.picker.arch())?;
             (tier, forging) = (forged.tier(), forged.elapsed());
-            let load = || self.loader.load_preparer(preparation, forged.into_cubin());
+            let load = || self.loader.load_preparer(forged.built());
             let preparer = self.load(&preparation.symbol(), load)?;
             loading = Some(self.counters.loaded(L::preparer_load_time(&preparer)));
             Ok::<_, Error>(preparer)

@@ -14,7 +14,7 @@ use super::rows::Rows;
 use super::stock::{RECLAIM_AT, RETIRED_MAX, Stock};
 use super::warm_up::WarmUp;
 use super::worker::Worker;
-use crate::build::{Cubin, Preparation, Source, Toolchain};
+use crate::build::{Built, Preparation, Source, Toolchain};
 use crate::cache::{Forge, Seal, Tier};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -59,7 +59,8 @@ impl Loader for Pretence {
     type Kernel = Spec;
     type Preparer = Preparation;
 
-    fn load(&self, spec: &Spec, cubin: Arc<Cubin>) -> Result<Spec> {
+    fn load(&self, built: &Built) -> Result<Spec> {
+        let (spec, cubin) = (built.of(), built.cubin());
         assert!(!cubin.image().is_empty());
         self.waiting.fetch_add(1, SeqCst);
         let shut = self.opened.wait_while(self.is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap();
@@ -71,7 +72,8 @@ impl Loader for Pretence {
         }
     }
 
-    fn load_preparer(&self, preparation: Preparation, _: Arc<Cubin>) -> Result<Preparation> {
+    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Preparation> {
+        let preparation = *built.of();
         Ok(preparation)
     }
 
@@ -134,7 +136,8 @@ impl Shop {
     }
 
     fn with(toolchain: Toolchain, picker: Picker) -> Self {
-        let forge = Forge::builder().render(render).toolchain(toolchain).no_disk().build();
+        // SAFETY: nobody loads what it makes.
+        let forge = unsafe { Forge::builder().render(render) }.toolchain(toolchain).no_disk().build();
         let stock = Arc::new(Stock::new(Pretence::default(), Arc::new(forge), picker));
         let worker = Worker::new(Arc::clone(&stock));
         Self { stock, worker }

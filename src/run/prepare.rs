@@ -13,7 +13,7 @@ use super::guards::Tracked;
 use super::module::Function;
 use super::retired::Owner;
 use super::{Device, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
-use crate::build::{Cubin, Preparation};
+use crate::build::{Built, Cubin, Preparation};
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout};
 
@@ -37,11 +37,12 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// Loads the cubin of `preparation` onto a device.
+    /// Loads machine code onto a device.
     ///
     /// # Errors
     /// Driver, if it refuses the image or has not enough memory.
-    pub fn load(device: &Device, preparation: Preparation, cubin: Arc<Cubin>) -> Result<Self> {
+    pub fn load(device: &Device, built: &Built<Preparation>) -> Result<Self> {
+        let (preparation, cubin) = (*built.of(), Arc::clone(built.cubin()));
         let (symbol, modules) = (preparation.symbol(), device.modules());
         let refuses = |error| refused(format!("loading {symbol}"), error);
         let set_up = |code: Arc<Code>| {

@@ -1,13 +1,12 @@
 //! The way of a kernel into a laboratory, whichever it is: quarantine, build, gate; and what is remembered of it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::laboratory::{Admission, Laboratory, Rejection};
 use super::quarantine::{Platform, Quarantine};
-use crate::build::Cubin;
+use crate::build::Built;
 use crate::cache::{Forge, Key};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
@@ -20,7 +19,7 @@ pub(super) trait Stand {
     /// The device and its driver.
     fn platform(&mut self) -> Result<Platform>;
     /// Loads and checks a kernel.
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, launching: Notice<'_>) -> Result<Admission>;
+    fn admit(&mut self, built: &Built, launching: Notice<'_>) -> Result<Admission>;
     /// Microseconds a call.
     fn screen(&mut self, spec: &Spec, launching: Notice<'_>) -> Result<Timed<f64>>;
     /// Microseconds a call of both, `pairs` times.
@@ -51,8 +50,8 @@ pub(super) enum Timed<T> {
 }
 
 /// What a build came to.
-enum Built {
-    Cubin(Arc<Cubin>),
+enum Attempt {
+    Built(Built),
     /// With whether another try would end the same.
     Refused(String, bool),
 }
@@ -89,11 +88,11 @@ impl<'f, S: Stand> Keeper<'f, S> {
         &mut self.stand
     }
 
-    fn build(&self, spec: &Spec) -> Result<Built> {
+    fn build(&self, spec: &Spec) -> Result<Attempt> {
         match self.forge.cubin(spec) {
-            Ok(forged) => Ok(Built::Cubin(forged.into_cubin())),
+            Ok(forged) => Ok(Attempt::Built(forged.built().clone())),
             Err(error) if error.is_missing_library() => Err(error),
-            Err(error) => Ok(Built::Refused(error.to_string(), error.is_compile())),
+            Err(error) => Ok(Attempt::Refused(error.to_string(), error.is_compile())),
         }
     }
 
@@ -150,8 +149,8 @@ impl<'f, S: Stand> Keeper<'f, S> {
     fn readmit(&mut self, specs: &[&Spec]) -> Result<()> {
         for spec in specs {
             let refused = match self.build(spec)? {
-                Built::Refused(said, _) => Some(Rejection::Build(said)),
-                Built::Cubin(cubin) => match self.stand.admit(spec, &cubin, &mut unnoticed)? {
+                Attempt::Refused(said, _) => Some(Rejection::Build(said)),
+                Attempt::Built(built) => match self.stand.admit(&built, &mut unnoticed)? {
                     Admission::Passed { .. } => None,
                     Admission::Refused(rejection) => Some(rejection),
                 },
@@ -194,9 +193,9 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
         {
             return Ok(Admission::Refused(Rejection::Quarantined(rejection.to_string())));
         }
-        let cubin = match self.build(spec)? {
-            Built::Cubin(cubin) => cubin,
-            Built::Refused(said, is_certain) => {
+        let built = match self.build(spec)? {
+            Attempt::Built(built) => built,
+            Attempt::Refused(said, is_certain) => {
                 let rejection = Rejection::Build(said);
                 if is_certain {
                     self.remember(key, spec, &rejection)?;
@@ -204,7 +203,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
                 return Ok(Admission::Refused(rejection));
             }
         };
-        let admission = self.stand.admit(spec, &cubin, &mut unnoticed)?;
+        let admission = self.stand.admit(&built, &mut unnoticed)?;
         match &admission {
             Admission::Passed { .. } => {
                 self.admitted.insert(*spec, true);
@@ -286,8 +285,9 @@ mod tests {
             Ok(platform(self.driver))
         }
 
-        fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, _: Notice<'_>) -> Result<Admission> {
-            assert!(!cubin.image().is_empty());
+        fn admit(&mut self, built: &Built, _: Notice<'_>) -> Result<Admission> {
+            let spec = built.of();
+            assert!(!built.cubin().image().is_empty());
             self.admits += 1;
             if let Some(rejection) = self.refused.get(spec) {
                 return Ok(Admission::Refused(rejection.clone()));

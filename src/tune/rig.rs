@@ -15,7 +15,7 @@ use super::quarantine::Platform;
 use super::random::Spread;
 use super::setup::Setup;
 use super::trial::Trial;
-use crate::build::{Cubin, Digest};
+use crate::build::{Built, Digest};
 use crate::error::{Error, Result};
 use crate::run::{Device, Health, Kernel, Pace};
 use crate::spec::Spec;
@@ -159,13 +159,14 @@ impl Stand for Rig {
         Ok(Platform::new(self.device.name(), self.device.driver_version()))
     }
 
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, launching: Notice<'_>) -> Result<Admission> {
+    fn admit(&mut self, built: &Built, launching: Notice<'_>) -> Result<Admission> {
+        let spec = built.of();
         self.recover()?;
         self.setup.check(spec)?;
         if spec.arch() != self.device.arch() {
             return Err(Error::unsupported(format!("{spec} was given to {}", self.device)));
         }
-        let kernel = match Kernel::load(&self.device, spec, Arc::clone(cubin)) {
+        let kernel = match Kernel::load(&self.device, built) {
             Ok(kernel) => Arc::new(kernel),
             Err(error) => match Health::of(&self.stream) {
                 Health::Sound => return Ok(Admission::Refused(Rejection::Load(error.to_string()))),

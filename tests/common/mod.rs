@@ -5,7 +5,9 @@ pub mod null;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use warpsmith::build::{Source, Toolchain};
+use warpsmith::build::{Cubin, Source, Toolchain};
+use warpsmith::cache::{Disk, ForgeBuilder, Key};
+use warpsmith::spec::Spec;
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,4 +37,30 @@ pub fn axpy() -> Source {
     let text = "extern \"C\" __global__ void axpy(float a, const float* x, float* y) {\n\
                     y[threadIdx.x] += a * x[threadIdx.x];\n}\n";
     Source::new("axpy.cu", text, &[], ["axpy"])
+}
+
+/// Kernels of the tests' own, which no device ever runs.
+pub trait Renders {
+    /// As [`ForgeBuilder::render`].
+    fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self;
+}
+
+impl Renders for ForgeBuilder {
+    fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self {
+        // SAFETY: what is made of them is not loaded, or by the null driver, which runs nothing.
+        unsafe { self.render(render) }
+    }
+}
+
+/// Machine code of the tests' own, which no device ever runs.
+pub trait Stores {
+    /// As [`Disk::put`].
+    fn stores(&self, key: &Key, cubin: &Cubin);
+}
+
+impl Stores for Disk {
+    fn stores(&self, key: &Key, cubin: &Cubin) {
+        // SAFETY: it is not loaded.
+        unsafe { self.put(key, cubin) }
+    }
 }

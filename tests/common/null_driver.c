@@ -258,12 +258,14 @@ Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *strea
     operation(of(stream), from, 0, "a copy to the host");
     return cuMemcpyDtoH_v2(to, from, bytes);
 }
+#ifndef NULL_WITHOUT_COPIES
 Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
     operation(of(stream), from, 0, "a copy's source");
     operation(of(stream), to, 1, "a copy's destination");
     memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
     return OK;
 }
+#endif
 
 Result cuEventCreate(Event **event, unsigned flags) {
     __atomic_add_fetch(&events, 1, __ATOMIC_SEQ_CST);

@@ -98,7 +98,8 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
     let temp = tempfile::tempdir().unwrap();
     let forge = || {
         let toolchain = bench.toolchain().clone();
-        Forge::builder().toolchain(toolchain).render(planted).disk(temp.path()).build()
+        // SAFETY: they are wrong on purpose, in a process that may crash.
+        unsafe { Forge::builder().toolchain(toolchain).render(planted) }.disk(temp.path()).build()
     };
     let forge_ = forge();
     let setup = Setup::new(&problem, M).limit(Duration::from_secs(2));

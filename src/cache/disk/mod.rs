@@ -134,7 +134,11 @@ impl Disk {
     }
 
     /// Stores the entry of `key`, replacing what is there, and evicts if that was too much. A failure is logged.
-    pub fn put(&self, key: &Key, cubin: &Cubin) {
+    ///
+    /// # Safety
+    /// A forge with this directory takes it for machine code of what renders to the key's recipe:
+    /// [`Built::unproven`](crate::build::Built::unproven) says what has to hold of it.
+    pub unsafe fn put(&self, key: &Key, cubin: &Cubin) {
         self.store(key, cubin);
         self.tidy();
     }
@@ -153,7 +157,8 @@ impl Disk {
         match own.or_else(below) {
             Some((found, level)) => {
                 if self.copy_up && level == Level::Layer {
-                    self.put(key, &found.cubin);
+                    self.store(key, &found.cubin);
+                    self.tidy();
                 }
                 Some((self.hit(found.bytes, level, found.cubin), level))
             }

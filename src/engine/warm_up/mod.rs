@@ -136,11 +136,14 @@ impl<'a> WarmUp<'a> {
     /// loads nothing. A kernel that fails is said in the report, and no reason not to make the others.
     pub fn run(&self, forge: &Forge, picker: &Picker, manifest: &Manifest) -> WarmUpReport {
         self.drive(picker, manifest, &|| {}, &|needed| {
-            let forged = match needed {
-                Needed::Spec(spec) => forge.cubin(spec)?,
-                Needed::Preparation(preparation) => forge.prepare_cubin(*preparation, picker.arch())?,
-            };
-            Ok(Step { tier: forged.tier(), forged: forged.elapsed(), loaded: None })
+            let step = |tier, forged| Step { tier, forged, loaded: None };
+            Ok(match needed {
+                Needed::Spec(spec) => forge.cubin(spec).map(|forged| step(forged.tier(), forged.elapsed()))?,
+                Needed::Preparation(preparation) => {
+                    let forged = forge.prepare_cubin(*preparation, picker.arch())?;
+                    step(forged.tier(), forged.elapsed())
+                }
+            })
         })
     }
 

@@ -13,11 +13,11 @@ use super::launch::Ready;
 use super::set_up::{early_prepass, most_rows, ready};
 use super::tokens::TokensFrom;
 use super::{Device, LoadTime, Workspace, refused};
-use crate::build::Cubin;
+use crate::build::{Built, Cubin};
 use crate::error::{Error, Result};
 use crate::spec::{Layout, Spec};
 
-/// A [`Cubin`] loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
+/// Machine code loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
 ///
 /// Loading may wait for the device: load ahead, not on the hot path. It does not disturb graphs that other threads
 /// capture. A graph that a launch was captured into holds the kernel for itself. The last holder may drop it at any time,
@@ -48,18 +48,18 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Loads the cubin that was made for `spec` onto a device.
+    /// Loads machine code onto a device.
     ///
     /// # Errors
     /// Driver, if it refuses the image (another architecture, an ABI newer than the driver) or has not enough memory;
     /// unsupported, if the device cannot run a block of it.
-    pub fn load(device: &Device, spec: &Spec, cubin: Arc<Cubin>) -> Result<Self> {
-        let name = spec.name();
-        Self::load_named(device.modules(), spec, cubin, &name).map_err(|error| error.context(format!("loading {name}")))
+    pub fn load(device: &Device, built: &Built) -> Result<Self> {
+        let name = built.of().name();
+        Self::load_named(device.modules(), built, &name).map_err(|error| error.context(format!("loading {name}")))
     }
 
-    fn load_named(modules: &Arc<Modules>, spec: &Spec, cubin: Arc<Cubin>, name: &str) -> Result<Self> {
-        let context = modules.context();
+    fn load_named(modules: &Arc<Modules>, built: &Built, name: &str) -> Result<Self> {
+        let (spec, cubin, context) = (built.of(), built.cubin(), modules.context());
         let refuses = |error| refused(format!("the driver refuses the cubin for {}", spec.arch().target()), error);
         let set_up = |code: Arc<Code>| {
             let launches =
@@ -69,7 +69,7 @@ impl Kernel {
             let resident = resident.map_err(|error| refused("asking how many clusters are resident", error))?;
             Ok((code, launches, early_prepass, resident))
         };
-        let ((code, launches, early_prepass, resident_clusters), load_time) = modules.load(&cubin, refuses, set_up)?;
+        let ((code, launches, early_prepass, resident_clusters), load_time) = modules.load(cubin, refuses, set_up)?;
         if resident_clusters == Some(0) {
             let (blocks, shared) = (spec.variant().cluster.blocks(), spec.geometry().shared_bytes);
             return Err(Error::unsupported(format!(
@@ -78,7 +78,7 @@ impl Kernel {
         }
         Ok(Self {
             spec: *spec,
-            cubin,
+            cubin: Arc::clone(cubin),
             contract: Contract::new(spec)?,
             context: context.cu_ctx() as usize,
             launches,

@@ -1,6 +1,5 @@
 //! The laboratory's side: asks, waits, and starts another worker when one is lost.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::keeper::{Notice, Stand, Timed};
@@ -10,7 +9,7 @@ use super::super::setup::Setup;
 use super::command::WorkerCommand;
 use super::process::{Process, Silence, Why};
 use super::protocol::{self, Answer, Asked, Facts, Request, WorkerDevice};
-use crate::build::Cubin;
+use crate::build::Built;
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 
@@ -145,7 +144,8 @@ impl Stand for Client {
         self.device().map(|device| Platform::new(device.name(), device.driver_version()))
     }
 
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, _: Notice<'_>) -> Result<Admission> {
+    fn admit(&mut self, built: &Built, _: Notice<'_>) -> Result<Admission> {
+        let (spec, cubin) = (built.of(), built.cubin());
         self.check(spec)?;
         let image = cubin.image();
         let (variant, about) = (*spec.variant(), cubin.about().clone());

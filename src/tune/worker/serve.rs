@@ -15,7 +15,7 @@ use super::super::rig::{Condition, Rig};
 use super::super::setup::Setup;
 use super::command::is_asked;
 use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
-use crate::build::Cubin;
+use crate::build::{Built, Cubin};
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Problem, Spec};
 
@@ -123,8 +123,11 @@ fn answer(
     match asked {
         Asked::Open { .. } => Err(Error::internal("a worker was told twice what it is for")),
         Asked::Admit { variant, about, image_bytes } => {
-            let cubin = Cubin::from_parts(about, protocol::image(input, image_bytes)?)?;
-            stand.admit(&spec(variant)?, &Arc::new(cubin), launching).map(Answer::Admitted)
+            let cubin = Arc::new(Cubin::from_parts(about, protocol::image(input, image_bytes)?)?);
+            // SAFETY: whoever started this process and writes to its standard input has built it from this spec: a client
+            // sends nothing else (client.rs).
+            let built = unsafe { Built::unproven(spec(variant)?, cubin) };
+            stand.admit(&built, launching).map(Answer::Admitted)
         }
         Asked::Screen { variant } => stand.screen(&spec(variant)?, launching).map(Answer::Screened),
         Asked::Duel { incumbent, challenger, pairs } => {

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request, VERSION};
 use super::serve::answer_all;
 use super::*;
-use crate::build::{self, Cubin};
+use crate::build::{self, Built, Cubin};
 use crate::error::Error;
 use crate::spec::Arch;
 use crate::tune::Rejection;
@@ -15,7 +15,14 @@ use crate::tune::keeper::{Notice, Stand, Timed};
 use crate::tune::quarantine::Platform;
 use crate::tune::testing::{cubin, forge, problem, specs};
 
-const FACTS: &str = r#"{"name":"NVIDIA H200","capability":[9,0],"sms":132,"shared_per_block":232448,"l2_bytes":62914560,"driver":[13,0]}"#;
+const FACTS: &str = r#"{"device":{"name":"NVIDIA H200","capability":{"major":9,"minor":0},"sms":132,
+    "shared_per_block":232448,"shared_per_sm":233472,"threads_per_sm":2048,"l2_bytes":62914560,"clock_mhz":1980,
+    "memory_gb_per_s":4917},"driver":[13,0]}"#;
+
+/// Machine code that nobody runs.
+fn built(spec: Spec, cubin: Cubin) -> Built {
+    Built::new(spec, Arc::new(cubin))
+}
 
 fn facts() -> Facts {
     serde_json::from_str(FACTS).unwrap()
@@ -27,7 +34,7 @@ fn facts_are_a_device() {
     let device = facts().device().unwrap();
     assert_eq!((device.name(), device.arch()), ("NVIDIA H200", &Arch::H200));
     assert_eq!(device.driver_version().to_string(), "13.0");
-    let unknown = FACTS.replace("[9,0]", "[3,5]");
+    let unknown = FACTS.replace(r#""major":9"#, r#""major":3"#);
     assert!(serde_json::from_str::<Facts>(&unknown).unwrap().device().unwrap_err().is_unsupported());
 }
 
@@ -42,7 +49,8 @@ impl Stand for Told {
         facts().device().map(|device| Platform::new(device.name(), device.driver_version()))
     }
 
-    fn admit(&mut self, spec: &Spec, cubin: &Arc<Cubin>, launching: Notice<'_>) -> Result<Admission> {
+    fn admit(&mut self, built: &Built, launching: Notice<'_>) -> Result<Admission> {
+        let (spec, cubin) = (built.of(), built.cubin());
         launching()?;
         self.images.push(cubin.image().to_vec());
         self.usable = spec.variant().stages != 2;
@@ -215,7 +223,7 @@ fn impatient(then: &str) -> Client {
 
 fn admitted(client: &mut Client) -> Result<Admission> {
     let [spec] = specs();
-    client.admit(&spec, &Arc::new(cubin()), &mut || Ok(()))
+    client.admit(&built(spec, cubin()), &mut || Ok(()))
 }
 
 const PASSED: Admission = Admission::Passed { worst: 0.5 };
@@ -235,10 +243,10 @@ fn a_kernel_whose_worker_does_not_answer_hangs() {
 #[test]
 fn writing_to_a_worker_that_hangs_does_not_hang() {
     let [spec] = specs();
-    let large = Arc::new(build::testing::cubin(&vec![7; 4 << 20]));
-    let admission = impatient("hear; launch; exec sleep 1000").admit(&spec, &large, &mut || Ok(())).unwrap();
+    let large = built(spec, build::testing::cubin(&vec![7; 4 << 20]));
+    let admission = impatient("hear; launch; exec sleep 1000").admit(&large, &mut || Ok(())).unwrap();
     assert_eq!(admission, Admission::Refused(Rejection::Hangs));
-    let error = impatient("exec sleep 1000").admit(&spec, &large, &mut || Ok(())).unwrap_err();
+    let error = impatient("exec sleep 1000").admit(&large, &mut || Ok(())).unwrap_err();
     assert!(error.to_string().contains("no answer within 1.5 s"), "{error}");
 }
 
@@ -278,7 +286,7 @@ fn what_is_not_the_kernels_fault_is_an_error() {
     let [spec] = specs();
     let other = Spec::new(spec.problem(), spec.variant(), &Arch::A100).unwrap();
     let mut client = client("exec sleep 1000");
-    let refused = client.admit(&other, &Arc::new(cubin()), &mut || Ok(())).unwrap_err();
+    let refused = client.admit(&built(other, cubin()), &mut || Ok(())).unwrap_err();
     assert!(refused.is_unsupported() && refused.to_string().contains("NVIDIA H200"), "{refused}");
 }
 

@@ -1,0 +1,86 @@
+//! Machine code with what it was made from: the proof that loading asks for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Cubin, Preparation, Source, Toolchain, compile, render};
+use crate::error::Result;
+use crate::spec::{Arch, Spec};
+
+/// A [`Spec`] (or a [`Preparation`]) and the machine code that was rendered and compiled from it, now or before: then it
+/// came out of a cache or a pack that it was verified in. Cloning shares the machine code.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Built<S = Spec> {
+    of: S,
+    cubin: Arc<Cubin>,
+}
+
+impl<S> Built<S> {
+    /// Only for machine code of exactly this.
+    pub(crate) fn new(of: S, cubin: Arc<Cubin>) -> Self {
+        Self { of, cubin }
+    }
+
+    /// Machine code that something else has made of `of`: another compiler, a mutant, a file.
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::sync::Arc;
+    /// # use warpsmith::build::{Built, Cubin};
+    /// # use warpsmith::spec::Spec;
+    /// fn load(spec: Spec, cubin: Arc<Cubin>) -> Built {
+    ///     Built::unproven(spec, cubin)
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// The kernels of `of` are in it, under their names, with the parameters, block size and shared memory that `of` has,
+    /// and read and write nothing but what operands of `of` have room for. A driver is given it as it is.
+    #[must_use]
+    pub unsafe fn unproven(of: S, cubin: Arc<Cubin>) -> Self {
+        Self::new(of, cubin)
+    }
+
+    /// What it was made from.
+    pub fn of(&self) -> &S {
+        &self.of
+    }
+
+    /// The machine code, with its resource use and provenance.
+    #[must_use]
+    pub fn cubin(&self) -> &Arc<Cubin> {
+        &self.cubin
+    }
+}
+
+impl Built {
+    /// Renders and compiles `spec`. Blocks for as long as NVRTC takes (20 to 700 ms); [`Forge`](crate::cache::Forge) does it
+    /// once for all.
+    ///
+    /// # Errors
+    /// Those of [`render`] and [`compile`].
+    pub fn compile(toolchain: &Toolchain, spec: &Spec) -> Result<Self> {
+        Self::from_source(toolchain, *spec, &render(spec)?, spec.arch())
+    }
+}
+
+impl Built<Preparation> {
+    /// Renders and compiles the kernel that prepares weights so.
+    ///
+    /// # Errors
+    /// As [`Built::compile`].
+    pub fn compile_preparation(toolchain: &Toolchain, preparation: Preparation, arch: &Arch) -> Result<Self> {
+        Self::from_source(toolchain, preparation, &preparation.render()?, arch)
+    }
+}
+
+impl<S> Built<S> {
+    fn from_source(toolchain: &Toolchain, of: S, source: &Source, arch: &Arch) -> Result<Self> {
+        Ok(Self::new(of, Arc::new(compile(toolchain, source, arch.target())?)))
+    }
+}
+
+impl<S> fmt::Debug for Built<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}", self.cubin.provenance().name(), self.cubin.provenance().target())
+    }
+}
