@@ -1,7 +1,9 @@
 //! Whether others could change what this process is about to load or run.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
 
 use rustix::process::geteuid;
 
@@ -27,6 +29,11 @@ pub(crate) fn check_mode(about: &Metadata) -> Result<(), String> {
 
 fn kind(about: &Metadata) -> &'static str {
     if about.is_dir() { "directory" } else { "file" }
+}
+
+/// Makes a directory, and those above it that are missing, for this user alone, whatever the umask.
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 #[cfg(test)]
