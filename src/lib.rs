@@ -66,6 +66,7 @@ pub mod cache;
 mod child;
 mod crew;
 pub mod engine;
+mod environment;
 pub mod error;
 pub mod file;
 pub mod format;

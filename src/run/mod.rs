@@ -4,8 +4,8 @@
 //! memory; their sizes, alignment and device are checked at every launch, so that [`Kernel::launch`] is safe. It is
 //! also asynchronous and allocates nothing, on the host or on the device: workspace is an operand like any other.
 //!
-//! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called), each time with the reason
-//! why it holds.
+//! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called, and pip is started), each time
+//! with the reason why it holds.
 
 mod capture;
 mod check;
