@@ -63,11 +63,15 @@
 
 pub mod build;
 pub mod cache;
+mod child;
 mod crew;
 pub mod engine;
+mod environment;
 pub mod error;
 pub mod file;
 pub mod format;
+mod lock;
+mod open;
 pub mod oracle;
 pub mod pick;
 pub mod run;

@@ -6,38 +6,19 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use common::stand_in::{SIZES, fake, make_dir, pip, python, runs, tempdir, whole};
 use warpsmith::build::{self, Header, Search, Source, Toolchain};
-
-/// A directory with a file called like NVRTC and, if asked, one called like its builtins.
-fn fake(dir: &Path, library: &str, builtins: Option<&str>) -> PathBuf {
-    fs::create_dir_all(dir).unwrap();
-    fs::write(dir.join(library), "nvrtc").unwrap();
-    builtins.iter().for_each(|name| fs::write(dir.join(name), "builtins").unwrap());
-    dir.join(library).canonicalize().unwrap()
-}
-
-fn whole(dir: PathBuf) -> PathBuf {
-    fake(&dir, "libnvrtc.so.13", Some("libnvrtc-builtins.so.13.0"))
-}
 
 /// Held by tests that run scripts they wrote: a fork in another test would inherit the file while it is still open
 /// for writing, and running it would be refused ("text file busy").
 static SCRIPTS: Mutex<()> = Mutex::new(());
 
-/// A `python3` that is this shell script.
-fn python(bin: &Path, script: &str) {
-    fs::create_dir_all(bin).unwrap();
-    fs::write(bin.join("python3"), format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(bin.join("python3"), fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 #[test]
 fn each_place_is_found_and_the_earlier_wins() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = tempdir();
     let at = |path: &str| temp.path().join(path);
     let site = |prefix: &str| at(prefix).join("lib/python3.11/site-packages/nvidia/cu13/lib");
     python(&at("py/bin"), "exit 1");
@@ -67,21 +48,21 @@ fn each_place_is_found_and_the_earlier_wins() {
         .var("WARPSMITH_CACHE_DIR", at("cache"));
     assert!(search.find().unwrap_err().is_missing_library());
     for (origin, dir) in places {
-        let expected = whole(dir);
+        let expected = whole(&dir);
         let found = search.find().unwrap();
         assert_eq!((found.origin(), found.library()), (origin, expected.as_path()));
     }
-    let named = whole(at("named"));
+    let named = whole(&at("named"));
     let search = search.var("WARPSMITH_NVRTC", at("named"));
     assert_eq!(search.find().unwrap().library(), named);
-    let explicit = whole(at("explicit"));
+    let explicit = whole(&at("explicit"));
     assert_eq!(search.explicit(explicit.clone()).find().unwrap().library(), explicit);
 }
 
 #[test]
 fn a_wrong_path_is_an_error_not_another_compiler() {
-    let temp = tempfile::tempdir().unwrap();
-    whole(temp.path().join("ld"));
+    let temp = tempdir();
+    whole(&temp.path().join("ld"));
     let search = Search::nowhere().var("LD_LIBRARY_PATH", temp.path().join("ld"));
     assert!(search.find().is_ok());
     fs::write(temp.path().join("libnvrtc.alt.so.13"), "twin").unwrap();
@@ -108,18 +89,19 @@ fn the_error_names_what_was_tried_and_the_remedy() {
 
 #[test]
 fn the_identity_comes_from_names_and_sizes() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = tempdir();
     let identity = |path: &Path| Toolchain::at(path).unwrap().identity().to_owned();
+    let of = |version: &str| format!("nvrtc-{version}+{}.{}", SIZES[0], SIZES[1]);
 
     // A wheel: the version is that of the dist-info of the same major.
     let site = temp.path().join("site");
-    whole(site.join("nvidia/cu13/lib"));
+    whole(&site.join("nvidia/cu13/lib"));
     fake(&site.join("nvidia/cuda_nvrtc/lib"), "libnvrtc.so.12", Some("libnvrtc-builtins.so.12.9"));
     for info in ["nvidia_cuda_nvrtc-13.0.88.dist-info", "nvidia_cuda_nvrtc_cu12-12.9.86.dist-info"] {
         fs::create_dir_all(site.join(info)).unwrap();
     }
-    assert_eq!(identity(&site), "nvrtc-13.0.88+5.8");
-    assert_eq!(identity(&site.join("nvidia/cuda_nvrtc/lib")), "nvrtc-12.9.86+5.8");
+    assert_eq!(identity(&site), of("13.0.88"));
+    assert_eq!(identity(&site.join("nvidia/cuda_nvrtc/lib")), of("12.9.86"));
 
     // A toolkit: links, the last of which has the version; builtins of another release beside it are not taken.
     let toolkit = temp.path().join("toolkit/lib64");
@@ -127,16 +109,24 @@ fn the_identity_comes_from_names_and_sizes() {
     fs::write(toolkit.join("libnvrtc-builtins.so.13.5.37"), "others").unwrap();
     std::os::unix::fs::symlink("libnvrtc.so.13.0.88", toolkit.join("libnvrtc.so.13")).unwrap();
     std::os::unix::fs::symlink("libnvrtc.so.13", toolkit.join("libnvrtc.so")).unwrap();
-    assert_eq!(identity(&toolkit), "nvrtc-13.0.88+5.8");
-    assert_eq!(identity(&toolkit.join("libnvrtc.so")), "nvrtc-13.0.88+5.8");
+    assert_eq!(identity(&toolkit), of("13.0.88"));
+    assert_eq!(identity(&toolkit.join("libnvrtc.so")), of("13.0.88"));
 
-    // Neither: as much as the names say.
-    assert_eq!(identity(&whole(temp.path().join("bare"))), "nvrtc-13.0+5.8");
+    // Neither: as much as the names say, whatever lies in the folders above.
+    for below in
+        ["bare", "site/lib", "site/nvidia/lib", "site/nvidia/cu13", "site/other/cu13/lib", "site/nvidia/cu13/lib64"]
+    {
+        let dir = temp.path().join("stray").join(below);
+        for above in dir.ancestors().take_while(|above| above.starts_with(temp.path().join("stray"))) {
+            make_dir(&above.join("nvidia_cuda_nvrtc-13.0.88.dist-info"));
+        }
+        assert_eq!(identity(&whole(&dir)), of("13.0"), "{below}");
+    }
 }
 
 #[test]
 fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = tempdir();
     let broken = temp.path().join("broken");
     fake(&broken, "libnvrtc.so.13", None);
     let search = Search::nowhere().var("LD_LIBRARY_PATH", std::env::join_paths([&broken]).unwrap());
@@ -146,7 +136,7 @@ fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
     assert!(!found.is_open());
 
     // A whole one further on is preferred.
-    let good = whole(temp.path().join("good"));
+    let good = whole(&temp.path().join("good"));
     let dirs = std::env::join_paths([broken, temp.path().join("good")]).unwrap();
     let found = Search::nowhere().var("LD_LIBRARY_PATH", dirs).find().unwrap();
     assert_eq!(found.library(), good);
@@ -159,10 +149,14 @@ fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
 #[test]
 fn installing_fails_with_the_reason_and_the_remedy() {
     let _alone = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let temp = tempfile::tempdir().unwrap();
+    let temp = tempdir();
     let bin = temp.path().join("bin");
     let cases = [
         ("exit 1", "no network?"),
+        (
+            "echo 'Failed to establish a new connection: [Errno -2] Name or service not known' >&2; exit 1",
+            "no network?",
+        ),
         ("echo \"$0: No module named pip\" >&2; exit 1", "has no pip"),
         ("echo 'ERROR: no matching distribution' >&2; exit 1", "no matching distribution"),
         ("exit 0", "put no NVRTC"),
@@ -186,29 +180,24 @@ fn installing_fails_with_the_reason_and_the_remedy() {
     assert!(no_room.is_missing_library(), "{no_room}");
 }
 
-/// Unpacks a wheel as pip would, slowly, into the directory after `--target`.
-const PIP: &str = r#"while [ "$1" != --target ]; do shift; done
-mkdir -p "$2/nvidia/cu13/lib" "$2/nvidia_cuda_nvrtc-13.0.88.dist-info"
-sleep 0.1
-for name in nvrtc.so.13 nvrtc-builtins.so.13.0 nvrtc.alt.so.13; do echo x > "$2/nvidia/cu13/lib/lib$name"; done"#;
-
 #[test]
 fn racing_installs_agree_and_leave_no_litter() {
     let _alone = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let temp = tempfile::tempdir().unwrap();
-    python(&temp.path().join("bin"), PIP);
+    let temp = tempdir();
+    python(&temp.path().join("bin"), &format!("{}sleep 0.1; unpack", pip(temp.path())));
     let cache = temp.path().join("cache");
     let search = Search::nowhere().var("PATH", temp.path().join("bin")).var("WARPSMITH_CACHE_DIR", &cache);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| search.find_or_install().unwrap())).collect();
         for thread in threads {
-            assert_eq!(thread.join().unwrap().identity(), "nvrtc-13.0.88+2.2");
+            assert_eq!(thread.join().unwrap().identity(), format!("nvrtc-13.0.88+{}.{}", SIZES[0], SIZES[1]));
         }
     });
     let names = |dir: PathBuf| -> Vec<_> { dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect() };
     assert_eq!(names(cache.join("nvrtc")), ["13.0.88"]);
     assert_eq!(names(cache.join("nvrtc/13.0.88/nvidia/cu13/lib")).len(), 2, "no .alt. twin");
     assert_eq!(search.find().unwrap().origin(), "installed");
+    assert_eq!(runs(temp.path()), 1, "one download for all");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use super::nvrtc::{Compiled, Nvrtc};
 use super::resources::{self, Resources};
 use super::source::Source;
 use super::target::Target;
-use super::toolchain::{Toolchain, Version};
+use super::toolchain::Toolchain;
+use super::version::Version;
 use crate::{Error, Result};
 
 /// Where machine code came from: everything needed to make it again, and to say why two differ.

@@ -13,16 +13,19 @@ mod image;
 mod install;
 mod names;
 mod nvrtc;
+mod pip;
 mod prepare;
 mod render;
 mod resources;
 mod search;
+mod shared_object;
 mod source;
 mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 mod toolchain;
-mod user_dir;
+mod version;
+mod wheel;
 
 pub(crate) use cubin::{About, code_options};
 pub use built::Built;
@@ -32,5 +35,5 @@ pub use render::render;
 pub use resources::Resources;
 pub use search::Search;
 pub use source::{Digest, Header, Source};
-pub use toolchain::{Toolchain, Version};
-pub(crate) use user_dir::user_cache_dir;
+pub use toolchain::Toolchain;
+pub use version::Version;

@@ -5,6 +5,7 @@
 //! older header knows). A library is opened at its first use and kept for the life of the process.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -12,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use super::shared_object::SharedObject;
 use super::source::Source;
 use super::target::Target;
 use super::toolchain::Toolchain;
@@ -83,26 +85,21 @@ impl Nvrtc {
         if let Some(open) = map.get(toolchain.library()) {
             return Ok(open);
         }
-        let builtins = toolchain.builtins().ok_or_else(|| {
-            Error::missing_library(format!(
-                "libnvrtc-builtins.so.* is not beside {}, and NVRTC compiles nothing without it; remedy: copy it there \
-                 from the same release, or `pip install nvidia-cuda-nvrtc` and set WARPSMITH_NVRTC to its directory",
-                toolchain.library().display()
-            ))
-        })?;
+        let files = toolchain.openable()?;
         // Leaked on purpose: the table must outlive every compile, on whatever thread, and a few hundred bytes a version
         // are all that is lost.
-        let open: &'static Self = Box::leak(Box::new(Self::load(toolchain.library(), builtins)?));
+        let open: &'static Self = Box::leak(Box::new(Self::load(files)?));
         map.insert(toolchain.library().to_owned(), open);
         tracing::debug!(toolchain = %toolchain, "opened NVRTC");
         Ok(open)
     }
 
-    fn load(library: &Path, builtins: &Path) -> Result<Self> {
+    fn load([builtins, nvrtc]: [(&Path, SharedObject); 2]) -> Result<Self> {
+        let library = nvrtc.0;
         // The builtins first: NVRTC asks the loader for them by bare name, and 12.9 and 13.0 do not say where to look
         // (13.5 does). Once they are in the process, the name is found.
         let builtins = dlopen(builtins)?;
-        let nvrtc = dlopen(library)?;
+        let nvrtc = dlopen(nvrtc)?;
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the field that takes the pointer has the type of the function of this name in nvrtc.h, the
@@ -259,14 +256,32 @@ impl Drop for Running<'_> {
     }
 }
 
-fn dlopen(path: &Path) -> Result<Library> {
-    // SAFETY: NVRTC's initialisers are those of an ordinary C++ library; which file this is, the user has chosen.
-    // RTLD_LOCAL keeps the symbols of several versions apart.
-    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        let path = path.display();
-        Error::missing_library(format!("{path} cannot be opened: {error}; remedy: a whole NVRTC for this machine"))
+/// Opens a library that [`Toolchain::openable`] has just found good. It is opened by its path, which nobody else can have
+/// made another file's since: from the root of the file system down, nobody else can write to a part of that path.
+fn dlopen((path, shared): (&Path, SharedObject)) -> Result<Library> {
+    let refused = |error: libloading::Error| {
+        let (path, said) = (path.display(), said(&error));
+        Error::missing_library(format!("{path} cannot be opened: {said}; remedy: a whole NVRTC for this machine"))
             .with_source(error)
-    })
+    };
+    // NVRTC 12.9 would have the loader look for libpthread.so.0 in the working directory, before the system's. What is in
+    // the process already is not looked for, so these come first, from where the loader finds them for everybody.
+    let needed = shared.needed_from_anywhere().iter().map(|name| {
+        // SAFETY: a library of the system, which opening NVRTC would open anyway.
+        unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
+    });
+    let needed = needed.collect::<std::result::Result<Vec<_>, _>>().map_err(refused)?;
+    // SAFETY: NVRTC's initialisers are those of an ordinary C++ library; which file this is, the user has chosen, and
+    // nobody else can have changed. RTLD_LOCAL keeps the symbols of several versions apart.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(refused)?;
+    // From now on it keeps them itself.
+    drop(needed);
+    Ok(library)
+}
+
+/// What the loader said. The error's own text is only that something failed.
+fn said(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn c_strings<'s>(texts: impl IntoIterator<Item = &'s str>, what: &str) -> Result<Vec<CString>> {

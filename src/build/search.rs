@@ -1,12 +1,14 @@
 //! Where NVRTC is looked for, and in which order.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::install;
-use super::toolchain::{LIBRARY, Toolchain, is_library_name, version_in_name};
-use super::user_dir::{NO_USER_DIR, user_cache_dir};
+use super::toolchain::Toolchain;
+use super::version::{LIBRARY, is_library_name};
+use super::wheel::{self, library_in, sorted};
+use crate::environment::{self, Environment};
 use crate::{Error, Result};
 
 /// The remedy every "not found" ends with.
@@ -28,13 +30,20 @@ const BELOW_A_DIRECTORY: [&str; 3] = ["lib", "lib64", "targets/x86_64-linux/lib"
 /// A path given by 1 or 2 must hold NVRTC: an error is better than silently compiling with another compiler. Among
 /// the other places one that lacks the builtins library is taken only if no place is whole.
 ///
+/// NVRTC runs in this process, so nobody else may be able to write to it: the two files and every directory above them
+/// belong to this user or to root, and others have no right to write. A group has none either, unless nobody else is in it;
+/// a directory on the way may be sticky. So the tree of another user, be it an administrator's, is not taken: a copy of the
+/// two files in a directory of one's own is. Both must be whole libraries for this machine. A place that fails is passed
+/// over, and a log line says why; a path given by 1 or 2 that fails is an error, at the latest when it is opened.
+///
 /// A bare `dlopen("libnvrtc.so.13")` is not tried: the cache key must name the compiler without opening it, so only
 /// files will do. The loader's own directories (`/etc/ld.so.conf` included) are read instead.
 #[derive(Clone, Debug)]
 pub struct Search {
-    vars: BTreeMap<OsString, OsString>,
+    environment: Environment,
     root: PathBuf,
     explicit: Option<PathBuf>,
+    install_limit: Duration,
 }
 
 /// One place to look in.
@@ -44,16 +53,24 @@ struct Place {
 }
 
 impl Search {
+    /// The default of [`Search::install_limit`].
+    pub const INSTALL_LIMIT: Duration = Duration::from_secs(900);
+
     /// The search as the process's environment asks.
     #[must_use]
     pub fn from_env() -> Self {
-        Self { vars: std::env::vars_os().collect(), root: "/".into(), explicit: None }
+        Self { environment: Environment::of_process(), root: "/".into(), ..Self::nowhere() }
     }
 
     /// A search with no variable set and no system directory.
     #[must_use]
     pub fn nowhere() -> Self {
-        Self { vars: BTreeMap::new(), root: "/nonexistent".into(), explicit: None }
+        Self {
+            environment: Environment::default(),
+            root: "/nonexistent".into(),
+            explicit: None,
+            install_limit: Self::INSTALL_LIMIT,
+        }
     }
 
     /// Looks at this file or directory, and nowhere else.
@@ -66,7 +83,7 @@ impl Search {
     /// Searches as if this environment variable were set.
     #[must_use]
     pub fn var(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.vars.insert(name.into(), value.into());
+        self.environment.set(name.into(), value.into());
         self
     }
 
@@ -77,73 +94,99 @@ impl Search {
         self
     }
 
+    /// How long pip may take (default: 15 minutes, enough for 90 MB over a slow line). Another process that installs is
+    /// waited for as long at most.
+    #[must_use]
+    pub fn install_limit(mut self, limit: Duration) -> Self {
+        self.install_limit = limit;
+        self
+    }
+
     /// The first NVRTC. Looks at files only.
     ///
     /// # Errors
-    /// Missing library; the text says where it was looked for and the remedy.
+    /// Missing library; the text says where it was looked for, what was passed over and why, and the remedy.
     pub fn find(&self) -> Result<Toolchain> {
-        if let Some(path) = &self.explicit {
-            return demanded(path, "explicit path");
+        if let Some((path, origin)) = self.named()? {
+            return demanded(&path, origin);
         }
-        if let Some(path) = self.get("WARPSMITH_NVRTC") {
-            return demanded(Path::new(&path), "WARPSMITH_NVRTC");
-        }
-        let places = self.places();
+        let mut passed_over = Vec::new();
         let mut broken = None;
-        for place in &places {
-            let Some(library) = library_in(&place.dir) else { continue };
-            match Toolchain::identify(&library, place.origin) {
-                Ok(found) if found.builtins().is_some() => return Ok(found),
-                Ok(found) => broken = broken.or(Some(found)),
-                Err(error) => tracing::debug!(%error, "passed over"),
+        let home = self.installs().inspect_err(|why| tracing::warn!("NVRTC: {why}: not looked for there")).ok();
+        let installed = home.as_ref().and_then(|home| install::installed(home).transpose());
+        let places = self.places();
+        let found = places.iter().filter_map(|place| {
+            let library = library_in(&place.dir)?;
+            Some(Toolchain::identify(&library, place.origin))
+        });
+        for found in installed.into_iter().chain(found) {
+            let found = match found {
+                Ok(found) if found.builtins().is_none() => {
+                    broken = broken.or(Some(found));
+                    continue;
+                }
+                found => found.and_then(|found| found.openable().map(drop).map(|()| found)),
+            };
+            match found {
+                Ok(found) => return Ok(found),
+                Err(unfit) => {
+                    tracing::warn!("NVRTC: passed over: {}", unfit.why);
+                    passed_over.push(unfit.why);
+                }
             }
         }
         broken.ok_or_else(|| {
-            let tried: Vec<_> =
-                places.iter().map(|place| format!("{} ({})", place.dir.display(), place.origin)).collect();
+            let installed = home.map(|home| Place { origin: "installed", dir: install::site(&home) });
+            let tried =
+                installed.iter().chain(&places).map(|place| format!("{} ({})", place.dir.display(), place.origin));
+            let tried: Vec<_> = tried.collect();
             let tried = if tried.is_empty() { "no directory to look in".to_owned() } else { tried.join(", ") };
-            Error::missing_library(format!("NVRTC ({LIBRARY}.12, .13, …) was not found; tried: {tried}; {REMEDY}"))
+            let passed_over: String = passed_over.iter().map(|why| format!("; passed over: {why}")).collect();
+            Error::missing_library(format!(
+                "NVRTC ({LIBRARY}.12, .13, …) was not found; tried: {tried}{passed_over}; {REMEDY}"
+            ))
         })
     }
 
-    /// The first NVRTC, or the one that pip installs into the user's cache directory.
+    /// The first NVRTC, or the one that pip installs into the user's cache directory. One that is there and not whole is
+    /// replaced. pip is the first `python3`'s on `PATH`, and asks the index that it is set to; what it may unpack is
+    /// known by its SHA-256.
     ///
     /// # Errors
     /// Missing library; a wrong `WARPSMITH_NVRTC` or explicit path stays an error.
     pub fn find_or_install(&self) -> Result<Toolchain> {
-        let demanded = self.explicit.is_some() || self.get("WARPSMITH_NVRTC").is_some();
+        let demanded = self.named()?.is_some();
         match self.find() {
             Ok(found) if demanded || found.builtins().is_some() => return Ok(found),
             Err(error) if demanded => return Err(error),
             _ => {}
         }
-        let home = self.installs().ok_or_else(|| {
-            Error::missing_library(format!("NVRTC was not found and cannot be installed: {NO_USER_DIR}; {REMEDY}"))
+        let home = self.installs().map_err(|why| {
+            Error::missing_library(format!("NVRTC was not found and cannot be installed: {why}; {REMEDY}"))
         })?;
-        let site = install::install(&home, &self.pythons())?;
-        let lib = wheel_dirs(&site)
-            .iter()
-            .find_map(|dir| library_in(dir))
-            .ok_or_else(|| Error::missing_library(format!("pip put no NVRTC into {}; {REMEDY}", site.display())))?;
-        Toolchain::identify(&lib, "installed")
+        install::install(&home, &self.pythons(), self.install_limit)
     }
 
-    fn get(&self, name: &str) -> Option<OsString> {
-        self.vars.get(OsStr::new(name)).filter(|value| !value.is_empty()).cloned()
+    /// The path that somebody asked for, and how.
+    fn named(&self) -> Result<Option<(PathBuf, &'static str)>> {
+        if let Some(path) = &self.explicit {
+            return Ok(Some((path.clone(), "explicit path")));
+        }
+        let path = self.environment.path(environment::NVRTC).map_err(|why| {
+            Error::missing_library(format!("{why}; remedy: the full path of libnvrtc.so.13 or of its directory"))
+        })?;
+        Ok(path.map(|path| (path, environment::NVRTC)))
     }
 
-    fn list(&self, name: &str) -> Vec<PathBuf> {
-        let value = self.get(name).unwrap_or_default();
-        std::env::split_paths(&value).filter(|path| path.is_absolute()).collect()
-    }
-
-    fn installs(&self) -> Option<PathBuf> {
-        user_cache_dir(|name| self.get(name)).map(|dir| dir.join("nvrtc"))
+    /// Where this crate installs.
+    fn installs(&self) -> Result<PathBuf, String> {
+        self.environment.user_dir().map(|dir| dir.join("nvrtc"))
     }
 
     /// Every `python3` on `PATH`.
     fn pythons(&self) -> Vec<PathBuf> {
-        self.list("PATH").into_iter().map(|dir| dir.join("python3")).filter(|path| path.is_file()).collect()
+        let dirs = self.environment.paths(environment::PATH);
+        dirs.into_iter().map(|dir| dir.join("python3")).filter(|path| path.is_file()).collect()
     }
 
     /// All implicit places, in order, each once.
@@ -154,10 +197,8 @@ impl Search {
                 places.push(Place { origin, dir });
             }
         };
-        let installed = self.installs().map(|home| install::site(&home));
-        let sites = installed.into_iter().map(|site| ("installed", site)).chain(self.python_sites());
-        for (origin, site) in sites {
-            wheel_dirs(&site).into_iter().for_each(|dir| add(origin, dir));
+        for (origin, site) in self.python_sites() {
+            wheel::library_dirs(&site).into_iter().for_each(|dir| add(origin, dir));
         }
         for (origin, dir) in self.system_dirs() {
             add(origin, dir);
@@ -168,10 +209,10 @@ impl Search {
     /// Directories that Python packages are installed into, without running Python.
     fn python_sites(&self) -> Vec<(&'static str, PathBuf)> {
         let mut sites = Vec::new();
-        for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-            let origin = if name == "VIRTUAL_ENV" { "virtual environment" } else { "conda" };
-            sites
-                .extend(self.get(name).into_iter().flat_map(|p| sites_below(Path::new(&p))).map(|site| (origin, site)));
+        for (name, origin) in [(environment::VIRTUAL_ENV, "virtual environment"), (environment::CONDA_PREFIX, "conda")]
+        {
+            let prefix = self.environment.path_if_absolute(name);
+            sites.extend(prefix.iter().flat_map(|prefix| sites_below(prefix)).map(|site| (origin, site)));
         }
         for python in self.pythons() {
             // The link first: a virtual environment's `bin/python3` points at the interpreter it was made from.
@@ -185,8 +226,8 @@ impl Search {
                 }
             }
         }
-        if let Some(home) = self.get("HOME") {
-            sites.extend(sites_below(&Path::new(&home).join(".local")).into_iter().map(|site| ("~/.local", site)));
+        if let Some(home) = self.environment.path_if_absolute(environment::HOME) {
+            sites.extend(sites_below(&home.join(".local")).into_iter().map(|site| ("~/.local", site)));
         }
         for prefix in ["usr/local", "usr"] {
             sites.extend(sites_below(&self.root.join(prefix)).into_iter().map(|site| ("system Python", site)));
@@ -195,7 +236,8 @@ impl Search {
     }
 
     fn system_dirs(&self) -> Vec<(&'static str, PathBuf)> {
-        let mut dirs: Vec<_> = self.list("LD_LIBRARY_PATH").into_iter().map(|dir| ("LD_LIBRARY_PATH", dir)).collect();
+        let paths = self.environment.paths(environment::LD_LIBRARY_PATH);
+        let mut dirs: Vec<_> = paths.into_iter().map(|dir| ("LD_LIBRARY_PATH", dir)).collect();
         // `cuda`, then the versions, newest first.
         let mut toolkits = sorted(&self.root.join("usr/local"), |name| name.starts_with("cuda-"));
         toolkits.push(self.root.join("usr/local/cuda"));
@@ -217,7 +259,7 @@ impl Search {
 fn demanded(path: &Path, origin: &str) -> Result<Toolchain> {
     let library = if path.is_dir() {
         let below = BELOW_A_DIRECTORY.iter().map(|below| path.join(below));
-        let dirs = std::iter::once(path.to_owned()).chain(below).chain(wheel_dirs(path));
+        let dirs = std::iter::once(path.to_owned()).chain(below).chain(wheel::library_dirs(path));
         dirs.into_iter().find_map(|dir| library_in(&dir))
     } else {
         let named = path.file_name().and_then(OsStr::to_str).is_some_and(is_library_name);
@@ -229,28 +271,7 @@ fn demanded(path: &Path, origin: &str) -> Result<Toolchain> {
             "{origin} {path} is no libnvrtc.so.* and holds none (`.alt.` twins do not count); {REMEDY}"
         ))
     })?;
-    Toolchain::identify(&library, origin)
-}
-
-/// The newest NVRTC in this very directory.
-fn library_in(dir: &Path) -> Option<PathBuf> {
-    let libraries = dir.read_dir().ok()?.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        (is_library_name(path.file_name()?.to_str()?) && path.is_file()).then_some(path)
-    });
-    libraries.max_by_key(|path| version_in_name(path, LIBRARY))
-}
-
-/// Where NVIDIA's wheels put libraries below a site: `nvidia/cu13/lib` (13 and later), `nvidia/cuda_nvrtc/lib` (12).
-fn wheel_dirs(site: &Path) -> Vec<PathBuf> {
-    let is_major = |name: &str| name.strip_prefix("cu").is_some_and(|rest| rest.parse::<u32>().is_ok());
-    let mut majors = sorted(&site.join("nvidia"), is_major);
-    majors.reverse();
-    if majors.is_empty() {
-        majors.push(site.join("nvidia/cu13")); // For the list of what was tried.
-    }
-    majors.push(site.join("nvidia/cuda_nvrtc"));
-    majors.into_iter().map(|dir| dir.join("lib")).collect()
+    Toolchain::identify(&library, origin).map_err(|unfit| Error::from(unfit).context(origin))
 }
 
 /// `PREFIX/lib/python3*/{site,dist}-packages` that exist, newest Python first.
@@ -264,25 +285,12 @@ fn sites_below(prefix: &Path) -> Vec<PathBuf> {
 fn configured(root: &Path) -> Vec<PathBuf> {
     let mut files = vec![root.join("etc/ld.so.conf")];
     files.extend(sorted(&root.join("etc/ld.so.conf.d"), |name| name.ends_with(".conf")));
-    let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+    // Only of files: a pipe, say, might not answer.
+    let texts = files.iter().filter(|file| file.is_file()).filter_map(|file| std::fs::read_to_string(file).ok());
     let mut dirs = Vec::new();
     for text in texts {
         let lines = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
         dirs.extend(lines.map(|line| root.join(&line[1..])));
     }
     dirs
-}
-
-/// The entries of a directory whose names fit, in the order of the numbers in their names (so that 3.9 < 3.11).
-fn sorted(dir: &Path, fits: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<_> =
-        entries.filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&fits)).collect();
-    found.sort_by_cached_key(|path| (numbers(path), path.clone()));
-    found
-}
-
-fn numbers(path: &Path) -> Vec<u64> {
-    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }

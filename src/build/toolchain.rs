@@ -5,55 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::nvrtc::Nvrtc;
 use super::search::Search;
+use super::shared_object::SharedObject;
+use super::version::{BUILTINS, LIBRARY, Version, is_versioned, version_in_name};
+use super::wheel;
+use crate::trust::{self, Untrusted};
 use crate::{Error, Result};
 
-/// A version of the CUDA compiler, as far as it is known: `13`, `13.0` or `13.0.88`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    major: u32,
-    minor: Option<u32>,
-    patch: Option<u32>,
-}
-
-impl Version {
-    /// Reads `13`, `13.0` or `13.0.88`; anything after the third number is dropped.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split('.').map(|part| part.parse().ok());
-        let major = numbers.next()??;
-        Some(Self { major, minor: numbers.next().flatten(), patch: numbers.next().flatten() })
-    }
-
-    /// The major version.
-    #[must_use]
-    pub fn major(&self) -> u32 {
-        self.major
-    }
-
-    /// The minor version, if it is known.
-    #[must_use]
-    pub fn minor(&self) -> Option<u32> {
-        self.minor
-    }
-
-    fn is_whole(&self) -> bool {
-        self.patch.is_some()
-    }
-
-    /// `other` may be the same release, as far as both are known.
-    fn agrees(&self, other: &Self) -> bool {
-        self.major == other.major && (self.minor.is_none() || other.minor.is_none() || self.minor == other.minor)
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.major)?;
-        self.minor.map_or(Ok(()), |minor| write!(f, ".{minor}"))?;
-        self.patch.map_or(Ok(()), |patch| write!(f, ".{patch}"))
-    }
-}
-
-/// An NVRTC that was found on disk. Making one opens no library.
+/// An NVRTC that was found on disk, where nobody else can write to it. Making one opens no library.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     library: PathBuf,
@@ -62,6 +20,26 @@ pub struct Toolchain {
     identity: String,
     origin: String,
 }
+
+/// Why an NVRTC is not opened, and what helps.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) why: String,
+    remedy: &'static str,
+}
+
+impl From<Unfit> for Error {
+    fn from(Unfit { why, remedy }: Unfit) -> Self {
+        Self::missing_library(format!("{why}; remedy: {remedy}"))
+    }
+}
+
+/// What helps against files that cannot be opened as they are.
+const WHOLE: &str = "a whole NVRTC for this machine";
+const PRIVATE: &str = "take the others' right to write (`chmod go-w`) and let you or root own it, or copy the library and its \
+                       builtins to a directory of your own";
+const BESIDE: &str = "copy it there from the same release, or `pip install nvidia-cuda-nvrtc` and set WARPSMITH_NVRTC to \
+                      its directory";
 
 impl Toolchain {
     /// The first NVRTC in the usual places; see [`Search`] for their order. Never downloads, never opens a library.
@@ -83,29 +61,31 @@ impl Toolchain {
     /// The NVRTC at `path`: the library itself or a directory that holds it.
     ///
     /// # Errors
-    /// Missing library, if `path` holds none.
+    /// Missing library, if `path` holds none, or one that others can write to.
     pub fn at(path: impl AsRef<Path>) -> Result<Self> {
         Search::nowhere().explicit(path.as_ref()).find()
     }
 
     /// Identifies the library file `library`, reached through `origin`.
-    pub(crate) fn identify(library: &Path, origin: &str) -> Result<Self> {
-        let read = |path: &Path, error: std::io::Error| {
-            Error::missing_library(format!("NVRTC at {} cannot be read: {error}", path.display())).with_source(error)
+    pub(super) fn identify(library: &Path, origin: &str) -> Result<Self, Unfit> {
+        let read = |path: &Path, error: std::io::Error| Unfit {
+            why: format!("NVRTC at {} cannot be read: {error}", path.display()),
+            remedy: WHOLE,
         };
         let real = library.canonicalize().map_err(|error| read(library, error))?;
         let bytes = real.metadata().map_err(|error| read(&real, error))?.len();
         let named = version_in_name(&real, LIBRARY).or_else(|| version_in_name(library, LIBRARY));
         let version = match named {
             Some(version) if version.is_whole() => named,
-            _ => wheel_version(&real, named).or(named),
+            _ => wheel::version_of(&real, named).or(named),
         };
         let builtins = builtins_beside(&real, version);
         let version = match (version, builtins.as_deref().and_then(|path| version_in_name(path, BUILTINS))) {
-            (Some(version), Some(finer)) if version.minor.is_none() && version.agrees(&finer) => Some(finer),
+            (Some(version), Some(finer)) if version.minor().is_none() && version.agrees(&finer) => Some(finer),
             (None, finer) => finer,
             (version, _) => version,
         };
+        [Some(&real), builtins.as_ref()].into_iter().flatten().try_for_each(|file| check_trust(file))?;
         let builtins_bytes = match &builtins {
             Some(path) => path.metadata().map_err(|error| read(path, error))?.len(),
             None => 0,
@@ -150,6 +130,19 @@ impl Toolchain {
         &self.origin
     }
 
+    /// Both files, if nobody else can write to them and they are whole: what may be opened now.
+    pub(super) fn openable(&self) -> Result<[(&Path, SharedObject); 2], Unfit> {
+        let builtins = self.builtins().ok_or_else(|| Unfit {
+            why: format!(
+                "libnvrtc-builtins.so.* is not beside {}, and NVRTC compiles nothing without it",
+                self.library.display()
+            ),
+            remedy: BESIDE,
+        })?;
+        [builtins, &self.library].into_iter().try_for_each(check_trust)?;
+        Ok([(builtins, whole(builtins)?), (&self.library, whole(&self.library)?)])
+    }
+
     /// Whether this process has opened the library. Kernels from a cache do not need it.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -171,36 +164,21 @@ impl fmt::Display for Toolchain {
     }
 }
 
-pub(crate) const LIBRARY: &str = "libnvrtc.so";
-const BUILTINS: &str = "libnvrtc-builtins.so";
-
-/// Whether this is the name of NVRTC itself: `libnvrtc.so`, `libnvrtc.so.13`, `libnvrtc.so.13.0.88`. The wheels'
-/// `.alt.` twins have another soname and another build; they are never taken.
-pub(crate) fn is_library_name(name: &str) -> bool {
-    is_versioned(name, LIBRARY)
+/// Refuses a library that others could change: its initialisers run in this process when it is opened.
+fn check_trust(path: &Path) -> Result<(), Unfit> {
+    trust::check_path(path).map_err(|untrusted| Unfit::untrusted(path, &untrusted))
 }
 
-fn is_versioned(name: &str, stem: &str) -> bool {
-    name.strip_prefix(stem).is_some_and(|rest| {
-        rest.is_empty()
-            || rest.strip_prefix('.').is_some_and(|numbers| numbers.split('.').all(|part| part.parse::<u32>().is_ok()))
-    })
+fn whole(path: &Path) -> Result<SharedObject, Unfit> {
+    SharedObject::read(path)
+        .map_err(|why| Unfit { why: format!("{} cannot be opened: {why}", path.display()), remedy: WHOLE })
 }
 
-pub(crate) fn version_in_name(path: &Path, stem: &str) -> Option<Version> {
-    Version::parse(path.file_name()?.to_str()?.strip_prefix(stem)?.strip_prefix('.')?)
-}
-
-/// The version of the Python wheel that put the library where it is: `SITE/nvidia/cu13/lib/libnvrtc.so.13` belongs to
-/// `SITE/nvidia_cuda_nvrtc-13.0.88.dist-info`. A site may hold the wheels of two majors; `named` tells them apart.
-fn wheel_version(library: &Path, named: Option<Version>) -> Option<Version> {
-    let site = library.parent()?.parent()?.parent()?.parent()?;
-    let versions = site.read_dir().ok()?.filter_map(|entry| {
-        let name = entry.ok()?.file_name();
-        let rest = name.to_str()?.strip_prefix("nvidia_cuda_nvrtc")?.strip_suffix(".dist-info")?;
-        Version::parse(rest.rsplit_once('-')?.1)
-    });
-    versions.filter(|version| named.is_none_or(|named| named.agrees(version))).max()
+impl Unfit {
+    pub(super) fn untrusted(path: &Path, untrusted: &Untrusted) -> Self {
+        let path = path.display();
+        Self { why: format!("{path} is not opened, since others could change it: {untrusted}"), remedy: PRIVATE }
+    }
 }
 
 /// The builtins that belong to the library: same directory, same major and, where it is known, same minor.

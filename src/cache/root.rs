@@ -14,8 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use super::entry::{self, Entry};
 use super::key::{Key, Recipe};
-use super::shard::{Owners, Shard, Trouble, make_dir};
+use super::shard::{Owners, Shard, Trouble};
 use crate::build::Cubin;
+use crate::trust::make_dir;
 
 /// Lock files end so.
 pub(super) const LOCKED: &str = ".lock";

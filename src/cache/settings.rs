@@ -1,6 +1,5 @@
 //! Settings of a [`Forge`] and of its [`Disk`].
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +7,8 @@ use super::disk::Disk;
 use super::forge::Forge;
 use super::pack::Pack;
 use crate::Result;
-use crate::build::{self, Source, Toolchain, user_cache_dir};
+use crate::build::{self, Source, Toolchain};
+use crate::environment::Environment;
 use crate::spec::Spec;
 
 /// How a spec becomes CUDA.
@@ -117,7 +117,7 @@ pub struct DiskBuilder {
     pub(super) wait_at_most: Duration,
     pub(super) copy_up: bool,
     /// Why there is no directory, where there should be one.
-    pub(super) nowhere: Option<&'static str>,
+    pub(super) nowhere: Option<String>,
 }
 
 impl Default for DiskBuilder {
@@ -144,20 +144,22 @@ impl DiskBuilder {
 
     /// The user's own cache: `cubins` in `$WARPSMITH_CACHE_DIR`, else in `$XDG_CACHE_HOME/warpsmith`, else in
     /// `~/.cache/warpsmith`; below it `cubins` in each directory of `$WARPSMITH_CACHE_LAYERS`, which is spelt as `PATH`
-    /// is. Nothing, if `WARPSMITH_CACHE=off`.
+    /// is. Nothing, if `WARPSMITH_CACHE` is `off`, `0`, `false` or `no`. A relative path is a log line, and done without.
     pub fn user() -> Self {
-        Self::from_env(|name| std::env::var_os(name))
+        Self::of(&Environment::of_process())
     }
 
-    fn from_env(var: impl Fn(&str) -> Option<OsString>) -> Self {
-        if var("WARPSMITH_CACHE").is_some_and(|value| value == "off") {
+    fn of(environment: &Environment) -> Self {
+        if !environment.keeps_cubins() {
             return Self::default();
         }
-        let layers = var("WARPSMITH_CACHE_LAYERS").unwrap_or_default();
-        let layers = std::env::split_paths(&layers).filter(|dir| !dir.as_os_str().is_empty());
-        let root = user_cache_dir(&var).map(|dir| dir.join("cubins"));
-        let nowhere = root.is_none().then_some("no WARPSMITH_CACHE_DIR, XDG_CACHE_HOME or HOME");
-        Self { root, layers: layers.map(|dir| dir.join("cubins")).collect(), nowhere, ..Self::default() }
+        let cubins = |dir: PathBuf| dir.join("cubins");
+        let (root, nowhere) = match environment.user_dir() {
+            Ok(dir) => (Some(cubins(dir)), None),
+            Err(why) => (None, Some(why)),
+        };
+        let layers = environment.cache_layers().into_iter().map(cubins).collect();
+        Self { root, layers, nowhere, ..Self::default() }
     }
 
     /// The directory that entries are written to; made if need be.
@@ -215,8 +217,10 @@ mod tests {
 
     #[test]
     fn what_the_environment_says() {
-        let of = |vars: &[(&str, &str)]| {
-            DiskBuilder::from_env(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        let of = |variables: &[(&str, &str)]| {
+            let mut environment = Environment::default();
+            variables.iter().for_each(|(name, value)| environment.set(name.into(), value.into()));
+            DiskBuilder::of(&environment)
         };
         let settings = of(&[("HOME", "/h"), ("WARPSMITH_CACHE_LAYERS", "/a::/b")]);
         assert_eq!(settings.root, Some("/h/.cache/warpsmith/cubins".into()));
@@ -228,5 +232,13 @@ mod tests {
         let settings = of(&[("HOME", "/h"), ("WARPSMITH_CACHE_LAYERS", "/a"), ("WARPSMITH_CACHE", "off")]);
         assert!(settings.root.is_none() && settings.layers.is_empty() && settings.nowhere.is_none());
         assert!(of(&[("HOME", "/h")]).layers.is_empty());
+
+        // Nothing is taken from the working directory, nor put there.
+        let settings = of(&[("HOME", "/h"), ("WARPSMITH_CACHE_DIR", "w"), ("WARPSMITH_CACHE_LAYERS", "/a:b")]);
+        assert_eq!((settings.root, settings.layers), (None, vec![PathBuf::from("/a/cubins")]));
+        assert_eq!(settings.nowhere.as_deref(), Some("WARPSMITH_CACHE_DIR=w: no absolute path"));
+        for word in ["OFF", "0", "no", "false"] {
+            assert!(of(&[("HOME", "/h"), ("WARPSMITH_CACHE", word)]).root.is_none(), "{word}");
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! A directory of entries, opened, and the files in it. Owner and mode are asked of what is open, so nothing can take its
 //! place in between.
 
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::{entry, open};
-use crate::trust;
+use super::entry;
+use crate::open;
+use crate::trust::{self, make_dir};
 
 /// Temporary files begin so.
 pub(super) const WRITING: &str = ".writing-";
@@ -116,11 +116,6 @@ impl Shard {
         };
         write().map_err(|error: io::Error| Trouble::of(self.path.join(name), error))
     }
-}
-
-/// A directory for the user alone, if it is not there.
-pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Never more than an entry can have, whatever the file says: one that is sparse has any length.

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::lock::Lock;
 use super::root::{LOCKED, age, is_entry};
 use super::shard::{Owners, Shard, WRITING};
+use crate::lock::Lock;
 
 /// Temporary files and locks that are older than this belong to a process that died.
 const STALE_AFTER: Duration = Duration::from_secs(3600);

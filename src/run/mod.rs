@@ -5,11 +5,11 @@
 //! also asynchronous and allocates nothing, on the host or on the device: workspace is an operand like any other.
 //!
 //! Memory, streams and contexts of others (another cudarc, a framework, C) come in by raw handles: [`Device::from_raw`],
-//! [`Device::raw_stream`], [`Memory::from_raw`], [`MemoryMut::from_raw`], [`PreparedWeights::from_raw`]. These are `unsafe`,
+//! [`Device::raw_stream`], [`Memory::from_raw`], [`MemoryMut::from_raw`], [`OwnedMemory::from_raw`]. These are `unsafe`,
 //! and each says what its caller promises.
 //!
-//! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called), each time with the reason
-//! why it holds.
+//! `unsafe` stands in this module (and where NVRTC and the host's matrix library are called, and pip is started), each time
+//! with the reason why it holds.
 
 mod capture;
 mod check;

@@ -27,7 +27,7 @@ const SEED: u64 = 0x0005_EED5;
 
 /// What the driver says of a context that a kernel has broken (CUDA driver API, `CUresult`). It says other things of a
 /// device or a driver that is broken, too.
-const BY_KERNELS: [&str; 9] = [
+const BY_KERNELS: [&str; 10] = [
     "CUDA_ERROR_ILLEGAL_ADDRESS",
     "CUDA_ERROR_LAUNCH_TIMEOUT",
     "CUDA_ERROR_ASSERT",
@@ -37,6 +37,7 @@ const BY_KERNELS: [&str; 9] = [
     "CUDA_ERROR_INVALID_ADDRESS_SPACE",
     "CUDA_ERROR_INVALID_PC",
     "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_TENSOR_MEMORY_LEAK",
 ];
 
 /// Checks and times kernels for one setup on one device.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::{Disk, Level};
 use crate::build::Cubin;
 use crate::cache::key::Key;
-use crate::cache::lock::Lock;
 use crate::cache::root::Root;
 use crate::cache::shard::Trouble;
 use crate::cache::stats::micros;
+use crate::lock::Lock;
 
 /// The first and the longest pause between two looks at a lock that another process holds.
 const PAUSE: Duration = Duration::from_millis(1);

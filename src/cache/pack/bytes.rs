@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::cache::{entry, open};
+use crate::cache::entry;
+use crate::open;
 
 /// The most bytes of an entry, a section or the index, which then has more than a hundred thousand kernels.
 pub(super) const MAX_PART: u64 = entry::MAX_BYTES;

@@ -5,16 +5,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::environment::{self, Environment};
 use crate::error::{Error, Result};
 
-/// Set in a process that is to be a worker, whatever program it is.
-const ASKED: &str = "WARPSMITH_TRIAL_WORKER";
 /// The program that the crate ships.
 const SHIPPED: &str = "warpsmith-trial";
 
 /// Whether this process was started to be a worker.
 pub(super) fn is_asked() -> bool {
-    env::var_os(ASKED).is_some()
+    Environment::of_process().asks_for_worker()
 }
 
 /// How a worker process is started.
@@ -50,9 +49,8 @@ impl WorkerCommand {
     pub fn shipped() -> Result<Self> {
         let here = env::current_exe().ok();
         let beside = here.iter().flat_map(|program| program.ancestors().skip(1).take(2).map(Path::to_path_buf));
-        let path = env::var_os("PATH").unwrap_or_default();
-        let places = beside.chain(env::split_paths(&path));
-        Self::shipped_in(places)
+        let path = Environment::of_process().paths(environment::PATH);
+        Self::shipped_in(beside.chain(path))
     }
 
     fn shipped_in(places: impl Iterator<Item = PathBuf>) -> Result<Self> {
@@ -78,7 +76,7 @@ impl WorkerCommand {
 
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).env(ASKED, "1");
+        command.args(&self.args).env(environment::TRIAL_WORKER, "1");
         command
     }
 }
@@ -104,7 +102,7 @@ mod tests {
     fn a_worker_knows_that_it_is_one() {
         assert!(!is_asked());
         let command = WorkerCommand::this_binary().unwrap().arg("--quiet").command();
-        assert!(command.get_envs().any(|(name, value)| name == ASKED && value.is_some()));
+        assert!(command.get_envs().any(|(name, value)| name == environment::TRIAL_WORKER && value.is_some()));
         assert_eq!(command.get_args().collect::<Vec<_>>(), ["--quiet"]);
     }
 }

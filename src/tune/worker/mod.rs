@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Kernels are built in this process and their machine code is sent, so a worker needs neither compiler nor cache. A
-//! worker that does not answer in time is killed; one that was lost is replaced when it is next needed, and what has to
-//! be timed then is loaded and checked again.
+//! worker that does not answer in time is killed, with whatever it has started; one that was lost is replaced when it is
+//! next needed, and what has to be timed then is loaded and checked again. It says when it launches: what it comes to
+//! before that is an error of the laboratory, and no word on the kernel.
 
 mod client;
 mod command;
@@ -68,8 +69,8 @@ impl<'f> WorkerLaboratory<'f> {
         self
     }
 
-    /// How long an answer may take before the worker is given up and the kernel counts as one that hangs (default:
-    /// 30 s). It has to be longer than [`Setup::limit`], by which the worker itself finds out.
+    /// How long an answer may take before the worker is given up (default: 30 s): the kernel counts as one that hangs, if
+    /// it was launched. It has to be longer than [`Setup::limit`], by which the worker itself finds out.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.0.stand_mut().deadline = deadline;

@@ -12,10 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-
 use super::command::WorkerCommand;
 use super::protocol::{self, Answer, Reply};
+use crate::child::{end, has_ended, within};
 use crate::error::{Error, Result};
 
 /// A killed process is waited for at most so long; a thread goes on waiting.
@@ -178,44 +177,6 @@ fn is_from_outside(status: ExitStatus) -> bool {
 /// among them: that is Rust without memory, or a library that gives up.
 fn is_fault(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(4 | 5 | 7 | 8 | 11))
-}
-
-/// Whether it has ended, which leaves it to be buried.
-fn has_ended(child: &Child) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let asked = group(child).map(|pid| waitid(WaitId::Pid(pid), options));
-    // What is no child any more has ended, too.
-    !matches!(asked, Some(Ok(None)))
-}
-
-/// Kills what is left of it and of its group, and buries it: how it ended, if that is known within the limit.
-fn end(mut child: Child, limit: Duration) -> Option<ExitStatus> {
-    // All of the group may have ended already. The number is its own for as long as nobody has waited for it.
-    if let Some(group) = group(&child) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    let status = within(limit, || child.try_wait().ok().flatten());
-    if status.is_none() {
-        // The driver may take long to stop what the device still runs.
-        thread::spawn(move || child.wait());
-    }
-    status
-}
-
-fn group(child: &Child) -> Option<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-}
-
-/// Asks until there is an answer, or the limit is over.
-fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let start = Instant::now();
-    loop {
-        let answer = ask();
-        if answer.is_some() || start.elapsed() >= limit {
-            return answer;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn keep_last(mut errors: impl Read, kept: &Mutex<Vec<u8>>) {

@@ -16,6 +16,7 @@ use super::super::setup::Setup;
 use super::command::is_asked;
 use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
 use crate::build::{Built, Cubin};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Problem, Spec};
 
@@ -138,7 +139,7 @@ fn answer(
 
 /// Of a panic, the last words are why: a backtrace comes before, if one is asked for.
 fn say_why_last() {
-    let backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0").then(panic::take_hook);
+    let backtrace = Environment::of_process().asks_for_backtraces().then(panic::take_hook);
     panic::set_hook(Box::new(move |info| {
         if let Some(backtrace) = &backtrace {
             backtrace(info);

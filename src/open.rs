@@ -1,4 +1,4 @@
-//! Opens files and directories of a cache. What is opened is what it is taken for: a pipe or a device is refused and
+//! Opens files and directories. What is opened is what it is taken for: a pipe or a device is refused and
 //! never waited for, and where this crate names the file, no link leads elsewhere.
 
 use std::fs::File;
@@ -10,23 +10,23 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
 
 /// A regular file, for reading, wherever the path leads.
-pub(super) fn file(path: &Path) -> io::Result<File> {
+pub(crate) fn file(path: &Path) -> io::Result<File> {
     regular(open(CWD, path, OFlags::RDONLY, Mode::empty())?)
 }
 
 /// A regular file in a directory, for reading; no link.
-pub(super) fn file_in(dir: &File, name: &Path) -> io::Result<File> {
+pub(crate) fn file_in(dir: &File, name: &Path) -> io::Result<File> {
     regular(open(dir.as_fd(), name, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
 /// A regular file, for writing, that is made if need be, for the user alone; no link.
-pub(super) fn or_make(path: &Path) -> io::Result<File> {
+pub(crate) fn or_make(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
     regular(open(CWD, path, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
 /// A directory; no link.
-pub(super) fn dir(path: &Path) -> io::Result<File> {
+pub(crate) fn dir(path: &Path) -> io::Result<File> {
     open(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 

@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::open;
+use crate::open;
 
 /// An advisory lock on a file that lives as long as the lock is held. The system releases it when the holder dies; the
 /// file that then stays is taken over by the next holder.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     /// Closing it releases the lock.
     _file: File,
     path: PathBuf,
