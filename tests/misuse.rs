@@ -305,9 +305,9 @@ fn a_timer_keeps_what_its_closure_owns() {
     let stream = device.context().new_stream().unwrap();
     let weights = engine.weights(&stream, &problem, given(&stream)).unwrap();
     let ((a, mut c), mut workspace) = (tokens(&stream), plan.workspace(&stream, M).unwrap());
-    let timing = Timer::new(&stream).unwrap().time(1, move |_| {
-        plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace))
-    });
+    let timing = Timer::new(&stream)
+        .unwrap()
+        .time(1, move |_| plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace)));
     assert!(timing.unwrap().median_us > 0.0);
     tracked.is_ordered();
 }

@@ -86,7 +86,10 @@ fn another_cudarc_launches_over_its_own_memory_and_stream() {
     });
     null.busy(true);
     let weights = engine.weights(raw.cudarc(), &problem, b).unwrap();
-    assert!(given.iter().all(|pair| Arc::strong_count(pair) == 3), "what they are repacked from is kept until that is done");
+    assert!(
+        given.iter().all(|pair| Arc::strong_count(pair) == 3),
+        "what they are repacked from is kept until that is done"
+    );
     null.busy(false);
     device.reclaim().unwrap();
     assert!(given.iter().all(|pair| Arc::strong_count(pair) == 1));
@@ -183,8 +186,8 @@ fn bare_handles_launch_eagerly_and_in_a_graph() {
         let prepared = engine.weights_into(stream.cudarc(), &problem, [b(), b()], into).unwrap();
         (PreparedWeights::from_device(&stream, layout, memory).unwrap(), prepared)
     };
-    let [a, c, workspace] =
-        [M as usize * K * 2, M as usize * N * 2, plan.workspace_bytes(M).max(16) as usize].map(|bytes| bare.memory(bytes));
+    let [a, c, workspace] = [M as usize * K * 2, M as usize * N * 2, plan.workspace_bytes(M).max(16) as usize]
+        .map(|bytes| bare.memory(bytes));
     // SAFETY: as above.
     let operands = |m: u32, weights| unsafe {
         let (a, c) = (Memory::<f16>::from_raw(a, M as usize * K), MemoryMut::<f16>::from_raw(c, M as usize * N));

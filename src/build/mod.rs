@@ -27,8 +27,8 @@ mod toolchain;
 mod version;
 mod wheel;
 
-pub(crate) use cubin::{About, code_options};
 pub use built::Built;
+pub(crate) use cubin::{About, code_options};
 pub use cubin::{Cubin, Provenance, compile, options, ptx};
 pub use prepare::Preparation;
 pub use render::render;

@@ -132,8 +132,7 @@ impl Plan {
     /// # Errors
     /// Driver, if the device has no room.
     pub fn workspace(&self, stream: &Arc<CudaStream>, m: u32) -> Result<Workspace> {
-        Workspace::of_bytes(stream, self.workspace_bytes(m))
-            .map_err(|error| error.context(self.0.problem.to_string()))
+        Workspace::of_bytes(stream, self.workspace_bytes(m)).map_err(|error| error.context(self.0.problem.to_string()))
     }
 
     /// What it is for.

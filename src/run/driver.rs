@@ -252,7 +252,10 @@ mod tests {
         defined.sort_unstable();
         let listed: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
         let optional = "cuCtxRecordEvent";
-        assert_eq!(defined.iter().filter(|name| **name != optional).collect::<Vec<_>>(), listed.iter().collect::<Vec<_>>());
+        assert_eq!(
+            defined.iter().filter(|name| **name != optional).collect::<Vec<_>>(),
+            listed.iter().collect::<Vec<_>>()
+        );
     }
 
     #[test]

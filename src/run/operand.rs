@@ -5,11 +5,11 @@ use std::fmt;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 use half::{bf16, f16};
 
+use super::Device;
 use super::check::{Buffer, MatrixSize};
 use super::guards::Guards;
 use super::memory::{Memory, MemoryMut};
 use super::retired::Owner;
-use super::Device;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::format::Format;

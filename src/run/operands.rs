@@ -86,12 +86,7 @@ impl<'a> Operands<'a> {
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
     /// weights that [`Engine::weights`](crate::engine::Engine::weights) gave.
     #[inline]
-    pub fn new(
-        m: u32,
-        a: impl Into<Matrix<'a>>,
-        weights: &'a Weights<'a>,
-        c: impl Into<MatrixMut<'a>>,
-    ) -> Self {
+    pub fn new(m: u32, a: impl Into<Matrix<'a>>, weights: &'a Weights<'a>, c: impl Into<MatrixMut<'a>>) -> Self {
         let b = match weights {
             Weights::Prepared(weights) => B::Prepared(weights),
             Weights::Given(given) => B::GivenRef(given),

@@ -230,4 +230,3 @@ mod sealed {
     impl Sealed for Arc<CudaStream> {}
     impl Sealed for super::RawStream {}
 }
-

@@ -394,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_device_is_taken_by_name_and_keeps_its_own_size() {
-        let arch = Arch::of_device(&DeviceFacts { sms: 114, l2_bytes: 50 << 20, ..device("NVIDIA H200", (9, 0)) }).unwrap();
+        let arch =
+            Arch::of_device(&DeviceFacts { sms: 114, l2_bytes: 50 << 20, ..device("NVIDIA H200", (9, 0)) }).unwrap();
         assert_eq!((arch.name(), arch.sms(), arch.target(), arch.l2_bytes()), ("h200", 114, "sm_90a", 50 << 20));
         assert_eq!(arch.matrix_flop_per_s(), 682e12);
         let named = [
@@ -418,7 +419,8 @@ mod tests {
 
     #[test]
     fn speeds_follow_clocks_that_differ() {
-        let pcie = DeviceFacts { sms: 114, clock_mhz: 1755, memory_gb_per_s: 2039, ..device("NVIDIA H100 PCIe", (9, 0)) };
+        let pcie =
+            DeviceFacts { sms: 114, clock_mhz: 1755, memory_gb_per_s: 2039, ..device("NVIDIA H100 PCIe", (9, 0)) };
         let arch = Arch::of_device(&pcie).unwrap();
         assert_eq!((arch.memory_bytes_per_s(), arch.matrix_flop_per_s()), (2038e9, 757e12));
         // Of a GB10 the driver does not know the memory's clock.
@@ -428,7 +430,8 @@ mod tests {
 
     #[test]
     fn a_newer_device_falls_back_and_an_older_one_is_refused() {
-        let of = |capability| Arch::of_device(&device("NVIDIA New", capability)).map(|arch| (arch.name(), arch.target()));
+        let of =
+            |capability| Arch::of_device(&device("NVIDIA New", capability)).map(|arch| (arch.name(), arch.target()));
         assert_eq!(of((8, 8)).unwrap(), ("orin", "sm_87"));
         assert_eq!(of((9, 5)).unwrap().1, "sm_90");
         assert_eq!(of((10, 1)).unwrap(), ("b200", "sm_100"));

@@ -2,9 +2,7 @@
 
 use super::depth::STAGES_MAX;
 use super::geometry::{Geometry, Sharing, decodes_tokens, needs_finish, tile_columns};
-use super::{
-    Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps,
-};
+use super::{Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Tile, Variant, Warps};
 use crate::format::Format;
 
 /// Checks problem, variant and architecture together and derives the geometry.

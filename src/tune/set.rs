@@ -83,11 +83,7 @@ impl Set {
         })
     }
 
-    pub(super) fn operands<'a>(
-        &'a self,
-        c: MatrixMut<'a>,
-        workspace: impl Into<WorkspaceMemory<'a>>,
-    ) -> Operands<'a> {
+    pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: impl Into<WorkspaceMemory<'a>>) -> Operands<'a> {
         let alpha = |product: usize| match self.alpha.get(product) {
             Some(Factor::Device(values)) => Alpha::from(values),
             Some(Factor::Value(value)) => Alpha::from(*value),

@@ -253,13 +253,7 @@ impl<'a> Trial<'a> {
         Ok(Timer::new(&self.stream)?.limit(self.limit).pace(pace))
     }
 
-    fn launch(
-        &mut self,
-        kernel: &Kernel,
-        launching: Launching,
-        set: usize,
-        workspace: &mut Workspace,
-    ) -> Result<()> {
+    fn launch(&mut self, kernel: &Kernel, launching: Launching, set: usize, workspace: &mut Workspace) -> Result<()> {
         let mut view = self.results[set].as_view_mut();
         let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
         launching.launch(kernel, &self.stream, self.sets[set].operands(c, workspace))

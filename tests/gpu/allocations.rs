@@ -53,8 +53,7 @@ pub fn a_prepared_launch_makes_none(bench: &Bench) -> Result<(), String> {
         let mut dependent = false;
         none_in(bench, &mut || {
             let a = if a == Format::F16 { Matrix::f16(&values) } else { Matrix::nvfp4(&codes, &scales) };
-            let operands =
-                Operands::prepared(16, a, &weights, MatrixMut::f16(&mut c)).workspace(&mut workspace);
+            let operands = Operands::prepared(16, a, &weights, MatrixMut::f16(&mut c)).workspace(&mut workspace);
             dependent = !dependent;
             if dependent { kernel.launch_dependent(stream, operands) } else { kernel.launch(stream, operands) }
         })

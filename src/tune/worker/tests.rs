@@ -195,7 +195,7 @@ fn the_first_request_and_its_answer_are_as_they_were() {
 /// What the scripts below say: `hear` reads a request and `image` what follows it, `say` answers.
 const WORDS: &str = r#"
     hear() { read request; n=${request#*'"number":'}; n=${n%%,*}; }
-    image() { head -c 21 >/dev/null; }
+    image() { head -c $image >/dev/null; }
     say() { echo "{\"to\":$n,\"answer\":$1,\"last\":false}"; }
     launch() { say '"launching"'; }
     pass() { say '{"admitted":{"passed":{"worst":0.5}}}'; }
@@ -203,8 +203,10 @@ const WORDS: &str = r#"
 
 /// A worker that gets ready and then does as the script says.
 fn script(then: &str) -> WorkerCommand {
-    let ready = String::from_utf8(protocol::line(&ready()).unwrap()).unwrap();
-    WorkerCommand::new("sh").arg("-c").arg(format!("{WORDS}\nread request; n=0; say '{}'; {then}", ready.trim()))
+    let (ready, image) = (String::from_utf8(protocol::line(&ready()).unwrap()).unwrap(), cubin().image().len());
+    WorkerCommand::new("sh")
+        .arg("-c")
+        .arg(format!("{WORDS}\nimage={image}; read request; n=0; say '{}'; {then}", ready.trim()))
 }
 
 fn client(then: &str) -> Client {
