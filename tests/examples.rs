@@ -24,22 +24,10 @@ const EXAMPLES: [&str; 9] =
 /// Nobody reads: as a shell has it of SIGPIPE.
 const UNREAD: i32 = 141;
 
-/// Where the examples are. Cargo builds them with all tests, but not with this one alone.
+/// Where the examples are.
 fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let [profile, target] = [2, 3].map(|up| test.ancestors().nth(up).unwrap());
-        let name = match profile.file_name().unwrap().to_str().unwrap() {
-            "debug" => "test",
-            other => other,
-        };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--offline", "--profile", name, "--target-dir"]).arg(target);
-        cargo.args(EXAMPLES.iter().flat_map(|example| ["--example", example]));
-        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        profile.join("examples")
-    })
+    BUILT.get_or_init(|| common::examples(&EXAMPLES))
 }
 
 /// A folder with an NVRTC that can be opened and has nothing in it.

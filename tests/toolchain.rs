@@ -249,7 +249,17 @@ fn ptx_on_request() {
             let ptx = build::ptx(&toolchain, &common::axpy(), target).unwrap();
             assert!(ptx.contains(".target sm_90a") && ptx.contains(".entry axpy") && !ptx.ends_with('\0'));
         }
-        assert!(build::compile(&toolchain, &common::axpy(), "compute_90a").unwrap_err().is_parse());
+        // As an image for a driver that knows a newer device than the compiler.
+        let cubin = build::compile(&toolchain, &common::axpy(), "compute_90a").unwrap();
+        let text = std::str::from_utf8(cubin.image()).unwrap().strip_suffix('\0').unwrap();
+        assert!(
+            text.contains(".entry axpy")
+                && cubin.resources().is_empty()
+                && cubin.provenance().target() == "compute_90a"
+        );
+        let promise = Source::new("k.cu", common::axpy().text(), &[], ["axp"]);
+        let error = build::compile(&toolchain, &promise, "compute_90a").unwrap_err();
+        assert!(error.to_string().contains("promises kernel axp"), "{error}");
     }
 }
 

@@ -95,9 +95,15 @@ impl About {
             None => Ok(()),
         }
     }
+
+    /// Whether the image is PTX; what names no target is machine code.
+    fn is_ptx(&self) -> bool {
+        Target::parse(&self.provenance.target).is_ok_and(|target| !target.is_machine())
+    }
 }
 
-/// Machine code for one architecture, with its resource use and provenance.
+/// Machine code for one architecture, with its resource use and provenance; for a device newer than the compiler knows,
+/// PTX, which the driver compiles when it is loaded, and of which no resource use is known.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cubin {
     about: About,
@@ -112,6 +118,10 @@ impl Cubin {
     /// control characters.
     pub(crate) fn from_parts(about: About, image: Vec<u8>) -> Result<Self> {
         about.check_names()?;
+        if about.is_ptx() {
+            image::ptx(&image).map_err(|why| Error::data(format!("the image is damaged: {why}")))?;
+            return Ok(Self { about, image });
+        }
         let elf = image::parse(&image).map_err(|why| Error::data(format!("the image is damaged: {why}")))?;
         let kernels: Vec<&str> = image::kernels(&elf).filter_map(|symbol| symbol.name().ok()).collect();
         let mut promised = about.resources.iter().map(Resources::entry).peekable();
@@ -128,7 +138,7 @@ impl Cubin {
         &self.about
     }
 
-    /// The ELF image that a driver loads.
+    /// What a driver loads: an ELF image, or PTX that ends with a NUL.
     #[must_use]
     pub fn image(&self) -> &[u8] {
         &self.image
@@ -210,28 +220,31 @@ fn has_own_cache(version: Version) -> bool {
     version.major() > 12 || (version.major() == 12 && version.minor() >= Some(9))
 }
 
-/// Compiles to machine code for `target`, such as `sm_90a`. Blocks for as long as NVRTC takes (20 to 700 ms).
+/// Compiles to machine code for `target`, such as `sm_90a`, or to PTX for one such as `compute_120`. Blocks for as long as
+/// NVRTC takes (20 to 700 ms).
 ///
 /// # Errors
 /// Compile, with NVRTC's whole log, if it refuses the source; internal, if it fails for another reason; unsupported, if
-/// it does not know the target; missing library, if it or its builtins cannot be opened; parse, if `target` is not of
-/// the form `sm_NN`.
+/// it does not know the target; missing library, if it or its builtins cannot be opened; parse, if `target` is neither
+/// `sm_NN` nor `compute_NN`.
 pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Cubin> {
     let parsed = Target::parse(target)?;
-    if !parsed.is_machine() {
-        return Err(Error::parse(format!("target {target}: machine code needs sm_NN; build::ptx gives PTX")));
-    }
     let options = options(toolchain, source, target)?;
     let nvrtc = Nvrtc::open(toolchain)?;
     let start = Instant::now();
-    let Compiled { image, log } = nvrtc.compile(source, &parsed, &options)?;
+    let Compiled { mut image, log } = nvrtc.compile(source, &parsed, &options)?;
     let compile_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
 
-    let resources = resources::of_image(&image, &log).map_err(|error| error.context(source.name().to_owned()))?;
-    if let Some(entry) = source.entries().iter().find(|entry| resources.iter().all(|found| found.entry() != *entry)) {
-        let found: Vec<_> = resources.iter().map(Resources::entry).collect();
-        return Err(Error::internal(format!("{} promises kernel {entry}, compiled are {found:?}", source.name())));
-    }
+    let resources = if parsed.is_machine() {
+        let resources = resources::of_image(&image, &log).map_err(|error| error.context(source.name().to_owned()))?;
+        promised(source, |entry| resources.iter().any(|found| found.entry() == entry))?;
+        resources
+    } else {
+        image.push(0);
+        let text = image::ptx(&image).map_err(Error::internal)?;
+        promised(source, |entry| image::has_entry(text, entry))?;
+        Vec::new()
+    };
     tracing::debug!(source = source.name(), target, compile_us, bytes = image.len(), "compiled");
     let provenance = Provenance {
         name: source.name().to_owned(),
@@ -243,6 +256,16 @@ pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<C
         source: source.digest().to_string(),
     };
     Ok(Cubin { about: About { provenance, resources, compile_us, log }, image })
+}
+
+/// Checks that every kernel that a source promises was compiled.
+fn promised(source: &Source, is_there: impl Fn(&str) -> bool) -> Result<()> {
+    match source.entries().iter().find(|entry| !is_there(entry)) {
+        Some(entry) => {
+            Err(Error::internal(format!("{} promises kernel {entry}, which was not compiled", source.name())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Compiles to PTX, for reading; `target` is `compute_90a` or, meaning the same, `sm_90a`. Never cached.

@@ -3,6 +3,8 @@
 //! A driver is told where an image begins, not where it ends: it reads as far as the image itself says. So every way to
 //! a [`Cubin`](super::Cubin) begins with [`parse`].
 
+use std::ffi::CStr;
+
 use object::elf::{EM_CUDA, FileHeader64, SHT_NULL};
 use object::read::elf::{ElfFile, ElfSymbol, FileHeader, ProgramHeader, SectionHeader};
 use object::{LittleEndian, Object, ObjectSymbol, SymbolFlags};
@@ -36,6 +38,19 @@ pub(super) fn parse(image: &[u8]) -> Result<Elf<'_>, String> {
         }
     }
     Ok(elf)
+}
+
+/// The text, if the image is PTX that ends with its one NUL, where a driver stops reading; else the reason.
+pub(super) fn ptx(image: &[u8]) -> Result<&str, String> {
+    let text = CStr::from_bytes_with_nul(image).map_err(|_| "PTX that does not end with its one NUL".to_owned())?;
+    let text = text.to_str().map_err(|error| format!("PTX that is no text: {error}"))?;
+    if text.contains(".version") && text.contains(".target") { Ok(text) } else { Err("no PTX".to_owned()) }
+}
+
+/// Whether PTX has a kernel of this name.
+pub(super) fn has_entry(ptx: &str, name: &str) -> bool {
+    let rest = |(at, word): (usize, &str)| ptx[at + word.len()..].split(['(', '\n']).next().map(str::trim);
+    ptx.match_indices(".entry").filter_map(rest).any(|found| found == name)
 }
 
 /// The symbols that can be launched.

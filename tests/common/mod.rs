@@ -5,11 +5,28 @@ pub mod stand_in;
 
 pub mod null;
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpsmith::build::{Cubin, Source, Toolchain};
 use warpsmith::cache::{Disk, ForgeBuilder, Key};
 use warpsmith::spec::Spec;
+
+/// The folder of these examples, built as this test is. Cargo builds them with all tests, but not with one alone.
+pub fn examples(names: &[&str]) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let [profile, target] = [2, 3].map(|up| test.ancestors().nth(up).unwrap());
+    let name = match profile.file_name().unwrap().to_str().unwrap() {
+        "debug" => "test",
+        other => other,
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--offline", "--profile", name, "--target-dir"]).arg(target);
+    cargo.args(names.iter().flat_map(|example| ["--example", example]));
+    assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+    profile.join("examples")
+}
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
