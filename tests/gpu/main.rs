@@ -20,6 +20,7 @@ mod numerics;
 mod nvcc;
 mod plan;
 mod prepare;
+mod raw;
 mod serving;
 mod tuner;
 mod uploaded;
@@ -104,6 +105,14 @@ fn main() -> ExitCode {
         ("an engine can go while a kernel is made behind it", serving::an_engine_can_go_at_any_time),
     ] {
         trials.push(trial(&bench, format!("serving: {name}"), run));
+    }
+    for (name, run) in [
+        ("another cudarc is served", raw::another_cudarc_is_served as fn(&Bench) -> _),
+        ("bare handles are served", raw::bare_handles_are_served),
+        ("raw memory costs no more", raw::cost_no_more),
+        ("streams share weights", raw::streams_share_weights),
+    ] {
+        trials.push(trial(&bench, format!("guest: {name}"), run));
     }
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     // Of prepared weights, and so for Hopper.
