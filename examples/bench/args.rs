@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Compiles for this architecture and launches nothing: h200, h100, a100, l40s, b200, rtx5090.
+    /// Compiles for this architecture and launches nothing (a name that is none lists them).
     #[arg(long, value_name = "NAME")]
     pub arch: Option<Arch>,
 

@@ -34,11 +34,15 @@ pub struct Args {
     #[arg(long, value_name = "M", default_value_t = 4096)]
     pub surprise: u32,
 
+    /// Shapes that nobody expected.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub shapes: u32,
+
     /// Keeps no kernel on disk, so that all of them, also those that nobody expected, are compiled at every start.
     #[arg(long)]
     pub no_disk: bool,
 
-    /// Compiles for this architecture and serves nothing: h200, h100, a100, l40s, b200, rtx5090.
+    /// Compiles for this architecture and serves nothing (a name that is none lists them).
     #[arg(long, value_name = "NAME")]
     pub arch: Option<Arch>,
 

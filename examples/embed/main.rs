@@ -115,18 +115,28 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
 /// should be.
 fn phases(args: &Args, engine: &Engine, stream: &Arc<CudaStream>, mlp: &Mlp, phase: &AtomicU8) -> Result<bool> {
     let serve_on = || thread::sleep(Duration::from_secs_f64(args.seconds));
+    let enter = |next: u8| phase.store(next, Relaxed);
     serve_on();
-    phase.store(1, Relaxed);
-    let many = surprise(engine, stream, &mlp.gate_up, args.surprise)?;
-    let other = surprise(engine, stream, &mlp.down.n(mlp.down.columns() / 2), 64)?;
-    phase.store(2, Relaxed);
+    let narrower = |by: u32| mlp.down.n((mlp.down.columns() / 2).next_multiple_of(64) - 64 * by);
+    let mut shapes = vec![(mlp.gate_up, args.surprise)];
+    shapes.extend((0..args.shapes.saturating_sub(1)).map(|by| (narrower(by), 64)));
+    let mut is_right = true;
+    for (problem, m) in shapes {
+        is_right &= surprise(engine, stream, &problem, m, enter)?;
+    }
+    enter(4);
     serve_on();
-    Ok(many & other)
+    Ok(is_right)
 }
 
-/// Asks for a shape until its own kernel serves it, and checks whatever serves it.
-fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32) -> Result<bool> {
+/// Asks for a shape until its own kernel serves it, and checks whatever serves it. The kernel is compiled before it is asked
+/// for, so that what compiling and loading do to those who serve is told apart.
+fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32, enter: impl Fn(u8)) -> Result<bool> {
     say!("unexpected: {problem} for {m} rows")?;
+    enter(1);
+    let compiled = engine.forge().cubin(engine.picker().choose(problem, m)?.spec())?;
+    say!("  compiled, or found, in {:.0} ms", compiled.elapsed().as_secs_f64() * 1e3)?;
+    enter(2);
     let (start, mut calls, mut stand_in, mut nothing) = (Instant::now(), Latencies::with_room(1 << 16), None, 0);
     let own = loop {
         let asked = Instant::now();
@@ -143,6 +153,7 @@ fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32
         }
         thread::sleep(Duration::from_micros(500));
     };
+    enter(3);
     say!("  its own kernel after {:.0} ms: {}", start.elapsed().as_secs_f64() * 1e3, own.choice().spec().variant())?;
     say!("  every call until then: {calls}; {nothing} found nothing loaded")?;
     let mut kernels: Vec<&Arc<Kernel>> = vec![own.kernel()];

@@ -16,7 +16,13 @@ use super::model::{Layer, Mlp};
 use super::shared::Result;
 
 /// What goes on beside the serving, in this order; then it ends.
-pub const PHASES: [&str; 3] = ["before", "while the unexpected shapes are compiled and loaded", "after"];
+pub const PHASES: [&str; 5] = [
+    "before",
+    "while kernels of unexpected shapes are compiled",
+    "while they are loaded",
+    "while their results are compared with the host's",
+    "after",
+];
 
 /// Rows of the captured graph.
 const GRAPH_TOKENS: u32 = 16;

@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub problems: Option<PathBuf>,
 
-    /// Architectures: h200, h100, a100, l40s, b200, rtx5090.
+    /// Architectures (a name that is none lists them).
     #[arg(long, value_delimiter = ',', default_value = "h200")]
     pub arch: Vec<Arch>,
 

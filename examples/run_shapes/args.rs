@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub dump: Option<PathBuf>,
 
-    /// Works without a GPU, for this architecture: h200, h100, a100, l40s, b200, rtx5090.
+    /// Works without a GPU, for this architecture (a name that is none lists them).
     #[arg(long, value_name = "NAME")]
     pub arch: Option<Arch>,
 
