@@ -54,11 +54,13 @@ impl Environment {
         Self { values: values.collect() }
     }
 
+    #[cfg(any(feature = "compile", test))]
     pub fn set(&mut self, name: OsString, value: OsString) {
         self.values.insert(name, value);
     }
 
     /// Whether this process was started to be a worker.
+    #[cfg(feature = "tune")]
     pub fn asks_for_worker(&self) -> bool {
         self.get(TRIAL_WORKER).is_some_and(|value| value == "1")
     }
@@ -68,6 +70,7 @@ impl Environment {
     }
 
     /// As the standard library takes it.
+    #[cfg(feature = "tune")]
     pub fn asks_for_backtraces(&self) -> bool {
         self.get(RUST_BACKTRACE).is_some_and(|value| value != "0")
     }

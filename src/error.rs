@@ -57,6 +57,7 @@ impl Error {
     }
 
     /// NVRTC refused the source; `log` is what it said.
+    #[cfg(feature = "compile")]
     pub(crate) fn compile(message: impl Into<Cow<'static, str>>, log: impl Into<String>) -> Self {
         let mut error = Self::new(Kind::Compile, message);
         error.0.compile_log = Some(log.into());

@@ -63,6 +63,7 @@
 
 pub mod build;
 pub mod cache;
+#[cfg(feature = "compile")]
 mod child;
 mod crew;
 pub mod engine;
@@ -72,11 +73,13 @@ pub mod file;
 pub mod format;
 mod lock;
 mod open;
+#[cfg(feature = "tune")]
 pub mod oracle;
 pub mod pick;
 pub mod run;
 pub mod spec;
 mod trust;
+#[cfg(feature = "tune")]
 pub mod tune;
 
 /// The driver API whose contexts, streams and memory this crate takes.

@@ -1,9 +1,12 @@
 //! A lock between processes that ends with its holder, however that ends.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::open;
 
@@ -26,10 +29,10 @@ impl Lock {
         // and tries the one that is at the path by now; twice in a row is a coincidence, more is another's turn.
         for _ in 0..8 {
             let file = open::or_make(path)?;
-            match file.try_lock() {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) => return Err(error),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
             }
             if is_at(&file, path)? {
                 return Ok(Some(Self { _file: file, path: path.to_owned() }));

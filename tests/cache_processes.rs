@@ -3,6 +3,7 @@
 
 // Helpers of tests may do what tests may.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::incompatible_msrv)]
 
 mod cache_shared;
 mod common;

@@ -1,6 +1,6 @@
 //! Memory, streams and contexts that somebody else manages: another cudarc, and a program that has bare handles. The driver
 //! is one without a device that tells which uses of memory no stream orders.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
@@ -210,7 +210,9 @@ fn bare_handles_launch_eagerly_and_in_a_graph() {
     captured.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
     // SAFETY: as above.
     let a = unsafe { Memory::<f16>::from_raw(a, M as usize * K).owner(owner) };
+    // SAFETY: as above.
     let c_again = unsafe { MemoryMut::<f16>::from_raw(c, M as usize * N) };
+    // SAFETY: as above.
     let room_again = unsafe { MemoryMut::from_raw(workspace, plan.workspace_bytes(M).max(16) as usize) };
     plan.launch(&stream, Operands::new(M, a, &weights, c_again).workspace(room_again)).unwrap();
     let graph = captured.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
@@ -298,7 +300,7 @@ fn owners_need_a_raw_stream() {
 #[test]
 fn a_context_that_is_not_the_primary_one_is_taken_over() {
     let (null, _turn) = null();
-    drop(Bare::new());
+    Bare::new();
     let handle = ptr::without_provenance_mut::<c_void>(0x7777);
     let count = Arc::new(AtomicUsize::new(0));
     // SAFETY: the null driver takes any handle.

@@ -55,7 +55,7 @@ fn run(args: &Args) -> Result<bool> {
     shared::files::apart(&[], &written)?;
     let forge = Forge::builder().install_if_missing().build();
     if args.clear_quarantine {
-        println!("{} entries removed from quarantine", Quarantine::beside(&forge).clear()?);
+        say!("{} entries removed from quarantine", Quarantine::beside(&forge).clear()?)?;
     }
     let means = tuning::means(&forge, args.device)?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;

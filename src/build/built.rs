@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Cubin, Preparation, Source, Toolchain, compile, render};
-use crate::error::Result;
-use crate::spec::{Arch, Spec};
+use super::Cubin;
+use crate::spec::Spec;
 
 /// A [`Spec`] (or a [`Preparation`]) and the machine code that was rendered and compiled from it, now or before: then it
 /// came out of a cache or a pack that it was verified in. Cloning shares the machine code.
@@ -49,33 +48,6 @@ impl<S> Built<S> {
     #[must_use]
     pub fn cubin(&self) -> &Arc<Cubin> {
         &self.cubin
-    }
-}
-
-impl Built {
-    /// Renders and compiles `spec`. Blocks for as long as NVRTC takes (20 to 700 ms); [`Forge`](crate::cache::Forge) does it
-    /// once for all.
-    ///
-    /// # Errors
-    /// Those of [`render`] and [`compile`].
-    pub fn compile(toolchain: &Toolchain, spec: &Spec) -> Result<Self> {
-        Self::from_source(toolchain, *spec, &render(spec)?, spec.arch())
-    }
-}
-
-impl Built<Preparation> {
-    /// Renders and compiles the kernel that prepares weights so.
-    ///
-    /// # Errors
-    /// As [`Built::compile`].
-    pub fn compile_preparation(toolchain: &Toolchain, preparation: Preparation, arch: &Arch) -> Result<Self> {
-        Self::from_source(toolchain, preparation, &preparation.render()?, arch)
-    }
-}
-
-impl<S> Built<S> {
-    fn from_source(toolchain: &Toolchain, of: S, source: &Source, arch: &Arch) -> Result<Self> {
-        Ok(Self::new(of, Arc::new(compile(toolchain, source, arch.target())?)))
     }
 }
 

@@ -1,30 +1,26 @@
-//! Compiling: a source and a toolchain in, machine code with its resources and provenance out.
+//! Machine code with its resources and provenance.
 
 use std::fmt;
-use std::time::Instant;
 
 use object::ObjectSymbol;
 use serde::{Deserialize, Serialize};
 
 use super::image;
-use super::nvrtc::{Compiled, Nvrtc};
-use super::resources::{self, Resources};
+use super::resources::Resources;
 use super::source::Source;
 use super::target::Target;
-use super::toolchain::Toolchain;
-use super::version::Version;
 use crate::{Error, Result};
 
 /// Where machine code came from: everything needed to make it again, and to say why two differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    name: String,
-    problem: String,
-    variant: String,
-    target: String,
-    toolchain: String,
-    options: Vec<String>,
-    source: String,
+    pub(super) name: String,
+    pub(super) problem: String,
+    pub(super) variant: String,
+    pub(super) target: String,
+    pub(super) toolchain: String,
+    pub(super) options: Vec<String>,
+    pub(super) source: String,
 }
 
 impl Provenance {
@@ -79,10 +75,10 @@ impl Provenance {
 /// What is known about machine code besides its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
-    provenance: Provenance,
-    resources: Vec<Resources>,
-    compile_us: u64,
-    log: String,
+    pub(super) provenance: Provenance,
+    pub(super) resources: Vec<Resources>,
+    pub(super) compile_us: u64,
+    pub(super) log: String,
 }
 
 impl About {
@@ -106,8 +102,8 @@ impl About {
 /// PTX, which the driver compiles when it is loaded, and of which no resource use is known.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cubin {
-    about: About,
-    image: Vec<u8>,
+    pub(super) about: About,
+    pub(super) image: Vec<u8>,
 }
 
 impl Cubin {
@@ -188,22 +184,9 @@ impl fmt::Debug for Cubin {
 }
 
 /// Turns off NVRTC's own cache: the only option that depends on the toolchain, and one that changes no code.
-const OWN_CACHE_OFF: &str = "--no-cache";
+pub(super) const OWN_CACHE_OFF: &str = "--no-cache";
 
-/// All options that a compile of `source` for `target` gives NVRTC: a function of its arguments only.
-///
-/// # Errors
-/// Parse, if `target` is neither `sm_NN` nor `compute_NN`.
-pub fn options(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Vec<String>> {
-    let mut options = code_options(source, target)?;
-    if toolchain.version().is_some_and(has_own_cache) {
-        // NVRTC's own cache would make compile times lie and leave the assembler's report empty.
-        options.push(OWN_CACHE_OFF.to_owned());
-    }
-    Ok(options)
-}
-
-/// Those of [`options`] that can change the machine code: the same whatever the toolchain, so that cache keys can list
+/// The options of a compile that can change the machine code: the same whatever the toolchain, so that cache keys can list
 /// them where there is none.
 pub(crate) fn code_options(source: &Source, target: &str) -> Result<Vec<String>> {
     let target = Target::parse(target)?;
@@ -213,70 +196,6 @@ pub(crate) fn code_options(source: &Source, target: &str) -> Result<Vec<String>>
     }
     options.extend(source.options().iter().filter(|option| *option != OWN_CACHE_OFF).cloned());
     Ok(options)
-}
-
-/// NVRTC caches by itself, and knows how not to, since 12.9.
-fn has_own_cache(version: Version) -> bool {
-    version.major() > 12 || (version.major() == 12 && version.minor() >= Some(9))
-}
-
-/// Compiles to machine code for `target`, such as `sm_90a`, or to PTX for one such as `compute_120`. Blocks for as long as
-/// NVRTC takes (20 to 700 ms).
-///
-/// # Errors
-/// Compile, with NVRTC's whole log, if it refuses the source; internal, if it fails for another reason; unsupported, if
-/// it does not know the target; missing library, if it or its builtins cannot be opened; parse, if `target` is neither
-/// `sm_NN` nor `compute_NN`.
-pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Cubin> {
-    let parsed = Target::parse(target)?;
-    let options = options(toolchain, source, target)?;
-    let nvrtc = Nvrtc::open(toolchain)?;
-    let start = Instant::now();
-    let Compiled { mut image, log } = nvrtc.compile(source, &parsed, &options)?;
-    let compile_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-
-    let resources = if parsed.is_machine() {
-        let resources = resources::of_image(&image, &log).map_err(|error| error.context(source.name().to_owned()))?;
-        promised(source, |entry| resources.iter().any(|found| found.entry() == entry))?;
-        resources
-    } else {
-        image.push(0);
-        let text = image::ptx(&image).map_err(Error::internal)?;
-        promised(source, |entry| image::has_entry(text, entry))?;
-        Vec::new()
-    };
-    tracing::debug!(source = source.name(), target, compile_us, bytes = image.len(), "compiled");
-    let provenance = Provenance {
-        name: source.name().to_owned(),
-        problem: source.problem().to_owned(),
-        variant: source.variant().to_owned(),
-        target: parsed.to_string(),
-        toolchain: toolchain.identity().to_owned(),
-        options,
-        source: source.digest().to_string(),
-    };
-    Ok(Cubin { about: About { provenance, resources, compile_us, log }, image })
-}
-
-/// Checks that every kernel that a source promises was compiled.
-fn promised(source: &Source, is_there: impl Fn(&str) -> bool) -> Result<()> {
-    match source.entries().iter().find(|entry| !is_there(entry)) {
-        Some(entry) => {
-            Err(Error::internal(format!("{} promises kernel {entry}, which was not compiled", source.name())))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Compiles to PTX, for reading; `target` is `compute_90a` or, meaning the same, `sm_90a`. Never cached.
-///
-/// # Errors
-/// As [`compile`].
-pub fn ptx(toolchain: &Toolchain, source: &Source, target: &str) -> Result<String> {
-    let target = Target::parse(target)?.to_ptx();
-    let options = options(toolchain, source, &target.to_string())?;
-    let compiled = Nvrtc::open(toolchain)?.compile(source, &target, &options)?;
-    String::from_utf8(compiled.image).map_err(|error| Error::internal("NVRTC's PTX is not UTF-8").with_source(error))
 }
 
 #[cfg(test)]

@@ -47,12 +47,6 @@ pub(super) fn ptx(image: &[u8]) -> Result<&str, String> {
     if text.contains(".version") && text.contains(".target") { Ok(text) } else { Err("no PTX".to_owned()) }
 }
 
-/// Whether PTX has a kernel of this name.
-pub(super) fn has_entry(ptx: &str, name: &str) -> bool {
-    let rest = |(at, word): (usize, &str)| ptx[at + word.len()..].split(['(', '\n']).next().map(str::trim);
-    ptx.match_indices(".entry").filter_map(rest).any(|found| found == name)
-}
-
 /// The symbols that can be launched.
 pub(super) fn kernels<'e, 'a>(elf: &'e Elf<'a>) -> impl Iterator<Item = ElfSymbol<'a, 'e, Header>> {
     elf.symbols().filter(

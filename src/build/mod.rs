@@ -5,35 +5,36 @@
 //! the library is opened at the first compile, once, and kept for the life of the process, so a process whose kernels
 //! are all cached never pays for it.
 //!
-//! Only `nvrtc` calls NVRTC. Nothing here needs a GPU or a driver.
+//! Only `toolchain::nvrtc` calls NVRTC. Nothing here needs a GPU or a driver.
 
 mod built;
+#[cfg(feature = "compile")]
+mod compile;
 mod cubin;
 mod image;
-mod install;
+#[cfg(feature = "compile")]
+mod measure;
 mod names;
-mod nvrtc;
-mod pip;
 mod prepare;
 mod render;
 mod resources;
-mod search;
-mod shared_object;
 mod source;
 mod target;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(feature = "compile")]
 mod toolchain;
-mod version;
-mod wheel;
 
 pub use built::Built;
-pub(crate) use cubin::{About, code_options};
-pub use cubin::{Cubin, Provenance, compile, options, ptx};
+#[cfg(feature = "compile")]
+pub use compile::{compile, options, ptx};
+#[cfg(feature = "tune")]
+pub(crate) use cubin::About;
+pub(crate) use cubin::code_options;
+pub use cubin::{Cubin, Provenance};
 pub use prepare::Preparation;
 pub use render::render;
 pub use resources::Resources;
-pub use search::Search;
 pub use source::{Digest, Header, Source};
-pub use toolchain::Toolchain;
-pub use version::Version;
+#[cfg(feature = "compile")]
+pub use toolchain::{Search, Toolchain, Version};

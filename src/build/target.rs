@@ -39,6 +39,7 @@ impl Target {
     }
 
     /// The same architecture as PTX.
+    #[cfg(feature = "compile")]
     pub(crate) fn to_ptx(&self) -> Self {
         Self { kind: Kind::Ptx, ..self.clone() }
     }
@@ -48,6 +49,7 @@ impl Target {
     }
 
     /// The number NVRTC lists architectures by: 90 for `sm_90a`.
+    #[cfg(feature = "compile")]
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

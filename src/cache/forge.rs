@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
-
+use super::compiler::Compiler;
 use super::disk::{Disk, Turn};
 use super::forged::{Forged, Tier};
 use super::key::{Key, Recipe};
@@ -14,9 +13,9 @@ use super::memory::Memory;
 use super::miss::Miss;
 use super::pack::Pack;
 use super::sealing::{Seal, Sealing};
-use super::settings::{Choice, DiskBuilder, ForgeBuilder, Render};
+use super::settings::{DiskBuilder, ForgeBuilder, Render};
 use super::stats::{Counters, ForgeStats};
-use crate::build::{self, Built, Cubin, Preparation, Source, Toolchain};
+use crate::build::{Built, Cubin, Preparation, Source};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
 
@@ -27,8 +26,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Forge {
     render: Render,
-    choice: Choice,
-    toolchain: OnceCell<Toolchain>,
+    compiler: Compiler,
     memory: Memory<Spec, Cubin>,
     /// Of kernels that prepare weights: eight a target at most, so only single flight is asked of it.
     preparing: Memory<(Preparation, &'static str), Cubin>,
@@ -74,11 +72,10 @@ impl Forge {
     }
 
     pub(super) fn with(settings: ForgeBuilder) -> Self {
-        let ForgeBuilder { render, choice, max_entries, max_bytes, packs, disk } = settings;
+        let ForgeBuilder { render, compiler, max_entries, max_bytes, packs, disk } = settings;
         Self {
             render,
-            choice,
-            toolchain: OnceCell::new(),
+            compiler,
             memory: Memory::new(max_entries, max_bytes, Cubin::bytes),
             preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
             packs,
@@ -114,7 +111,7 @@ impl Forge {
         if self.memory.get(spec).is_some() || packed() {
             return Ok(None);
         }
-        let key = self.toolchain().ok().map(|toolchain| Key::from_parts(recipe.clone(), toolchain.identity()));
+        let key = self.compiler.identity().ok().map(|compiler| Key::from_parts(recipe.clone(), compiler));
         let stored = key.as_ref().map_or_else(|| self.disk.compiler_of(&recipe).is_some(), |key| self.disk.has(key));
         Ok((!stored).then(|| self.why_not(&recipe, key.as_ref())))
     }
@@ -163,8 +160,8 @@ impl Forge {
         if let Some(packed) = self.packs.iter().find_map(|pack| pack.get(&recipe).ok().flatten()) {
             return Ok(Key::from_parts(recipe, packed.provenance().toolchain()));
         }
-        match self.toolchain() {
-            Ok(toolchain) => Ok(Key::from_parts(recipe, toolchain.identity())),
+        match self.compiler.identity() {
+            Ok(compiler) => Ok(Key::from_parts(recipe, compiler)),
             Err(error) => self.disk.compiler_of(&recipe).map(|by| Key::from_parts(recipe, &by)).ok_or(error),
         }
     }
@@ -179,12 +176,9 @@ impl Forge {
     ///
     /// # Errors
     /// Missing library, if there is none; looked for again at the next call.
-    pub fn toolchain(&self) -> Result<&Toolchain> {
-        self.toolchain.get_or_try_init(|| match &self.choice {
-            Choice::Given(toolchain) => Ok(Toolchain::clone(toolchain)),
-            Choice::Find => Toolchain::find(),
-            Choice::FindOrInstall => Toolchain::find_or_install(),
-        })
+    #[cfg(feature = "compile")]
+    pub fn toolchain(&self) -> Result<&crate::build::Toolchain> {
+        self.compiler.toolchain()
     }
 
     /// What becomes of a compile from now on. Kernels in memory, packs and directories are served whatever is said here;
@@ -214,8 +208,8 @@ impl Forge {
         if let Some(cubin) = self.packed(&recipe) {
             return found(cubin, Tier::Pack);
         }
-        let toolchain = match self.toolchain() {
-            Ok(toolchain) => toolchain,
+        let compiler = match self.compiler.identity() {
+            Ok(compiler) => compiler,
             // Nothing newer can be had: another compiler's code of the same source is as right.
             Err(error) => {
                 return match self.disk.find_any(&recipe) {
@@ -224,7 +218,7 @@ impl Forge {
                 };
             }
         };
-        let key = Key::from_parts(recipe, toolchain.identity());
+        let key = Key::from_parts(recipe, compiler);
         if let Some((cubin, level)) = self.disk.find(&key) {
             return found(cubin, level.into());
         }
@@ -238,16 +232,16 @@ impl Forge {
         let span = tracing::info_span!("compile", kernel = source.name(), target, %miss);
         let _compiling = span.entered();
         tracing::info!("compiling");
-        let cubin = self.compile(toolchain, source, target)?;
+        let cubin = self.compile(source, target)?;
         self.disk.store(&key, &cubin);
         drop(turn);
         self.disk.tidy();
         Ok(Made { cubin, tier: Tier::Compiled, miss: Some(miss) })
     }
 
-    fn compile(&self, toolchain: &Toolchain, source: &Source, target: &str) -> Result<Cubin> {
+    fn compile(&self, source: &Source, target: &str) -> Result<Cubin> {
         let start = Instant::now();
-        let compiled = build::compile(toolchain, source, target);
+        let compiled = self.compiler.compile(source, target);
         self.counters.compiled(start.elapsed(), compiled.as_ref().ok());
         compiled
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::Result;
-use crate::build::{self, Cubin, Digest, Source, Toolchain};
+use crate::build::{self, Cubin, Digest, Source};
 
 /// Bumped when the meaning of a key or of an entry changes; old entries are then never asked for again.
 pub(crate) const FORMAT_VERSION: u32 = 2;
@@ -117,7 +117,8 @@ impl Key {
     ///
     /// # Errors
     /// Parse, if `target` is no compile target.
-    pub fn new(toolchain: &Toolchain, source: &Source, target: &str) -> Result<Self> {
+    #[cfg(feature = "compile")]
+    pub fn new(toolchain: &build::Toolchain, source: &Source, target: &str) -> Result<Self> {
         Ok(Self::from_parts(Recipe::new(source, target)?, toolchain.identity()))
     }
 
@@ -167,7 +168,7 @@ fn field(text: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::Header;
+    use crate::build::{Header, Toolchain};
 
     #[test]
     fn whatever_changes_the_bytes_changes_the_key() {

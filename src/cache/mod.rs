@@ -8,6 +8,8 @@
 //! However many threads and processes ask for a kernel at once, one compiles it. What is promised of that, of eviction
 //! and of packs, and what each promise rests on, is in docs/cache.md.
 
+#[cfg_attr(not(feature = "compile"), path = "no_compiler.rs")]
+mod compiler;
 mod disk;
 mod entry;
 mod forge;

@@ -3,31 +3,24 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::compiler::Compiler;
 use super::disk::Disk;
 use super::forge::Forge;
 use super::pack::Pack;
 use crate::Result;
-use crate::build::{self, Source, Toolchain};
+use crate::build::{self, Source};
 use crate::environment::Environment;
 use crate::spec::Spec;
 
 /// How a spec becomes CUDA.
 pub(super) type Render = fn(&Spec) -> Result<Source>;
 
-/// Which toolchain.
-#[derive(Clone, Debug)]
-pub(super) enum Choice {
-    Given(Box<Toolchain>),
-    Find,
-    FindOrInstall,
-}
-
 /// Settings of a [`Forge`].
 #[derive(Debug)]
 #[must_use]
 pub struct ForgeBuilder {
     pub(super) render: Render,
-    pub(super) choice: Choice,
+    pub(super) compiler: Compiler,
     pub(super) max_entries: usize,
     pub(super) max_bytes: usize,
     pub(super) packs: Vec<Pack>,
@@ -38,7 +31,7 @@ impl Default for ForgeBuilder {
     fn default() -> Self {
         Self {
             render: build::render,
-            choice: Choice::Find,
+            compiler: Compiler::default(),
             max_entries: 1024,
             max_bytes: 256 << 20,
             packs: Vec::new(),
@@ -59,14 +52,16 @@ impl ForgeBuilder {
     }
 
     /// Compiles with this toolchain.
-    pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
-        self.choice = Choice::Given(Box::new(toolchain));
+    #[cfg(feature = "compile")]
+    pub fn toolchain(mut self, toolchain: build::Toolchain) -> Self {
+        self.compiler = Compiler::given(toolchain);
         self
     }
 
     /// Installs NVRTC if there is none; without this, its absence is an error.
+    #[cfg(feature = "compile")]
     pub fn install_if_missing(mut self) -> Self {
-        self.choice = Choice::FindOrInstall;
+        self.compiler = Compiler::found_or_installed();
         self
     }
 

@@ -51,7 +51,7 @@ pub(super) enum Timed<T> {
 
 /// What a build came to.
 enum Attempt {
-    Built(Built),
+    Built(Box<Built>),
     /// With whether another try would end the same.
     Refused(String, bool),
 }
@@ -90,7 +90,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
 
     fn build(&self, spec: &Spec) -> Result<Attempt> {
         match self.forge.cubin(spec) {
-            Ok(forged) => Ok(Attempt::Built(forged.built().clone())),
+            Ok(forged) => Ok(Attempt::Built(Box::new(forged.built().clone()))),
             Err(error) if error.is_missing_library() => Err(error),
             Err(error) => Ok(Attempt::Refused(error.to_string(), error.is_compile())),
         }
@@ -194,7 +194,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
             return Ok(Admission::Refused(Rejection::Quarantined(rejection.to_string())));
         }
         let built = match self.build(spec)? {
-            Attempt::Built(built) => built,
+            Attempt::Built(built) => *built,
             Attempt::Refused(said, is_certain) => {
                 let rejection = Rejection::Build(said);
                 if is_certain {

@@ -12,6 +12,9 @@ use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
 use warpsmith::tune::Checked;
 
+/// Kernels of trials before that may still be loaded when the next one begins.
+const RETIRED_MAX: usize = 256;
+
 pub struct Bench {
     pub device: Device,
     pub stream: Arc<CudaStream>,
@@ -36,7 +39,13 @@ impl Bench {
 
     /// The device for oneself until the guard is dropped, whatever became of those before.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody else does it here, and engines refuse to load beside too many.
+        if self.device.retired() > RETIRED_MAX {
+            // A reclaim marks what the next one finds done. A trial that failed may have left the device unfit for both.
+            let _ = self.device.reclaim().and_then(|_| self.device.reclaim());
+        }
+        turn
     }
 
     pub fn arch(&self) -> &Arch {

@@ -25,6 +25,8 @@ const M: u32 = 17;
 /// What a launch over raw memory may cost more than one over cudarc's, in nanoseconds.
 const MORE_NS: f64 = 30.0;
 
+type CodesAndScales<'a> = (&'a [u8], &'a [u8]);
+
 /// A small MLP's first half, with what is expected of it.
 struct Case {
     engine: Engine,
@@ -49,7 +51,7 @@ impl Case {
         if let HostMatrix::F16(a) = &self.host.a { Ok(a) } else { Err("A is not f16".to_owned()) }
     }
 
-    fn b(&self) -> Result<[(&[u8], &[u8]); 2], String> {
+    fn b(&self) -> Result<[CodesAndScales<'_>; 2], String> {
         match &self.host.b[..] {
             [HostMatrix::Nvfp4 { codes: b1, scales: s1 }, HostMatrix::Nvfp4 { codes: b2, scales: s2 }] => {
                 Ok([(b1, s1), (b2, s2)])

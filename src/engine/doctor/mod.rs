@@ -1,5 +1,6 @@
 //! What a machine has, what it lacks, and what will work on it.
 
+mod nvrtc;
 mod verdicts;
 
 use std::fmt;
@@ -8,10 +9,11 @@ use std::result::Result as StdResult;
 
 use serde::Serialize;
 
-use crate::build::Toolchain;
 use crate::cache::Forge;
 use crate::error::Result;
 use crate::run::{Device, DriverVersion};
+
+pub use nvrtc::NvrtcFound;
 
 /// What a machine has, and what will work on it. `Display` gives it as a page, serde as data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,24 +44,6 @@ pub struct DeviceFound {
     pub what: StdResult<String, String>,
     /// The target that kernels are compiled for, if it can be used.
     pub target: Option<String>,
-}
-
-/// The compiler.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct NvrtcFound {
-    /// The library file.
-    pub library: PathBuf,
-    /// The library that compiling needs beside it.
-    pub builtins: Option<PathBuf>,
-    /// The version, as far as it is known.
-    pub version: Option<String>,
-    /// What cache keys call it.
-    pub identity: String,
-    /// Which of the places that were searched it was found in.
-    pub origin: String,
-    /// The architectures it compiles for, 90 for `sm_90a`; or why it cannot be opened.
-    pub architectures: StdResult<Vec<u32>, String>,
 }
 
 /// A directory of cubins.
@@ -113,7 +97,7 @@ impl Diagnosis {
             (Ok(version), Ok(devices)) => (Ok(version), devices),
             (Err(error), _) | (_, Err(error)) => (Err(error.to_string()), Vec::new()),
         };
-        let nvrtc = forge.toolchain().map(NvrtcFound::new).map_err(|error| error.to_string());
+        let nvrtc = NvrtcFound::of(forge).map_err(|error| error.to_string());
         let cache = directories(forge);
         let packs: Vec<String> = forge.packs().iter().map(ToString::to_string).collect();
         let verdicts = verdicts::all(&driver, &devices, &nvrtc, &cache, &packs);
@@ -124,19 +108,6 @@ impl Diagnosis {
     #[must_use]
     pub fn is_well(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.trouble.is_none())
-    }
-}
-
-impl NvrtcFound {
-    fn new(toolchain: &Toolchain) -> Self {
-        Self {
-            library: toolchain.library().to_owned(),
-            builtins: toolchain.builtins().map(Path::to_owned),
-            version: toolchain.version().map(|version| version.to_string()),
-            identity: toolchain.identity().to_owned(),
-            origin: toolchain.origin().to_owned(),
-            architectures: toolchain.architectures().map_err(|error| error.to_string()),
-        }
     }
 }
 
@@ -203,24 +174,6 @@ impl fmt::Display for Diagnosis {
             Some(why) => format!("NO        {what}: {why}"),
         });
         f.write_str(&lines.collect::<Vec<_>>().join("\n"))
-    }
-}
-
-impl fmt::Display for NvrtcFound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { library, builtins, identity, origin, architectures, .. } = self;
-        writeln!(f, "NVRTC     {identity} at {} ({origin})", library.display())?;
-        match architectures {
-            Ok(known) => {
-                let known: Vec<_> = known.iter().map(|number| format!("sm_{number}")).collect();
-                writeln!(f, "          compiles for {}", known.join(", "))?;
-            }
-            Err(why) => writeln!(f, "          cannot be opened: {why}")?,
-        }
-        match builtins {
-            Some(_) => Ok(()),
-            None => writeln!(f, "          libnvrtc-builtins is not beside it"),
-        }
     }
 }
 

@@ -3,11 +3,20 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::nvrtc::Nvrtc;
-use super::search::Search;
-use super::shared_object::SharedObject;
-use super::version::{BUILTINS, LIBRARY, Version, is_versioned, version_in_name};
-use super::wheel;
+mod install;
+mod nvrtc;
+mod pip;
+mod search;
+mod shared_object;
+mod version;
+mod wheel;
+
+pub(in crate::build) use nvrtc::{Compiled, Nvrtc};
+pub use search::Search;
+pub use version::Version;
+
+use self::shared_object::SharedObject;
+use self::version::{BUILTINS, LIBRARY, is_versioned, version_in_name};
 use crate::trust::{self, Untrusted};
 use crate::{Error, Result};
 
@@ -131,7 +140,7 @@ impl Toolchain {
     }
 
     /// Both files, if nobody else can write to them and they are whole: what may be opened now.
-    pub(super) fn openable(&self) -> Result<[(&Path, SharedObject); 2], Unfit> {
+    fn openable(&self) -> Result<[(&Path, SharedObject); 2], Unfit> {
         let builtins = self.builtins().ok_or_else(|| Unfit {
             why: format!(
                 "libnvrtc-builtins.so.* is not beside {}, and NVRTC compiles nothing without it",

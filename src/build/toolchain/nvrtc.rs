@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use super::super::source::Source;
+use super::super::target::Target;
+use super::Toolchain;
 use super::shared_object::SharedObject;
-use super::source::Source;
-use super::target::Target;
-use super::toolchain::Toolchain;
 use crate::{Error, Result};
 
 type Program = *mut c_void;
@@ -39,7 +39,7 @@ type GetSize = unsafe extern "C" fn(Program, *mut usize) -> Code;
 type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> Code;
 
 /// One opened NVRTC. The functions stay valid because the library is never closed.
-pub(super) struct Nvrtc {
+pub(in crate::build) struct Nvrtc {
     path: PathBuf,
     get_error_string: unsafe extern "C" fn(Code) -> *const c_char,
     get_num_supported_archs: unsafe extern "C" fn(*mut c_int) -> Code,
@@ -58,9 +58,9 @@ pub(super) struct Nvrtc {
 }
 
 /// What a compile gave.
-pub(super) struct Compiled {
-    pub(super) image: Vec<u8>,
-    pub(super) log: String,
+pub(in crate::build) struct Compiled {
+    pub(in crate::build) image: Vec<u8>,
+    pub(in crate::build) log: String,
 }
 
 type Opened = Mutex<Option<HashMap<PathBuf, &'static Nvrtc>>>;
@@ -79,7 +79,7 @@ impl Nvrtc {
     }
 
     /// The toolchain's library, opened now if it was not yet. Opening takes 5 to 160 ms, so others wait for it.
-    pub(super) fn open(toolchain: &Toolchain) -> Result<&'static Self> {
+    pub(in crate::build) fn open(toolchain: &Toolchain) -> Result<&'static Self> {
         let mut map = opened();
         let map = map.get_or_insert_default();
         if let Some(open) = map.get(toolchain.library()) {
@@ -141,7 +141,7 @@ impl Nvrtc {
     }
 
     /// Compiles; blocking, 20 to 700 ms. Any number of threads may compile at once.
-    pub(super) fn compile(&self, source: &Source, target: &Target, options: &[String]) -> Result<Compiled> {
+    pub(in crate::build) fn compile(&self, source: &Source, target: &Target, options: &[String]) -> Result<Compiled> {
         let known = self.architectures()?;
         if !known.contains(&target.number()) {
             let path = self.path.display();

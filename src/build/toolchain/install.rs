@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::pip::{self, Failure};
-use super::toolchain::{Toolchain, Unfit};
-use super::wheel;
+use super::{Toolchain, Unfit, wheel};
 use crate::lock::Lock;
 use crate::trust;
 use crate::{Error, Result};

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::Toolchain;
 use super::install;
-use super::toolchain::Toolchain;
 use super::version::{LIBRARY, is_library_name};
 use super::wheel::{self, library_in, sorted};
 use crate::environment::{self, Environment};
