@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use cudarc::driver::sys::{self, CUlaunchConfig};
-use cudarc::driver::{CudaFunction, CudaSlice, CudaStream};
+use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use cudarc::nvrtc::Ptx;
 use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{BoundPlan, Engine, Plan};
 use warpsmith::format::Prepared;
-use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
+use warpsmith::run::{
+    Device, Matrix, MatrixMut, Memory, MemoryMut, Operands, Owner, PreparedWeights, RawStream, Workspace,
+};
 use warpsmith::spec::{Activation, Problem};
 
 use null::Null;
@@ -139,6 +141,48 @@ impl Caller {
     }
 }
 
+/// The same operands as somebody else has them: addresses, and a stream by its handle.
+struct RawCaller {
+    stream: RawStream,
+    a: u64,
+    c: u64,
+    workspace: (u64, usize),
+    owner: Owner,
+    caller: Caller,
+}
+
+impl RawCaller {
+    fn new(bench: &Bench, plan: &Plan) -> Self {
+        let mut caller = Caller::new(bench, plan);
+        // SAFETY: the caller's stream, which is dropped after this one.
+        let stream = unsafe { bench.device.raw_stream(caller.stream.cu_stream().cast(), None) }.unwrap();
+        let room = usize::try_from(plan.workspace_bytes(M_MAX).max(16)).unwrap();
+        let workspace = caller.stream.alloc_zeros::<u8>(room).unwrap();
+        let workspace = (workspace.leak(), room);
+        let (a, c) = (caller.a.device_ptr(&caller.stream).0, caller.c.device_ptr_mut(&caller.stream).0);
+        Self { stream, a, c, workspace, owner: Arc::new(()), caller }
+    }
+
+    fn launch(&mut self, owner: Option<&Owner>) {
+        let m = self.caller.next_m();
+        let Weights::Prepared(weights) = &self.caller.weights else { return };
+        let problem = self.caller.plan.problem();
+        let (n, k) = (problem.columns() as usize, problem.depth() as usize);
+        // SAFETY: the caller's memory, and memory that is never freed; nothing runs.
+        let operands = unsafe {
+            let a = Memory::<f16>::from_raw(self.a, M_MAX as usize * k);
+            let a = match owner {
+                Some(owner) => a.owner(owner),
+                None => a,
+            };
+            let c = MemoryMut::<f16>::from_raw(self.c, M_MAX as usize * n);
+            let (a, c) = (Matrix::f16(a), MatrixMut::f16(c));
+            Operands::prepared(m, a, weights, c).workspace(MemoryMut::from_raw(self.workspace.0, self.workspace.1))
+        };
+        self.caller.plan.launch(&self.stream, operands).unwrap();
+    }
+}
+
 /// Calls of a batch.
 const BATCH: u64 = 200;
 
@@ -202,6 +246,16 @@ fn dispatch(criterion: &mut Criterion) {
         });
     }
     let problem = single();
+    let plan = bench.engine.plan(&problem).unwrap();
+    criterion.bench_function("plan.launch, single, raw memory, one thread", |bencher| {
+        let mut caller = RawCaller::new(&bench, &plan);
+        bencher.iter_custom(|calls| typical(calls, || caller.launch(None)));
+    });
+    criterion.bench_function("plan.launch, single, raw memory with an owner, one thread", |bencher| {
+        let mut caller = RawCaller::new(&bench, &plan);
+        let owner = Arc::clone(&caller.owner);
+        bencher.iter_custom(|calls| typical(calls, || caller.launch(Some(&owner))));
+    });
     criterion.bench_function("engine.kernel, warm, one thread", |bencher| {
         let mut m = 0;
         (1..=M_MAX).for_each(|m| drop(bench.engine.kernel(&problem, m).unwrap()));

@@ -150,7 +150,7 @@ fn weights_that_streams_share_are_freed_when_all_are_done() {
         let streams: Vec<_> = (0..3).map(|_| device.context().new_stream().unwrap()).collect();
         let mut weights = match problem.is_prepared() {
             true => engine.weights(&streams[0], &problem, given(&streams[0])).unwrap(),
-            false => Weights::Given(kept(&engine, &streams[0], &problem)),
+            false => Weights::Given(kept(&streams[0], &problem)),
         };
         for round in 0..2 {
             for stream in &streams {
@@ -163,7 +163,7 @@ fn weights_that_streams_share_are_freed_when_all_are_done() {
                 // In the stream that they were made in, in which nothing waits for the others.
                 weights = match problem.is_prepared() {
                     true => engine.weights(&streams[0], &problem, given(&streams[0])).unwrap(),
-                    false => Weights::Given(kept(&engine, &streams[0], &problem)),
+                    false => Weights::Given(kept(&streams[0], &problem)),
                 };
             }
         }
@@ -173,8 +173,8 @@ fn weights_that_streams_share_are_freed_when_all_are_done() {
 }
 
 /// As the weights of a device without a path that takes them prepared.
-fn kept(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem) -> warpsmith::run::Given<'static> {
-    warpsmith::run::Given::new(engine.device(), stream, problem, given(stream)).unwrap()
+fn kept(stream: &Arc<CudaStream>, problem: &Problem) -> warpsmith::run::Given<'static> {
+    warpsmith::run::Given::new(stream, problem, given(stream)).unwrap()
 }
 
 /// Whoever shares a plain slice gets the same, by streams that wait.
@@ -324,7 +324,7 @@ fn a_graph_holds_weights_and_workspace() {
         let stream = device.context().new_stream().unwrap();
         let weights = match problem.is_prepared() {
             true => engine.weights(&stream, &problem, given(&stream)).unwrap(),
-            false => Weights::Given(kept(&engine, &stream, &problem)),
+            false => Weights::Given(kept(&stream, &problem)),
         };
         let (a, mut c) = tokens(&stream);
         let before = tracked.null.allocations();
@@ -411,7 +411,7 @@ fn no_rows_launch_nothing() {
         let (a, mut c) = tokens(&stream);
         let weights = match problem.is_prepared() {
             true => engine.weights(&stream, &problem, given(&stream)).unwrap(),
-            false => Weights::Given(kept(&engine, &stream, &problem)),
+            false => Weights::Given(kept(&stream, &problem)),
         };
         let before = tracked.null.launches();
         plan.launch(&stream, Operands::new(0, &a, &weights, &mut c)).unwrap();

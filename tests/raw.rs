@@ -78,10 +78,8 @@ fn another_cudarc_launches_over_its_own_memory_and_stream() {
         let owner: Owner = pair.clone();
         // SAFETY: the owners keep the memory, and the stream orders it.
         unsafe {
-            Matrix::nvfp4(
-                Memory::from_raw(address(&pair.0), N * K / 2).owner(owner.clone()),
-                Memory::from_raw(address(&pair.1), N * K / 16).owner(owner),
-            )
+            let codes = OwnedMemory::from_raw(&device, address(&pair.0), N * K / 2, Some(owner.clone()));
+            (codes, OwnedMemory::from_raw(&device, address(&pair.1), N * K / 16, Some(owner)))
         }
     });
     null.busy(true);
@@ -101,7 +99,7 @@ fn another_cudarc_launches_over_its_own_memory_and_stream() {
         let owner: Owner = a.clone();
         // SAFETY: the owner keeps A; the others live to the end of the test, and the stream orders all.
         let operands = unsafe {
-            let a = Memory::<f16>::from_raw(a.device_ptr(&stream).0, a.len()).owner(owner);
+            let a = Memory::<f16>::from_raw(a.device_ptr(&stream).0, a.len()).owner(&owner);
             let c = MemoryMut::<f16>::from_raw(c.device_ptr(&stream).0, c.len());
             let workspace = MemoryMut::from_raw(workspace.device_ptr(&stream).0, workspace.len());
             Operands::new(m, a, &weights, c).workspace(workspace)
@@ -209,7 +207,7 @@ fn bare_handles_launch_eagerly_and_in_a_graph() {
     let captured = stream.cudarc();
     captured.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
     // SAFETY: as above.
-    let a = unsafe { Memory::<f16>::from_raw(a, M as usize * K).owner(owner) };
+    let a = unsafe { Memory::<f16>::from_raw(a, M as usize * K).owner(&owner) };
     // SAFETY: as above.
     let c_again = unsafe { MemoryMut::<f16>::from_raw(c, M as usize * N) };
     // SAFETY: as above.
@@ -217,7 +215,7 @@ fn bare_handles_launch_eagerly_and_in_a_graph() {
     plan.launch(&stream, Operands::new(M, a, &weights, c_again).workspace(room_again)).unwrap();
     let graph = captured.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
     graph.launch().unwrap();
-    drop((stream, plan, engine));
+    drop((stream, plan, engine, owner));
     device.reclaim().unwrap();
     assert_eq!(count.load(SeqCst), 0);
     drop(graph);
@@ -248,12 +246,12 @@ fn owners_are_held_until_their_launch_has_run() {
     let count = Arc::new(AtomicUsize::new(0));
     let workspace = bare.memory(plan.workspace_bytes(M).max(16) as usize);
     let launch = |stream: &RawStream| {
-        let owner = || -> Owner { Arc::new(Held(Arc::clone(&count))) };
+        let owners: [Owner; 3] = [(); 3].map(|()| -> Owner { Arc::new(Held(Arc::clone(&count))) });
         // SAFETY: as above.
         let operands = unsafe {
-            let a = Memory::<f16>::from_raw(a, M as usize * K).owner(owner());
-            let c = MemoryMut::<f16>::from_raw(c, M as usize * N).owner(owner());
-            let room = MemoryMut::from_raw(workspace, plan.workspace_bytes(M).max(16) as usize).owner(owner());
+            let a = Memory::<f16>::from_raw(a, M as usize * K).owner(&owners[0]);
+            let c = MemoryMut::<f16>::from_raw(c, M as usize * N).owner(&owners[1]);
+            let room = MemoryMut::from_raw(workspace, plan.workspace_bytes(M).max(16) as usize).owner(&owners[2]);
             Operands::prepared(M, a, &weights, c).workspace(room)
         };
         plan.launch(stream, operands).unwrap();
@@ -287,8 +285,9 @@ fn owners_need_a_raw_stream() {
     let weights: Weights<'_> = engine.weights(&stream, &problem, [given(), given()]).unwrap();
     let (a, mut c) = (bare.memory(M as usize * K * 2), stream.alloc_zeros::<f16>(M as usize * N).unwrap());
     let before = null.launches();
+    let owner: Owner = Arc::new(());
     // SAFETY: live memory of the device.
-    let a = unsafe { Memory::<f16>::from_raw(a, M as usize * K) }.owner(Arc::new(()));
+    let a = unsafe { Memory::<f16>::from_raw(a, M as usize * K) }.owner(&owner);
     let error = plan.launch(&stream, Operands::new(M, a, &weights, &mut c)).unwrap_err();
     assert!(error.is_operand() && error.to_string().contains("RawStream"), "{error}");
     assert_eq!(null.launches(), before);

@@ -180,10 +180,10 @@ fn show(served: &[Served]) -> Result<bool> {
     say!("\n{} threads: {steps} steps of two launches, {replays} replays of graphs", served.len())?;
     say!("host time of a launch by a plan:")?;
     for (index, phase) in PHASES.iter().enumerate() {
-        let all = served.iter().fold(Latencies::default(), |all, of| all.and(of.launches[index].clone()));
+        let all = served.iter().fold(Latencies::default(), |all, of| all.and(&of.launches[index]));
         say!("  {all}  {phase}")?;
     }
-    let graphs = served.iter().fold(Latencies::default(), |all, of| all.and(of.graphs.clone()));
+    let graphs = served.iter().fold(Latencies::default(), |all, of| all.and(&of.graphs));
     say!("host time of a replay:\n  {graphs}")?;
     let wrong: usize = served.iter().map(|of| of.wrong).sum();
     say!("steps checked against the oracle: {checked}, wrong elements: {wrong}")?;

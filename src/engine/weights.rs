@@ -8,7 +8,7 @@ use super::Engine;
 use crate::build::Preparation;
 use crate::error::Result;
 use crate::format::PreparedLayout;
-use crate::run::{Given, Matrix, OwnedMemory, PreparedWeights, Preparer, Weights};
+use crate::run::{Given, GivenMatrix, OwnedMemory, PreparedWeights, Preparer, Weights};
 use crate::spec::Problem;
 
 impl Engine {
@@ -55,7 +55,7 @@ impl Engine {
         &self,
         stream: &Arc<CudaStream>,
         problem: &Problem,
-        b: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        b: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
     ) -> Result<Weights<'a>> {
         let problem = self.native(problem);
         match problem.is_prepared() {
@@ -74,7 +74,7 @@ impl Engine {
         &self,
         stream: &Arc<CudaStream>,
         problem: &Problem,
-        b: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        b: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
         memory: impl Into<OwnedMemory<u8>>,
     ) -> Result<Weights<'a>> {
         let problem = self.native(problem);
@@ -102,7 +102,7 @@ impl Engine {
         &self,
         stream: &Arc<CudaStream>,
         problem: &Problem,
-        b: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        b: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
     ) -> Result<PreparedWeights> {
         let (layout, preparer) = self.preparer(problem)?;
         preparer.prepare(stream, &layout, b)
@@ -118,9 +118,9 @@ impl Engine {
         &self,
         stream: &Arc<CudaStream>,
         problem: &Problem,
-        b: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        b: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
     ) -> Result<Weights<'a>> {
-        let given = Given::new(self.device(), stream, problem, b);
+        let given = Given::new(stream, problem, b);
         given.map(Weights::Given).map_err(|error| error.context(format!("weights of {problem}")))
     }
 }

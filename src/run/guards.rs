@@ -35,6 +35,9 @@ pub(super) trait Guards<'a> {
 
     fn keep(&mut self, used: Use<'a>);
 
+    /// There is an owner to be held until the launch has run.
+    fn has_owner(&mut self);
+
     #[inline]
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
@@ -57,7 +60,11 @@ pub(super) trait Guards<'a> {
 }
 
 /// cudarc tracks no events, so that its guards have nothing to do on drop.
-pub(super) struct Untracked;
+#[derive(Default)]
+pub(super) struct Untracked {
+    /// Whether owners are to be held until the launch has run.
+    pub(super) has_owners: bool,
+}
 
 impl<'a> Guards<'a> for Untracked {
     const TRACKS: bool = false;
@@ -65,6 +72,11 @@ impl<'a> Guards<'a> for Untracked {
     #[inline]
     fn keep(&mut self, used: Use<'a>) {
         std::mem::forget(used);
+    }
+
+    #[inline]
+    fn has_owner(&mut self) {
+        self.has_owners = true;
     }
 }
 
@@ -78,6 +90,8 @@ pub(super) struct Tracked<'a> {
     used: usize,
     /// So that none is lost where there are more.
     more: Vec<Use<'a>>,
+    /// As [`Untracked::has_owners`].
+    pub(super) has_owners: bool,
 }
 
 impl<'a> Guards<'a> for Tracked<'a> {
@@ -91,5 +105,9 @@ impl<'a> Guards<'a> for Tracked<'a> {
             }
             None => self.more.push(used),
         }
+    }
+
+    fn has_owner(&mut self) {
+        self.has_owners = true;
     }
 }

@@ -4,14 +4,13 @@ use std::fmt;
 
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 
-use super::Device;
 use super::check::Buffer;
 use super::guards::Guards;
 use super::retired::Owner;
-use super::shared::{OwnedMemory, Shared};
+use super::shared::Shared;
 use crate::error::Result;
 
-/// Device memory of `T`s that is read: a view or a whole slice of cudarc's, borrowed; a [`Shared`] one; or memory that
+/// Device memory of `T`s that is read, borrowed: a view or a whole slice of cudarc's, a [`Shared`] one, or memory that
 /// somebody else manages ([`Memory::from_raw`]).
 pub struct Memory<'a, T>(Source<'a, T>);
 
@@ -19,9 +18,8 @@ enum Source<'a, T> {
     /// cudarc's, which tracks its use.
     View(CudaView<'a, T>),
     /// Tracks its use for each stream.
-    Shared(Shared<T>),
-    SharedRef(&'a Shared<T>),
-    Raw(Raw),
+    Shared(&'a Shared<T>),
+    Raw(Raw<'a>),
 }
 
 /// Device memory of `T`s that is written: a view or a whole slice of cudarc's, borrowed; or memory that somebody else
@@ -30,17 +28,27 @@ pub struct MemoryMut<'a, T>(Target<'a, T>);
 
 enum Target<'a, T> {
     View(CudaViewMut<'a, T>),
-    Raw(Raw),
+    Raw(Raw<'a>),
 }
 
 /// Memory whose use nothing here tracks.
-struct Raw {
+#[derive(Clone, Copy)]
+struct Raw<'a> {
     address: u64,
     elements: u64,
-    owner: Option<Owner>,
+    owner: Option<&'a Owner>,
 }
 
-impl Raw {
+impl Raw<'_> {
+    #[inline]
+    fn address<'b>(&self, guards: &mut impl Guards<'b>) -> u64 {
+        if self.owner.is_some() {
+            guards.has_owner();
+        }
+        self.address
+    }
+
+    #[inline]
     fn buffer(&self) -> Buffer {
         Buffer { elements: self.elements, context: Buffer::ANY, ordinal: 0 }
     }
@@ -54,25 +62,44 @@ impl<'a, T> Memory<'a, T> {
     /// The memory is of the device that it is used on. From a launch until the device has run it, the memory stays
     /// allocated (an [`owner`](Memory::owner) sees to that) and nothing writes it; what wrote it is before the launch in
     /// its stream, or the stream waits for it.
+    #[inline]
     pub unsafe fn from_raw(address: u64, elements: usize) -> Self {
         Self(Source::Raw(Raw { address, elements: elements as u64, owner: None }))
     }
 
-    /// What keeps memory from [`Memory::from_raw`] allocated: it is held until the device has run what reads the memory.
-    /// Launches with owners take a [`RawStream`](super::RawStream). Memory of cudarc's needs none, and drops `owner`.
+    /// What keeps memory from [`Memory::from_raw`] allocated: a launch clones it, and holds the clone until the device has
+    /// run what reads the memory. Launches with owners take a [`RawStream`](super::RawStream). Memory of cudarc's needs
+    /// none.
+    #[inline]
     #[must_use]
-    pub fn owner(mut self, owner: Owner) -> Self {
+    pub fn owner(mut self, owner: &'a Owner) -> Self {
         if let Source::Raw(raw) = &mut self.0 {
             raw.owner = Some(owner);
         }
         self
     }
 
-    fn shared(&self) -> Option<&Shared<T>> {
+    #[inline]
+    fn shared(&self) -> Option<&'a Shared<T>> {
+        if let Source::Shared(shared) = self.0 { Some(shared) } else { None }
+    }
+
+    /// The same memory, borrowed again.
+    #[inline]
+    pub(super) fn again(&self) -> Memory<'a, T> {
+        Memory(match &self.0 {
+            Source::View(view) => Source::View(view.slice(..)),
+            Source::Shared(shared) => Source::Shared(shared),
+            Source::Raw(raw) => Source::Raw(*raw),
+        })
+    }
+
+    #[inline]
+    pub(super) fn elements(&self) -> u64 {
         match &self.0 {
-            Source::Shared(shared) => Some(shared),
-            Source::SharedRef(shared) => Some(shared),
-            Source::View(_) | Source::Raw(_) => None,
+            Source::View(view) => view.len() as u64,
+            Source::Raw(raw) => raw.elements,
+            Source::Shared(shared) => shared.elements(),
         }
     }
 
@@ -83,7 +110,6 @@ impl<'a, T> Memory<'a, T> {
             Source::View(view) => Buffer::of(view),
             Source::Raw(raw) => raw.buffer(),
             Source::Shared(shared) => shared.buffer(),
-            Source::SharedRef(shared) => shared.buffer(),
         }
     }
 
@@ -92,42 +118,21 @@ impl<'a, T> Memory<'a, T> {
     pub(super) fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match &self.0 {
             Source::View(view) => guards.read(view, stream),
-            Source::Raw(raw) => raw.address,
+            Source::Raw(raw) => raw.address(guards),
             Source::Shared(shared) => shared.address(stream, guards),
-            Source::SharedRef(shared) => shared.address(stream, guards),
         }
     }
 
-    /// Whether something has to be held until a launch has run.
+    /// What has to be held until a launch has run.
     #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        matches!(&self.0, Source::Raw(Raw { owner: Some(_), .. }))
-    }
-
-    /// Takes what has to be held until a launch has run.
-    pub(super) fn take_owner(&mut self) -> Option<Owner> {
-        match &mut self.0 {
-            Source::Raw(raw) => raw.owner.take(),
-            _ => None,
-        }
+    pub(super) fn held(&self) -> Option<&'a Owner> {
+        if let Source::Raw(raw) = self.0 { raw.owner } else { None }
     }
 
     /// Orders a launch on `stream` behind what wrote it, as far as that is known here.
+    #[inline]
     pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
         self.shared().map_or(Ok(()), |shared| shared.order(stream, is_captured))
-    }
-
-    /// To be kept by a holder that may be dropped while launches read it: the owner of raw memory is then retired.
-    pub(super) fn kept(self, device: &Device, stream: &CudaStream) -> Result<Self> {
-        match self.0 {
-            Source::Raw(Raw { address, elements, owner: owner @ Some(_) }) => {
-                let elements = usize::try_from(elements).unwrap_or(usize::MAX);
-                // SAFETY: whoever made it from its address has promised that `owner` keeps it, and that nothing writes it.
-                let memory = unsafe { OwnedMemory::from_raw(device, address, elements, owner) };
-                Ok(Self(Source::Shared(Shared::written_in(stream, memory)?)))
-            }
-            source => Ok(Self(source)),
-        }
     }
 
     /// What a graph that reads it can hold of it.
@@ -147,13 +152,15 @@ impl<'a, T> MemoryMut<'a, T> {
     /// The memory is of the device that it is used on. From a launch until the device has run it, the memory stays
     /// allocated (an [`owner`](MemoryMut::owner) sees to that) and nothing else reads or writes it; what used it before
     /// is before the launch in its stream, or the stream waits for it.
+    #[inline]
     pub unsafe fn from_raw(address: u64, elements: usize) -> Self {
         Self(Target::Raw(Raw { address, elements: elements as u64, owner: None }))
     }
 
     /// As [`Memory::owner`].
+    #[inline]
     #[must_use]
-    pub fn owner(mut self, owner: Owner) -> Self {
+    pub fn owner(mut self, owner: &'a Owner) -> Self {
         if let Target::Raw(raw) = &mut self.0 {
             raw.owner = Some(owner);
         }
@@ -173,7 +180,7 @@ impl<'a, T> MemoryMut<'a, T> {
     pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match &mut self.0 {
             Target::View(view) => guards.write(view, stream),
-            Target::Raw(raw) => raw.address,
+            Target::Raw(raw) => raw.address(guards),
         }
     }
 
@@ -186,15 +193,8 @@ impl<'a, T> MemoryMut<'a, T> {
     }
 
     #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        matches!(&self.0, Target::Raw(Raw { owner: Some(_), .. }))
-    }
-
-    pub(super) fn take_owner(&mut self) -> Option<Owner> {
-        match &mut self.0 {
-            Target::Raw(raw) => raw.owner.take(),
-            Target::View(_) => None,
-        }
+    pub(super) fn held(&self) -> Option<&'a Owner> {
+        if let Target::Raw(raw) = &self.0 { raw.owner } else { None }
     }
 }
 
@@ -212,23 +212,10 @@ impl<'a, T> From<&'a CudaSlice<T>> for Memory<'a, T> {
     }
 }
 
-/// Kept for as long as it is used.
-impl<T> From<CudaSlice<T>> for Memory<'static, T> {
-    fn from(slice: CudaSlice<T>) -> Self {
-        Self(Source::Shared(slice.into()))
-    }
-}
-
-impl<T> From<Shared<T>> for Memory<'static, T> {
-    fn from(shared: Shared<T>) -> Self {
-        Self(Source::Shared(shared))
-    }
-}
-
 impl<'a, T> From<&'a Shared<T>> for Memory<'a, T> {
     #[inline]
     fn from(shared: &'a Shared<T>) -> Self {
-        Self(Source::SharedRef(shared))
+        Self(Source::Shared(shared))
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 use half::{bf16, f16};
 
-use super::Device;
 use super::check::{Buffer, MatrixSize};
 use super::guards::Guards;
 use super::memory::{Memory, MemoryMut};
@@ -62,6 +61,16 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Values (bytes of codes, if they are NVFP4).
+    #[inline]
+    pub(super) fn elements(&self) -> u64 {
+        match self {
+            Matrix::Nvfp4 { codes, .. } => codes.elements(),
+            Matrix::F16(values) => values.elements(),
+            Matrix::Bf16(values) => values.elements(),
+        }
+    }
+
     /// Addresses of values and scales (0 for none).
     #[inline]
     pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> (u64, u64) {
@@ -72,35 +81,17 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        match self {
-            Matrix::Nvfp4 { codes, scales } => codes.has_owner() | scales.has_owner(),
-            Matrix::F16(values) => values.has_owner(),
-            Matrix::Bf16(values) => values.has_owner(),
-        }
-    }
-
     /// What has to be held until a launch has run.
-    pub(super) fn take_owners(&mut self) -> [Option<Owner>; 2] {
+    #[inline]
+    pub(super) fn held(&self) -> [Option<&'a Owner>; 2] {
         match self {
-            Matrix::Nvfp4 { codes, scales } => [codes.take_owner(), scales.take_owner()],
-            Matrix::F16(values) => [values.take_owner(), None],
-            Matrix::Bf16(values) => [values.take_owner(), None],
+            Matrix::Nvfp4 { codes, scales } => [codes.held(), scales.held()],
+            Matrix::F16(values) => [values.held(), None],
+            Matrix::Bf16(values) => [values.held(), None],
         }
     }
 
-    /// To be kept by a holder that may be dropped while launches read it.
-    pub(super) fn kept(self, device: &Device, stream: &CudaStream) -> Result<Self> {
-        Ok(match self {
-            Matrix::Nvfp4 { codes, scales } => {
-                Matrix::Nvfp4 { codes: codes.kept(device, stream)?, scales: scales.kept(device, stream)? }
-            }
-            Matrix::F16(values) => Matrix::F16(values.kept(device, stream)?),
-            Matrix::Bf16(values) => Matrix::Bf16(values.kept(device, stream)?),
-        })
-    }
-
+    #[inline]
     pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
         match self {
             Matrix::Nvfp4 { codes, scales } => {
@@ -205,19 +196,11 @@ impl<'a> MatrixMut<'a> {
     }
 
     #[inline]
-    pub(super) fn has_owner(&self) -> bool {
+    pub(super) fn held(&self) -> Option<&'a Owner> {
         match self {
-            MatrixMut::F16(values) => values.has_owner(),
-            MatrixMut::Bf16(values) => values.has_owner(),
-            MatrixMut::F32(values) => values.has_owner(),
-        }
-    }
-
-    pub(super) fn take_owner(&mut self) -> Option<Owner> {
-        match self {
-            MatrixMut::F16(values) => values.take_owner(),
-            MatrixMut::Bf16(values) => values.take_owner(),
-            MatrixMut::F32(values) => values.take_owner(),
+            MatrixMut::F16(values) => values.held(),
+            MatrixMut::Bf16(values) => values.held(),
+            MatrixMut::F32(values) => values.held(),
         }
     }
 }
@@ -249,12 +232,6 @@ macro_rules! converts {
         impl<'a> From<&'a Shared<$value>> for Matrix<'a> {
             #[inline]
             fn from(values: &'a Shared<$value>) -> Self {
-                Matrix::$format(values.into())
-            }
-        }
-
-        impl From<CudaSlice<$value>> for Matrix<'static> {
-            fn from(values: CudaSlice<$value>) -> Self {
                 Matrix::$format(values.into())
             }
         }
@@ -302,24 +279,27 @@ pub enum Alpha<'a> {
 }
 
 impl Default for Alpha<'_> {
+    #[inline]
     fn default() -> Self {
         Alpha::Value(1.0)
     }
 }
 
 impl From<f32> for Alpha<'_> {
+    #[inline]
     fn from(value: f32) -> Self {
         Alpha::Value(value)
     }
 }
 
 impl<'a, M: Into<Memory<'a, f32>>> From<M> for Alpha<'a> {
+    #[inline]
     fn from(values: M) -> Self {
         Alpha::Device(values.into())
     }
 }
 
-impl Alpha<'_> {
+impl<'a> Alpha<'a> {
     #[inline]
     pub(super) fn size(&self) -> Option<Buffer> {
         match self {
@@ -348,16 +328,12 @@ impl Alpha<'_> {
         i32::from(matches!(self, Alpha::Device(values) if values.buffer().elements > 1))
     }
 
-    pub(super) fn memory(&self) -> Option<&Memory<'_, f32>> {
-        if let Alpha::Device(values) = self { Some(values) } else { None }
-    }
-
     #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        matches!(self, Alpha::Device(values) if values.has_owner())
+    pub(super) fn held(&self) -> Option<&'a Owner> {
+        if let Alpha::Device(values) = self { values.held() } else { None }
     }
 
-    pub(super) fn take_owner(&mut self) -> Option<Owner> {
-        if let Alpha::Device(values) = self { values.take_owner() } else { None }
+    pub(super) fn held_by_graph(&self) -> Option<Owner> {
+        if let Alpha::Device(values) = self { values.held_by_graph() } else { None }
     }
 }

@@ -9,9 +9,12 @@ use super::memory::Memory;
 use super::operand::{Alpha, Matrix, MatrixMut};
 use super::params::Params;
 use super::retired::Owner;
-use super::weights::{Given, Weights};
+use super::weights::Weights;
 use super::workspace::WorkspaceMemory;
 use crate::error::Result;
+
+/// Pieces of memory that a launch is given at most: A, B1 and B2 with scales, two α, offsets, C and workspace.
+pub(super) const HELD: usize = 11;
 
 /// The operands of one launch, all on the kernel's device, and those of cudarc's from the same `CudaContext` as the
 /// launch's stream.
@@ -33,32 +36,20 @@ pub struct Operands<'a> {
     offsets: Option<Memory<'a, i32>>,
     c: MatrixMut<'a>,
     workspace: Option<WorkspaceMemory<'a>>,
-    /// Whether something has to be held until the launch has run.
-    has_owners: bool,
 }
 
 /// B, or B1 and B2.
 #[derive(Debug)]
 enum B<'a> {
-    Given(Given<'a>),
-    GivenRef(&'a Given<'a>),
+    Given([Option<Matrix<'a>>; 2]),
     Prepared(&'a PreparedWeights),
 }
 
 impl B<'_> {
-    fn given(&self) -> Option<&Given<'_>> {
-        match self {
-            B::Given(given) => Some(given),
-            B::GivenRef(given) => Some(given),
-            B::Prepared(_) => None,
-        }
-    }
-
     #[inline]
     fn sizes(&self) -> WeightSizes<'_> {
         match self {
-            B::Given(given) => given.sizes(),
-            B::GivenRef(given) => given.sizes(),
+            B::Given(given) => WeightSizes::Given(given.each_ref().map(|b| b.as_ref().map(Matrix::size))),
             B::Prepared(weights) => {
                 WeightSizes::Prepared(PreparedSize { layout: weights.layout(), bytes: weights.shared().buffer() })
             }
@@ -69,8 +60,7 @@ impl B<'_> {
     #[inline]
     fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> [(u64, u64); 2] {
         match self {
-            B::Given(given) => given.addresses(stream, guards),
-            B::GivenRef(given) => given.addresses(stream, guards),
+            B::Given(given) => given.each_ref().map(|b| b.as_ref().map_or((0, 0), |b| b.addresses(stream, guards))),
             B::Prepared(weights) => [(weights.shared().address(stream, guards), 0), (0, 0)],
         }
     }
@@ -79,8 +69,7 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        let has_owners = a.has_owner() | c.has_owner() | matches!(&b, B::Given(given) if given.has_owner());
-        Self { m, a, b, alpha: Default::default(), offsets: None, c, workspace: None, has_owners }
+        Self { m, a, b, alpha: Default::default(), offsets: None, c, workspace: None }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -89,7 +78,7 @@ impl<'a> Operands<'a> {
     pub fn new(m: u32, a: impl Into<Matrix<'a>>, weights: &'a Weights<'a>, c: impl Into<MatrixMut<'a>>) -> Self {
         let b = match weights {
             Weights::Prepared(weights) => B::Prepared(weights),
-            Weights::Given(given) => B::GivenRef(given),
+            Weights::Given(given) => B::Given(given.matrices()),
         };
         Self::of(m, a.into(), b, c.into())
     }
@@ -97,7 +86,7 @@ impl<'a> Operands<'a> {
     /// C = A·Bᵀ for `m` rows (of all groups together: what A and C have room for).
     #[inline]
     pub fn gemm(m: u32, a: impl Into<Matrix<'a>>, b: impl Into<Matrix<'a>>, c: impl Into<MatrixMut<'a>>) -> Self {
-        Self::of(m, a.into(), B::Given(Given::one(b.into())), c.into())
+        Self::of(m, a.into(), B::Given([Some(b.into()), None]), c.into())
     }
 
     /// C = act(A·B1ᵀ) ⊙ (A·B2ᵀ) for `m` rows (of all groups together: what A and C have room for).
@@ -109,7 +98,7 @@ impl<'a> Operands<'a> {
         b2: impl Into<Matrix<'a>>,
         c: impl Into<MatrixMut<'a>>,
     ) -> Self {
-        Self::of(m, a.into(), B::Given(Given::two(b1.into(), b2.into())), c.into())
+        Self::of(m, a.into(), B::Given([Some(b1.into()), Some(b2.into())]), c.into())
     }
 
     /// Either of them with prepared weights, which know how many products they are for.
@@ -127,7 +116,6 @@ impl<'a> Operands<'a> {
     #[inline]
     pub fn alpha(mut self, alpha: impl Into<Alpha<'a>>) -> Self {
         self.alpha[0] = alpha.into();
-        self.has_owners |= self.alpha[0].has_owner();
         self
     }
 
@@ -135,16 +123,13 @@ impl<'a> Operands<'a> {
     #[inline]
     pub fn alphas(mut self, alpha1: impl Into<Alpha<'a>>, alpha2: impl Into<Alpha<'a>>) -> Self {
         self.alpha = [alpha1.into(), alpha2.into()];
-        self.has_owners |= self.alpha.iter().any(Alpha::has_owner);
         self
     }
 
     /// G + 1 row offsets, ascending from 0 to at most `m`: needed by grouped problems, and only by them.
     #[inline]
     pub fn offsets(mut self, offsets: impl Into<Memory<'a, i32>>) -> Self {
-        let offsets = offsets.into();
-        self.has_owners |= offsets.has_owner();
-        self.offsets = Some(offsets);
+        self.offsets = Some(offsets.into());
         self
     }
 
@@ -152,9 +137,7 @@ impl<'a> Operands<'a> {
     /// contents before and after a launch mean nothing.
     #[inline]
     pub fn workspace(mut self, workspace: impl Into<WorkspaceMemory<'a>>) -> Self {
-        let workspace = workspace.into();
-        self.has_owners |= workspace.has_owner();
-        self.workspace = Some(workspace);
+        self.workspace = Some(workspace.into());
         self
     }
 
@@ -165,43 +148,41 @@ impl<'a> Operands<'a> {
         self.m
     }
 
-    /// Whether something has to be held until the launch has run.
+    /// Values of A (bytes of codes, if they are NVFP4).
     #[inline]
-    pub(super) fn has_owners(&self) -> bool {
-        self.has_owners
+    pub(super) fn a_elements(&self) -> u64 {
+        self.a.elements()
     }
 
-    /// Takes what has to be held until the launch has run.
-    pub(super) fn take_owners(&mut self, mut hold: impl FnMut(Owner)) {
-        let Self { a, b, alpha, offsets, c, workspace, .. } = self;
-        let b = match b {
-            B::Given(given) => given.take_owners(),
-            B::GivenRef(_) | B::Prepared(_) => Default::default(),
+    /// What has to be held until the launch has run.
+    pub(super) fn held(&self) -> [Option<&'a Owner>; HELD] {
+        let Self { a, b, alpha: [alpha1, alpha2], offsets, c, workspace, .. } = self;
+        let [a, a_scales] = a.held();
+        let [[b1, b1_scales], [b2, b2_scales]] = match b {
+            B::Given(given) => given.each_ref().map(|b| b.as_ref().map_or([None; 2], Matrix::held)),
+            B::Prepared(_) => [[None; 2]; 2],
         };
-        let [alpha1, alpha2] = alpha;
-        a.take_owners().into_iter().chain(b).flatten().for_each(&mut hold);
-        let offsets = offsets.as_mut().and_then(Memory::take_owner);
-        let workspace = workspace.as_mut().and_then(WorkspaceMemory::take_owner);
-        [alpha1.take_owner(), alpha2.take_owner(), offsets, c.take_owner(), workspace]
-            .into_iter()
-            .flatten()
-            .for_each(hold);
+        let [alpha1, alpha2] = [alpha1, alpha2].map(Alpha::held);
+        let offsets = offsets.as_ref().and_then(Memory::held);
+        let workspace = workspace.as_ref().and_then(WorkspaceMemory::held);
+        [a, a_scales, b1, b1_scales, b2, b2_scales, alpha1, alpha2, offsets, c.held(), workspace]
     }
 
     /// What a graph that they are captured into can hold of them. Views are borrowed: no graph holds these.
     pub(super) fn held_by_graph(&self) -> Vec<Owner> {
         let Self { a, b, alpha, offsets, workspace, .. } = self;
         let b = match b {
-            B::Prepared(weights) => [Some(weights.shared().as_owner()), None, None, None],
-            B::Given(_) | B::GivenRef(_) => b.given().map(Given::held_by_graph).unwrap_or_default(),
+            B::Prepared(weights) => [[Some(weights.shared().as_owner()), None], [None, None]],
+            B::Given(given) => given.each_ref().map(|b| b.as_ref().map(Matrix::held_by_graph).unwrap_or_default()),
         };
         let others = [
-            alpha[0].memory().and_then(Memory::held_by_graph),
-            alpha[1].memory().and_then(Memory::held_by_graph),
+            alpha[0].held_by_graph(),
+            alpha[1].held_by_graph(),
             offsets.as_ref().and_then(Memory::held_by_graph),
             workspace.as_ref().and_then(WorkspaceMemory::held_by_graph),
         ];
-        a.held_by_graph().into_iter().chain(b).chain(others).flatten().collect()
+        let held = self.held().into_iter().map(|owner| owner.map(Owner::clone));
+        a.held_by_graph().into_iter().chain(b.into_iter().flatten()).chain(others).chain(held).flatten().collect()
     }
 
     /// Orders a launch on `stream` behind what wrote shared operands; whether weights are known to be there, so that they
@@ -213,8 +194,7 @@ impl<'a> Operands<'a> {
                 weights.shared().order(stream, is_captured)?;
                 return Ok(weights.shared().is_there());
             }
-            B::Given(given) => given.order(stream, is_captured)?,
-            B::GivenRef(given) => given.order(stream, is_captured)?,
+            B::Given(given) => given.iter().flatten().try_for_each(|b| b.order(stream, is_captured))?,
         }
         Ok(false)
     }

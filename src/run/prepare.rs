@@ -12,7 +12,7 @@ use super::code::{Code, Modules};
 use super::guards::Tracked;
 use super::module::Function;
 use super::retired::Owner;
-use super::{Device, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
+use super::{Device, GivenMatrix, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::build::{Built, Cubin, Preparation};
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout};
@@ -63,7 +63,7 @@ impl Preparer {
         &self,
         stream: &Arc<CudaStream>,
         layout: &PreparedLayout,
-        operands: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        operands: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
     ) -> Result<PreparedWeights> {
         let allocate = || {
             let doing = || format!("allocating {} bytes", layout.bytes());
@@ -83,7 +83,7 @@ impl Preparer {
         &self,
         stream: &CudaStream,
         layout: &PreparedLayout,
-        operands: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
+        operands: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
         memory: impl Into<OwnedMemory<u8>>,
     ) -> Result<PreparedWeights> {
         let memory = memory.into();
@@ -95,7 +95,7 @@ impl Preparer {
         &self,
         stream: &CudaStream,
         layout: &PreparedLayout,
-        mut operands: Vec<Matrix<'_>>,
+        given: Vec<GivenMatrix<'_>>,
         memory: impl FnOnce() -> Result<OwnedMemory<u8>>,
     ) -> Result<PreparedWeights> {
         let (context, home) = (stream.context(), Home::of(stream));
@@ -105,6 +105,7 @@ impl Preparer {
                 "the stream is of another context (device {there}) than the kernel (device {here})"
             )));
         }
+        let operands: Vec<_> = given.iter().map(GivenMatrix::matrix).collect();
         let sizes: Vec<_> = operands.iter().map(Matrix::size).collect();
         check_sizes(self.preparation, layout, home, &sizes)?;
         if is_captured(stream)? {
@@ -145,7 +146,7 @@ impl Preparer {
             }
             .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
         }
-        self.retire(stream, operands.iter_mut().flat_map(Matrix::take_owners).flatten().collect())?;
+        self.retire(stream, operands.iter().flat_map(Matrix::held).flatten().cloned().collect())?;
         PreparedWeights::from_device(stream, *layout, memory)
     }
 

@@ -90,10 +90,10 @@ impl RawStream {
         &self.stream
     }
 
-    /// Holds the owners that `give` gives until what is in the stream now has run.
-    pub(super) fn keep(&self, give: impl FnOnce(&mut dyn FnMut(Owner))) {
+    /// Holds clones of `owners` until what is in the stream now has run.
+    pub(super) fn keep<'a>(&self, owners: impl Iterator<Item = &'a Owner>) {
         let mut kept = self.lock();
-        give(&mut |owner| kept.open.push(owner));
+        kept.open.extend(owners.cloned());
         if kept.open.len() >= BATCH {
             // If no event can be recorded they stay until one can.
             self.stream.context().record_err(kept.close(&self.stream));

@@ -9,6 +9,7 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError};
 use super::capture::BesideCaptures;
 use super::check::{Buffer, Home};
 use super::guards::{Guards, Use};
+use super::memory::Memory;
 use super::retired::{Owner, Retired};
 use super::{Device, refused};
 use crate::error::Result;
@@ -49,6 +50,18 @@ impl<T> OwnedMemory<T> {
         match &self.0 {
             Held::Slice(slice) => Buffer::of(slice),
             Held::Foreign { elements, .. } => Buffer { elements: *elements, context: Buffer::ANY, ordinal: 0 },
+        }
+    }
+
+    /// To be read.
+    #[inline]
+    pub(super) fn memory(&self) -> Memory<'_, T> {
+        match &self.0 {
+            Held::Slice(slice) => slice.into(),
+            // SAFETY: it is this one's, whose maker has promised the rest.
+            Held::Foreign { address, elements, .. } => unsafe {
+                Memory::from_raw(*address, usize::try_from(*elements).unwrap_or(usize::MAX))
+            },
         }
     }
 

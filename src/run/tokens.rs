@@ -50,7 +50,7 @@ impl TokensFrom {
     pub(super) fn readable(&self, operands: &Operands<'_>) -> u64 {
         match self {
             Self::A => 0,
-            Self::Mapped(_) => 2 * operands.a().values.elements,
+            Self::Mapped(_) => 2 * operands.a_elements(),
             Self::Decoded(..) => operands.workspace().map_or(0, |workspace| workspace.elements),
         }
     }

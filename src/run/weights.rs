@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream, CudaView};
 
-use super::check::{self, Home, MatrixSize, WeightSizes};
-use super::guards::Guards;
-use super::operand::Matrix;
-use super::retired::Owner;
+use super::check;
+use super::given::Given;
+use super::refused;
 use super::shared::{OwnedMemory, Shared};
-use super::{Device, refused};
 use crate::error::{Error, Result};
 use crate::format::{Prepared, PreparedLayout};
-use crate::spec::Problem;
 
 /// Prepared weights in device memory. Clones share it; any number of streams may use them at a time, and they may be
 /// dropped while launches that read them run.
@@ -118,107 +115,4 @@ pub enum Weights<'a> {
     Prepared(PreparedWeights),
     /// As they were given.
     Given(Given<'a>),
-}
-
-/// B, or B1 and B2, as they are given.
-#[derive(Debug)]
-pub struct Given<'a>(Matrices<'a>);
-
-#[derive(Debug)]
-enum Matrices<'a> {
-    One(Matrix<'a>),
-    Two(Matrix<'a>, Matrix<'a>),
-}
-
-impl<'a> Given<'a> {
-    /// B `[groups, n, k]` of `problem`, or B1 (the gate) and B2. What is given away is kept; owners of raw memory are retired
-    /// when this is dropped.
-    ///
-    /// # Errors
-    /// Operand, if a number, format, size or context does not fit; driver, if it makes no event.
-    pub fn new(
-        device: &Device,
-        stream: &CudaStream,
-        problem: &Problem,
-        b: impl IntoIterator<Item = impl Into<Matrix<'a>>>,
-    ) -> Result<Self> {
-        let b = b.into_iter().map(|b| b.into().kept(device, stream)).collect::<Result<Vec<_>>>()?;
-        let sizes: Vec<_> = b.iter().map(Matrix::size).collect();
-        check::each_b(Home::of(stream), problem.operation().products(), &check::given_b(problem), &sizes)?;
-        let mut b = b.into_iter();
-        match (b.next(), b.next()) {
-            (Some(b), None) => Ok(Self::one(b)),
-            (Some(b1), Some(b2)) => Ok(Self::two(b1, b2)),
-            (None, _) => Err(Error::internal("no weights after they were checked")),
-        }
-    }
-
-    #[inline]
-    pub(super) fn one(b: Matrix<'a>) -> Self {
-        Self(Matrices::One(b))
-    }
-
-    #[inline]
-    pub(super) fn two(b1: Matrix<'a>, b2: Matrix<'a>) -> Self {
-        Self(Matrices::Two(b1, b2))
-    }
-
-    #[inline]
-    pub(super) fn sizes(&self) -> WeightSizes<'_> {
-        let second: Option<MatrixSize>;
-        let first = match &self.0 {
-            Matrices::One(b) => {
-                second = None;
-                b
-            }
-            Matrices::Two(b1, b2) => {
-                second = Some(b2.size());
-                b1
-            }
-        };
-        WeightSizes::Given([Some(first.size()), second])
-    }
-
-    #[inline]
-    pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> [(u64, u64); 2] {
-        match &self.0 {
-            Matrices::One(b) => [b.addresses(stream, guards), (0, 0)],
-            Matrices::Two(b1, b2) => [b1.addresses(stream, guards), b2.addresses(stream, guards)],
-        }
-    }
-
-    #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        match &self.0 {
-            Matrices::One(b) => b.has_owner(),
-            Matrices::Two(b1, b2) => b1.has_owner() | b2.has_owner(),
-        }
-    }
-
-    pub(super) fn take_owners(&mut self) -> [Option<Owner>; 4] {
-        let ([a, b], [c, d]) = match &mut self.0 {
-            Matrices::One(b) => (b.take_owners(), [None, None]),
-            Matrices::Two(b1, b2) => (b1.take_owners(), b2.take_owners()),
-        };
-        [a, b, c, d]
-    }
-
-    #[inline]
-    pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
-        match &self.0 {
-            Matrices::One(b) => b.order(stream, is_captured),
-            Matrices::Two(b1, b2) => {
-                b1.order(stream, is_captured)?;
-                b2.order(stream, is_captured)
-            }
-        }
-    }
-
-    pub(super) fn held_by_graph(&self) -> [Option<Owner>; 4] {
-        let ([a, b], [c, d]) = match &self.0 {
-            Matrices::One(b) => (b.held_by_graph(), [None, None]),
-            Matrices::Two(b1, b2) => (b1.held_by_graph(), b2.held_by_graph()),
-        };
-        [a, b, c, d]
-    }
 }

@@ -161,7 +161,7 @@ impl<'a, M: Into<MemoryMut<'a, u8>>> From<M> for WorkspaceMemory<'a> {
     }
 }
 
-impl WorkspaceMemory<'_> {
+impl<'a> WorkspaceMemory<'a> {
     #[inline]
     pub(super) fn buffer(&self) -> Buffer {
         match self {
@@ -187,12 +187,8 @@ impl WorkspaceMemory<'_> {
     }
 
     #[inline]
-    pub(super) fn has_owner(&self) -> bool {
-        matches!(self, Self::Memory(memory) if memory.has_owner())
-    }
-
-    pub(super) fn take_owner(&mut self) -> Option<Owner> {
-        if let Self::Memory(memory) = self { memory.take_owner() } else { None }
+    pub(super) fn held(&self) -> Option<&'a Owner> {
+        if let Self::Memory(memory) = self { memory.held() } else { None }
     }
 
     pub(super) fn held_by_graph(&self) -> Option<Owner> {

@@ -12,7 +12,9 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
-use warpsmith::run::{Device, Matrix, Memory, MemoryMut, Operands, Owner, RawStream, Weights, Workspace, wait};
+use warpsmith::run::{
+    Device, Matrix, Memory, MemoryMut, Operands, OwnedMemory, Owner, RawStream, Weights, Workspace, wait,
+};
 use warpsmith::spec::{Activation, Problem};
 use warpsmith::tune::gate::Guarded;
 use warpsmith::tune::{HostMatrix, HostOperands, Spread};
@@ -66,7 +68,7 @@ impl Case {
         stream: &RawStream,
         weights: &Weights<'_>,
         [a, c, room]: [u64; 3],
-        owner: Option<Owner>,
+        owner: Option<&Owner>,
     ) -> Result<(), String> {
         let range = self.guarded.result();
         // SAFETY: live memory of the device, which the stream orders.
@@ -115,28 +117,29 @@ pub fn another_cudarc_is_served(bench: &Bench) -> Result<(), String> {
         let pair = Arc::new((upload(codes)?, upload(scales)?));
         let owner: Owner = pair.clone();
         // SAFETY: the owners keep the memory, and the stream orders it.
-        b.push(unsafe {
-            let codes = Memory::from_raw(pair.0.device_ptr(&stream).0, codes.len()).owner(owner.clone());
-            Matrix::nvfp4(codes, Memory::from_raw(pair.1.device_ptr(&stream).0, scales.len()).owner(owner))
-        });
+        let memory = |slice: &cudarc_other::driver::CudaSlice<u8>| unsafe {
+            OwnedMemory::from_raw(&device, slice.device_ptr(&stream).0, slice.len(), Some(owner.clone()))
+        };
+        b.push((memory(&pair.0), memory(&pair.1)));
     }
     let weights = case.engine.weights(raw.cudarc(), &case.problem, b).map_err(text)?;
     let a = Arc::new(stream.clone_htod(case.a()?).map_err(text)?);
     let mut c = stream.clone_htod(&case.guarded.fill()).map_err(text)?;
     let room = stream.alloc_zeros::<u8>(case.room()).map_err(text)?;
     let addresses = [a.device_ptr(&stream).0, c.device_ptr(&stream).0, room.device_ptr(&stream).0];
+    let owner: Owner = a.clone();
     // Past where owners are dropped.
-    (0..200).try_for_each(|_| case.launch(&raw, &weights, addresses, Some(a.clone())))?;
+    (0..200).try_for_each(|_| case.launch(&raw, &weights, addresses, Some(&owner)))?;
     stream.synchronize().map_err(text)?;
     case.judge(&stream.clone_dtoh(&c).map_err(text)?)?;
-    if raw.release().map_err(text)? != 0 || Arc::strong_count(&a) != 1 {
-        return Err(format!("{} owners are held of launches that have run", Arc::strong_count(&a) - 1));
+    if raw.release().map_err(text)? != 0 || Arc::strong_count(&a) != 2 {
+        return Err(format!("{} owners are held of launches that have run", Arc::strong_count(&a) - 2));
     }
 
     stream
         .begin_capture(cudarc_other::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)
         .map_err(text)?;
-    let launched = case.launch(&raw, &weights, addresses, Some(a.clone()));
+    let launched = case.launch(&raw, &weights, addresses, Some(&owner));
     let flags = cudarc_other::driver::sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = stream.end_capture(flags).map_err(text)?.ok_or("no graph")?;
     launched?;
@@ -146,7 +149,7 @@ pub fn another_cudarc_is_served(bench: &Bench) -> Result<(), String> {
     (0..3).try_for_each(|_| graph.launch().map_err(text))?;
     stream.synchronize().map_err(text)?;
     case.judge(&stream.clone_dtoh(&c).map_err(text)?)?;
-    drop(graph);
+    drop((graph, owner));
     device.reclaim().map_err(text)?;
     // What a graph held is given back on a thread of the driver's, soon.
     let start = Instant::now();
@@ -270,7 +273,7 @@ pub fn cost_no_more(bench: &Bench) -> Result<(), String> {
             case.plan.launch(stream, operands).map_err(text)
         })?;
         let untyped = timed(bench, || case.launch(&raw, &weights, addresses, None))?;
-        let owned = timed(bench, || case.launch(&raw, &weights, addresses, Some(owner.clone())))?;
+        let owned = timed(bench, || case.launch(&raw, &weights, addresses, Some(&owner)))?;
         rounds.push([typed, untyped, owned]);
     }
     let least = |which: usize| rounds.iter().map(|round| round[which] - round[0]).fold(f64::INFINITY, f64::min);

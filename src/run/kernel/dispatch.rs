@@ -13,7 +13,7 @@ use crate::run::guards::{Tracked, Untracked};
 use crate::run::params::Params;
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
-use crate::run::{LaunchStream, Operands, refused};
+use crate::run::{LaunchStream, Operands, RawStream, refused};
 use crate::spec::{PassKind, Spec};
 
 impl Kernel {
@@ -55,28 +55,8 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let launched = match operands.has_owners() {
-            false => self.checked_launch(stream.stream(), operands, bound, is_dependent),
-            true => self.launch_with_owners(stream, operands, bound, is_dependent),
-        };
+        let launched = self.checked_launch(stream.stream(), stream.keeper(), operands, bound, is_dependent);
         launched.map_err(|error| self.named(error))
-    }
-
-    /// A launch whose owners are held until it has run.
-    fn launch_with_owners(
-        &self,
-        stream: &impl LaunchStream,
-        operands: &mut Operands<'_>,
-        bound: Option<&BoundTokens>,
-        is_dependent: bool,
-    ) -> Result<()> {
-        let Some(keeper) = stream.keeper() else {
-            return Err(Error::operand("operands with owners are launched in a RawStream, which holds them"));
-        };
-        let launched = self.checked_launch(stream.stream(), operands, bound, is_dependent);
-        // Also after an error: a launch of several kernels may have got half way.
-        keeper.keep(|hold| operands.take_owners(hold));
-        launched
     }
 
     /// Describes the tokens of `operands` ahead, for launches that have them in the same place; none, if the kernel loads
@@ -123,6 +103,7 @@ impl Kernel {
     fn checked_launch(
         &self,
         stream: &CudaStream,
+        keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
@@ -142,30 +123,41 @@ impl Kernel {
             return Err(captured_while_tracked());
         }
         let is_dependent = operands.order(stream, is_captured)? && is_dependent;
-        if context.is_managing_stream_synchronization() {
+        let has_owners;
+        let submitted = if context.is_managing_stream_synchronization() {
             // Waits for earlier users of the buffers, and records this use when dropped.
             let mut guards = Tracked::default();
             let mut params = operands.params(stream, &mut guards)?;
+            has_owners = guards.has_owners;
             check::alignment(&params)?;
+            can_hold(keeper, has_owners)?;
             // Shows what those waits may have met, too.
             context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
-            return self.submit(stream, &mut params, readable, bound, is_dependent);
+            self.submit(stream, &mut params, readable, bound, is_dependent)
+        } else {
+            let mut guards = Untracked::default();
+            let mut params = operands.params(stream, &mut guards)?;
+            has_owners = guards.has_owners;
+            check::alignment(&params)?;
+            can_hold(keeper, has_owners)?;
+            if is_captured {
+                self.hold_by_graph(stream, operands)?;
+            }
+            self.make_current()?;
+            self.submit(stream, &mut params, readable, bound, is_dependent)
+        };
+        if let (true, false, Some(keeper)) = (has_owners, is_captured, keeper) {
+            // Also after an error: a launch of several kernels may have got half way.
+            keeper.keep(operands.held().into_iter().flatten());
         }
-        if is_captured {
-            self.hold_by_graph(stream, operands)?;
-        }
-        let mut params = operands.params(stream, &mut Untracked)?;
-        check::alignment(&params)?;
-        self.make_current()?;
-        self.submit(stream, &mut params, readable, bound, is_dependent)
+        submitted
     }
 
     /// Makes the graph that is being captured hold the kernel, and of the operands what can be held.
-    fn hold_by_graph(&self, stream: &CudaStream, operands: &mut Operands<'_>) -> Result<()> {
+    fn hold_by_graph(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<()> {
         let captured = Captured::of(stream)?;
         self.code.hold_by_graph(&captured)?;
-        let mut owners = operands.held_by_graph();
-        operands.take_owners(|owner| owners.push(owner));
+        let owners = operands.held_by_graph();
         let retired = self.modules.retired();
         if owners.is_empty() { Ok(()) } else { captured.hold(retired.when_dropped(owners)) }
     }
@@ -250,6 +242,17 @@ impl Kernel {
             "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
         ))
     }
+}
+
+/// Refuses owners where nothing holds them.
+#[inline]
+fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
+    if has_owners && keeper.is_none() { Err(nothing_holds()) } else { Ok(()) }
+}
+
+#[cold]
+fn nothing_holds() -> Error {
+    Error::operand("operands with owners are launched in a RawStream, which holds them")
 }
 
 #[cold]
