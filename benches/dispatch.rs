@@ -108,36 +108,36 @@ impl Caller {
 
     fn launch(&mut self) {
         let m = self.next_m();
-        let (plan, stream, operands) = self.operands(m);
-        plan.launch(stream, operands).unwrap();
+        self.with_operands(m, |plan, stream, operands| plan.launch(stream, operands).unwrap());
     }
 
     /// As [`Caller::launch`], of a plan that is bound to its operands.
     fn launch_bound(&mut self, bound: &BoundPlan) {
         let m = self.next_m();
-        let (_, stream, operands) = self.operands(m);
-        bound.launch(stream, operands).unwrap();
+        self.with_operands(m, |_, stream, operands| bound.launch(stream, operands).unwrap());
     }
 
     fn bind(&mut self) -> BoundPlan {
-        let (plan, stream, operands) = self.operands(M_MAX);
-        plan.bind(stream, &operands).unwrap()
+        self.with_operands(M_MAX, |plan, stream, operands| plan.bind(stream, &operands).unwrap())
     }
 
+    /// Does something with the operands where they are put together, as an engine does.
     #[inline]
-    fn operands(&mut self, m: u32) -> (&Plan, &CudaStream, Operands<'_>) {
-        let (a, c) = (Matrix::f16(&self.a), MatrixMut::f16(&mut self.c));
-        let operands = match &self.weights {
-            Weights::Prepared(weights) => Operands::prepared(m, a, weights, c),
-            Weights::Given([gate, gate_scales, up, up_scales]) => {
-                Operands::dual_gemm(m, a, Matrix::nvfp4(gate, gate_scales), Matrix::nvfp4(up, up_scales), c)
+    fn with_operands<T>(&mut self, m: u32, act: impl FnOnce(&Plan, &CudaStream, Operands<'_>) -> T) -> T {
+        let Self { stream, plan, a, weights, offsets, c, workspace, .. } = self;
+        let (a, c) = (Matrix::f16(&*a), MatrixMut::f16(c));
+        match (weights, offsets) {
+            (Weights::Prepared(weights), None) => {
+                act(plan, stream, Operands::prepared(m, a, weights, c).workspace(workspace))
             }
-        };
-        let operands = match &self.offsets {
-            Some(offsets) => operands.offsets(offsets.as_view()),
-            None => operands,
-        };
-        (&self.plan, &self.stream, operands.workspace(&mut self.workspace))
+            (Weights::Prepared(weights), Some(offsets)) => {
+                act(plan, stream, Operands::prepared(m, a, weights, c).offsets(&*offsets).workspace(workspace))
+            }
+            (Weights::Given([gate, gate_scales, up, up_scales]), _) => {
+                let (gate, up) = (Matrix::nvfp4(&*gate, &*gate_scales), Matrix::nvfp4(&*up, &*up_scales));
+                act(plan, stream, Operands::dual_gemm(m, a, gate, up, c).workspace(workspace))
+            }
+        }
     }
 }
 

@@ -163,7 +163,7 @@ impl Needed {
         Self { values: rows * self.values, scales: scale_rows * self.scales, ..*self }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self, home: Home, name: &str, size: &MatrixSize) -> Result<()> {
         let Self { format, values, scales } = *self;
         if size.format != format {

@@ -108,8 +108,8 @@ impl<'a> Given<'a> {
 
     /// For one launch.
     #[inline]
-    pub(super) fn matrices(&self) -> [Option<Matrix<'_>>; 2] {
-        [Some(self.first.matrix()), self.second.as_ref().map(GivenMatrix::matrix)]
+    pub(super) fn matrices(&self) -> (Matrix<'_>, Option<Matrix<'_>>) {
+        (self.first.matrix(), self.second.as_ref().map(GivenMatrix::matrix))
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) trait Guards<'a> {
     /// There is an owner to be held until the launch has run.
     fn has_owner(&mut self);
 
-    #[inline]
+    #[inline(always)]
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
         self.keep(Use::Slice { guard, is_read: true });
@@ -69,7 +69,7 @@ pub(super) struct Untracked {
 impl<'a> Guards<'a> for Untracked {
     const TRACKS: bool = false;
 
-    #[inline]
+    #[inline(always)]
     fn keep(&mut self, used: Use<'a>) {
         std::mem::forget(used);
     }

@@ -40,7 +40,7 @@ struct Raw<'a> {
 }
 
 impl Raw<'_> {
-    #[inline]
+    #[inline(always)]
     fn address<'b>(&self, guards: &mut impl Guards<'b>) -> u64 {
         if self.owner.is_some() {
             guards.has_owner();
@@ -48,7 +48,7 @@ impl Raw<'_> {
         self.address
     }
 
-    #[inline]
+    #[inline(always)]
     fn buffer(&self) -> Buffer {
         Buffer { elements: self.elements, context: Buffer::ANY, ordinal: 0 }
     }
@@ -104,7 +104,7 @@ impl<'a, T> Memory<'a, T> {
     }
 
     /// How large it is, and where.
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         match &self.0 {
             Source::View(view) => Buffer::of(view),
@@ -114,7 +114,7 @@ impl<'a, T> Memory<'a, T> {
     }
 
     /// Its address, for a launch on `stream`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match &self.0 {
             Source::View(view) => guards.read(view, stream),
@@ -167,7 +167,7 @@ impl<'a, T> MemoryMut<'a, T> {
         self
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         match &self.0 {
             Target::View(view) => Buffer::of(view),
@@ -176,7 +176,7 @@ impl<'a, T> MemoryMut<'a, T> {
     }
 
     /// Its address, for a launch on `stream` that writes it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match &mut self.0 {
             Target::View(view) => guards.write(view, stream),

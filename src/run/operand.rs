@@ -50,7 +50,7 @@ impl<'a> Matrix<'a> {
         Matrix::Bf16(values.into())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn size(&self) -> MatrixSize {
         match self {
             Matrix::Nvfp4 { codes, scales } => {
@@ -72,7 +72,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Addresses of values and scales (0 for none).
-    #[inline]
+    #[inline(always)]
     pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> (u64, u64) {
         match self {
             Matrix::Nvfp4 { codes, scales } => (codes.address(stream, guards), scales.address(stream, guards)),
@@ -91,7 +91,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
         match self {
             Matrix::Nvfp4 { codes, scales } => {
@@ -176,7 +176,7 @@ impl<'a> MatrixMut<'a> {
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn size(&self) -> MatrixSize {
         let (format, values) = match self {
             MatrixMut::F16(values) => (Format::F16, values.buffer()),

@@ -41,15 +41,15 @@ pub struct Operands<'a> {
 /// B, or B1 and B2.
 #[derive(Debug)]
 enum B<'a> {
-    Given([Option<Matrix<'a>>; 2]),
+    Given(Matrix<'a>, Option<Matrix<'a>>),
     Prepared(&'a PreparedWeights),
 }
 
 impl B<'_> {
-    #[inline]
+    #[inline(always)]
     fn sizes(&self) -> WeightSizes<'_> {
         match self {
-            B::Given(given) => WeightSizes::Given(given.each_ref().map(|b| b.as_ref().map(Matrix::size))),
+            B::Given(first, second) => WeightSizes::Given([Some(first.size()), second.as_ref().map(Matrix::size)]),
             B::Prepared(weights) => {
                 WeightSizes::Prepared(PreparedSize { layout: weights.layout(), bytes: weights.shared().buffer() })
             }
@@ -57,10 +57,13 @@ impl B<'_> {
     }
 
     /// Addresses of values and scales (0 for none) of each.
-    #[inline]
+    #[inline(always)]
     fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> [(u64, u64); 2] {
         match self {
-            B::Given(given) => given.each_ref().map(|b| b.as_ref().map_or((0, 0), |b| b.addresses(stream, guards))),
+            B::Given(first, second) => {
+                let first = first.addresses(stream, guards);
+                [first, second.as_ref().map_or((0, 0), |second| second.addresses(stream, guards))]
+            }
             B::Prepared(weights) => [(weights.shared().address(stream, guards), 0), (0, 0)],
         }
     }
@@ -78,7 +81,10 @@ impl<'a> Operands<'a> {
     pub fn new(m: u32, a: impl Into<Matrix<'a>>, weights: &'a Weights<'a>, c: impl Into<MatrixMut<'a>>) -> Self {
         let b = match weights {
             Weights::Prepared(weights) => B::Prepared(weights),
-            Weights::Given(given) => B::Given(given.matrices()),
+            Weights::Given(given) => {
+                let (first, second) = given.matrices();
+                B::Given(first, second)
+            }
         };
         Self::of(m, a.into(), b, c.into())
     }
@@ -86,7 +92,7 @@ impl<'a> Operands<'a> {
     /// C = A·Bᵀ for `m` rows (of all groups together: what A and C have room for).
     #[inline]
     pub fn gemm(m: u32, a: impl Into<Matrix<'a>>, b: impl Into<Matrix<'a>>, c: impl Into<MatrixMut<'a>>) -> Self {
-        Self::of(m, a.into(), B::Given([Some(b.into()), None]), c.into())
+        Self::of(m, a.into(), B::Given(b.into(), None), c.into())
     }
 
     /// C = act(A·B1ᵀ) ⊙ (A·B2ᵀ) for `m` rows (of all groups together: what A and C have room for).
@@ -98,7 +104,7 @@ impl<'a> Operands<'a> {
         b2: impl Into<Matrix<'a>>,
         c: impl Into<MatrixMut<'a>>,
     ) -> Self {
-        Self::of(m, a.into(), B::Given([Some(b1.into()), Some(b2.into())]), c.into())
+        Self::of(m, a.into(), B::Given(b1.into(), Some(b2.into())), c.into())
     }
 
     /// Either of them with prepared weights, which know how many products they are for.
@@ -159,7 +165,7 @@ impl<'a> Operands<'a> {
         let Self { a, b, alpha: [alpha1, alpha2], offsets, c, workspace, .. } = self;
         let [a, a_scales] = a.held();
         let [[b1, b1_scales], [b2, b2_scales]] = match b {
-            B::Given(given) => given.each_ref().map(|b| b.as_ref().map_or([None; 2], Matrix::held)),
+            B::Given(first, second) => [first.held(), second.as_ref().map_or([None; 2], Matrix::held)],
             B::Prepared(_) => [[None; 2]; 2],
         };
         let [alpha1, alpha2] = [alpha1, alpha2].map(Alpha::held);
@@ -173,7 +179,9 @@ impl<'a> Operands<'a> {
         let Self { a, b, alpha, offsets, workspace, .. } = self;
         let b = match b {
             B::Prepared(weights) => [[Some(weights.shared().as_owner()), None], [None, None]],
-            B::Given(given) => given.each_ref().map(|b| b.as_ref().map(Matrix::held_by_graph).unwrap_or_default()),
+            B::Given(first, second) => {
+                [first.held_by_graph(), second.as_ref().map(Matrix::held_by_graph).unwrap_or_default()]
+            }
         };
         let others = [
             alpha[0].held_by_graph(),
@@ -187,14 +195,17 @@ impl<'a> Operands<'a> {
 
     /// Orders a launch on `stream` behind what wrote shared operands; whether weights are known to be there, so that they
     /// may be read before what is ahead in the stream is done.
-    #[inline]
+    #[inline(always)]
     pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
         match &self.b {
             B::Prepared(weights) => {
                 weights.shared().order(stream, is_captured)?;
                 return Ok(weights.shared().is_there());
             }
-            B::Given(given) => given.iter().flatten().try_for_each(|b| b.order(stream, is_captured))?,
+            B::Given(first, second) => {
+                first.order(stream, is_captured)?;
+                second.as_ref().map_or(Ok(()), |second| second.order(stream, is_captured))?;
+            }
         }
         Ok(false)
     }
@@ -210,7 +221,7 @@ impl<'a> Operands<'a> {
     ///
     /// # Errors
     /// Operand, if the workspace is another stream's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Result<Params> {
         let (a, a_scales) = self.a.addresses(stream, guards);
         let [b1, b2] = self.b.addresses(stream, guards);

@@ -91,9 +91,12 @@ impl RawStream {
     }
 
     /// Holds clones of `owners` until what is in the stream now has run.
+    #[inline]
     pub(super) fn keep<'a>(&self, owners: impl Iterator<Item = &'a Owner>) {
         let mut kept = self.lock();
-        kept.open.extend(owners.cloned());
+        for owner in owners {
+            kept.open.push(Owner::clone(owner));
+        }
         if kept.open.len() >= BATCH {
             // If no event can be recorded they stay until one can.
             self.stream.context().record_err(kept.close(&self.stream));

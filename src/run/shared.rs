@@ -119,6 +119,8 @@ pub struct Shared<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     memory: OwnedMemory<T>,
+    /// Of the memory, looked up once.
+    buffer: Buffer,
     address: u64,
     written: Written,
     readers: Readers,
@@ -152,7 +154,8 @@ impl<T> Shared<T> {
     }
 
     fn of(memory: OwnedMemory<T>, written: Written) -> Self {
-        Self(Arc::new(Inner { address: memory.place(), memory, written, readers: Readers::default() }))
+        let (buffer, address) = (memory.buffer(), memory.place());
+        Self(Arc::new(Inner { memory, buffer, address, written, readers: Readers::default() }))
     }
 
     /// How many values there are.
@@ -168,7 +171,7 @@ impl<T> Shared<T> {
 
     #[inline]
     pub(super) fn buffer(&self) -> Buffer {
-        self.0.memory.buffer()
+        self.0.buffer
     }
 
     /// Its address, for a launch on `stream`.

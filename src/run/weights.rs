@@ -110,6 +110,8 @@ pub(super) fn check_place(layout: &PreparedLayout, memory: &OwnedMemory<u8>) -> 
 /// The weights of a problem as the kernels of a device take them: [`Engine::weights`](crate::engine::Engine::weights).
 #[derive(Debug)]
 #[non_exhaustive]
+// Boxed, they would be one step further from each launch.
+#[allow(clippy::large_enum_variant)]
 pub enum Weights<'a> {
     /// Repacked, in memory of their own.
     Prepared(PreparedWeights),

@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
-use super::check::{Buffer, Home};
+use super::check::Buffer;
 use super::guards::Guards;
 use super::memory::MemoryMut;
 use super::refused;
@@ -29,7 +29,10 @@ pub struct Workspace {
 
 /// A graph that a launch was captured into holds its room, also when the workspace has grown.
 struct Room {
-    slice: CudaSlice<u8>,
+    /// Holds the memory.
+    _slice: CudaSlice<u8>,
+    /// Of the memory, looked up once.
+    buffer: Buffer,
     address: u64,
 }
 
@@ -64,14 +67,14 @@ impl Workspace {
         let allocated = self.stream.alloc_zeros::<u8>(length);
         let slice = allocated.map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))?;
         let address = slice.device_ptr(&self.stream).0;
-        self.room = Some(Arc::new(Room { slice, address }));
+        self.room = Some(Arc::new(Room { buffer: Buffer::of(&slice), address, _slice: slice }));
         Ok(())
     }
 
     /// How large it is.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.room.as_ref().map_or(0, |room| room.slice.len() as u64)
+        self.buffer().elements
     }
 
     /// The stream that it is for.
@@ -82,8 +85,10 @@ impl Workspace {
 
     #[inline]
     pub(super) fn buffer(&self) -> Buffer {
-        let Home { context, ordinal } = Home::of(&self.stream);
-        Buffer { elements: self.bytes(), context, ordinal }
+        match &self.room {
+            Some(room) => room.buffer,
+            None => Buffer { elements: 0, context: Buffer::ANY, ordinal: 0 },
+        }
     }
 
     pub(super) fn address(&self) -> u64 {
