@@ -7,23 +7,24 @@
 //!
 //! ```no_run
 //! use warpsmith::engine::Engine;
-//! use warpsmith::run::{Device, Matrix, MatrixMut, Operands};
+//! use warpsmith::run::{Device, Operands};
 //! use warpsmith::spec::{Activation, Problem};
 //!
 //! let device = Device::open(0)?;
 //! let engine = Engine::new(&device);
 //! // f16 A, NVFP4 weights, f16 C
-//! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512).prepared();
+//! let problem = engine.native(&Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512));
 //! # let stream = device.context().default_stream();
-//! # let (a, gate, gate_scales, up, up_scales) = (stream.alloc_zeros(256 * 7168)?, stream.alloc_zeros(4096 * 3584)?,
-//! #     stream.alloc_zeros(4096 * 448)?, stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
-//! # let mut c = stream.alloc_zeros(256 * 4096)?;
-//! let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-//! let weights = engine.prepare(&stream, &problem, [gate, up])?;        // repacked once, at load
+//! # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
+//! #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
+//! # let a = stream.alloc_zeros::<half::f16>(256 * 7168)?;
+//! # let mut c = stream.alloc_zeros::<half::f16>(256 * 4096)?;
+//! // Once, at load: repacked where kernels of this device take that, else kept.
+//! let weights = engine.weights(&stream, &problem, [(gate, gate_scales), (up, up_scales)])?;
 //!
 //! let plan = engine.plan(&problem)?;                         // every M: picked, compiled or from a cache, loaded; once
-//! let mut workspace = plan.workspace(&stream, 256)?;         // once, for every launch to come
-//! let operands = Operands::prepared(256, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
+//! let mut workspace = plan.workspace(&stream, 512)?;         // one a stream, for every launch to come
+//! let operands = Operands::new(256, &a, &weights, &mut c);
 //! plan.launch(&stream, operands.workspace(&mut workspace))?;    // checked, asynchronous, allocates nothing
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -85,3 +86,10 @@ pub mod tune;
 /// The driver API whose contexts, streams and memory this crate takes.
 pub use cudarc;
 pub use error::{Error, Result};
+/// The 16-bit numbers of operands.
+pub use half;
+
+/// The README's first program, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -18,23 +18,23 @@ use crate::run::{BoundTokens, Kernel, LaunchStream, Operands};
 ///
 /// ```no_run
 /// # use warpsmith::engine::Engine;
-/// # use warpsmith::run::{Device, Matrix, MatrixMut, Operands};
+/// # use warpsmith::half::f16;
+/// # use warpsmith::run::{Device, Operands};
 /// # use warpsmith::spec::{Activation, Problem};
 /// # let device = Device::open(0)?;
 /// # let engine = Engine::new(&device);
-/// # let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512).prepared();
+/// # let problem = engine.native(&Problem::dual_gemm(Activation::Silu).n(4096).k(7168).m_up_to(512));
 /// # let stream = device.context().default_stream();
 /// # let (gate, gate_scales, up, up_scales) = (stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?,
 /// #     stream.alloc_zeros(4096 * 3584)?, stream.alloc_zeros(4096 * 448)?);
-/// # let (gate, up) = (Matrix::nvfp4(&gate, &gate_scales), Matrix::nvfp4(&up, &up_scales));
-/// # let weights = engine.prepare(&stream, &problem, [gate, up])?;
+/// # let weights = engine.weights(&stream, &problem, [(gate, gate_scales), (up, up_scales)])?;
 /// let plan = engine.plan(&problem)?;
-/// let (a, mut c) = (stream.alloc_zeros(512 * 7168)?, stream.alloc_zeros(512 * 4096)?);
+/// let (a, mut c) = (stream.alloc_zeros::<f16>(512 * 7168)?, stream.alloc_zeros::<f16>(512 * 4096)?);
 /// let mut workspace = plan.workspace(&stream, 512)?;
-/// let operands = Operands::prepared(512, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
+/// let operands = Operands::new(512, &a, &weights, &mut c);
 /// let bound = plan.bind(&stream, &operands.workspace(&mut workspace))?;   // once
 /// for m in [1, 300, 17] {
-///     let operands = Operands::prepared(m, Matrix::f16(&a), &weights, MatrixMut::f16(&mut c));
+///     let operands = Operands::new(m, &a, &weights, &mut c);
 ///     bound.launch(&stream, operands.workspace(&mut workspace))?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

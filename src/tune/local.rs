@@ -23,7 +23,7 @@ impl<'f> LocalLaboratory<'f> {
     /// quarantined beside its cubins.
     ///
     /// # Errors
-    /// Data, if the setup's rows do not fit its problem; those of [`Device::open`]; driver, if the device has no room.
+    /// Data, if the setup's rows do not fit its problem; those of [`Device::open`](crate::run::Device::open); driver, if the device has no room.
     pub fn open(forge: &'f Forge, setup: Setup) -> Result<Self> {
         Ok(Self(Keeper::new(forge, Quarantine::beside(forge), Rig::open(setup)?)))
     }
