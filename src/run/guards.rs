@@ -33,7 +33,11 @@ pub(super) trait Guards<'a> {
     /// Whether uses are tracked.
     const TRACKS: bool;
 
-    fn keep(&mut self, used: Use<'a>);
+    /// The launch reads or writes a buffer of cudarc's.
+    fn slice(&mut self, guard: SyncOnDrop<'a>, is_read: bool);
+
+    /// The launch reads memory that streams share.
+    fn shared(&mut self, readers: &'a Readers, stream: &'a CudaStream);
 
     /// There is an owner to be held until the launch has run.
     fn has_owner(&mut self);
@@ -41,20 +45,20 @@ pub(super) trait Guards<'a> {
     #[inline(always)]
     fn read<T>(&mut self, view: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr(stream);
-        self.keep(Use::Slice { guard, is_read: true });
+        self.slice(guard, true);
         address
     }
 
     fn write_slice<T>(&mut self, slice: &'a mut CudaSlice<T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = slice.device_ptr_mut(stream);
-        self.keep(Use::Slice { guard, is_read: false });
+        self.slice(guard, false);
         address
     }
 
     #[inline]
     fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr_mut(stream);
-        self.keep(Use::Slice { guard, is_read: false });
+        self.slice(guard, false);
         address
     }
 }
@@ -70,9 +74,12 @@ impl<'a> Guards<'a> for Untracked {
     const TRACKS: bool = false;
 
     #[inline(always)]
-    fn keep(&mut self, used: Use<'a>) {
-        std::mem::forget(used);
+    fn slice(&mut self, guard: SyncOnDrop<'a>, _is_read: bool) {
+        std::mem::forget(guard);
     }
+
+    #[inline(always)]
+    fn shared(&mut self, _readers: &'a Readers, _stream: &'a CudaStream) {}
 
     #[inline]
     fn has_owner(&mut self) {
@@ -94,9 +101,7 @@ pub(super) struct Tracked<'a> {
     pub(super) has_owners: bool,
 }
 
-impl<'a> Guards<'a> for Tracked<'a> {
-    const TRACKS: bool = true;
-
+impl<'a> Tracked<'a> {
     fn keep(&mut self, used: Use<'a>) {
         match self.usual.get_mut(self.used) {
             Some(slot) => {
@@ -105,6 +110,18 @@ impl<'a> Guards<'a> for Tracked<'a> {
             }
             None => self.more.push(used),
         }
+    }
+}
+
+impl<'a> Guards<'a> for Tracked<'a> {
+    const TRACKS: bool = true;
+
+    fn slice(&mut self, guard: SyncOnDrop<'a>, is_read: bool) {
+        self.keep(Use::Slice { guard, is_read });
+    }
+
+    fn shared(&mut self, readers: &'a Readers, stream: &'a CudaStream) {
+        self.keep(Use::Shared(readers, stream));
     }
 
     fn has_owner(&mut self) {

@@ -195,8 +195,12 @@ impl<'a> Operands<'a> {
 
     /// Orders a launch on `stream` behind what wrote shared operands; whether weights are known to be there, so that they
     /// may be read before what is ahead in the stream is done.
+    ///
+    /// # Errors
+    /// Operand, if the workspace is another stream's; driver, if it refuses to wait.
     #[inline(always)]
-    pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
+    pub(super) fn order(&mut self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
+        self.workspace.as_mut().map_or(Ok(()), |workspace| workspace.order(stream))?;
         match &self.b {
             B::Prepared(weights) => {
                 weights.shared().order(stream, is_captured)?;
@@ -218,15 +222,12 @@ impl<'a> Operands<'a> {
     }
 
     /// Addresses for a launch on `stream`. `guards` must live until the last launch is in the stream.
-    ///
-    /// # Errors
-    /// Operand, if the workspace is another stream's.
     #[inline(always)]
-    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Result<Params> {
+    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Params {
         let (a, a_scales) = self.a.addresses(stream, guards);
         let [b1, b2] = self.b.addresses(stream, guards);
         let [alpha1, alpha2] = &self.alpha;
-        Ok(Params {
+        Params {
             a,
             a_scales,
             b: [b1.0, b2.0],
@@ -236,16 +237,13 @@ impl<'a> Operands<'a> {
             alpha_value: [alpha1.value(), alpha2.value()],
             alpha_step: [alpha1.step(), alpha2.step()],
             c: self.c.address(stream, guards),
-            workspace: match &mut self.workspace {
-                None => 0,
-                Some(workspace) => workspace.address(stream, guards)?,
-            },
+            workspace: self.workspace.as_mut().map_or(0, |workspace| workspace.address(stream, guards)),
             decoded: 0,
             // M_MAX is far below.
             m: self.m as i32,
             product: 0,
             early: 0,
-        })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError};
 
 use super::capture::BesideCaptures;
 use super::check::{Buffer, Home};
-use super::guards::{Guards, Use};
+use super::guards::Guards;
 use super::memory::Memory;
 use super::retired::{Owner, Retired};
 use super::{Device, refused};
@@ -182,7 +182,7 @@ impl<T> Shared<T> {
                 // Waits for what wrote it. What reads it is noted here, not in its one event.
                 std::mem::forget(slice.device_ptr(stream).1);
             }
-            guards.keep(Use::Shared(&self.0.readers, stream));
+            guards.shared(&self.0.readers, stream);
         }
         self.0.address
     }

@@ -95,17 +95,14 @@ impl Workspace {
         self.room.as_ref().map_or(0, |room| room.address)
     }
 
-    /// Its address, for a launch on `stream`: launches of a stream come one after the other, so nothing else orders them.
+    /// Makes it ready for a launch on `stream`: launches of a stream come one after the other, so nothing else orders them.
     #[inline]
-    pub(super) fn used_on(&mut self, stream: &CudaStream) -> Result<u64> {
+    fn order(&mut self, stream: &CudaStream) -> Result<()> {
         let (own, other) = (self.stream.cu_stream(), stream.cu_stream());
         if own != other {
             return Err(another_stream());
         }
-        if own as usize == PER_THREAD {
-            self.settle()?;
-        }
-        Ok(self.address())
+        if own as usize == PER_THREAD { self.settle() } else { Ok(()) }
     }
 
     /// Where the handle of the stream stands for another stream on each thread: waits for what another thread launched.
@@ -175,11 +172,20 @@ impl<'a> WorkspaceMemory<'a> {
         }
     }
 
+    /// Makes the stream's ready for a launch on `stream`.
+    ///
+    /// # Errors
+    /// Operand, if it is another stream's.
     #[inline]
-    pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Result<u64> {
+    pub(super) fn order(&mut self, stream: &CudaStream) -> Result<()> {
+        if let Self::Stream(workspace) = self { workspace.order(stream) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match self {
-            Self::Stream(workspace) => workspace.used_on(stream),
-            Self::Memory(memory) => Ok(memory.address(stream, guards)),
+            Self::Stream(workspace) => workspace.address(),
+            Self::Memory(memory) => memory.address(stream, guards),
         }
     }
 

@@ -127,7 +127,7 @@ impl Kernel {
         let submitted = if context.is_managing_stream_synchronization() {
             // Waits for earlier users of the buffers, and records this use when dropped.
             let mut guards = Tracked::default();
-            let mut params = operands.params(stream, &mut guards)?;
+            let mut params = operands.params(stream, &mut guards);
             has_owners = guards.has_owners;
             check::alignment(&params)?;
             can_hold(keeper, has_owners)?;
@@ -136,7 +136,7 @@ impl Kernel {
             self.submit(stream, &mut params, readable, bound, is_dependent)
         } else {
             let mut guards = Untracked::default();
-            let mut params = operands.params(stream, &mut guards)?;
+            let mut params = operands.params(stream, &mut guards);
             has_owners = guards.has_owners;
             check::alignment(&params)?;
             can_hold(keeper, has_owners)?;
