@@ -179,10 +179,15 @@ fn show(served: &[Served]) -> Result<bool> {
     let (steps, replays, checked) = (sum(|of| of.steps), sum(|of| of.replays), sum(|of| of.checked));
     say!("\n{} threads: {steps} steps of two launches, {replays} replays of graphs", served.len())?;
     say!("host time of a launch by a plan:")?;
+    let those = |phases: std::ops::Range<usize>, kinds: &[usize]| {
+        let each = served.iter().flat_map(|of| &of.launches[phases.clone()]);
+        each.flat_map(|of| kinds.iter().map(|kind| &of[*kind])).fold(Latencies::default(), Latencies::and)
+    };
     for (index, phase) in PHASES.iter().enumerate() {
-        let all = served.iter().fold(Latencies::default(), |all, of| all.and(&of.launches[index]));
-        say!("  {all}  {phase}")?;
+        say!("  {}  {phase}", those(index..index + 1, &[0, 1]))?;
+        say!("  {}    of these right after a synchronise", those(index..index + 1, &[0]))?;
     }
+    say!("  {}  while they are compiled or loaded", those(1..3, &[0, 1]))?;
     let graphs = served.iter().fold(Latencies::default(), |all, of| all.and(&of.graphs));
     say!("host time of a replay:\n  {graphs}")?;
     let wrong: usize = served.iter().map(|of| of.wrong).sum();

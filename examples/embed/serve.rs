@@ -40,8 +40,8 @@ const CALLS: usize = 1 << 20;
 pub struct Served {
     pub steps: u64,
     pub replays: u64,
-    /// Of `plan.launch`, by phase.
-    pub launches: [Latencies; PHASES.len()],
+    /// Of `plan.launch`, by phase: those right after the stream was synchronised, and all others.
+    pub launches: [[Latencies; 2]; PHASES.len()],
     /// Of `graph.launch`.
     pub graphs: Latencies,
     /// Results that were looked at, and elements of them that are wrong.
@@ -111,8 +111,10 @@ pub fn serve(stream: &Arc<CudaStream>, mlp: &Mlp, layers: &[Layer; 2], phase: &A
     let graph = capture(stream, || captured.step(stream, layers, graph_tokens, |_| {}))?;
 
     let room = || Latencies::with_room(CALLS);
-    let mut served = Served { launches: std::array::from_fn(|_| room()), graphs: room(), ..Served::default() };
+    let launches = std::array::from_fn(|_| [room(), room()]);
+    let mut served = Served { launches, graphs: room(), ..Served::default() };
     let mut looked_at = [false; PHASES.len()];
+    let mut is_first = true;
     loop {
         let now = usize::from(phase.load(Relaxed));
         let Some(latencies) = served.launches.get_mut(now) else { break };
@@ -120,7 +122,9 @@ pub fn serve(stream: &Arc<CudaStream>, mlp: &Mlp, layers: &[Layer; 2], phase: &A
         let most = if random.random_range(0..4) == 0 { mlp.tokens } else { mlp.tokens.min(32) };
         let looks = !std::mem::replace(&mut looked_at[now], true);
         let m = random.random_range(1..=if looks { most.min(CHECKED_TOKENS) } else { most });
-        own.step(stream, layers, m, |took| latencies.note(took))?;
+        own.step(stream, layers, m, |took| {
+            latencies[usize::from(!std::mem::take(&mut is_first))].note(took);
+        })?;
         served.steps += 1;
         if served.steps.is_multiple_of(REPLAY_EVERY) {
             let start = Instant::now();
@@ -131,9 +135,11 @@ pub fn serve(stream: &Arc<CudaStream>, mlp: &Mlp, layers: &[Layer; 2], phase: &A
         if looks {
             served.wrong += own.wrong(stream, layers, m)?;
             served.checked += 1;
+            is_first = true;
         }
         if served.steps.is_multiple_of(STEPS_AHEAD) {
             stream.synchronize()?;
+            is_first = true;
         }
     }
     graph.launch()?;

@@ -14,14 +14,16 @@ use super::retired::{Owner, Retired};
 use super::{Device, capture};
 use crate::error::{Error, Result};
 
-/// Owners that one event is recorded for.
-const BATCH: usize = 64;
+/// Owners that one event is recorded for: it costs a launch that records none some thirty times.
+const BATCH: usize = 256;
+/// Owners that were held last, and are not held again: those of a launch that is like the last one.
+const RECENT: usize = 4;
 /// Batches that are ready at the start: more are made where more launches are under way.
 const BATCHES: usize = 4;
 
 /// A stream of another cudarc, a framework or a C program, from [`Device::raw_stream`]. Launches there may be given memory
-/// with [owners](super::Memory::owner), which it holds until the device has run the launch: it records an event every few
-/// launches, and drops what an event has come for. Nothing is allocated for that unless thousands of launches are under
+/// with [owners](super::Memory::owner), which it holds until the device has run the launch: it records an event every 256
+/// owners, and drops what an event has come for. Nothing is allocated for that unless thousands of launches are under
 /// way.
 pub struct RawStream {
     stream: Arc<CudaStream>,
@@ -95,7 +97,11 @@ impl RawStream {
     pub(super) fn keep<'a>(&self, owners: impl Iterator<Item = &'a Owner>) {
         let mut kept = self.lock();
         for owner in owners {
-            kept.open.push(Owner::clone(owner));
+            // No event stands for it yet: the next one stands for this launch, too.
+            let recent = &kept.open[kept.open.len().saturating_sub(RECENT)..];
+            if !recent.iter().any(|held| Arc::ptr_eq(held, owner)) {
+                kept.open.push(Owner::clone(owner));
+            }
         }
         if kept.open.len() >= BATCH {
             // If no event can be recorded they stay until one can.
