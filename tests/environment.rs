@@ -107,5 +107,5 @@ fn every_variable_is_in_the_table_and_no_other() {
 
 #[test]
 fn the_readme_leads_to_the_table() {
-    assert!(fs::read_to_string(root().join("README.md")).unwrap().contains("(docs/environment.md)"));
+    assert!(fs::read_to_string(root().join("README.md")).unwrap().contains("`docs/environment.md`"));
 }

@@ -259,5 +259,5 @@ fn prepared_weights_are_those_of_the_problem() {
     let wrong = answer(WeightSizes::Prepared(PreparedSize { bytes: short, ..right }), &wgmma).unwrap_err();
     assert!(wrong.contains(&right.bytes.elements.to_string()), "{wrong}");
     assert!(answer(WeightSizes::Prepared(right), &spec(&gemm())).unwrap_err().contains("weights as they are"));
-    assert!(answer(WeightSizes::Given([None, None]), &wgmma).unwrap_err().contains("Operands::prepared"));
+    assert!(answer(WeightSizes::Given([None, None]), &wgmma).unwrap_err().contains("Engine::prepare"));
 }
