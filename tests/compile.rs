@@ -121,9 +121,13 @@ fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spe
 fn the_default_picks_compile_without_spills() {
     let Some(toolchain) = common::toolchain("default picks") else { return };
     let _turn = turn();
-    let specs = default_picks(suite(), &[Arch::A100, Arch::L40S, Arch::H200]);
+    let archs = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
+        Some(_) => Arch::ALL,
+        None => &[Arch::A100, Arch::L40S, Arch::H200],
+    };
+    let specs = default_picks(suite(), archs);
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
-    eprintln!("{} default picks compiled", specs.len());
+    eprintln!("{} default picks compiled for {} architectures", specs.len(), archs.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 

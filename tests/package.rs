@@ -18,7 +18,8 @@ fn the_readme_has_no_relative_link() {
 #[test]
 fn the_readme_names_files_that_are_there() {
     let words = README.split(['`', ' ', '\n', '(', ')', ':', ',']);
-    let paths: Vec<&str> = words.filter(|word| ["docs/", "src/", "tests/"].iter().any(|at| word.starts_with(at))).collect();
+    let paths: Vec<&str> =
+        words.filter(|word| ["docs/", "src/", "tests/"].iter().any(|at| word.starts_with(at))).collect();
     assert!(paths.len() > 5, "{paths:?}");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lost: Vec<_> = paths.iter().filter(|path| !root.join(path).exists()).collect();

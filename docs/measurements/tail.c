@@ -1,5 +1,6 @@
 // How long a launch takes on the host while the same process does something else: CUDA's driver API and nothing more.
-// Four threads launch in a stream each, and synchronise every 64 launches; a fifth loads, unloads or allocates.
+// Four threads launch in a stream each, replay a graph of two kernels every 16 launches (where it says so), and synchronise
+// every so many launches; a fifth loads, unloads or allocates.
 //
 //   cc -O2 -pthread tail.c -o tail -ldl && ./tail KERNEL.cubin …
 //
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 4, AHEAD = 64, CALLS = 1 << 21, IMAGES = 64, KEPT = 4000, SHARED_MEMORY_ATTRIBUTE = 8, REGISTERS_ATTRIBUTE = 4 };
+enum { THREADS = 4, CALLS = 1 << 21, IMAGES = 64, KEPT = 4000, SHARED_MEMORY_ATTRIBUTE = 8, REGISTERS_ATTRIBUTE = 4 };
 
 typedef int Result;
 typedef void *Handle;
@@ -27,6 +28,10 @@ typedef unsigned long long Address;
     F(cuCtxSynchronize, (void))                                                                                            \
     F(cuStreamCreate, (Handle *, unsigned))                                                                                \
     F(cuStreamSynchronize, (Handle))                                                                                       \
+    F(cuStreamBeginCapture_v2, (Handle, int))                                                                              \
+    F(cuStreamEndCapture, (Handle, Handle *))                                                                              \
+    F(cuGraphInstantiateWithFlags, (Handle *, Handle, unsigned long long))                                                 \
+    F(cuGraphLaunch, (Handle, Handle))                                                                                     \
     F(cuModuleLoadData, (Handle *, const void *))                                                                          \
     F(cuModuleGetFunction, (Handle *, Handle, const char *))                                                               \
     F(cuModuleUnload, (Handle))                                                                                            \
@@ -60,7 +65,7 @@ struct Calls {
 };
 
 struct Launcher {
-    Handle stream;
+    Handle stream, graph;
     struct Calls first, others; // after a synchronise, and all others
 };
 
@@ -71,7 +76,7 @@ struct Image {
 
 static Handle context, spin;
 static atomic_int over;
-static unsigned blocks;
+static unsigned blocks, ahead, replays;
 static unsigned long long kernel_ns;
 static struct Image images[IMAGES];
 
@@ -100,8 +105,9 @@ static void *launches(void *argument) {
         double begin = now();
         must(cuLaunchKernel(spin, blocks, 1, 1, 128, 1, 1, 0, own->stream, arguments, 0), "cuLaunchKernel");
         double end = now();
-        note(call % AHEAD ? &own->others : &own->first, end - begin);
-        if (call % AHEAD == AHEAD - 1) must(cuStreamSynchronize(own->stream), "cuStreamSynchronize");
+        note(call % ahead ? &own->others : &own->first, end - begin);
+        if (replays && call % 16 == 15) must(cuGraphLaunch(own->graph, own->stream), "cuGraphLaunch");
+        if (call % ahead == ahead - 1) must(cuStreamSynchronize(own->stream), "cuStreamSynchronize");
         while (now() - end < 5) {}
     }
     return 0;
@@ -171,6 +177,13 @@ int main(int count, char **paths) {
     static struct Launcher launchers[THREADS];
     for (int i = 0; i < THREADS; i++) {
         must(cuStreamCreate(&launchers[i].stream, 1), "cuStreamCreate");
+        Handle stream = launchers[i].stream, graph;
+        unsigned long long time = 4000;
+        void *arguments[] = {&time};
+        must(cuStreamBeginCapture_v2(stream, 1), "cuStreamBeginCapture");
+        for (int j = 0; j < 2; j++) must(cuLaunchKernel(spin, 132, 1, 1, 128, 1, 1, 0, stream, arguments, 0), "spin");
+        must(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+        must(cuGraphInstantiateWithFlags(&launchers[i].graph, graph, 0), "cuGraphInstantiate");
         struct Calls *each[] = {&launchers[i].first, &launchers[i].others};
         for (int j = 0; j < 2; j++) {
             each[j]->times = malloc(CALLS * sizeof(float));
@@ -182,27 +195,34 @@ int main(int count, char **paths) {
     static const struct {
         const char *name;
         int beside;
-        unsigned blocks, nanoseconds;
+        unsigned blocks, nanoseconds, ahead, replays;
     } phases[] = {
-        {"nothing beside, short kernels", NOTHING, 1, 1000},
-        {"nothing beside, kernels that fill the device", NOTHING, 132 * 8, 8000},
-        {"loading, short kernels", LOAD, 1, 1000},
-        {"loading, kernels that fill the device", LOAD, 132 * 8, 8000},
-        {"loading and unloading, short kernels", LOAD_UNLOAD, 1, 1000},
-        {"cuMemAlloc and cuMemFree, short kernels", ALLOCATE, 1, 1000},
-        {"nothing beside, kernels that fill the device, again", NOTHING, 132 * 8, 8000},
-        {"nothing beside, short kernels, again", NOTHING, 1, 1000},
+        {"nothing beside, short kernels", NOTHING, 1, 1000, 64, 0},
+        {"nothing beside, kernels that fill the device", NOTHING, 132 * 8, 8000, 16, 0},
+        {"nothing beside, kernels that fill the device", NOTHING, 132 * 8, 8000, 144, 0},
+        {"nothing beside, kernels that fill the device, graphs", NOTHING, 132 * 8, 8000, 16, 1},
+        {"nothing beside, kernels that fill the device, graphs", NOTHING, 132 * 8, 8000, 144, 1},
+        {"nothing beside, kernels of an eighth of the device, graphs", NOTHING, 132, 20000, 16, 1},
+        {"nothing beside, kernels of an eighth of the device, graphs", NOTHING, 132, 20000, 144, 1},
+        {"loading, short kernels", LOAD, 1, 1000, 64, 0},
+        {"loading, kernels that fill the device, graphs", LOAD, 132 * 8, 8000, 16, 1},
+        {"loading and unloading, short kernels", LOAD_UNLOAD, 1, 1000, 64, 0},
+        {"cuMemAlloc and cuMemFree, short kernels", ALLOCATE, 1, 1000, 64, 0},
+        {"nothing beside, kernels that fill the device, graphs, again", NOTHING, 132 * 8, 8000, 16, 1},
+        {"nothing beside, short kernels, again", NOTHING, 1, 1000, 64, 0},
     };
     for (size_t phase = 0; phase < sizeof phases / sizeof *phases; phase++) {
         if (!loaded && (phases[phase].beside == LOAD || phases[phase].beside == LOAD_UNLOAD)) continue;
         blocks = phases[phase].blocks;
         kernel_ns = phases[phase].nanoseconds;
+        ahead = phases[phase].ahead;
+        replays = phases[phase].replays;
         over = 0;
         pthread_t threads[THREADS];
         for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, launches, &launchers[i]);
         static Handle kept[KEPT];
         int done = 0, keeps = 0;
-        double most = 0, end = now() + 4e6;
+        double most = 0, end = now() + 3e6;
         while (now() < end && keeps < KEPT) {
             double begin = now();
             Address memory;
@@ -223,7 +243,7 @@ int main(int count, char **paths) {
             first[i] = &launchers[i].first;
             others[i] = &launchers[i].others;
         }
-        printf("%s", phases[phase].name);
+        printf("%s, %u launches ahead", phases[phase].name, ahead);
         if (phases[phase].beside != NOTHING) printf(" (%d times, %.0f us at most)", done, most);
         puts("");
         report("after a synchronise", first);

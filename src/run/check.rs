@@ -301,9 +301,9 @@ fn no_workspace(m: u32, needed: u64) -> Error {
 #[cold]
 fn other_weights(given: &WeightSizes<'_>, needed: &WeightsNeeded) -> Error {
     match (given, needed) {
-        (WeightSizes::Given(_), _) => {
-            Error::operand("weights as they are given, the kernel takes prepared ones: Engine::weights, Engine::prepare")
-        }
+        (WeightSizes::Given(_), _) => Error::operand(
+            "weights as they are given, the kernel takes prepared ones: Engine::weights, Engine::prepare",
+        ),
         (WeightSizes::Prepared(size), WeightsNeeded::Given(_)) => {
             Error::operand(format!("{} given, the kernel takes weights as they are", size.layout))
         }

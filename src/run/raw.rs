@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
@@ -14,9 +16,9 @@ use super::retired::{Owner, Retired};
 use super::{Device, capture};
 use crate::error::{Error, Result};
 
-/// Owners that one event is recorded for: it costs a launch that records none some thirty times.
+/// Owners that one event is recorded for.
 const BATCH: usize = 256;
-/// Owners that were held last, and are not held again: those of a launch that is like the last one.
+/// Owners that are known to be held: those of launches that are like the last one.
 const RECENT: usize = 4;
 /// Batches that are ready at the start: more are made where more launches are under way.
 const BATCHES: usize = 4;
@@ -28,6 +30,9 @@ const BATCHES: usize = 4;
 pub struct RawStream {
     stream: Arc<CudaStream>,
     kept: Mutex<Kept>,
+    /// Where some of those lie that no event stands for yet. The event that will stand for them is recorded after they are
+    /// taken out here, so that who finds an owner here behind a launch of its own knows that it stands for that, too.
+    recent: [AtomicPtr<()>; RECENT],
     retired: Arc<Retired>,
     /// What keeps the stream itself alive.
     owner: Option<Owner>,
@@ -50,8 +55,8 @@ impl Device {
     /// A stream that somebody else made, for launches.
     ///
     /// # Safety
-    /// `handle` is a stream (`CUstream`, `cudaStream_t`) of the device's context, or 0, 1 or 2 for the default streams. It
-    /// stays alive until this is dropped and all launches in it have run; `owner` sees to that, if it is given. The caller
+    /// `handle` is a stream (`CUstream`, `cudaStream_t`) of the device's context, or 0, 1 or 2 for the default streams; 2 is
+    /// another stream on each thread, so then all calls come from one. It stays alive until this is dropped and all launches in it have run; `owner` sees to that, if it is given. The caller
     /// orders its own work with what is launched here.
     ///
     /// # Errors
@@ -67,7 +72,8 @@ impl Device {
             waiting: VecDeque::with_capacity(BATCHES),
             spare: spare.map_err(|error| refused("making events", error))?,
         };
-        Ok(RawStream { stream, kept: Mutex::new(kept), retired: Arc::clone(self.modules().retired()), owner })
+        let (recent, retired) = (Default::default(), Arc::clone(self.modules().retired()));
+        Ok(RawStream { stream, kept: Mutex::new(kept), recent, retired, owner })
     }
 }
 
@@ -81,7 +87,7 @@ impl RawStream {
         if capture::is_captured(&self.stream)? {
             return Err(Error::operand("the stream is being captured: release its owners later"));
         }
-        self.lock().close(&self.stream).map_err(|error| refused("recording an event", error))?;
+        self.close(&mut self.lock()).map_err(|error| refused("recording an event", error))?;
         self.drop_done();
         Ok(self.lock().held())
     }
@@ -95,20 +101,31 @@ impl RawStream {
     /// Holds clones of `owners` until what is in the stream now has run.
     #[inline]
     pub(super) fn keep<'a>(&self, owners: impl Iterator<Item = &'a Owner>) {
-        let mut kept = self.lock();
         for owner in owners {
-            // No event stands for it yet: the next one stands for this launch, too.
-            let recent = &kept.open[kept.open.len().saturating_sub(RECENT)..];
-            if !recent.iter().any(|held| Arc::ptr_eq(held, owner)) {
-                kept.open.push(Owner::clone(owner));
+            let place = place_of(owner);
+            if !self.recent.iter().any(|recent| recent.load(SeqCst) == place) {
+                self.keep_one(owner);
             }
         }
-        if kept.open.len() >= BATCH {
+    }
+
+    fn keep_one(&self, owner: &Owner) {
+        let mut kept = self.lock();
+        let next = kept.open.len();
+        kept.open.push(Owner::clone(owner));
+        self.recent[next % RECENT].store(place_of(owner), SeqCst);
+        if next + 1 >= BATCH {
             // If no event can be recorded they stay until one can.
-            self.stream.context().record_err(kept.close(&self.stream));
+            self.stream.context().record_err(self.close(&mut kept));
             drop(kept);
             self.drop_done();
         }
+    }
+
+    /// Records an event behind the launches so far.
+    fn close(&self, kept: &mut Kept) -> Result<(), DriverError> {
+        self.recent.iter().for_each(|recent| recent.store(ptr::null_mut(), SeqCst));
+        kept.close(&self.stream)
     }
 
     /// Drops the owners of batches whose event has come: without the lock, since they may do anything.
@@ -125,6 +142,12 @@ impl RawStream {
         // Nothing that can panic leaves it half changed.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where an owner lies. No other does as long as it is held.
+#[inline]
+fn place_of(owner: &Owner) -> *mut () {
+    Arc::as_ptr(owner).cast_mut().cast()
 }
 
 impl Kept {

@@ -123,32 +123,47 @@ impl Kernel {
             return Err(captured_while_tracked());
         }
         let is_dependent = operands.order(stream, is_captured)? && is_dependent;
-        let has_owners;
-        let submitted = if context.is_managing_stream_synchronization() {
-            // Waits for earlier users of the buffers, and records this use when dropped.
-            let mut guards = Tracked::default();
-            let mut params = operands.params(stream, &mut guards);
-            has_owners = guards.has_owners;
-            check::alignment(&params)?;
-            can_hold(keeper, has_owners)?;
-            // Shows what those waits may have met, too.
-            context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
-            self.submit(stream, &mut params, readable, bound, is_dependent)
-        } else {
-            let mut guards = Untracked::default();
-            let mut params = operands.params(stream, &mut guards);
-            has_owners = guards.has_owners;
-            check::alignment(&params)?;
-            can_hold(keeper, has_owners)?;
-            if is_captured {
-                self.hold_by_graph(stream, operands)?;
-            }
-            self.make_current()?;
-            self.submit(stream, &mut params, readable, bound, is_dependent)
-        };
-        if let (true, false, Some(keeper)) = (has_owners, is_captured, keeper) {
-            // Also after an error: a launch of several kernels may have got half way.
-            keeper.keep(operands.held().into_iter().flatten());
+        if context.is_managing_stream_synchronization() {
+            return self.tracked_launch(stream, keeper, operands, bound, is_dependent);
+        }
+        let mut guards = Untracked::default();
+        let mut params = operands.params(stream, &mut guards);
+        let has_owners = guards.has_owners;
+        check::alignment(&params)?;
+        can_hold(keeper, has_owners)?;
+        if is_captured {
+            self.hold_by_graph(stream, operands)?;
+        }
+        self.make_current()?;
+        let submitted = self.submit(stream, &mut params, readable, bound, is_dependent);
+        if has_owners && !is_captured {
+            keep(keeper, operands);
+        }
+        submitted
+    }
+
+    /// Where cudarc tracks events: waits for earlier users of the buffers, and records this use.
+    #[inline(never)]
+    fn tracked_launch(
+        &self,
+        stream: &CudaStream,
+        keeper: Option<&RawStream>,
+        operands: &mut Operands<'_>,
+        bound: Option<&BoundTokens>,
+        is_dependent: bool,
+    ) -> Result<()> {
+        let readable = self.tokens.readable(operands);
+        let mut guards = Tracked::default();
+        let mut params = operands.params(stream, &mut guards);
+        let has_owners = guards.has_owners;
+        check::alignment(&params)?;
+        can_hold(keeper, has_owners)?;
+        // Shows what those waits may have met, too.
+        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+        let submitted = self.submit(stream, &mut params, readable, bound, is_dependent);
+        drop(guards);
+        if has_owners {
+            keep(keeper, operands);
         }
         submitted
     }
@@ -242,6 +257,12 @@ impl Kernel {
             "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
         ))
     }
+}
+
+/// Holds owners, also after an error: a launch of several kernels may have got half way.
+#[inline(never)]
+fn keep(keeper: Option<&RawStream>, operands: &Operands<'_>) {
+    keeper.into_iter().for_each(|keeper| keeper.keep(operands.held().into_iter().flatten()));
 }
 
 /// Refuses owners where nothing holds them.
