@@ -6,12 +6,13 @@ mod common;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits};
 use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
-use warpsmith::run::{Device, Memory, MemoryMut, Operands, PreparedWeights, Timer, Weights, Workspace};
+use warpsmith::format::Format;
+use warpsmith::run::{Device, Given, Memory, MemoryMut, Operands, PreparedWeights, Shared, Timer, Weights, Workspace};
 use warpsmith::spec::{Activation, Problem};
 
 use common::null::Null;
@@ -72,6 +73,22 @@ fn tokens(stream: &Arc<CudaStream>) -> (CudaSlice<f16>, CudaSlice<f16>) {
 /// A plan for prepared weights, and one for weights as they are given.
 fn plans(engine: &Engine) -> [(Problem, Plan); 2] {
     [problem().prepared(), problem()].map(|problem| (problem, engine.plan(&problem).unwrap()))
+}
+
+/// Launches with tokens and a workspace of its own.
+fn launch(plan: &Plan, stream: &Arc<CudaStream>, weights: &Weights<'_>) {
+    let ((a, mut c), mut workspace) = (tokens(stream), plan.workspace(stream, M).unwrap());
+    plan.launch(stream, Operands::new(M, &a, weights, &mut c).workspace(&mut workspace)).unwrap();
+}
+
+/// Made in a stream that nothing else is done in.
+fn piece<T: DeviceRepr + ValidAsZeroBits>(device: &Device, elements: usize) -> CudaSlice<T> {
+    device.context().new_stream().unwrap().alloc_zeros(elements).unwrap()
+}
+
+/// Two groups, whose launches have every operand that there is.
+fn grouped() -> Problem {
+    problem().a(Format::Nvfp4).grouped(2)
 }
 
 fn untracked(device: &Device) {
@@ -138,6 +155,8 @@ fn two_contexts_that_do_not_know_of_each_other_are_refused() {
     let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&other_gate[1].0, &up.1), &mut c);
     assert!(plan.launch(&own, operands).unwrap_err().to_string().contains("b2 and the stream"));
     assert_eq!(tracked.null.launches(), before);
+    let error = Shared::written_in(&other, up.0).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("the memory and the stream"), "{error}");
 }
 
 /// The main use of weights: several streams read them at a time, and then they are dropped.
@@ -173,8 +192,39 @@ fn weights_that_streams_share_are_freed_when_all_are_done() {
 }
 
 /// As the weights of a device without a path that takes them prepared.
-fn kept(stream: &Arc<CudaStream>, problem: &Problem) -> warpsmith::run::Given<'static> {
-    warpsmith::run::Given::new(stream, problem, given(stream)).unwrap()
+fn kept(stream: &Arc<CudaStream>, problem: &Problem) -> Given<'static> {
+    Given::new(stream, problem, given(stream)).unwrap()
+}
+
+/// However many streams read weights, and however often: the last launch of each counts, also while all are under way.
+#[test]
+fn weights_are_freed_behind_the_last_launch_of_every_stream() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let streams: Vec<_> = (0..10).map(|_| device.context().new_stream().unwrap()).collect();
+    let weights = engine.weights(&streams[0], &problem, given(&streams[0])).unwrap();
+    tracked.null.busy(true);
+    streams.iter().chain(&streams).for_each(|stream| launch(&plan, stream, &weights));
+    drop(weights);
+    tracked.is_ordered();
+}
+
+/// The default stream of each thread is another one on each, under one handle.
+#[test]
+fn weights_are_freed_behind_the_default_streams_of_all_threads() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let own = device.context().new_stream().unwrap();
+    let weights = engine.weights(&own, &problem, given(&own)).unwrap();
+    let launch = || launch(&plan, &device.context().per_thread_stream(), &weights);
+    std::thread::scope(|scope| scope.spawn(launch).join().unwrap());
+    launch();
+    drop(weights);
+    tracked.is_ordered();
 }
 
 /// Whoever shares a plain slice gets the same, by streams that wait.
@@ -192,6 +242,27 @@ fn a_slice_that_streams_share_is_freed_when_all_are_done() {
         plan.launch(stream, operands.workspace(&mut workspace)).unwrap();
     }
     drop((gate, up));
+    tracked.is_ordered();
+}
+
+/// Each is used by a stream that it was not made in, and freed without regard to the others.
+#[test]
+fn every_operand_that_a_launch_can_have_is_ordered() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let plan = engine(&device).plan(&grouped()).unwrap();
+    let [a, gate, up] = [M as usize, 2 * N, 2 * N]
+        .map(|rows| (piece::<u8>(&device, rows * K / 2), piece::<u8>(&device, rows * K / 16)));
+    let [alpha1, alpha2] = [(); 2].map(|()| piece::<f32>(&device, 2));
+    let (offsets, mut c) = (piece::<i32>(&device, 3), piece::<f16>(&device, M as usize * N));
+    let mut workspace = piece::<u8>(&device, 1 << 20);
+    tracked.null.watch(true);
+    let operands = Operands::dual_gemm(M, (&a.0, &a.1), (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+    let operands = operands.alphas(&alpha1, &alpha2).offsets(&offsets).workspace(&mut workspace);
+    plan.launch(&device.context().new_stream().unwrap(), operands).unwrap();
+    assert!((0..11).all(|operand| tracked.null.seen().param(8 * operand) != 0));
+    tracked.null.watch(false);
+    drop((a, gate, up, alpha1, alpha2, offsets, c, workspace));
     tracked.is_ordered();
 }
 
@@ -294,22 +365,98 @@ fn another_stream_waits_for_weights_to_be_there() {
     }
 }
 
-/// A timer replays what was launched once: what the closure owns has to live so long.
+/// Weights as they are given, each piece of them from a stream of its own.
 #[test]
-fn a_timer_keeps_what_its_closure_owns() {
+fn another_stream_waits_for_every_piece_of_weights() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let [_, (problem, plan)] = plans(&engine(&device));
+    let shared = |bytes| {
+        let slice = piece::<u8>(&device, bytes);
+        Shared::written_in(&Arc::clone(slice.stream()), slice).unwrap()
+    };
+    tracked.null.busy(true);
+    let stream = device.context().new_stream().unwrap();
+    let b = [(); 2].map(|()| (shared(N * K / 2), shared(N * K / 16)));
+    let weights = Weights::Given(Given::new(&stream, &problem, b).unwrap());
+    launch(&plan, &stream, &weights);
+    // Without tracking this is the caller's to order.
+    stream.synchronize().unwrap();
+    drop(weights);
+    tracked.is_ordered();
+}
+
+/// What a stream takes over it has waited for, so that its event stands for what wrote it in another one, too: a dependent
+/// launch goes by that.
+#[test]
+fn weights_from_another_stream_are_not_read_too_early() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [(problem, plan), _] = plans(&engine(&device));
+    let layout = problem.prepared_layout().unwrap();
+    let stream = device.context().new_stream().unwrap();
+    let weights = PreparedWeights::from_device(&stream, layout, piece::<u8>(&device, layout.bytes())).unwrap();
+    let ((a, mut c), mut workspace) = (tokens(&stream), plan.workspace(&stream, M).unwrap());
+    tracked.null.watch(true);
+    let mut attributes = |is_dependent: bool| {
+        let operands = Operands::prepared(M, &a, &weights, &mut c).workspace(&mut workspace);
+        match is_dependent {
+            true => plan.launch_dependent(&stream, operands).unwrap(),
+            false => plan.launch(&stream, operands).unwrap(),
+        }
+        tracked.null.seen().attributes
+    };
+    assert_eq!(attributes(true), attributes(false) + 1);
+    tracked.null.watch(false);
+    tracked.is_ordered();
+}
+
+/// A graph may be replayed in any stream: what it is to read is there before it is captured.
+#[test]
+fn a_graph_reads_weights_that_are_there() {
     let tracked = Tracked::new();
     let device = Device::open(0).unwrap();
     untracked(&device);
     let engine = engine(&device);
     let [(problem, plan), _] = plans(&engine);
-    let stream = device.context().new_stream().unwrap();
-    let weights = engine.weights(&stream, &problem, given(&stream)).unwrap();
-    let ((a, mut c), mut workspace) = (tokens(&stream), plan.workspace(&stream, M).unwrap());
-    let timing = Timer::new(&stream)
-        .unwrap()
-        .time(1, move |_| plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace)));
-    assert!(timing.unwrap().median_us > 0.0);
+    let [first, second, third] = [(); 3].map(|()| device.context().new_stream().unwrap());
+    tracked.null.busy(true);
+    let weights = engine.weights(&first, &problem, given(&first)).unwrap();
+    let ((a, mut c), mut workspace) = (tokens(&second), plan.workspace(&second, M).unwrap());
+    third.join(&second).unwrap();
+    let graph =
+        captured(&second, || plan.launch(&second, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace)));
+    // SAFETY: graph and stream are alive.
+    unsafe { sys::cuGraphLaunch(graph.cu_graph_exec(), third.cu_stream()) }.result().unwrap();
+    third.synchronize().unwrap();
     tracked.is_ordered();
+}
+
+/// A timer replays what was launched once: what the closure owns has to live so long.
+#[test]
+fn a_timer_keeps_what_its_closure_owns() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let stream = device.context().new_stream().unwrap();
+    let error = Timer::new(&stream).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("disable_event_tracking"), "{error}");
+    untracked(&device);
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    for is_in_turn in [false, true] {
+        let (plan, weights) = (plan.clone(), engine.weights(&stream, &problem, given(&stream)).unwrap());
+        let ((a, mut c), mut workspace) = (tokens(&stream), plan.workspace(&stream, M).unwrap());
+        let timer = Timer::new(&stream).unwrap();
+        let stream = Arc::clone(&stream);
+        let mut launch = move || plan.launch(&stream, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace));
+        let median_us = match is_in_turn {
+            false => timer.time(1, move |_| launch()).unwrap().median_us,
+            true => timer.time_in_turn(1, 1, 1, move |_, _| launch()).unwrap()[0][0],
+        };
+        assert!(median_us > 0.0);
+        tracked.is_ordered();
+    }
 }
 
 /// A graph holds weights and workspace, also when the workspace has grown, and gives them back on a thread of the driver's,
@@ -347,6 +494,35 @@ fn a_graph_holds_weights_and_workspace() {
     tracked.is_ordered();
     drop(engine);
     assert_eq!(tracked.null.allocations(), 0);
+}
+
+/// Whatever is shared, not weights alone.
+#[test]
+fn a_graph_holds_every_operand_that_is_shared() {
+    fn shared<T: DeviceRepr + ValidAsZeroBits>(stream: &Arc<CudaStream>, elements: usize) -> Shared<T> {
+        stream.alloc_zeros(elements).unwrap().into()
+    }
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let plan = engine(&device).plan(&grouped()).unwrap();
+    let stream = device.context().new_stream().unwrap();
+    let [a, gate, up] =
+        [M as usize, 2 * N, 2 * N].map(|rows| [2, 16].map(|part| shared::<u8>(&stream, rows * K / part)));
+    let [alpha1, alpha2] = [(); 2].map(|()| shared::<f32>(&stream, 2));
+    let (offsets, (_, mut c)) = (shared::<i32>(&stream, 3), tokens(&stream));
+    let mut workspace = plan.workspace(&stream, M).unwrap();
+    let graph = captured(&stream, || {
+        let operands = Operands::dual_gemm(M, (&a[0], &a[1]), (&gate[0], &gate[1]), (&up[0], &up[1]), &mut c);
+        plan.launch(&stream, operands.alphas(&alpha1, &alpha2).offsets(&offsets).workspace(&mut workspace))
+    });
+    drop((a, gate, up, alpha1, alpha2, offsets, workspace));
+    graph.launch().unwrap();
+    stream.synchronize().unwrap();
+    drop(graph);
+    device.reclaim().unwrap();
+    tracked.is_ordered();
+    assert_eq!(tracked.null.allocations(), 1, "all but C are given back");
 }
 
 /// The default stream of each thread can be captured though cudarc has made no stream: then nobody has vouched for what
@@ -399,6 +575,28 @@ fn a_workspace_may_go_to_another_thread_with_a_stream_of_its_own() {
     launch();
     drop(workspace);
     tracked.is_ordered();
+}
+
+/// A thread that grows or drops it waits for what another one has launched.
+#[test]
+fn a_workspace_of_all_threads_is_freed_behind_their_launches() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let [_, (_, plan)] = plans(&engine(&device));
+    let stream = device.context().per_thread_stream();
+    for grows in [true, false] {
+        let mut workspace = Workspace::of_bytes(&stream, 1 << 20).unwrap();
+        let ((a, mut c), [gate, up]) = (tokens(&stream), given(&stream));
+        let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+        plan.launch(&stream, operands.workspace(&mut workspace)).unwrap();
+        let elsewhere = || match grows {
+            true => workspace.reserve(2 << 20).unwrap(),
+            false => drop(workspace),
+        };
+        std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+        tracked.is_ordered();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -14,6 +14,8 @@ use cudarc_other::driver::DevicePtr as _;
 use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
+use warpsmith::format::Format;
+use warpsmith::pick::Choice;
 use warpsmith::run::{
     Device, Matrix, Memory, MemoryMut, Operands, OwnedMemory, Owner, PreparedWeights, RawStream, Weights,
 };
@@ -35,6 +37,11 @@ fn null() -> (&'static Null, MutexGuard<'static, ()>) {
     (null, turn)
 }
 
+/// Two groups, whose launches have every operand that there is.
+fn grouped() -> Problem {
+    Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).a(Format::Nvfp4).grouped(2).m_up_to(M)
+}
+
 fn plan(device: &Device) -> (Engine, Problem, Plan) {
     let cubins = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("raw");
     let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some();
@@ -51,6 +58,55 @@ struct Held(Arc<AtomicUsize>);
 impl Drop for Held {
     fn drop(&mut self) {
         self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Memory that is freed at once when its last holder is gone, whatever may still be using it.
+struct Freed(u64);
+
+impl Freed {
+    /// An address, and what keeps it.
+    fn allocated(bytes: usize) -> (u64, Owner) {
+        let mut address = 0;
+        // SAFETY: a valid place for an address.
+        unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes).result().unwrap() };
+        (address, Arc::new(Self(address)))
+    }
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated; the null driver tells whether it is in use.
+        unsafe { sys::cuMemFree_v2(self.0).result().unwrap() };
+    }
+}
+
+/// Notes how many modules are loaded when it goes.
+struct Last(&'static Null, Arc<AtomicI32>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.1.store(self.0.loaded() - self.0.unloaded(), SeqCst);
+    }
+}
+
+/// Every operand that there is, all at one address, with owners.
+///
+/// # Safety
+/// As for [`Memory::from_raw`].
+unsafe fn owned<'a>(address: u64, owners: &'a [Owner; 11]) -> Operands<'a> {
+    let [a, a_scales, b1, b1_scales, b2, b2_scales, alpha1, alpha2, offsets, c, workspace] = owners;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let bytes = |bytes, owner: &'a Owner| Memory::<u8>::from_raw(address, bytes).owner(owner);
+        let pair = |rows: usize, codes, scales| Matrix::nvfp4(bytes(rows * K / 2, codes), bytes(rows * K / 16, scales));
+        let alpha = |owner: &'a Owner| Memory::<f32>::from_raw(address, 2).owner(owner);
+        let c = MemoryMut::<f16>::from_raw(address, M as usize * N).owner(c);
+        let (b1, b2) = (pair(2 * N, b1, b1_scales), pair(2 * N, b2, b2_scales));
+        Operands::dual_gemm(M, pair(M as usize, a, a_scales), b1, b2, c)
+            .alphas(alpha(alpha1), alpha(alpha2))
+            .offsets(Memory::from_raw(address, 3).owner(offsets))
+            .workspace(MemoryMut::from_raw(address, 2 * N * K).owner(workspace))
     }
 }
 
@@ -213,6 +269,8 @@ fn bare_handles_launch_eagerly_and_in_a_graph() {
     // SAFETY: as above.
     let room_again = unsafe { MemoryMut::from_raw(workspace, plan.workspace_bytes(M).max(16) as usize) };
     plan.launch(&stream, Operands::new(M, a, &weights, c_again).workspace(room_again)).unwrap();
+    assert_eq!(Arc::strong_count(&owner), 2, "the graph holds it, and no event will stand for it");
+    assert!(stream.release().unwrap_err().to_string().contains("being captured"));
     let graph = captured.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
     graph.launch().unwrap();
     drop((stream, plan, engine, owner));
@@ -234,7 +292,9 @@ fn owners_are_held_until_their_launch_has_run() {
     let (null, _turn) = null();
     let bare = Bare::new();
     let device = bare.device();
-    let stream = bare.stream(&device);
+    let count = Arc::new(AtomicUsize::new(0));
+    // SAFETY: a stream of the context, which is never destroyed.
+    let stream = unsafe { device.raw_stream(bare.stream.cast(), Some(Arc::new(Held(Arc::clone(&count))))) }.unwrap();
     let (engine, problem, plan) = plan(&device);
     let bytes = engine.weights_bytes(&problem).unwrap() as usize;
     let (room, a, c) = (bare.memory(bytes), bare.memory(M as usize * K * 2), bare.memory(M as usize * N * 2));
@@ -243,7 +303,6 @@ fn owners_are_held_until_their_launch_has_run() {
         let memory = OwnedMemory::from_raw(&device, room, bytes, None);
         PreparedWeights::from_device(&stream, problem.prepared_layout().unwrap(), memory).unwrap()
     };
-    let count = Arc::new(AtomicUsize::new(0));
     let workspace = bare.memory(plan.workspace_bytes(M).max(16) as usize);
     let launch = |stream: &RawStream| {
         let owners: [Owner; 3] = [(); 3].map(|()| -> Owner { Arc::new(Held(Arc::clone(&count))) });
@@ -265,12 +324,103 @@ fn owners_are_held_until_their_launch_has_run() {
     assert_eq!(count.load(SeqCst), 1500);
     null.busy(true);
     launch(&stream);
+    assert_eq!(stream.release().unwrap(), 3);
+    launch(&stream);
     drop(stream);
     device.reclaim().unwrap();
     assert_eq!(count.load(SeqCst), 1500);
     null.busy(false);
     device.reclaim().unwrap();
-    assert_eq!(count.load(SeqCst), 1503);
+    assert_eq!(count.load(SeqCst), 1507, "with the stream's own");
+}
+
+/// Every piece of memory that a launch can have may have an owner, which is held for the last launch, also where an event
+/// stands for an earlier one.
+#[test]
+fn every_operands_owner_is_held_for_every_launch() {
+    let (null, _turn) = null();
+    let bare = Bare::new();
+    let device = bare.device();
+    let stream = bare.stream(&device);
+    let plan = plan(&device).0.plan(&grouped()).unwrap();
+    let (count, memory) = (Arc::new(AtomicUsize::new(0)), bare.memory(2 * N * K));
+    let owners = [(); 11].map(|()| -> Owner { Arc::new(Held(Arc::clone(&count))) });
+    null.busy(true);
+    for launches in 1..=3 {
+        // SAFETY: nothing runs on the null driver, and the memory is never freed.
+        plan.launch(&stream, unsafe { owned(memory, &owners) }).unwrap();
+        assert_eq!(stream.release().unwrap(), launches * owners.len());
+    }
+    drop(owners);
+    assert_eq!(count.load(SeqCst), 0);
+    null.busy(false);
+    assert_eq!((stream.release().unwrap(), count.load(SeqCst)), (0, 11));
+}
+
+/// Where a later kernel of a launch is refused, an earlier one is under way.
+#[test]
+fn a_launch_that_gets_half_way_holds_its_owners() {
+    let (null, _turn) = null();
+    let bare = Bare::new();
+    let device = bare.device();
+    let stream = bare.stream(&device);
+    let (engine, ..) = plan(&device);
+    let variant = "mma.t16x64x128.s4.sequential.uniform.direct.k2".parse().unwrap();
+    let selected = engine.kernel_for(Choice::pinned(&grouped(), &variant, device.arch()).unwrap()).unwrap();
+    let (memory, before) = (bare.memory(2 * N * K), null.launches());
+    let owners = [(); 11].map(|()| -> Owner { Arc::new(()) });
+    null.busy(true);
+    null.refuse(2);
+    // SAFETY: as above.
+    let error = selected.kernel().launch(&stream, unsafe { owned(memory, &owners) }).unwrap_err();
+    assert!(error.is_driver() && null.launches() == before + 1, "{error}");
+    assert_eq!(stream.release().unwrap(), owners.len());
+}
+
+/// Owners that free their memory at once do so when nothing uses it any more: of what is repacked, of launches, of graphs.
+#[test]
+fn nothing_uses_what_owners_free() {
+    let (null, _turn) = null();
+    let bare = Bare::new();
+    let device = bare.device();
+    let stream = bare.stream(&device);
+    let (engine, problem, plan) = plan(&device);
+    let b = [(); 2].map(|()| [N * K / 2, N * K / 16].map(|bytes| (Freed::allocated(bytes), bytes)));
+    // SAFETY: live memory of the device, which the owners keep.
+    let given = b.each_ref().map(|pair| unsafe {
+        let [codes, scales] =
+            pair.each_ref().map(|((address, owner), bytes)| Memory::from_raw(*address, *bytes).owner(owner));
+        Matrix::nvfp4(codes, scales)
+    });
+    let weights = engine.prepare(stream.cudarc(), &problem, given).unwrap();
+    drop(b);
+    device.reclaim().unwrap();
+    assert_eq!(null.races(), (0, String::new()));
+
+    let room = plan.workspace_bytes(M).max(16) as usize;
+    let [c, workspace] = [M as usize * N * 2, room].map(|bytes| bare.memory(bytes));
+    let launch = || {
+        let (a, owner) = Freed::allocated(M as usize * K * 2);
+        // SAFETY: as above, or ordered by the stream.
+        let operands = unsafe {
+            let a = Memory::<f16>::from_raw(a, M as usize * K).owner(&owner);
+            let c = MemoryMut::<f16>::from_raw(c, M as usize * N);
+            Operands::prepared(M, a, &weights, c).workspace(MemoryMut::from_raw(workspace, room))
+        };
+        plan.launch(&stream, operands).unwrap();
+    };
+    (0..300).for_each(|_| launch());
+    assert_eq!(stream.release().unwrap(), 0);
+    assert_eq!(null.races(), (0, String::new()));
+
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+    launch();
+    let graph = stream.cudarc().end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    graph.launch().unwrap();
+    drop(graph);
+    drop((weights, plan, engine, stream, device));
+    bare.free(&[c, workspace]);
+    assert_eq!((null.races(), null.allocations()), ((0, String::new()), 0));
 }
 
 /// Where nothing can hold owners they are refused; so is a context of another device.
@@ -301,14 +451,17 @@ fn a_context_that_is_not_the_primary_one_is_taken_over() {
     let (null, _turn) = null();
     Bare::new();
     let handle = ptr::without_provenance_mut::<c_void>(0x7777);
-    let count = Arc::new(AtomicUsize::new(0));
+    let (count, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicI32::new(-1)));
+    let (owner, before) = ((Held(Arc::clone(&count)), Last(null, Arc::clone(&left))), null.loaded() - null.unloaded());
     // SAFETY: the null driver takes any handle.
-    let device = unsafe { Device::from_raw(0, handle, Some(Arc::new(Held(Arc::clone(&count))))) }.unwrap();
+    let device = unsafe { Device::from_raw(0, handle, Some(Arc::new(owner))) }.unwrap();
     assert_eq!(device.context().cu_ctx().cast(), handle);
     let (engine, ..) = plan(&device);
     drop(device);
     assert_eq!(count.load(SeqCst), 0, "the engine's kernels are in it");
     drop(engine);
     assert_eq!(count.load(SeqCst), 1);
+    assert_eq!(left.load(SeqCst), before, "it went before what is in the context");
+    assert_eq!(null.destroyed(), 0);
     assert_eq!(null.races(), (0, String::new()));
 }

@@ -128,3 +128,16 @@ impl<'a> Guards<'a> for Tracked<'a> {
         self.has_owners = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No launch has so many operands yet.
+    #[test]
+    fn more_guards_than_usual_are_kept() {
+        let mut guards = Tracked::default();
+        (0..USUAL + 3).for_each(|_| guards.slice(SyncOnDrop::Record(None), true));
+        assert_eq!((guards.usual.iter().flatten().count(), guards.more.len()), (USUAL, 3));
+    }
+}

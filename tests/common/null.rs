@@ -75,9 +75,13 @@ impl Null {
         unsafe { self.0.get::<unsafe extern "C" fn() -> R>(name).unwrap()() }
     }
 
-    fn set(&self, name: &str, on: bool) {
+    fn tell(&self, name: &str, number: i32) {
         // SAFETY: those that are asked for below take an int.
-        unsafe { self.0.get::<unsafe extern "C" fn(i32)>(name).unwrap()(on.into()) }
+        unsafe { self.0.get::<unsafe extern "C" fn(i32)>(name).unwrap()(number) }
+    }
+
+    fn set(&self, name: &str, on: bool) {
+        self.tell(name, on.into());
     }
 
     /// This thread's launches so far.
@@ -98,6 +102,16 @@ impl Null {
     /// Modules unloaded so far.
     pub fn unloaded(&self) -> i32 {
         self.call("null_unloaded")
+    }
+
+    /// Contexts destroyed so far.
+    pub fn destroyed(&self) -> i32 {
+        self.call("null_destroyed")
+    }
+
+    /// Which of this thread's launches from now on is refused, counted from 1.
+    pub fn refuse(&self, launch: i32) {
+        self.tell("null_refuse", launch);
     }
 
     /// Whether what was launched still runs.

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
 enum { STREAMS = 32, OPERANDS = 11, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
@@ -43,7 +43,8 @@ static __thread intptr_t current;
 static __thread int is_watched;
 static __thread Seen seen;
 static __thread uint64_t launches, encodes;
-static int loaded, unloaded, busy, capturing, waiting_capturing, held;
+static __thread int refused;
+static int loaded, unloaded, destroyed, busy, capturing, waiting_capturing, held;
 static int loading[DEVICES], most_loading[DEVICES];
 static uint64_t captures, events, records;
 static Stream default_stream;
@@ -157,6 +158,10 @@ uint64_t null_launches(void) { return launches; }
 uint64_t null_encodes(void) { return encodes; }
 int null_loaded(void) { return __atomic_load_n(&loaded, __ATOMIC_SEQ_CST); }
 int null_unloaded(void) { return __atomic_load_n(&unloaded, __ATOMIC_SEQ_CST); }
+/* Contexts that were destroyed. */
+int null_destroyed(void) { return __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST); }
+/* Which of this thread's launches from now on is refused, counted from 1; none, if it is 0. */
+void null_refuse(int launch) { refused = launch; }
 /* Whether everything launched so far is to count as still running. */
 void null_busy(int on) { __atomic_store_n(&busy, on, __ATOMIC_SEQ_CST); }
 
@@ -194,6 +199,10 @@ Result cuDevicePrimaryCtxRetain(intptr_t *context, int device) { *context = 0x10
 Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
 Result cuCtxGetCurrent(intptr_t *context) { *context = current; return OK; }
 Result cuCtxSetCurrent(intptr_t context) { current = context; return OK; }
+Result cuCtxDestroy_v2(intptr_t context) {
+    __atomic_add_fetch(&destroyed, 1, __ATOMIC_SEQ_CST);
+    return OK;
+}
 Result cuCtxSynchronize(void) {
     seen_by_host(&tracked.latest);
     return OK;
@@ -205,7 +214,7 @@ static Stream *of(Stream *stream) {
 }
 static Result allocate(uint64_t *address, size_t bytes, Stream *stream) {
     void *memory = NULL;
-    if (posix_memalign(&memory, 256, bytes ? bytes : 1)) return 2;
+    if (posix_memalign(&memory, 256, bytes ? bytes : 1)) return OUT_OF_MEMORY;
     *address = (uint64_t)(uintptr_t)memory;
     pthread_mutex_lock(&lock);
     if (tracked.on) {
@@ -473,6 +482,7 @@ static Result launch(const Config *config, Function *function, void **arguments)
     /* Kernels have up to two parameters; a bare launch of a benchmark gives none. */
     if (arguments && !(arguments[0] && arguments[1])) return INVALID_VALUE;
     if (function->shared < (int)config->shared && config->shared > 49152) return INVALID_VALUE;
+    if (refused && !--refused) return OUT_OF_MEMORY;
     launches++;
     if (stream->captured) {
         Graph *graph = stream->captured;

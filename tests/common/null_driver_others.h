@@ -1,6 +1,6 @@
 /* Functions of the driver (CUDA 11.4) that nothing here calls, but that cudarc 0.18 looks for when it opens a library. */
 X(cuArray3DCreate_v2) X(cuArray3DGetDescriptor_v2) X(cuArrayCreate_v2) X(cuArrayDestroy) X(cuArrayGetDescriptor_v2)
-X(cuArrayGetPlane) X(cuArrayGetSparseProperties) X(cuCtxAttach) X(cuCtxCreate_v2) X(cuCtxCreate_v3) X(cuCtxDestroy_v2)
+X(cuArrayGetPlane) X(cuArrayGetSparseProperties) X(cuCtxAttach) X(cuCtxCreate_v2) X(cuCtxCreate_v3)
 X(cuCtxDetach) X(cuCtxDisablePeerAccess) X(cuCtxEnablePeerAccess) X(cuCtxGetApiVersion) X(cuCtxGetCacheConfig)
 X(cuCtxGetDevice) X(cuCtxGetExecAffinity) X(cuCtxGetFlags) X(cuCtxGetLimit) X(cuCtxGetSharedMemConfig)
 X(cuCtxGetStreamPriorityRange) X(cuCtxPopCurrent_v2) X(cuCtxPushCurrent_v2) X(cuCtxResetPersistingL2Cache)
