@@ -227,6 +227,51 @@ fn weights_are_freed_behind_the_default_streams_of_all_threads() {
     tracked.is_ordered();
 }
 
+/// cudarc takes a context for one of a single stream while it has made none itself.
+#[test]
+fn memory_is_freed_behind_streams_that_cudarc_did_not_make() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [(problem, plan), (_, unprepared)] = plans(&engine(&device));
+    let raw = || {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a valid place for a stream, which is never destroyed.
+        unsafe {
+            sys::cuStreamCreate(&raw mut handle, 1).result().unwrap();
+            device.raw_stream(handle.cast(), None).unwrap()
+        }
+    };
+    let [first, second, other] = [(); 3].map(|()| raw());
+    let weights = engine(&device).weights(first.cudarc(), &problem, given(first.cudarc())).unwrap();
+    let [gate, up] = given(first.cudarc());
+    tracked.null.busy(true);
+    for stream in [&first, &second, &other] {
+        launch(&plan, stream.cudarc(), &weights);
+        let (a, mut c) = tokens(&device.context().default_stream());
+        let mut workspace = unprepared.workspace(stream.cudarc(), M).unwrap();
+        let operands = Operands::dual_gemm(M, &a, (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+        unprepared.launch(stream, operands.workspace(&mut workspace)).unwrap();
+    }
+    drop((weights, gate, up));
+    tracked.is_ordered();
+}
+
+/// As above, where there is no stream of anybody's.
+#[test]
+fn weights_are_freed_behind_default_streams_that_are_all_there_is() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let [(problem, plan), _] = plans(&engine(&device));
+    let own = device.context().per_thread_stream();
+    let weights = engine(&device).weights(&own, &problem, given(&own)).unwrap();
+    tracked.null.busy(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| launch(&plan, &device.context().per_thread_stream(), &weights)).join().unwrap();
+    });
+    drop(weights);
+    tracked.is_ordered();
+}
+
 /// Whoever shares a plain slice gets the same, by streams that wait.
 #[test]
 fn a_slice_that_streams_share_is_freed_when_all_are_done() {

@@ -3,10 +3,10 @@
 //! A graph that a launch is captured into holds the code like any other user of it; code that nobody holds any more is
 //! retired, not unloaded there and then.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cudarc::driver::{CudaContext, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::capture::{BesideCaptures, Captured};
 use super::module::{Function, Module};
@@ -21,6 +21,8 @@ pub(super) struct Modules {
     context: Arc<CudaContext>,
     turns: Turns,
     retired: Arc<Retired>,
+    /// Keeps cudarc ordering memory between streams: it does so where it has made one.
+    several: OnceLock<Arc<CudaStream>>,
     /// What keeps the context alive, if it is somebody else's; dropped after all that is in it.
     _owner: Option<Owner>,
 }
@@ -37,7 +39,7 @@ pub(super) struct Code {
 impl Modules {
     pub(super) fn new(context: &Arc<CudaContext>, owner: Option<Owner>) -> Arc<Self> {
         let (context, turns) = (Arc::clone(context), Turns::of(context));
-        Arc::new(Self { context, turns, retired: Arc::default(), _owner: owner })
+        Arc::new(Self { context, turns, retired: Arc::default(), several: OnceLock::new(), _owner: owner })
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
@@ -59,6 +61,15 @@ impl Modules {
         let _beside = BesideCaptures::new()?;
         let module = Arc::new(Module::load(&self.context, cubin)?);
         Ok(Arc::new(Code { module, retired: Arc::clone(&self.retired), captured: AtomicU64::new(0) }))
+    }
+
+    /// Makes cudarc order memory between streams, as far as it tracks it, also where it has made none of them.
+    pub(super) fn expect_several_streams(&self) -> Result<(), DriverError> {
+        if self.several.get().is_none() && self.context.is_event_tracking() {
+            // Another thread's may be there by now, which does as well.
+            self.several.set(self.context.new_stream()?).ok();
+        }
+        Ok(())
     }
 
     /// What waits to be unloaded or dropped.

@@ -52,12 +52,14 @@ struct Batch {
 }
 
 impl Device {
-    /// A stream that somebody else made, for launches.
+    /// A stream that somebody else made, for launches. Where the context tracks events, cudarc orders its memory for
+    /// launches here as for those in its own streams.
     ///
     /// # Safety
     /// `handle` is a stream (`CUstream`, `cudaStream_t`) of the device's context, or 0, 1 or 2 for the default streams; 2 is
-    /// another stream on each thread, so then all calls come from one. It stays alive until this is dropped and all launches in it have run; `owner` sees to that, if it is given. The caller
-    /// orders its own work with what is launched here.
+    /// another stream on each thread, so then all calls come from one. It stays alive until this is dropped and all
+    /// launches in it have run; `owner` sees to that, if it is given. The caller orders its own work with what is launched
+    /// here.
     ///
     /// # Errors
     /// Driver, if it makes no event.
@@ -65,6 +67,7 @@ impl Device {
         let handle: CUstream = handle.cast();
         // SAFETY: the caller's promise.
         let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
+        self.modules().expect_several_streams().map_err(|error| refused("making a stream", error))?;
         let batch = || Batch::new(&stream);
         let spare = (0..BATCHES).map(|_| batch()).collect::<Result<_, _>>();
         let kept = Kept {

@@ -115,17 +115,19 @@ impl Kernel {
         if operands.m() > self.most_rows {
             return Err(self.too_many_blocks(operands.m()));
         }
-        let (context, readable) = (stream.context(), self.tokens.readable(operands));
-        let is_captured = is_captured(stream)?;
-        if is_captured && context.is_event_tracking() {
+        let context = stream.context();
+        let (is_captured, tracks) = (is_captured(stream)?, context.is_event_tracking());
+        if is_captured && tracks {
             // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
             // it off vouches for the life of what a graph reads.
             return Err(captured_while_tracked());
         }
         let is_dependent = operands.order(stream, is_captured)? && is_dependent;
-        if context.is_managing_stream_synchronization() {
+        // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
+        if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
             return self.tracked_launch(stream, keeper, operands, bound, is_dependent);
         }
+        let readable = self.tokens.readable(operands);
         let mut guards = Untracked::default();
         let mut params = operands.params(stream, &mut guards);
         let has_owners = guards.has_owners;
