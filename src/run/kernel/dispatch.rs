@@ -115,7 +115,7 @@ impl Kernel {
         if operands.m() > self.most_rows {
             return Err(self.too_many_blocks(operands.m()));
         }
-        let context = stream.context();
+        let (context, readable) = (stream.context(), self.tokens.readable(operands));
         let (is_captured, tracks) = (is_captured(stream)?, context.is_event_tracking());
         if is_captured && tracks {
             // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
@@ -127,7 +127,6 @@ impl Kernel {
         if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
             return self.tracked_launch(stream, keeper, operands, bound, is_dependent);
         }
-        let readable = self.tokens.readable(operands);
         let mut guards = Untracked::default();
         let mut params = operands.params(stream, &mut guards);
         let has_owners = guards.has_owners;
