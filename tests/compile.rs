@@ -276,6 +276,47 @@ fn every_nvrtc_compiles_the_same_kernels() {
     }
 }
 
+/// Changes that are to change no kernel: `WARPSMITH_TEST_CUBINS` names a file that is written where there is none, and
+/// whose kernels are compiled and compared where there is one. With the same NVRTC.
+#[test]
+fn kernels_are_byte_for_byte_those_of_a_file() {
+    let Some(path) = std::env::var_os("WARPSMITH_TEST_CUBINS") else {
+        return common::skip("kernels as before", "WARPSMITH_TEST_CUBINS names no file");
+    };
+    let Some(toolchain) = common::toolchain("kernels as before") else { return };
+    let _turn = turn();
+    let lines = Mutex::new(Vec::new());
+    let digest = |spec: &Spec, cubin: &Cubin| {
+        let line = format!("{}\t{}\t{}", spec.problem(), spec.arch(), spec.variant());
+        let digest = blake3::hash(cubin.image()).to_hex();
+        lines.lock().unwrap().push(format!("{line}\t{digest}"));
+        None
+    };
+    let Ok(known) = std::fs::read_to_string(&path) else {
+        let mut specs = default_picks(suite(), &[Arch::A100, Arch::L40S, Arch::H200]);
+        specs.extend(default_picks(prepared_suite(), &[Arch::H200]));
+        for (seed, (problem, _)) in suite().into_iter().chain(prepared_suite()).enumerate() {
+            specs.extend(sampled(&problem, &Arch::H200, 3, 53 * seed));
+        }
+        assert_eq!(compile_all(&toolchain, &specs, digest), Vec::<String>::new());
+        let mut lines = lines.into_inner().unwrap();
+        lines.sort();
+        return std::fs::write(path, lines.join("\n")).unwrap();
+    };
+    let spec = |line: &str| {
+        let mut words = line.split('\t');
+        let mut word = || words.next().unwrap();
+        let (problem, arch, variant) = (word().parse().unwrap(), word().parse().unwrap(), word().parse().unwrap());
+        Spec::new(&problem, &variant, &arch).unwrap()
+    };
+    let specs: Vec<Spec> = known.lines().map(spec).collect();
+    assert_eq!(compile_all(&toolchain, &specs, digest), Vec::<String>::new());
+    let lines = lines.into_inner().unwrap();
+    let other: Vec<_> = lines.iter().filter(|line| !known.lines().any(|known| known == *line)).collect();
+    eprintln!("{} kernels compared", specs.len());
+    assert!(other.is_empty(), "{} of {} are other kernels: {other:#?}", other.len(), specs.len());
+}
+
 #[test]
 fn rendered_source_is_the_reviewed_one() {
     let h200 = |problem: Problem, variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
