@@ -74,6 +74,7 @@ pub mod file;
 pub mod format;
 mod lock;
 mod open;
+mod operand;
 #[cfg(feature = "tune")]
 pub mod oracle;
 pub mod pick;

@@ -1,7 +1,7 @@
 
 // Adds the partial sums [split, product, row, column] in the order of the splits, so that the same call gives the same
 // bits, then applies α and activation and rounds to C. One block a row (and 1024 columns), four columns a thread.
-extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __grid_constant__ ws::Params params) {
+extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __grid_constant__ ws::<{ params }> params) {
   using namespace ws;
   const int row = blockIdx.x;
   const int column = (blockIdx.y * 256 + threadIdx.x) * 4;
@@ -23,11 +23,12 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __gr
     }
   }
   const Alphas alphas(params, group);
+  const HeldColumns<4> columns(params, group, [&](int i) { return column + i; });
   float result[4];
   for (int i = 0; i < 4; i++) {
     float products[PRODUCTS];
     for (int product = 0; product < PRODUCTS; product++) products[product] = sum[product][i];
-    result[i] = combine(products, alphas);
+    result[i] = combine(products, alphas, columns.of[i]);
   }
   Output::store(params.c, static_cast<long long>(row) * N + column, result);
 }

@@ -44,11 +44,13 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 #include "fusion/<{ fusion }>.cuh"
 #include "activation/<{ activation }>.cuh"
 #include "output/<{ c }>.cuh"
+#include "row_scale/<{ row_scale }>.cuh"
+#include "bias/<{ bias }>.cuh"
 #include "result/combine.cuh"
 #include "epilogue/<{ epilogue }>.cuh"
 #include "result/<{ result }>.cuh"
 
-extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM) <{ symbol }>(const __grid_constant__ ws::Params params) {
+extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM) <{ symbol }>(const __grid_constant__ ws::<{ params }> params) {
   using namespace ws;
   using TokenTile = <{ tile_a }><TOKENS, NaturalOrder>;
   using WeightTile = <{ tile_b }><COLUMNS, FragmentOrder>;

@@ -104,13 +104,15 @@ __device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
 #include "wgmma/fusion/<{ fusion }>.cuh"
 #include "activation/<{ activation }>.cuh"
 #include "output/<{ c }>.cuh"
+#include "row_scale/<{ row_scale }>.cuh"
+#include "bias/<{ bias }>.cuh"
 #include "result/combine.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
-<{ symbol }>(const __grid_constant__ ws::Params params, const __grid_constant__ ws::TensorMaps tokens) {
+<{ symbol }>(const __grid_constant__ ws::<{ params }> params, const __grid_constant__ ws::TensorMaps tokens) {
   using namespace ws;
   declare_sums();
   const Ring ring{shared_base()};

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::format::Format;
+use crate::operand::Params;
 use crate::spec::{EARLY_PREPASS, MmaLayout, PREPASS, PrepassShape, Spec, WgmmaLayout};
 
 /// What every matrix template names.
@@ -30,6 +31,9 @@ struct Names {
     warps: &'static str,
     fusion: &'static str,
     activation: &'static str,
+    params: &'static str,
+    row_scale: &'static str,
+    bias: &'static str,
     c: &'static str,
     epilogue: &'static str,
     result: &'static str,
@@ -62,6 +66,9 @@ impl Names {
             warps: variant.warps.word(),
             fusion: variant.fusion.word(),
             activation: problem.operation().activation().word(),
+            params: Params::cuda_name(problem),
+            row_scale: if problem.has_row_scale() { Format::F32.word() } else { "none" },
+            bias: problem.bias_format().map_or("none", Format::word),
             c: problem.c_format().word(),
             epilogue: variant.epilogue.word(),
             result: if spec.finish_symbol().is_some() { "partial" } else { "final" },

@@ -13,6 +13,7 @@ use tera::{Context, Delimiters, Tera};
 use super::names::{MmaNames, WgmmaNames};
 use super::{Header, Source};
 use crate::error::{Error, Result};
+use crate::operand::PARAMS_CUH;
 use crate::spec::{Layout, Spec};
 
 /// Rendered templates, by name: of kernels that compute.
@@ -30,16 +31,21 @@ const PREPARE: (&str, &str) = ("prepare.cu", include_str!("../../templates/prepa
 
 macro_rules! headers {
     ($($name:literal),+ $(,)?) => {
-        &[$(Header { name: $name, text: include_str!(concat!("../../templates/lib/", $name)) }),+]
+        &[Header { name: "params.cuh", text: PARAMS_CUH }, $(Header { name: $name, text: include_str!(concat!("../../templates/lib/", $name)) }),+]
     };
 }
 
-/// Ordinary CUDA, given to NVRTC in memory: everything under `templates/lib/`.
+/// Ordinary CUDA, given to NVRTC in memory: everything under `templates/lib/`, and the parameters.
 const HEADERS: &[Header] = headers![
     "activation/gelu_tanh.cuh",
     "activation/none.cuh",
     "activation/silu.cuh",
     "base.cuh",
+    "bias/bf16.cuh",
+    "bias/column.cuh",
+    "bias/f16.cuh",
+    "bias/f32.cuh",
+    "bias/none.cuh",
     "dequant/e2m1.cuh",
     "epilogue/direct.cuh",
     "fusion/interleaved.cuh",
@@ -69,6 +75,8 @@ const HEADERS: &[Header] = headers![
     "result/combine.cuh",
     "result/final.cuh",
     "result/partial.cuh",
+    "row_scale/f32.cuh",
+    "row_scale/none.cuh",
     "scales/128x4.cuh",
     "scales/linear.cuh",
     "schedule/columns.cuh",
@@ -199,6 +207,7 @@ mod tests {
     fn every_file_under_lib_is_a_header() {
         let mut found = BTreeSet::new();
         files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/lib"), "", &mut found);
+        found.insert("params.cuh".to_owned());
         let listed: BTreeSet<_> = HEADERS.iter().map(|header| header.name.to_owned()).collect();
         assert_eq!(found, listed);
     }

@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, DeviceSlice};
 
-use super::params::Params;
+use super::memory::{Memory, MemoryMut};
+use super::operand::Matrix;
+use super::visit::Visitor;
+use super::weights::PreparedWeights;
+use super::workspace::WorkspaceMemory;
 use crate::error::{Error, Result};
-use crate::format::{Format, PreparedLayout, ScaleLayout};
+use crate::format::{Format, PreparedLayout};
+use crate::operand::{Needs, Operand, Params};
 use crate::spec::{Operation, Problem, Spec};
 
 /// A piece of device memory, without its address.
@@ -37,40 +42,6 @@ fn identity(context: &Arc<CudaContext>) -> usize {
     Arc::as_ptr(context) as usize
 }
 
-/// A matrix operand's format and buffers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MatrixSize {
-    pub(super) format: Format,
-    pub(super) values: Buffer,
-    pub(super) scales: Option<Buffer>,
-}
-
-/// Prepared weights.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PreparedSize<'a> {
-    pub(super) layout: &'a PreparedLayout,
-    pub(super) bytes: Buffer,
-}
-
-/// B, or B1 and B2.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum WeightSizes<'a> {
-    Given([Option<MatrixSize>; 2]),
-    Prepared(PreparedSize<'a>),
-}
-
-/// Everything about the operands of a launch but addresses, piece by piece.
-pub(super) trait Described {
-    fn m(&self) -> u32;
-    fn a(&self) -> MatrixSize;
-    fn b(&self) -> WeightSizes<'_>;
-    /// Those in device memory.
-    fn alpha(&self) -> [Option<Buffer>; 2];
-    fn offsets(&self) -> Option<Buffer>;
-    fn c(&self) -> MatrixSize;
-    fn workspace(&self) -> Option<Buffer>;
-}
-
 /// The context that a launch is in: that of its stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
@@ -87,8 +58,12 @@ impl Home {
     /// Refuses what belongs to another context.
     #[inline]
     pub(super) fn check(self, name: &str, buffer: &Buffer) -> Result<()> {
-        let is_here = buffer.context == self.context || buffer.context == Buffer::ANY;
-        if is_here { Ok(()) } else { Err(self.elsewhere(name, buffer.ordinal)) }
+        if self.has(buffer) { Ok(()) } else { Err(self.elsewhere(name, buffer.ordinal)) }
+    }
+
+    #[inline]
+    fn has(self, buffer: &Buffer) -> bool {
+        buffer.context == self.context || buffer.context == Buffer::ANY
     }
 
     #[cold]
@@ -102,11 +77,264 @@ impl Home {
             format!("{name} is on device {ordinal}, the stream on device {}", self.ordinal)
         })
     }
+}
 
+/// What a problem asks of its operands, as far as it can be worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contract {
+    operation: Operation,
+    lines: [Line; Operand::COUNT],
+    /// Operands that have to be there for any M, a bit each.
+    required: u32,
+    /// The layout of prepared weights, with its bytes.
+    prepared: Option<(PreparedLayout, u64)>,
+}
+
+/// Of one operand, without a branch on what it needs.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// What it needs whatever M is; more than there can be, if it must not be given.
+    fixed: u64,
+    /// For each row.
+    each: u64,
+    /// Rows that come at a time, a power of two, less one.
+    mask: u32,
+    /// Of which each may have its own.
+    groups: u32,
+    /// In which it has to be, where there is a choice.
+    format: Format,
+}
+
+impl Line {
+    const UNWANTED: Self = Self { fixed: u64::MAX, each: 0, mask: 0, groups: 1, format: Format::F32 };
+
+    fn new(needs: Needs, format: Option<Format>) -> Self {
+        let line = Self { fixed: 0, format: format.unwrap_or(Format::F32), ..Self::UNWANTED };
+        match needs {
+            Needs::Nothing => Self::UNWANTED,
+            Needs::Elements(fixed) => Self { fixed, ..line },
+            Needs::Rows { each, mask } => Self { each, mask, ..line },
+            Needs::OneOrEach { one, groups } => Self { fixed: one.into(), groups, ..line },
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.fixed != u64::MAX
+    }
+
+    /// Elements for `m` rows.
+    #[inline(always)]
+    fn needed(&self, m: u32) -> u64 {
+        let mask = u64::from(self.mask);
+        self.fixed + ((u64::from(m) + mask) & !mask) * self.each
+    }
+}
+
+const fn bit(operand: Operand) -> u32 {
+    1 << operand as u32
+}
+
+impl Contract {
+    /// # Errors
+    /// Those of [`Problem::prepared_layout`].
+    pub(super) fn new(spec: &Spec) -> Result<Self> {
+        let problem = spec.problem();
+        let mut contract = Self::of(problem, |operand| operand.needs(spec));
+        if problem.is_prepared() {
+            let layout = problem.prepared_layout()?;
+            contract.prepared = Some((layout, layout.bytes() as u64));
+            contract.lines.iter_mut().zip(Operand::ALL).filter(|(_, operand)| operand.is_of_weights()).for_each(
+                |(line, operand)| {
+                    *line = Line::UNWANTED;
+                    contract.required &= !bit(*operand) | bit(Operand::B1);
+                },
+            );
+        }
+        Ok(contract)
+    }
+
+    /// Of B, or B1 and B2, as they are given, alone.
+    pub(super) fn of_weights(problem: &Problem) -> Self {
+        Self::of(problem, |operand| match operand.is_of_weights() {
+            true => operand.needs_of(problem),
+            false => Needs::Nothing,
+        })
+    }
+
+    fn of(problem: &Problem, needs: impl Fn(Operand) -> Needs) -> Self {
+        let mut lines = [Line::UNWANTED; Operand::COUNT];
+        let mut required = 0;
+        for (line, operand) in lines.iter_mut().zip(Operand::ALL) {
+            *line = Line::new(needs(*operand), operand.format(problem));
+            if line.is_wanted() && !operand.is_optional() {
+                required |= bit(*operand);
+            }
+        }
+        Self { operation: problem.operation(), lines, required, prepared: None }
+    }
+
+    /// For the operands of a launch of `m` rows.
+    ///
+    /// # Errors
+    /// Operand, if no problem has so many.
     #[inline]
-    fn holds(self, name: &str, unit: &str, buffer: &Buffer, needed: u64) -> Result<()> {
-        self.check(name, buffer)?;
-        if buffer.elements >= needed { Ok(()) } else { Err(too_few(name, unit, buffer.elements, needed)) }
+    pub(super) fn check(&self, home: Home, m: u32) -> Result<Check<'_>> {
+        if m > Problem::M_MAX { Err(no_such_m(m)) } else { Ok(Check { contract: self, home, m, given: 0 }) }
+    }
+
+    /// Refuses the first address that is not aligned.
+    #[cold]
+    pub(super) fn aligned(&self, mut params: Params) -> Result<()> {
+        Operand::ALL.iter().try_for_each(|operand| {
+            let address = *params.address(*operand);
+            aligned(&[(&operand.title(self.operation), address)], operand.alignment())
+        })
+    }
+
+    #[cold]
+    fn misfit(&self, home: Home, m: u32, operand: Operand, format: Format, buffer: Buffer) -> Error {
+        let (name, line) = (self.name(operand), &self.lines[operand as usize]);
+        if !line.is_wanted() {
+            return unwanted(operand, &name, self.prepared.is_some());
+        }
+        if operand.has_formats() && line.format != format {
+            return Error::operand(format!("{name} is {format}, the kernel is for {}", line.format));
+        }
+        if !home.has(&buffer) {
+            return home.elsewhere(&name, buffer.ordinal);
+        }
+        let (elements, one) = (buffer.elements, line.fixed);
+        match (operand.is_one_or_each(), line.groups) {
+            (true, 1) => Error::operand(format!("{name} has {elements} elements, expected {one}")),
+            (true, groups) => Error::operand(format!(
+                "{name} has {elements} elements, expected {one}, or {one} for each of {groups} groups"
+            )),
+            (false, _) => too_few(&name, operand.unit(format), elements, line.needed(m)),
+        }
+    }
+
+    #[cold]
+    fn other_layout(&self, home: Home, layout: &PreparedLayout, bytes: Buffer) -> Error {
+        let name = "the prepared weights";
+        match &self.prepared {
+            None => Error::operand(format!("{layout} given, the kernel takes weights as they are")),
+            Some((expected, _)) if layout != expected => {
+                Error::operand(format!("the weights are {layout}, the kernel is for {expected}"))
+            }
+            Some(_) if !home.has(&bytes) => home.elsewhere(name, bytes.ordinal),
+            Some((_, needed)) => too_few(name, "bytes", bytes.elements, *needed),
+        }
+    }
+
+    #[cold]
+    fn missing(&self, missing: u32) -> Error {
+        let operand = Operand::ALL.iter().find(|operand| missing & bit(**operand) != 0);
+        let Some(operand) = operand else { return Error::internal("an operand is missing that there is not") };
+        let name = self.name(*operand);
+        let needed = self.lines[*operand as usize].fixed;
+        match operand {
+            Operand::B2 => Error::operand("one B given, dual_gemm takes two: use Operands::dual_gemm"),
+            Operand::Offsets => {
+                Error::operand(format!("no offsets given: {} groups need {needed} of them", needed.saturating_sub(1)))
+            }
+            operand if operand.is_one_or_each() => {
+                Error::operand(format!("no {name} given: the problem has one, of {needed} elements"))
+            }
+            _ => Error::operand(format!("no {name} given")),
+        }
+    }
+
+    fn name(&self, operand: Operand) -> String {
+        operand.name(self.operation)
+    }
+}
+
+/// Checks format, size and place of one operand after the other.
+pub(super) struct Check<'c> {
+    contract: &'c Contract,
+    home: Home,
+    m: u32,
+    /// Those that there are.
+    given: u32,
+}
+
+impl Check<'_> {
+    #[inline(always)]
+    fn line(&self, operand: Operand) -> &Line {
+        &self.contract.lines[operand as usize]
+    }
+
+    /// # Errors
+    /// Operand, with what does not fit.
+    #[inline(always)]
+    pub(super) fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
+        let (line, elements) = (self.line(operand), buffer.elements);
+        let fits = match operand.is_one_or_each() {
+            true => elements == line.fixed || elements == line.fixed.wrapping_mul(line.groups.into()),
+            false => elements >= line.needed(self.m),
+        };
+        let is_format = !operand.has_formats() || line.format == format;
+        if !(fits && is_format && self.home.has(buffer)) {
+            return Err(self.contract.misfit(self.home, self.m, operand, format, *buffer));
+        }
+        self.given |= bit(operand);
+        Ok(())
+    }
+
+    /// All B.
+    ///
+    /// # Errors
+    /// Operand, with what does not fit.
+    #[inline(always)]
+    fn prepared_weights(&mut self, layout: &PreparedLayout, bytes: &Buffer) -> Result<()> {
+        match &self.contract.prepared {
+            Some((expected, needed)) if layout == expected && self.home.has(bytes) && bytes.elements >= *needed => {
+                self.given |= bit(Operand::B1);
+                Ok(())
+            }
+            _ => Err(self.contract.other_layout(self.home, layout, *bytes)),
+        }
+    }
+
+    /// Whether all are there.
+    ///
+    /// # Errors
+    /// Operand, if one is missing.
+    #[inline]
+    pub(super) fn finish(self) -> Result<()> {
+        let missing = self.contract.required & !self.given;
+        if missing != 0 {
+            return Err(self.contract.missing(missing));
+        }
+        let needed = self.line(Operand::Workspace).needed(self.m);
+        if needed > 0 && self.given & bit(Operand::Workspace) == 0 { Err(no_workspace(self.m, needed)) } else { Ok(()) }
+    }
+}
+
+impl<'b> Visitor<'b> for Check<'_> {
+    #[inline(always)]
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        operand: Operand,
+        format: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<()> {
+        self.piece(operand, format, &memory.buffer())
+    }
+
+    #[inline(always)]
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
+        self.prepared_weights(weights.layout(), &weights.shared().buffer())
+    }
+
+    #[inline(always)]
+    fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        self.piece(operand, format, &memory.buffer())
+    }
+
+    #[inline(always)]
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        self.piece(Operand::Workspace, Format::F32, &workspace.buffer())
     }
 }
 
@@ -115,182 +343,9 @@ fn too_few(name: &str, unit: &str, elements: u64, needed: u64) -> Error {
     Error::operand(format!("{name} has {elements} {unit}, {needed} are needed"))
 }
 
-/// What a problem asks of its operands, as far as it can be worked out once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Contract {
-    operation: Operation,
-    groups: Option<u32>,
-    /// Of a row, but for the padding of scales.
-    a: Needed,
-    /// Rows of A whose scales come at a time, a power of two, less one.
-    scale_mask: u64,
-    b: WeightsNeeded,
-    /// Of a row.
-    c: Needed,
-    workspace_row: u64,
-}
-
-/// A matrix's format, and elements (bytes of codes, if they are NVFP4) and bytes of scales that it needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Needed {
-    format: Format,
-    values: u64,
-    scales: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum WeightsNeeded {
-    /// Each B.
-    Given(Needed),
-    /// The layout, with its bytes.
-    Prepared(PreparedLayout, u64),
-}
-
-impl Needed {
-    pub(super) fn new(format: Format, elements: u64, scales: u64) -> Self {
-        Self { format, values: if format == Format::Nvfp4 { elements / 2 } else { elements }, scales }
-    }
-
-    /// Of B `[groups, n, k]`.
-    pub(super) fn of_b(format: Format, layout: ScaleLayout, groups: u64, n: u64, k: u64) -> Self {
-        Self::new(format, groups * n * k, groups * scale_bytes(layout, n, k))
-    }
-
-    /// Of so many rows.
-    #[inline]
-    fn rows(&self, rows: u64, scale_mask: u64) -> Self {
-        let scale_rows = (rows + scale_mask) & !scale_mask;
-        Self { values: rows * self.values, scales: scale_rows * self.scales, ..*self }
-    }
-
-    #[inline(always)]
-    pub(super) fn check(&self, home: Home, name: &str, size: &MatrixSize) -> Result<()> {
-        let Self { format, values, scales } = *self;
-        if size.format != format {
-            return Err(other_format(name, size.format, format));
-        }
-        home.holds(name, if format == Format::Nvfp4 { "bytes of codes" } else { "elements" }, &size.values, values)?;
-        match &size.scales {
-            Some(buffer) => home.holds(name, "bytes of block scales", buffer, scales),
-            None => Ok(()),
-        }
-    }
-}
-
-#[cold]
-fn other_format(name: &str, given: Format, format: Format) -> Error {
-    Error::operand(format!("{name} is {given}, the kernel is for {format}"))
-}
-
-impl Contract {
-    /// # Errors
-    /// Those of [`Problem::prepared_layout`].
-    pub(super) fn new(spec: &Spec) -> Result<Self> {
-        let problem = spec.problem();
-        let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
-        let layout = problem.scale_layout();
-        let b = if problem.is_prepared() {
-            let layout = problem.prepared_layout()?;
-            WeightsNeeded::Prepared(layout, layout.bytes() as u64)
-        } else {
-            WeightsNeeded::Given(given_b(problem))
-        };
-        Ok(Self {
-            operation: problem.operation(),
-            groups: problem.groups(),
-            a: Needed::new(problem.a_format(), k, scale_row_bytes(layout, k)),
-            scale_mask: scale_rows(layout) - 1,
-            b,
-            c: Needed::new(problem.c_format(), n, 0),
-            workspace_row: spec.workspace_bytes(1),
-        })
-    }
-
-    /// Checks formats, sizes and places.
-    #[inline]
-    pub(super) fn check(&self, home: Home, operands: &impl Described) -> Result<()> {
-        let m = operands.m();
-        if m > Problem::M_MAX {
-            return Err(no_such_m(m));
-        }
-        let (rows, groups) = (u64::from(m), u64::from(self.groups.unwrap_or(1)));
-        self.a.rows(rows, self.scale_mask).check(home, "a", &operands.a())?;
-        self.weights(home, &operands.b())?;
-        self.c.rows(rows, 0).check(home, "c", &operands.c())?;
-        let [alpha1, alpha2] = &operands.alpha();
-        match self.operation {
-            Operation::Gemm => alpha(home, groups, "alpha", alpha1.as_ref())?,
-            Operation::DualGemm(_) => {
-                alpha(home, groups, "alpha1", alpha1.as_ref())?;
-                alpha(home, groups, "alpha2", alpha2.as_ref())?;
-            }
-        }
-        match (&operands.offsets(), self.groups) {
-            (Some(offsets), Some(_)) => home.holds("offsets", "elements", offsets, groups + 1)?,
-            (None, None) => {}
-            (given, _) => return Err(offsets_or_not(given.is_some(), groups)),
-        }
-        let needed = rows * self.workspace_row;
-        match &operands.workspace() {
-            Some(workspace) => home.holds("workspace", "bytes", workspace, needed),
-            None if needed == 0 => Ok(()),
-            None => Err(no_workspace(m, needed)),
-        }
-    }
-
-    /// Checks B, or B1 and B2.
-    #[inline]
-    fn weights(&self, home: Home, given: &WeightSizes<'_>) -> Result<()> {
-        match (given, &self.b) {
-            (WeightSizes::Given(given), WeightsNeeded::Given(needed)) => self.given(home, needed, given),
-            (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, bytes)) if size.layout == layout => {
-                home.holds("the prepared weights", "bytes", &size.bytes, *bytes)
-            }
-            (given, needed) => Err(other_weights(given, needed)),
-        }
-    }
-
-    /// Checks B, or B1 and B2, as they are given.
-    #[inline]
-    fn given(&self, home: Home, needed: &Needed, [first, second]: &[Option<MatrixSize>; 2]) -> Result<()> {
-        let (name, is_dual) = match self.operation {
-            Operation::Gemm => ("b", false),
-            Operation::DualGemm(_) => ("b1", true),
-        };
-        match first {
-            Some(b) => needed.check(home, name, b)?,
-            None => return Err(one_or_two(false)),
-        }
-        match second {
-            Some(b2) if is_dual => needed.check(home, "b2", b2),
-            None if !is_dual => Ok(()),
-            given => Err(one_or_two(given.is_some())),
-        }
-    }
-}
-
-#[inline]
-fn alpha(home: Home, groups: u64, name: &str, alpha: Option<&Buffer>) -> Result<()> {
-    let Some(buffer) = alpha else { return Ok(()) };
-    home.check(name, buffer)?;
-    if buffer.elements == 1 || buffer.elements == groups {
-        Ok(())
-    } else {
-        Err(other_alpha(name, buffer.elements, groups))
-    }
-}
-
 #[cold]
 fn no_such_m(m: u32) -> Error {
     Error::operand(format!("m = {m}: must be at most {}", Problem::M_MAX))
-}
-
-#[cold]
-fn offsets_or_not(given: bool, groups: u64) -> Error {
-    match given {
-        true => Error::operand("offsets given, but the problem is not grouped"),
-        false => Error::operand(format!("no offsets given: {groups} groups need {} of them", groups + 1)),
-    }
 }
 
 #[cold]
@@ -298,93 +353,25 @@ fn no_workspace(m: u32, needed: u64) -> Error {
     Error::operand(format!("no workspace given: {needed} bytes are needed for m = {m}"))
 }
 
-#[cold]
-fn other_weights(given: &WeightSizes<'_>, needed: &WeightsNeeded) -> Error {
-    match (given, needed) {
-        (WeightSizes::Given(_), _) => Error::operand(
+fn unwanted(operand: Operand, name: &str, is_prepared: bool) -> Error {
+    match operand {
+        operand if operand.is_of_weights() && is_prepared => Error::operand(
             "weights as they are given, the kernel takes prepared ones: Engine::weights, Engine::prepare",
         ),
-        (WeightSizes::Prepared(size), WeightsNeeded::Given(_)) => {
-            Error::operand(format!("{} given, the kernel takes weights as they are", size.layout))
-        }
-        (WeightSizes::Prepared(size), WeightsNeeded::Prepared(layout, _)) => {
-            Error::operand(format!("the weights are {}, the kernel is for {layout}", size.layout))
-        }
+        Operand::B2 => Error::operand("two B given, gemm takes one: use Operands::gemm"),
+        Operand::Offsets => Error::operand("offsets given, but the problem is not grouped"),
+        _ => Error::operand(format!("{name} given, but the problem has none")),
     }
 }
 
-#[cold]
-fn one_or_two(given: bool) -> Error {
-    Error::operand(match given {
-        true => "two B given, gemm takes one: use Operands::gemm",
-        false => "one B given, dual_gemm takes two: use Operands::dual_gemm",
-    })
-}
-
-#[cold]
-fn other_alpha(name: &str, elements: u64, groups: u64) -> Error {
-    let expected = if groups == 1 { "1".to_owned() } else { format!("1 or one for each of {groups} groups") };
-    Error::operand(format!("{name} has {elements} elements, expected {expected}"))
-}
-
-/// Checks number, formats, sizes and places of B, or B1 and B2, each of which has to be as `needed`.
-pub(super) fn each_b(home: Home, products: u32, needed: &Needed, given: &[MatrixSize]) -> Result<()> {
-    let names: &[&str] = if products == 1 { &["b"] } else { &["b1", "b2"] };
-    if given.len() != names.len() {
-        return Err(Error::operand(format!("{} B given, {} are needed", given.len(), names.len())));
+/// Checks number, formats, sizes and places of B, or B1 and B2, as `problem` has them where they are not prepared.
+pub(super) fn each_b(home: Home, problem: &Problem, given: &[Matrix<'_>]) -> Result<()> {
+    let (contract, products) = (Contract::of_weights(problem), problem.operation().products() as usize);
+    if given.len() != products {
+        return Err(Error::operand(format!("{} B given, {products} are needed", given.len())));
     }
-    names.iter().zip(given).try_for_each(|(name, b)| needed.check(home, name, b))
-}
-
-/// What each B of a problem has to be, where it is not prepared.
-pub(super) fn given_b(problem: &Problem) -> Needed {
-    let (groups, n, k) = (problem.groups().unwrap_or(1).into(), problem.columns().into(), problem.depth().into());
-    Needed::of_b(problem.b_format(), problem.scale_layout(), groups, n, k)
-}
-
-/// Bytes of block scales for `rows` × `k` elements.
-fn scale_bytes(layout: ScaleLayout, rows: u64, k: u64) -> u64 {
-    rows.next_multiple_of(scale_rows(layout)) * scale_row_bytes(layout, k)
-}
-
-/// Rows that scales are kept for at a time.
-fn scale_rows(layout: ScaleLayout) -> u64 {
-    match layout {
-        ScaleLayout::Linear => 1,
-        ScaleLayout::Swizzled128x4 => 128,
-    }
-}
-
-fn scale_row_bytes(layout: ScaleLayout, k: u64) -> u64 {
-    match layout {
-        ScaleLayout::Linear => k / 16,
-        ScaleLayout::Swizzled128x4 => (k / 16).next_multiple_of(4),
-    }
-}
-
-/// Checks that every address is aligned as kernels load from it: 16 bytes at a time, scales, α and offsets 4.
-#[inline]
-pub(super) fn alignment(params: &Params) -> Result<()> {
-    let Params { a, a_scales, b: [b, b2], b_scales: [b_scales, b2_scales], alpha, offsets, c, workspace, .. } = *params;
-    let wide = a | b | b2 | c | workspace;
-    let narrow = a_scales | b_scales | b2_scales | alpha[0] | alpha[1] | offsets;
-    if wide.is_multiple_of(16) && narrow.is_multiple_of(4) { Ok(()) } else { each_aligned(params) }
-}
-
-/// The same, one by one.
-#[cold]
-fn each_aligned(params: &Params) -> Result<()> {
-    let Params { a, a_scales, b: [b, b2], b_scales: [b_scales, b2_scales], alpha, offsets, c, workspace, .. } = *params;
-    let wide = [("a", a), ("b", b), ("b2", b2), ("c", c), ("workspace", workspace)];
-    let narrow = [
-        ("scales of a", a_scales),
-        ("scales of b", b_scales),
-        ("scales of b2", b2_scales),
-        ("alpha", alpha[0]),
-        ("alpha2", alpha[1]),
-        ("offsets", offsets),
-    ];
-    aligned(&wide, 16).and_then(|()| aligned(&narrow, 4))
+    let mut check = contract.check(home, 0)?;
+    given.iter().zip(Operand::B).try_for_each(|(b, operands)| b.visit(operands, &mut check))
 }
 
 /// Refuses the first address that is not a multiple of `step`.

@@ -3,8 +3,8 @@
 //! A graph that a launch is captured into holds the code like any other user of it; code that nobody holds any more is
 //! retired, not unloaded there and then.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 

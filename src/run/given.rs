@@ -99,8 +99,9 @@ impl<'a> Given<'a> {
         b: impl IntoIterator<Item = impl Into<GivenMatrix<'a>>>,
     ) -> Result<Self> {
         let b = b.into_iter().map(|b| b.into().kept(stream)).collect::<Result<Vec<_>>>()?;
-        let sizes: Vec<_> = b.iter().map(|b| b.matrix().size()).collect();
-        check::each_b(Home::of(stream), problem.operation().products(), &check::given_b(problem), &sizes)?;
+        let matrices: Vec<_> = b.iter().map(GivenMatrix::matrix).collect();
+        check::each_b(Home::of(stream), problem, &matrices)?;
+        drop(matrices);
         let mut b = b.into_iter();
         let first = b.next().ok_or_else(|| Error::internal("no weights after they were checked"))?;
         Ok(Self { first, second: b.next() })

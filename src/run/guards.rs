@@ -55,7 +55,7 @@ pub(super) trait Guards<'a> {
         address
     }
 
-    #[inline]
+    #[inline(always)]
     fn write<T>(&mut self, view: &'a mut CudaViewMut<'_, T>, stream: &'a CudaStream) -> u64 {
         let (address, guard) = view.device_ptr_mut(stream);
         self.slice(guard, false);
@@ -81,7 +81,7 @@ impl<'a> Guards<'a> for Untracked {
     #[inline(always)]
     fn shared(&mut self, _readers: &'a Readers, _stream: &'a CudaStream) {}
 
-    #[inline]
+    #[inline(always)]
     fn has_owner(&mut self) {
         self.has_owners = true;
     }

@@ -1,4 +1,4 @@
-//! Device memory as an operand: whose it is, and so how its use is ordered and how long it must live.
+//! Device memory of a launch: whose it is, and so how its use is ordered and how long it must live.
 
 use std::fmt;
 

@@ -1,17 +1,17 @@
-//! A matrix, or α, of a launch: device memory with its format.
+//! A matrix, α or a bias of a launch: device memory with its format.
 
 use std::fmt;
 
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use half::{bf16, f16};
 
-use super::check::{Buffer, MatrixSize};
-use super::guards::Guards;
+use super::check::Buffer;
 use super::memory::{Memory, MemoryMut};
-use super::retired::Owner;
 use super::shared::Shared;
+use super::visit::Visitor;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::operand::Operand;
 
 /// An operand that is read: A `[m, K]` or B `[N, K]` (`[G, N, K]` when grouped), row-major. Slices and views of f16 and
 /// bf16 values convert into it, and pairs of codes and scales.
@@ -50,14 +50,25 @@ impl<'a> Matrix<'a> {
         Matrix::Bf16(values.into())
     }
 
+    /// Values and scales.
     #[inline(always)]
-    pub(super) fn size(&self) -> MatrixSize {
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, [values, scales]: [Operand; 2], visitor: &mut V) -> Result<()> {
         match self {
-            Matrix::Nvfp4 { codes, scales } => {
-                MatrixSize { format: Format::Nvfp4, values: codes.buffer(), scales: Some(scales.buffer()) }
+            Matrix::Nvfp4 { codes, scales: block_scales } => {
+                visitor.read(values, Format::Nvfp4, codes)?;
+                visitor.read(scales, Format::Nvfp4, block_scales)
             }
-            Matrix::F16(values) => MatrixSize { format: Format::F16, values: values.buffer(), scales: None },
-            Matrix::Bf16(values) => MatrixSize { format: Format::Bf16, values: values.buffer(), scales: None },
+            Matrix::F16(given) => visitor.read(values, Format::F16, given),
+            Matrix::Bf16(given) => visitor.read(values, Format::Bf16, given),
+        }
+    }
+
+    /// Where the values are, or their codes.
+    pub(super) fn values(&self) -> Buffer {
+        match self {
+            Matrix::Nvfp4 { codes, .. } => codes.buffer(),
+            Matrix::F16(values) => values.buffer(),
+            Matrix::Bf16(values) => values.buffer(),
         }
     }
 
@@ -68,46 +79,6 @@ impl<'a> Matrix<'a> {
             Matrix::Nvfp4 { codes, .. } => codes.elements(),
             Matrix::F16(values) => values.elements(),
             Matrix::Bf16(values) => values.elements(),
-        }
-    }
-
-    /// Addresses of values and scales (0 for none).
-    #[inline(always)]
-    pub(super) fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> (u64, u64) {
-        match self {
-            Matrix::Nvfp4 { codes, scales } => (codes.address(stream, guards), scales.address(stream, guards)),
-            Matrix::F16(values) => (values.address(stream, guards), 0),
-            Matrix::Bf16(values) => (values.address(stream, guards), 0),
-        }
-    }
-
-    /// What has to be held until a launch has run.
-    #[inline]
-    pub(super) fn held(&self) -> [Option<&'a Owner>; 2] {
-        match self {
-            Matrix::Nvfp4 { codes, scales } => [codes.held(), scales.held()],
-            Matrix::F16(values) => [values.held(), None],
-            Matrix::Bf16(values) => [values.held(), None],
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {
-        match self {
-            Matrix::Nvfp4 { codes, scales } => {
-                codes.order(stream, is_captured)?;
-                scales.order(stream, is_captured)
-            }
-            Matrix::F16(values) => values.order(stream, is_captured),
-            Matrix::Bf16(values) => values.order(stream, is_captured),
-        }
-    }
-
-    pub(super) fn held_by_graph(&self) -> [Option<Owner>; 2] {
-        match self {
-            Matrix::Nvfp4 { codes, scales } => [codes.held_by_graph(), scales.held_by_graph()],
-            Matrix::F16(values) => [values.held_by_graph(), None],
-            Matrix::Bf16(values) => [values.held_by_graph(), None],
         }
     }
 }
@@ -121,8 +92,12 @@ impl<'a, C: Into<Memory<'a, u8>>, S: Into<Memory<'a, u8>>> From<(C, S)> for Matr
 
 impl fmt::Debug for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.size();
-        write!(f, "{} of {} elements", size.format, size.values.elements)
+        let format = match self {
+            Matrix::Nvfp4 { .. } => Format::Nvfp4,
+            Matrix::F16(_) => Format::F16,
+            Matrix::Bf16(_) => Format::Bf16,
+        };
+        write!(f, "{format} of {} elements", self.elements())
     }
 }
 
@@ -177,62 +152,43 @@ impl<'a> MatrixMut<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn size(&self) -> MatrixSize {
-        let (format, values) = match self {
-            MatrixMut::F16(values) => (Format::F16, values.buffer()),
-            MatrixMut::Bf16(values) => (Format::Bf16, values.buffer()),
-            MatrixMut::F32(values) => (Format::F32, values.buffer()),
-        };
-        MatrixSize { format, values, scales: None }
-    }
-
-    #[inline]
-    pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
         match self {
-            MatrixMut::F16(values) => values.address(stream, guards),
-            MatrixMut::Bf16(values) => values.address(stream, guards),
-            MatrixMut::F32(values) => values.address(stream, guards),
-        }
-    }
-
-    #[inline]
-    pub(super) fn held(&self) -> Option<&'a Owner> {
-        match self {
-            MatrixMut::F16(values) => values.held(),
-            MatrixMut::Bf16(values) => values.held(),
-            MatrixMut::F32(values) => values.held(),
+            MatrixMut::F16(values) => visitor.write(Operand::C, Format::F16, values),
+            MatrixMut::Bf16(values) => visitor.write(Operand::C, Format::Bf16, values),
+            MatrixMut::F32(values) => visitor.write(Operand::C, Format::F32, values),
         }
     }
 }
 
-/// Conversions into a matrix of one format.
+/// Conversions of what is read in one format.
 macro_rules! converts {
-    ($($value:ty => $format:ident),*) => {$(
-        impl<'a> From<Memory<'a, $value>> for Matrix<'a> {
+    ($to:ident: $($value:ty => $format:ident),*) => {$(
+        impl<'a> From<Memory<'a, $value>> for $to<'a> {
             #[inline]
             fn from(values: Memory<'a, $value>) -> Self {
-                Matrix::$format(values)
+                $to::$format(values)
             }
         }
 
-        impl<'a> From<&'a CudaSlice<$value>> for Matrix<'a> {
+        impl<'a> From<&'a CudaSlice<$value>> for $to<'a> {
             #[inline]
             fn from(values: &'a CudaSlice<$value>) -> Self {
-                Matrix::$format(values.into())
+                $to::$format(values.into())
             }
         }
 
-        impl<'a> From<CudaView<'a, $value>> for Matrix<'a> {
+        impl<'a> From<CudaView<'a, $value>> for $to<'a> {
             #[inline]
             fn from(values: CudaView<'a, $value>) -> Self {
-                Matrix::$format(values.into())
+                $to::$format(values.into())
             }
         }
 
-        impl<'a> From<&'a Shared<$value>> for Matrix<'a> {
+        impl<'a> From<&'a Shared<$value>> for $to<'a> {
             #[inline]
             fn from(values: &'a Shared<$value>) -> Self {
-                Matrix::$format(values.into())
+                $to::$format(values.into())
             }
         }
     )*};
@@ -264,7 +220,8 @@ macro_rules! converts_mut {
     )*};
 }
 
-converts!(f16 => F16, bf16 => Bf16);
+converts!(Matrix: f16 => F16, bf16 => Bf16);
+converts!(Bias: f16 => F16, bf16 => Bf16, f32 => F32);
 converts_mut!(f16 => F16, bf16 => Bf16, f32 => F32);
 
 /// The factor of one product; applied in f32, before the activation and before the cast. Numbers convert into it, and
@@ -299,20 +256,12 @@ impl<'a, M: Into<Memory<'a, f32>>> From<M> for Alpha<'a> {
     }
 }
 
-impl<'a> Alpha<'a> {
-    #[inline]
-    pub(super) fn size(&self) -> Option<Buffer> {
+impl Alpha<'_> {
+    #[inline(always)]
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<()> {
         match self {
-            Alpha::Value(_) => None,
-            Alpha::Device(values) => Some(values.buffer()),
-        }
-    }
-
-    #[inline]
-    pub(super) fn address<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
-        match self {
-            Alpha::Value(_) => 0,
-            Alpha::Device(values) => values.address(stream, guards),
+            Alpha::Value(_) => Ok(()),
+            Alpha::Device(values) => visitor.read(operand, Format::F32, values),
         }
     }
 
@@ -325,15 +274,38 @@ impl<'a> Alpha<'a> {
     /// From group to group, in numbers.
     #[inline]
     pub(super) fn step(&self) -> i32 {
-        i32::from(matches!(self, Alpha::Device(values) if values.buffer().elements > 1))
+        i32::from(matches!(self, Alpha::Device(values) if values.elements() > 1))
+    }
+}
+
+/// What is added to the columns of a product, `[N]` for all groups or `[G, N]`, before the activation. Memory of the three
+/// formats converts into it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Bias<'a> {
+    /// binary16.
+    F16(Memory<'a, f16>),
+    /// bfloat16.
+    Bf16(Memory<'a, bf16>),
+    /// binary32.
+    F32(Memory<'a, f32>),
+}
+
+impl Bias<'_> {
+    #[inline(always)]
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<()> {
+        match self {
+            Bias::F16(values) => visitor.read(operand, Format::F16, values),
+            Bias::Bf16(values) => visitor.read(operand, Format::Bf16, values),
+            Bias::F32(values) => visitor.read(operand, Format::F32, values),
+        }
     }
 
-    #[inline]
-    pub(super) fn held(&self) -> Option<&'a Owner> {
-        if let Alpha::Device(values) = self { values.held() } else { None }
-    }
-
-    pub(super) fn held_by_graph(&self) -> Option<Owner> {
-        if let Alpha::Device(values) = self { values.held_by_graph() } else { None }
+    pub(super) fn elements(&self) -> u64 {
+        match self {
+            Bias::F16(values) => values.elements(),
+            Bias::Bf16(values) => values.elements(),
+            Bias::F32(values) => values.elements(),
+        }
     }
 }

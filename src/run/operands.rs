@@ -3,24 +3,23 @@
 use cudarc::driver::CudaStream;
 
 use super::PreparedWeights;
-use super::check::{Buffer, Described, MatrixSize, PreparedSize, WeightSizes};
-use super::guards::{Guards, Tracked};
+use super::check::Home;
+use super::guards::Tracked;
 use super::memory::Memory;
-use super::operand::{Alpha, Matrix, MatrixMut};
-use super::params::Params;
+use super::operand::{Alpha, Bias, Matrix, MatrixMut};
 use super::retired::Owner;
+use super::visit::{Held, HeldByGraph, Order, Place, Visitor};
 use super::weights::Weights;
 use super::workspace::WorkspaceMemory;
 use crate::error::Result;
-
-/// Pieces of memory that a launch is given at most: A, B1 and B2 with scales, two α, offsets, C and workspace.
-pub(super) const HELD: usize = 11;
+use crate::format::Format;
+use crate::operand::{ColumnParams, KernelParams, Operand, Params};
 
 /// The operands of one launch, all on the kernel's device, and those of cudarc's from the same `CudaContext` as the
 /// launch's stream.
 ///
-/// Base addresses of A, B, C and workspace are multiples of 16 bytes, of scales, α and offsets of 4; what cudarc
-/// allocates is, and so is every view that begins at a row.
+/// Base addresses of A, B, C and workspace are multiples of 16 bytes, of all others of 4; what cudarc allocates is, and so
+/// is every view that begins at a row.
 ///
 /// When grouped, the rows of group g are `offsets[g]..offsets[g + 1]` of A and C; a group may have none. The offsets are
 /// read on the device when the kernel runs, so a captured graph can be replayed with other sizes up to `m`. Kernels
@@ -33,9 +32,48 @@ pub struct Operands<'a> {
     a: Matrix<'a>,
     b: B<'a>,
     alpha: [Alpha<'a>; 2],
+    columns: Columns<'a>,
     offsets: Option<Memory<'a, i32>>,
     c: MatrixMut<'a>,
     workspace: Option<WorkspaceMemory<'a>>,
+}
+
+/// What columns have of their own, of each product.
+#[derive(Debug, Default)]
+struct Columns<'a> {
+    /// Most problems have none.
+    are_any: bool,
+    row_scale: [Option<Memory<'a, f32>>; 2],
+    bias: [Option<Bias<'a>>; 2],
+}
+
+impl Columns<'_> {
+    #[inline(always)]
+    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<()> {
+        if !self.are_any {
+            return Ok(());
+        }
+        let Self { row_scale: [row_scale1, row_scale2], bias: [bias1, bias2], .. } = self;
+        for (operand, values) in [(Operand::RowScale1, row_scale1), (Operand::RowScale2, row_scale2)] {
+            if let Some(values) = values {
+                visitor.read(operand, Format::F32, values)?;
+            }
+        }
+        for (operand, values) in [(Operand::Bias1, bias1), (Operand::Bias2, bias2)] {
+            if let Some(values) = values {
+                values.visit(operand, visitor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements from group to group, of kernels with `n` columns.
+    #[cold]
+    fn note_steps(&self, n: u32, params: &mut ColumnParams) {
+        let step = |elements: Option<u64>| if elements > Some(n.into()) { n as i32 } else { 0 };
+        params.row_scale_step = self.row_scale.each_ref().map(|values| step(values.as_ref().map(Memory::elements)));
+        params.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Bias::elements)));
+    }
 }
 
 /// B, or B1 and B2.
@@ -47,24 +85,15 @@ enum B<'a> {
 
 impl B<'_> {
     #[inline(always)]
-    fn sizes(&self) -> WeightSizes<'_> {
+    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<()> {
+        let [b1, b2] = Operand::B;
         match self {
-            B::Given(first, second) => WeightSizes::Given([Some(first.size()), second.as_ref().map(Matrix::size)]),
-            B::Prepared(weights) => {
-                WeightSizes::Prepared(PreparedSize { layout: weights.layout(), bytes: weights.shared().buffer() })
+            B::Given(first, None) => first.visit(b1, visitor),
+            B::Given(first, Some(second)) => {
+                first.visit(b1, visitor)?;
+                second.visit(b2, visitor)
             }
-        }
-    }
-
-    /// Addresses of values and scales (0 for none) of each.
-    #[inline(always)]
-    fn addresses<'b>(&'b self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> [(u64, u64); 2] {
-        match self {
-            B::Given(first, second) => {
-                let first = first.addresses(stream, guards);
-                [first, second.as_ref().map_or((0, 0), |second| second.addresses(stream, guards))]
-            }
-            B::Prepared(weights) => [(weights.shared().address(stream, guards), 0), (0, 0)],
+            B::Prepared(weights) => visitor.prepared(weights),
         }
     }
 }
@@ -72,7 +101,7 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b, alpha: Default::default(), offsets: None, c, workspace: None }
+        Self { m, a, b, alpha: Default::default(), columns: Columns::default(), offsets: None, c, workspace: None }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -132,6 +161,40 @@ impl<'a> Operands<'a> {
         self
     }
 
+    /// The factors of the rows of B, `[N]` for all groups or `[G, N]`: needed where the problem has them
+    /// ([`Problem::row_scale`](crate::spec::Problem::row_scale)).
+    #[inline]
+    pub fn row_scale(mut self, values: impl Into<Memory<'a, f32>>) -> Self {
+        self.columns.are_any = true;
+        self.columns.row_scale[0] = Some(values.into());
+        self
+    }
+
+    /// The same for both products of a dual GEMM.
+    #[inline]
+    pub fn row_scales(mut self, first: impl Into<Memory<'a, f32>>, second: impl Into<Memory<'a, f32>>) -> Self {
+        self.columns.are_any = true;
+        self.columns.row_scale = [Some(first.into()), Some(second.into())];
+        self
+    }
+
+    /// What is added to the columns of the product, `[N]` for all groups or `[G, N]`: needed where the problem has a bias
+    /// ([`Problem::bias`](crate::spec::Problem::bias)).
+    #[inline]
+    pub fn bias(mut self, values: impl Into<Bias<'a>>) -> Self {
+        self.columns.are_any = true;
+        self.columns.bias[0] = Some(values.into());
+        self
+    }
+
+    /// The same for both products of a dual GEMM.
+    #[inline]
+    pub fn biases(mut self, first: impl Into<Bias<'a>>, second: impl Into<Bias<'a>>) -> Self {
+        self.columns.are_any = true;
+        self.columns.bias = [Some(first.into()), Some(second.into())];
+        self
+    }
+
     /// G + 1 row offsets, ascending from 0 to at most `m`: needed by grouped problems, and only by them.
     #[inline]
     pub fn offsets(mut self, offsets: impl Into<Memory<'a, i32>>) -> Self {
@@ -160,37 +223,45 @@ impl<'a> Operands<'a> {
         self.a.elements()
     }
 
+    /// Bytes of workspace.
+    #[inline]
+    pub(super) fn workspace_bytes(&self) -> u64 {
+        self.workspace.as_ref().map_or(0, |workspace| workspace.buffer().elements)
+    }
+
+    /// Every piece of memory, in turn.
+    ///
+    /// # Errors
+    /// The visitor's first.
+    #[inline(always)]
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
+        let Self { m: _, a, b, alpha: [alpha1, alpha2], columns, offsets, c, workspace } = self;
+        a.visit(Operand::TOKENS, visitor)?;
+        b.visit(visitor)?;
+        alpha1.visit(Operand::Alpha1, visitor)?;
+        alpha2.visit(Operand::Alpha2, visitor)?;
+        columns.visit(visitor)?;
+        if let Some(offsets) = offsets {
+            visitor.read(Operand::Offsets, Format::F32, offsets)?;
+        }
+        c.visit(visitor)?;
+        if let Some(workspace) = workspace { visitor.workspace(workspace) } else { Ok(()) }
+    }
+
     /// What has to be held until the launch has run.
-    pub(super) fn held(&self) -> [Option<&'a Owner>; HELD] {
-        let Self { a, b, alpha: [alpha1, alpha2], offsets, c, workspace, .. } = self;
-        let [a, a_scales] = a.held();
-        let [[b1, b1_scales], [b2, b2_scales]] = match b {
-            B::Given(first, second) => [first.held(), second.as_ref().map_or([None; 2], Matrix::held)],
-            B::Prepared(_) => [[None; 2]; 2],
-        };
-        let [alpha1, alpha2] = [alpha1, alpha2].map(Alpha::held);
-        let offsets = offsets.as_ref().and_then(Memory::held);
-        let workspace = workspace.as_ref().and_then(WorkspaceMemory::held);
-        [a, a_scales, b1, b1_scales, b2, b2_scales, alpha1, alpha2, offsets, c.held(), workspace]
+    pub(super) fn held(&mut self) -> [Option<&Owner>; Operand::COUNT] {
+        let mut held = Held([None; Operand::COUNT]);
+        // It refuses nothing.
+        let _ = self.visit(&mut held);
+        held.0
     }
 
     /// What a graph that they are captured into can hold of them. Views are borrowed: no graph holds these.
-    pub(super) fn held_by_graph(&self) -> Vec<Owner> {
-        let Self { a, b, alpha, offsets, workspace, .. } = self;
-        let b = match b {
-            B::Prepared(weights) => [[Some(weights.shared().as_owner()), None], [None, None]],
-            B::Given(first, second) => {
-                [first.held_by_graph(), second.as_ref().map(Matrix::held_by_graph).unwrap_or_default()]
-            }
-        };
-        let others = [
-            alpha[0].held_by_graph(),
-            alpha[1].held_by_graph(),
-            offsets.as_ref().and_then(Memory::held_by_graph),
-            workspace.as_ref().and_then(WorkspaceMemory::held_by_graph),
-        ];
-        let held = self.held().into_iter().map(|owner| owner.map(Owner::clone));
-        a.held_by_graph().into_iter().chain(b.into_iter().flatten()).chain(others).chain(held).flatten().collect()
+    pub(super) fn held_by_graph(&mut self) -> Vec<Owner> {
+        let mut held = HeldByGraph::default();
+        // It refuses nothing.
+        let _ = self.visit(&mut held);
+        held.0
     }
 
     /// Orders a launch on `stream` behind what wrote shared operands; whether weights are known to be there, so that they
@@ -200,86 +271,45 @@ impl<'a> Operands<'a> {
     /// Operand, if the workspace is another stream's; driver, if it refuses to wait.
     #[inline(always)]
     pub(super) fn order(&mut self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
-        self.workspace.as_mut().map_or(Ok(()), |workspace| workspace.order(stream))?;
-        match &self.b {
-            B::Prepared(weights) => {
-                weights.shared().order(stream, is_captured)?;
-                return Ok(weights.shared().is_there());
-            }
-            B::Given(first, second) => {
-                first.order(stream, is_captured)?;
-                second.as_ref().map_or(Ok(()), |second| second.order(stream, is_captured))?;
-            }
-        }
-        Ok(false)
+        let mut order = Order { stream, is_captured, has_weights: false };
+        self.visit(&mut order)?;
+        Ok(order.has_weights)
+    }
+
+    /// Refuses A and a workspace of another context.
+    pub(super) fn tokens_are_in(&self, home: Home) -> Result<()> {
+        home.check("a", &self.a.values())?;
+        self.workspace.as_ref().map_or(Ok(()), |workspace| home.check("workspace", &workspace.buffer()))
     }
 
     /// Addresses of A and of the workspace (0 for none), for nothing to be done with them but to be remembered.
-    pub(super) fn token_addresses(&self, stream: &CudaStream) -> [u64; 2] {
-        let mut guards = Tracked::default();
-        let workspace = self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream));
-        [self.a.addresses(stream, &mut guards).0, workspace]
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn token_addresses(&self, stream: &CudaStream) -> Result<[u64; 2]> {
+        let (mut guards, mut params) = (Tracked::default(), Params::default());
+        let mut place = Place::new(stream, &mut guards, &mut params);
+        self.a.visit(Operand::TOKENS, &mut place)?;
+        Ok([params.kernel.a, self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream))])
     }
 
-    /// Addresses for a launch on `stream`. `guards` must live until the last launch is in the stream.
+    /// The parameters of a launch of kernels with `n` columns, but for addresses.
     #[inline(always)]
-    pub(super) fn params<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> Params {
-        let (a, a_scales) = self.a.addresses(stream, guards);
-        let [b1, b2] = self.b.addresses(stream, guards);
-        let [alpha1, alpha2] = &self.alpha;
-        Params {
-            a,
-            a_scales,
-            b: [b1.0, b2.0],
-            b_scales: [b1.1, b2.1],
-            alpha: [alpha1.address(stream, guards), alpha2.address(stream, guards)],
-            offsets: self.offsets.as_ref().map_or(0, |offsets| offsets.address(stream, guards)),
-            alpha_value: [alpha1.value(), alpha2.value()],
-            alpha_step: [alpha1.step(), alpha2.step()],
-            c: self.c.address(stream, guards),
-            workspace: self.workspace.as_mut().map_or(0, |workspace| workspace.address(stream, guards)),
-            decoded: 0,
-            // M_MAX is far below.
-            m: self.m as i32,
-            product: 0,
-            early: 0,
+    pub(super) fn params(&self, n: u32) -> Params {
+        let alpha = self.alpha.each_ref();
+        let mut params = Params {
+            kernel: KernelParams {
+                alpha_value: alpha.map(Alpha::value),
+                alpha_step: alpha.map(Alpha::step),
+                // M_MAX is far below.
+                m: self.m as i32,
+                ..KernelParams::default()
+            },
+            ..Params::default()
+        };
+        if self.columns.are_any {
+            self.columns.note_steps(n, &mut params.columns);
         }
-    }
-}
-
-impl Described for Operands<'_> {
-    #[inline]
-    fn m(&self) -> u32 {
-        self.m
-    }
-
-    #[inline]
-    fn a(&self) -> MatrixSize {
-        self.a.size()
-    }
-
-    #[inline]
-    fn b(&self) -> WeightSizes<'_> {
-        self.b.sizes()
-    }
-
-    #[inline]
-    fn alpha(&self) -> [Option<Buffer>; 2] {
-        self.alpha.each_ref().map(Alpha::size)
-    }
-
-    #[inline]
-    fn offsets(&self) -> Option<Buffer> {
-        self.offsets.as_ref().map(Memory::buffer)
-    }
-
-    #[inline]
-    fn c(&self) -> MatrixSize {
-        self.c.size()
-    }
-
-    #[inline]
-    fn workspace(&self) -> Option<Buffer> {
-        self.workspace.as_ref().map(WorkspaceMemory::buffer)
+        params
     }
 }

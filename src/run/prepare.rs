@@ -7,15 +7,18 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, result};
 
 use super::capture::is_captured;
-use super::check::{self, Home, MatrixSize, Needed};
+use super::check::{self, Home};
 use super::code::{Code, Modules};
 use super::guards::Tracked;
 use super::module::Function;
 use super::retired::Owner;
+use super::visit::{Held, Order, Place};
 use super::{Device, GivenMatrix, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::build::{Built, Cubin, Preparation};
 use crate::error::{Error, Result};
-use crate::format::{Format, PreparedLayout};
+use crate::format::PreparedLayout;
+use crate::operand::{self, Operand};
+use crate::spec::{Activation, Problem};
 
 /// Threads of a block, each block of threads repacking blocks of weights.
 const THREADS: u32 = 128;
@@ -106,22 +109,24 @@ impl Preparer {
             )));
         }
         let operands: Vec<_> = given.iter().map(GivenMatrix::matrix).collect();
-        let sizes: Vec<_> = operands.iter().map(Matrix::size).collect();
-        check_sizes(self.preparation, layout, home, &sizes)?;
+        check_sizes(self.preparation, layout, home, &operands)?;
         if is_captured(stream)? {
             return Err(Error::operand("the stream is being captured: prepare weights before"));
         }
-        operands.iter().try_for_each(|operand| operand.order(stream, false))?;
+        let mut order = Order { stream, is_captured: false, has_weights: false };
+        operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut order))?;
 
         let mut memory = memory()?;
         weights::check_place(layout, &memory)?;
         home.check("the memory", &memory.buffer())?;
         {
             let mut guards = Tracked::default();
-            let mut params = Params { n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
-            for ((operand, codes), scales) in operands.iter().zip(&mut params.codes).zip(&mut params.scales) {
-                (*codes, *scales) = operand.addresses(stream, &mut guards);
-            }
+            let mut given = operand::Params::default();
+            let mut place = Place::new(stream, &mut guards, &mut given);
+            operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut place))?;
+            let operand::KernelParams { b: codes, b_scales: scales, .. } = given.kernel;
+            let mut params =
+                Params { codes, scales, n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
             params.prepared = memory.written(stream, &mut guards);
             params.check_alignment()?;
             context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
@@ -146,7 +151,9 @@ impl Preparer {
             }
             .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
         }
-        self.retire(stream, operands.iter().flat_map(Matrix::held).flatten().cloned().collect())?;
+        let mut held = Held([None; Operand::COUNT]);
+        operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut held))?;
+        self.retire(stream, held.0.into_iter().flatten().cloned().collect())?;
         PreparedWeights::from_device(stream, *layout, memory)
     }
 
@@ -184,14 +191,15 @@ impl fmt::Debug for Preparer {
 }
 
 /// Checks number, formats, sizes and places of the operands.
-fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, operands: &[MatrixSize]) -> Result<()> {
+fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, operands: &[Matrix<'_>]) -> Result<()> {
     let scales = preparation.scales();
     let needed = Preparation::new(layout, scales);
     if needed != preparation {
         return Err(Error::operand(format!("{} was given what is for {}", preparation.symbol(), needed.symbol())));
     }
-    let needed = Needed::of_b(Format::Nvfp4, scales, layout.groups().into(), layout.n().into(), layout.k().into());
-    check::each_b(home, layout.products(), &needed, operands)
+    let problem = if layout.products() == 1 { Problem::gemm() } else { Problem::dual_gemm(Activation::None) };
+    let problem = problem.n(layout.n()).k(layout.k()).grouped(layout.groups()).scales(scales);
+    check::each_b(home, &problem, operands)
 }
 
 /// Passed by value; `PrepareParams` in `templates/prepare.cu` has the same order and sizes. Addresses are device memory,
@@ -220,15 +228,15 @@ impl Params {
 mod tests {
     use std::mem::{offset_of, size_of};
 
-    use super::super::check::Buffer;
+    use super::super::memory::Memory;
     use super::*;
-    use crate::format::ScaleLayout;
+    use crate::format::{Format, ScaleLayout};
 
     const HOME: Home = Home { context: 0x1000, ordinal: 0 };
 
-    fn operand(codes: u64, scales: u64) -> MatrixSize {
-        let buffer = |elements| Buffer { elements, context: HOME.context, ordinal: HOME.ordinal };
-        MatrixSize { format: Format::Nvfp4, values: buffer(codes), scales: Some(buffer(scales)) }
+    fn operand<'a>(codes: usize, scales: usize) -> Matrix<'a> {
+        // SAFETY: nothing is launched.
+        unsafe { Matrix::nvfp4(Memory::from_raw(0, codes), Memory::from_raw(0, scales)) }
     }
 
     #[test]
@@ -251,32 +259,32 @@ mod tests {
         let linear = Preparation::new(&layout, ScaleLayout::Linear);
         let swizzled = Preparation::new(&layout, ScaleLayout::Swizzled128x4);
         let (codes, scales, padded) = (3 * 48 * 96, 3 * 48 * 12, 3 * 128 * 12);
-        check_sizes(linear, &layout, HOME, &[operand(codes, scales); 2]).unwrap();
-        check_sizes(swizzled, &layout, HOME, &[operand(codes, padded); 2]).unwrap();
+        let good = || operand(codes, padded);
+        check_sizes(linear, &layout, HOME, &[operand(codes, scales), operand(codes, scales)]).unwrap();
+        check_sizes(swizzled, &layout, HOME, &[good(), good()]).unwrap();
 
-        let good = operand(codes, padded);
-        let refusal = |preparation, operands: &[MatrixSize]| {
+        let refusal = |preparation, operands: &[Matrix<'_>]| {
             let error = check_sizes(preparation, &layout, HOME, operands).unwrap_err();
             assert!(error.is_operand());
             error.to_string()
         };
-        assert_eq!(refusal(swizzled, &[good]), "1 B given, 2 are needed");
+        assert_eq!(refusal(swizzled, &[good()]), "1 B given, 2 are needed");
         assert_eq!(
-            refusal(swizzled, &[good, operand(codes - 1, padded)]),
+            refusal(swizzled, &[good(), operand(codes - 1, padded)]),
             "b2 has 13823 bytes of codes, 13824 are needed"
         );
         assert_eq!(
-            refusal(swizzled, &[operand(codes, scales), good]),
+            refusal(swizzled, &[operand(codes, scales), good()]),
             "b1 has 1728 bytes of block scales, 4608 are needed"
         );
-        assert_eq!(
-            refusal(swizzled, &[MatrixSize { format: Format::F16, ..good }, good]),
-            "b1 is f16, the kernel is for nvfp4"
-        );
-        let elsewhere = MatrixSize { values: Buffer { ordinal: 1, context: 0x2000, ..good.values }, ..good };
-        assert_eq!(refusal(swizzled, &[good, elsewhere]), "b2 is on device 1, the stream on device 0");
+        // SAFETY: nothing is launched.
+        let halves = unsafe { Matrix::f16(Memory::from_raw(0, 2 * codes)) };
+        assert_eq!(refusal(swizzled, &[halves, good()]), "b1 is f16, the kernel is for nvfp4");
         let single = Preparation::new(&PreparedLayout::new(1, Format::F16, 1, 16, 64).unwrap(), ScaleLayout::Linear);
-        assert_eq!(refusal(single, &[good]), "prepare_single_f16_linear was given what is for prepare_dual_f16_linear");
+        assert_eq!(
+            refusal(single, &[good()]),
+            "prepare_single_f16_linear was given what is for prepare_dual_f16_linear"
+        );
     }
 
     #[test]

@@ -169,13 +169,13 @@ impl<T> Shared<T> {
         if let Held::Slice(slice) = &self.0.memory.0 { Some(slice) } else { None }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         self.0.buffer
     }
 
     /// Its address, for a launch on `stream`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn address<'b, G: Guards<'b>>(&'b self, stream: &'b CudaStream, guards: &mut G) -> u64 {
         if G::TRACKS {
             if let Some(slice) = self.slice() {

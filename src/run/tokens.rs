@@ -3,7 +3,6 @@
 use cudarc::driver::DriverError;
 
 use super::Operands;
-use super::check::Described;
 use super::tensor_map::{Maps, TokenBoxes, Tokens};
 use crate::spec::{Layout, Spec};
 
@@ -51,7 +50,7 @@ impl TokensFrom {
         match self {
             Self::A => 0,
             Self::Mapped(_) => 2 * operands.a_elements(),
-            Self::Decoded(..) => operands.workspace().map_or(0, |workspace| workspace.elements),
+            Self::Decoded(..) => operands.workspace_bytes(),
         }
     }
 

@@ -83,7 +83,7 @@ impl Workspace {
         &self.stream
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         match &self.room {
             Some(room) => room.buffer,
@@ -91,6 +91,7 @@ impl Workspace {
         }
     }
 
+    #[inline(always)]
     pub(super) fn address(&self) -> u64 {
         self.room.as_ref().map_or(0, |room| room.address)
     }
@@ -164,7 +165,7 @@ impl<'a, M: Into<MemoryMut<'a, u8>>> From<M> for WorkspaceMemory<'a> {
 }
 
 impl<'a> WorkspaceMemory<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         match self {
             Self::Stream(workspace) => workspace.buffer(),
@@ -181,7 +182,7 @@ impl<'a> WorkspaceMemory<'a> {
         if let Self::Stream(workspace) = self { workspace.order(stream) } else { Ok(()) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn address<'b>(&'b mut self, stream: &'b CudaStream, guards: &mut impl Guards<'b>) -> u64 {
         match self {
             Self::Stream(workspace) => workspace.address(),

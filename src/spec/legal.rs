@@ -60,6 +60,9 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if c == Format::Nvfp4 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }
+    if let Some(format @ Format::Nvfp4) = problem.bias_format() {
+        return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
+    }
     Ok(())
 }
 

@@ -26,9 +26,9 @@ words!(Activation, "activation", { Silu => "silu", GeluTanh => "gelu_tanh", None
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// C = α·A·Bᵀ.
+    /// C = p(A·Bᵀ), where p(x) = α·x, times the row of B's factor, plus the column's bias, as far as there are such.
     Gemm,
-    /// C = act(α₁·A·B1ᵀ) ⊙ (α₂·A·B2ᵀ): the gated first half of a SwiGLU or GEGLU MLP.
+    /// C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ): the gated first half of a SwiGLU or GEGLU MLP.
     DualGemm(Activation),
 }
 
@@ -58,9 +58,9 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:prepared][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display`
+/// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display`
 /// writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
@@ -83,6 +83,8 @@ pub struct Problem {
     c: Format,
     scales: ScaleLayout,
     prepared: bool,
+    row_scale: bool,
+    bias: Option<Format>,
     m_up_to: Option<u32>,
 }
 
@@ -109,6 +111,8 @@ impl Problem {
             c: Format::F16,
             scales: ScaleLayout::Linear,
             prepared: false,
+            row_scale: false,
+            bias: None,
             m_up_to: None,
         }
     }
@@ -168,6 +172,19 @@ impl Problem {
     /// B is given as prepared weights: repacked once at load, for the matrix path `wgmma`, which takes nothing else.
     pub fn prepared(mut self) -> Self {
         self.prepared = true;
+        self
+    }
+
+    /// Each row of B has a factor of its own, f32 `[N]` or `[G, N]`, beside α: what fused projections carry that were
+    /// quantised apart.
+    pub fn row_scale(mut self) -> Self {
+        self.row_scale = true;
+        self
+    }
+
+    /// An addend `[N]` or `[G, N]`, in f16, bf16 or f32, is added to each product, before the activation.
+    pub fn bias(mut self, format: Format) -> Self {
+        self.bias = Some(format);
         self
     }
 
@@ -248,6 +265,18 @@ impl Problem {
         self.prepared
     }
 
+    /// Whether rows of B have factors.
+    #[must_use]
+    pub fn has_row_scale(&self) -> bool {
+        self.row_scale
+    }
+
+    /// The format of what is added to each product, if anything is.
+    #[must_use]
+    pub fn bias_format(&self) -> Option<Format> {
+        self.bias
+    }
+
     /// The largest M stated, if any.
     #[must_use]
     pub fn m_limit(&self) -> Option<u32> {
@@ -284,7 +313,10 @@ impl Problem {
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weights = f64::from(self.operation.products()) * f64::from(self.groups.unwrap_or(1));
         let weight_rows = f64::from(self.n) * weights;
-        row(self.a) * m as f64 + row(self.b) * weight_rows + m as f64 * self.c.bytes(self.n as usize) as f64
+        let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
+        row(self.a) * m as f64
+            + (row(self.b) + columns as f64) * weight_rows
+            + m as f64 * self.c.bytes(self.n as usize) as f64
     }
 
     /// The layout of its weights, all B of all groups, once they are prepared.
@@ -313,6 +345,10 @@ impl fmt::Display for Problem {
         if self.scales != ScaleLayout::Linear {
             write!(f, ":sf{}", self.scales)?;
         }
+        if self.row_scale {
+            f.write_str(":row_scale")?;
+        }
+        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
         if self.prepared {
             f.write_str(":prepared")?;
         }
@@ -320,7 +356,8 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:prepared][:mM], OP = gemm or dual_gemm.ACT";
+const GRAMMAR: &str =
+    "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:mM], OP = gemm or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -364,6 +401,10 @@ fn parse(text: &str) -> Result<Problem> {
 
     if let Some(layout) = segments.next_if(|segment| segment.starts_with("sf")) {
         problem.scales = word(&[ScaleLayout::Swizzled128x4], ScaleLayout::word, "scale layout", &layout[2..])?;
+    }
+    problem.row_scale = segments.next_if_eq(&"row_scale").is_some();
+    if let Some(bias) = segments.next_if(|segment| segment.starts_with("bias_")) {
+        problem.bias = Some(bias["bias_".len()..].parse()?);
     }
     if segments.next_if_eq(&"prepared").is_some() {
         problem = problem.prepared();

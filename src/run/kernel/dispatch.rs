@@ -7,12 +7,13 @@ use cudarc::driver::{CudaStream, DriverError};
 
 use super::Kernel;
 use crate::error::{Error, Result};
+use crate::operand::Params;
 use crate::run::capture::{Captured, is_captured};
-use crate::run::check::{self, Described, Home};
+use crate::run::check::{self, Check, Home};
 use crate::run::guards::{Tracked, Untracked};
-use crate::run::params::Params;
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
+use crate::run::visit::{CheckAndPlace, Place};
 use crate::run::{LaunchStream, Operands, RawStream, refused};
 use crate::spec::{PassKind, Spec};
 
@@ -66,11 +67,8 @@ impl Kernel {
     }
 
     fn place(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<Option<BoundTokens>> {
-        let home = self.home(stream)?;
-        for (name, buffer) in [("a", Some(operands.a().values)), ("workspace", operands.workspace())] {
-            buffer.map_or(Ok(()), |buffer| home.check(name, &buffer))?;
-        }
-        let [a, workspace] = operands.token_addresses(stream);
+        operands.tokens_are_in(self.home(stream)?)?;
+        let [a, workspace] = operands.token_addresses(stream)?;
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
         let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands));
         let tokens = tokens.filter(|(boxes, tokens)| boxes.rows_of(*tokens) > 0);
@@ -108,33 +106,39 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        self.contract.check(self.home(stream)?, operands)?;
-        if operands.m() == 0 {
+        let check = self.contract.check(self.home(stream)?, operands.m())?;
+        let context = stream.context();
+        // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
+        let tracks = context.is_event_tracking();
+        if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
+            return self.tracked_launch(stream, keeper, operands, check, bound, is_dependent);
+        }
+        let (m, readable) = (operands.m(), self.tokens.readable(operands));
+        let (mut params, mut guards) = (operands.params(self.spec.problem().columns()), Untracked::default());
+        let place = Place::new(stream, &mut guards, &mut params);
+        let mut both = CheckAndPlace { check, place };
+        operands.visit(&mut both)?;
+        let aligned = both.place.aligned;
+        both.check.finish()?;
+        if m == 0 {
             return Ok(());
         }
-        if operands.m() > self.most_rows {
-            return Err(self.too_many_blocks(operands.m()));
+        if m > self.most_rows {
+            return Err(self.too_many_blocks(m));
         }
-        let (context, readable) = (stream.context(), self.tokens.readable(operands));
-        let (is_captured, tracks) = (is_captured(stream)?, context.is_event_tracking());
-        if is_captured && tracks {
-            // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
-            // it off vouches for the life of what a graph reads.
-            return Err(captured_while_tracked());
-        }
-        let is_dependent = operands.order(stream, is_captured)? && is_dependent;
-        // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
-        if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
-            return self.tracked_launch(stream, keeper, operands, bound, is_dependent);
-        }
-        let mut guards = Untracked::default();
-        let mut params = operands.params(stream, &mut guards);
         let has_owners = guards.has_owners;
-        check::alignment(&params)?;
+        if !aligned.holds() {
+            return self.contract.aligned(params);
+        }
         can_hold(keeper, has_owners)?;
+        let is_captured = is_captured(stream)?;
         if is_captured {
+            if tracks {
+                return Err(captured_while_tracked());
+            }
             self.hold_by_graph(stream, operands)?;
         }
+        let is_dependent = operands.order(stream, is_captured)? && is_dependent;
         self.make_current()?;
         let submitted = self.submit(stream, &mut params, readable, bound, is_dependent);
         if has_owners && !is_captured {
@@ -150,14 +154,32 @@ impl Kernel {
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
+        mut check: Check<'_>,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
+        operands.visit(&mut check)?;
+        check.finish()?;
+        if operands.m() == 0 {
+            return Ok(());
+        }
+        if operands.m() > self.most_rows {
+            return Err(self.too_many_blocks(operands.m()));
+        }
+        if is_captured(stream)? {
+            // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
+            // it off vouches for the life of what a graph reads.
+            return Err(captured_while_tracked());
+        }
+        let is_dependent = operands.order(stream, false)? && is_dependent;
         let readable = self.tokens.readable(operands);
-        let mut guards = Tracked::default();
-        let mut params = operands.params(stream, &mut guards);
+        let (mut params, mut guards) = (operands.params(self.spec.problem().columns()), Tracked::default());
+        let mut place = Place::new(stream, &mut guards, &mut params);
+        operands.visit(&mut place)?;
+        if !place.aligned.holds() {
+            return self.contract.aligned(params);
+        }
         let has_owners = guards.has_owners;
-        check::alignment(&params)?;
         can_hold(keeper, has_owners)?;
         // Shows what those waits may have met, too.
         stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
@@ -170,7 +192,8 @@ impl Kernel {
     }
 
     /// Makes the graph that is being captured hold the kernel, and of the operands what can be held.
-    fn hold_by_graph(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<()> {
+    #[cold]
+    fn hold_by_graph(&self, stream: &CudaStream, operands: &mut Operands<'_>) -> Result<()> {
         let captured = Captured::of(stream)?;
         self.code.hold_by_graph(&captured)?;
         let owners = operands.held_by_graph();
@@ -201,11 +224,12 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let Some((boxes, tokens)) = self.tokens.at(params.a, params.workspace, readable) else {
+        let Some((boxes, tokens)) = self.tokens.at(params.kernel.a, params.kernel.workspace, readable) else {
             // The kernel has maps as a parameter all the same, and looks no further.
             return self.put(stream, params, &NO_MAPS, is_dependent);
         };
         if let Some(row) = self.tokens.decoded_row() {
+            let params = &mut params.kernel;
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
@@ -224,19 +248,19 @@ impl Kernel {
             match ready.kind() {
                 PassKind::Prepass => {
                     let early =
-                        self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.m as u32 <= *rows);
+                        self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.kernel.m as u32 <= *rows);
                     is_dependent = early.is_some();
-                    params.early = is_dependent.into();
+                    params.kernel.early = is_dependent.into();
                     ready = early.map_or(ready, |(early, _)| early);
                 }
-                PassKind::Products { product } => params.product = i32::from(product != 0),
+                PassKind::Products { product } => params.kernel.product = i32::from(product != 0),
                 PassKind::Finish => {}
             }
-            let grid = ready.grid(params.m as u32);
+            let grid = ready.grid(params.kernel.m as u32);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
-            // have the layout of `Params` (checked in params.rs against templates/lib/base.cuh) and of the driver's
+            // have the layout of `Params` (of whose text in CUDA it is made, operand.rs; the driver copies as much as the kernel takes) and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
             // context, as large as the kernel reads or writes for M rows (check.rs). Of cudarc's and shared memory what is
             // written is borrowed mutably, and where cudarc tracks events the guards order this use before the memory is
@@ -262,7 +286,7 @@ impl Kernel {
 
 /// Holds owners, also after an error: a launch of several kernels may have got half way.
 #[inline(never)]
-fn keep(keeper: Option<&RawStream>, operands: &Operands<'_>) {
+fn keep(keeper: Option<&RawStream>, operands: &mut Operands<'_>) {
     keeper.into_iter().for_each(|keeper| keeper.keep(operands.held().into_iter().flatten()));
 }
 

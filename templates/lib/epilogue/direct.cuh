@@ -4,11 +4,14 @@
 
 namespace ws {
 
+// The first of the columns of the block that are the lane's.
+__device__ __forceinline__ int run_column() { return warp_column() * WARP_COLUMNS + lane_row() * RUN; }
+
 // Calls store(row, column, n8, token) for every run of columns inside C: `row` and `column` are C's, `n8` and `token`
 // (0 or 1) say where its sums are: sums[n8][m16][2·half + token] is column 2·m16 + half of the run.
 template <class Store>
 __device__ __forceinline__ void for_each_run(const Block& block, Store store) {
-  const int column = warp_column() * WARP_COLUMNS + lane_row() * RUN;
+  const int column = run_column();
   if (column >= block.columns) return;
 #pragma unroll
   for (int n8 = 0; n8 < WARP_N8; n8++) {

@@ -1,4 +1,4 @@
-// From the sums to an element of C: α in fp32, before activation and rounding.
+// From the sums to an element of C, in fp32: α, a factor and an addend for the column, then activation and rounding.
 #pragma once
 
 namespace ws {
@@ -13,11 +13,38 @@ struct Alphas {
   }
 };
 
-__device__ __forceinline__ float combine(const float (&products)[PRODUCTS], const Alphas& alphas) {
+// What a column of C has of its own, in one group.
+struct Column {
+  RowScale row_scale;
+  Bias bias;
+
+  __device__ __forceinline__ void load(const Params& params, int group, int column) {
+    row_scale.load(params, group, column);
+    bias.load(params, group, column);
+  }
+
+  __device__ __forceinline__ float of(int product, float value) const {
+    return bias.added(product, row_scale.scaled(product, value));
+  }
+};
+
+// The columns of C that a thread holds: `first(i)` is the i-th. Beyond C, where nothing is stored, it is the last of C.
+template <int COUNT>
+struct HeldColumns {
+  Column of[COUNT];
+
+  template <class First>
+  __device__ __forceinline__ HeldColumns(const Params& params, int group, First first) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) of[i].load(params, group, min(first(i), N - 1));
+  }
+};
+
+__device__ __forceinline__ float combine(const float (&products)[PRODUCTS], const Alphas& alphas, const Column& column) {
   if constexpr (PRODUCTS == 1) {
-    return alphas.value[0] * products[0];
+    return column.of(0, alphas.value[0] * products[0]);
   } else {
-    return activate(alphas.value[0] * products[0]) * (alphas.value[1] * products[1]);
+    return activate(column.of(0, alphas.value[0] * products[0])) * column.of(1, alphas.value[1] * products[1]);
   }
 }
 

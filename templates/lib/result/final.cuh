@@ -7,6 +7,7 @@ template <class Fusion>
 __device__ __forceinline__ void store_result(const Params& params, const Block& block, const Fusion& fusion) {
   static_assert(Fusion::COUNT == PRODUCTS && SPLITS == 1, "whole sums of every product");
   const Alphas alphas(params, block.group);
+  const HeldColumns<RUN> columns(params, block.group, [&](int i) { return block.first_column + run_column() + i; });
   for_each_run(block, [&](int row, int column, int n8, int token) {
     float run[RUN];
 #pragma unroll
@@ -15,7 +16,7 @@ __device__ __forceinline__ void store_result(const Params& params, const Block& 
 #pragma unroll
       for (int product = 0; product < PRODUCTS; product++)
         products[product] = fusion.sums[product][n8][i / 2][2 * (i % 2) + token];
-      run[i] = combine(products, alphas);
+      run[i] = combine(products, alphas, columns.of[i]);
     }
     Output::store(params.c, static_cast<long long>(row) * N + column, run);
   });

@@ -7,12 +7,15 @@ template <class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
                                              int first_token, const Sums& sums) {
   const Alphas alphas(params, tile.group);
+  const HeldColumns<Fusion::HELD_COLUMNS> columns(params, tile.group, [&](int held) {
+    return tile.first_column() + Fusion::column(role, held) + lane_index() / 4;
+  });
   store_tile(params, ring, tile, role, first_token, [&](int held, int n8, int token) {
     float products[PRODUCTS];
 #pragma unroll
     for (int product = 0; product < PRODUCTS; product++)
       products[product] = WEIGHT_UNIT * Fusion::sum(sums, product, held, 4 * n8 + token);
-    return combine(products, alphas);
+    return combine(products, alphas, columns.of[held]);
   });
 }
 

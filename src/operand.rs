@@ -1,0 +1,314 @@
+//! What a launch is given: a line for each piece of device memory, and the parameter that kernels find it in.
+
+use crate::format::{Format, ScaleLayout};
+use crate::spec::{Operation, Problem, Spec};
+
+/// Loaded from, or stored to, 16 bytes at a time.
+const WIDE: u64 = 16;
+/// One value at a time.
+const NARROW: u64 = 4;
+
+/// What a piece of memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// `m × K` values of A, or their block scales.
+    Tokens,
+    TokenScales,
+    /// `[G, N, K]` values of a B (the first may be prepared weights), or their block scales.
+    Weights,
+    WeightScales,
+    /// A number for a product, or one a group; 1 if not given.
+    Factor,
+    /// Where each group begins, and the end of the last.
+    Offsets,
+    /// `m × N` values.
+    Result,
+    /// Bytes.
+    Workspace,
+    /// `[N]` for all groups, or `[G, N]`: f32 factors of rows of B.
+    RowScale,
+    /// `[N]` for all groups, or `[G, N]`: addends of columns of C.
+    Bias,
+}
+
+macro_rules! operands {
+    ($($operand:ident: $name:literal, $product:expr, $shape:ident, $alignment:ident, ($($place:tt)+);)+) => {
+        /// A piece of device memory of a launch.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Operand { $($operand),+ }
+
+        impl Operand {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$operand),+];
+
+            #[inline(always)]
+            const fn line(self) -> (&'static str, Option<u32>, Shape, u64) {
+                match self { $(Self::$operand => ($name, $product, Shape::$shape, $alignment)),+ }
+            }
+        }
+
+        impl Params {
+            /// Where an operand's address stands.
+            #[inline(always)]
+            pub(crate) fn address(&mut self, operand: Operand) -> &mut u64 {
+                match operand { $(Operand::$operand => &mut self.$($place)+),+ }
+            }
+        }
+    };
+}
+
+operands! {
+    // what     name         of product  shape         alignment, place in Params
+    A:          "a",         None,       Tokens,       WIDE,   (kernel.a);
+    AScales:    "a",         None,       TokenScales,  NARROW, (kernel.a_scales);
+    B1:         "b",         Some(1),    Weights,      WIDE,   (kernel.b[0]);
+    B2:         "b",         Some(2),    Weights,      WIDE,   (kernel.b[1]);
+    B1Scales:   "b",         Some(1),    WeightScales, NARROW, (kernel.b_scales[0]);
+    B2Scales:   "b",         Some(2),    WeightScales, NARROW, (kernel.b_scales[1]);
+    Alpha1:     "alpha",     Some(1),    Factor,       NARROW, (kernel.alpha[0]);
+    Alpha2:     "alpha",     Some(2),    Factor,       NARROW, (kernel.alpha[1]);
+    Offsets:    "offsets",   None,       Offsets,      NARROW, (kernel.offsets);
+    C:          "c",         None,       Result,       WIDE,   (kernel.c);
+    Workspace:  "workspace", None,       Workspace,    WIDE,   (kernel.workspace);
+    RowScale1:  "row_scale", Some(1),    RowScale,     NARROW, (columns.row_scale[0]);
+    RowScale2:  "row_scale", Some(2),    RowScale,     NARROW, (columns.row_scale[1]);
+    Bias1:      "bias",      Some(1),    Bias,         NARROW, (columns.bias[0]);
+    Bias2:      "bias",      Some(2),    Bias,         NARROW, (columns.bias[1]);
+}
+
+/// What a problem needs of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// It must not be given.
+    Nothing,
+    /// So many elements (bytes of codes, scales and workspace), or more.
+    Elements(u64),
+    /// So many for each row of A and C, which come `mask + 1` at a time (a power of two).
+    Rows { each: u64, mask: u32 },
+    /// So many for all groups, or for each of them.
+    OneOrEach { one: u32, groups: u32 },
+}
+
+impl Operand {
+    /// How many there are.
+    pub(crate) const COUNT: usize = Self::ALL.len();
+    /// Values and scales of A.
+    pub(crate) const TOKENS: [Self; 2] = [Self::A, Self::AScales];
+    /// Values and scales of B, or of B1 and B2.
+    pub(crate) const B: [[Self; 2]; 2] = [[Self::B1, Self::B1Scales], [Self::B2, Self::B2Scales]];
+
+    /// The name, with the product's number where the operation has two.
+    pub(crate) fn name(self, operation: Operation) -> String {
+        match self.line() {
+            (name, Some(product), ..) if operation.products() > 1 => format!("{name}{product}"),
+            (name, ..) => name.to_owned(),
+        }
+    }
+
+    /// The address is a multiple of this.
+    #[inline(always)]
+    pub(crate) const fn alignment(self) -> u64 {
+        self.line().3
+    }
+
+    /// What its elements are called.
+    pub(crate) fn unit(self, format: Format) -> &'static str {
+        match self.line().2 {
+            Shape::TokenScales | Shape::WeightScales => "bytes of block scales",
+            Shape::Tokens | Shape::Weights if format == Format::Nvfp4 => "bytes of codes",
+            Shape::Workspace => "bytes",
+            _ => "elements",
+        }
+    }
+
+    /// The name, and of what it is the scales.
+    pub(crate) fn title(self, operation: Operation) -> String {
+        let name = self.name(operation);
+        let is_scales = matches!(self.line().2, Shape::TokenScales | Shape::WeightScales);
+        if is_scales { format!("scales of {name}") } else { name }
+    }
+
+    /// Whether it is loaded 16 bytes at a time.
+    #[inline(always)]
+    pub(crate) const fn is_wide(self) -> bool {
+        self.alignment() == WIDE
+    }
+
+    /// Whether it is B, B1, B2, or the scales of one.
+    pub(crate) fn is_of_weights(self) -> bool {
+        matches!(self.line().2, Shape::Weights | Shape::WeightScales)
+    }
+
+    /// Whether it may be in one of several formats.
+    #[inline(always)]
+    pub(crate) const fn has_formats(self) -> bool {
+        matches!(self.line().2, Shape::Tokens | Shape::Weights | Shape::Result | Shape::Bias)
+    }
+
+    /// Whether what it needs are so many for all groups, or for each of them.
+    #[inline(always)]
+    pub(crate) const fn is_one_or_each(self) -> bool {
+        matches!(self.line().2, Shape::Factor | Shape::RowScale | Shape::Bias)
+    }
+
+    /// Whether kernels do without it.
+    pub(crate) fn is_optional(self) -> bool {
+        matches!(self.line().2, Shape::Factor | Shape::Workspace)
+    }
+
+    /// The format that it has to be in, where there is a choice.
+    pub(crate) fn format(self, problem: &Problem) -> Option<Format> {
+        match self.line().2 {
+            Shape::Tokens => Some(problem.a_format()),
+            Shape::Weights => Some(problem.b_format()),
+            Shape::Result => Some(problem.c_format()),
+            Shape::Bias => problem.bias_format(),
+            _ => None,
+        }
+    }
+
+    /// What kernels of `spec` need of it, where weights are as they are given.
+    pub(crate) fn needs(self, spec: &Spec) -> Needs {
+        match self.line().2 {
+            Shape::Workspace => Needs::Rows { each: spec.workspace_bytes(1), mask: 0 },
+            _ => self.needs_of(spec.problem()),
+        }
+    }
+
+    /// The same, but for workspace, which is the kernel's.
+    pub(crate) fn needs_of(self, problem: &Problem) -> Needs {
+        let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
+        let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
+        let (_, product, shape, _) = self.line();
+        let values = |format: Format, elements: u64| if format == Format::Nvfp4 { elements / 2 } else { elements };
+        let has_scales = |format: Format| format == Format::Nvfp4;
+        let one_or_each = |one| Needs::OneOrEach { one, groups: problem.groups().unwrap_or(1) };
+        if product.is_some_and(|product| product > problem.operation().products()) {
+            return Needs::Nothing;
+        }
+        match shape {
+            Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
+            Shape::TokenScales if has_scales(problem.a_format()) => {
+                Needs::Rows { each: scale_row_bytes(layout, k), mask: scale_rows(layout) as u32 - 1 }
+            }
+            Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
+            Shape::WeightScales if has_scales(problem.b_format()) => {
+                Needs::Elements(groups * n.next_multiple_of(scale_rows(layout)) * scale_row_bytes(layout, k))
+            }
+            Shape::Factor => one_or_each(1),
+            Shape::Offsets if problem.groups().is_some() => Needs::Elements(groups + 1),
+            Shape::Result => Needs::Rows { each: n, mask: 0 },
+            Shape::RowScale if problem.has_row_scale() => one_or_each(problem.columns()),
+            Shape::Bias if problem.bias_format().is_some() => one_or_each(problem.columns()),
+            _ => Needs::Nothing,
+        }
+    }
+}
+
+/// Rows that scales are kept for at a time.
+fn scale_rows(layout: ScaleLayout) -> u64 {
+    match layout {
+        ScaleLayout::Linear => 1,
+        ScaleLayout::Swizzled128x4 => 128,
+    }
+}
+
+fn scale_row_bytes(layout: ScaleLayout, k: u64) -> u64 {
+    match layout {
+        ScaleLayout::Linear => k / 16,
+        ScaleLayout::Swizzled128x4 => (k / 16).next_multiple_of(4),
+    }
+}
+
+/// Structs of parameters, and their text in CUDA.
+macro_rules! params {
+    ($($(#[$about:meta])* $params:ident = $head:literal { $($field:ident: $type:ty, $cuda:literal, $doc:literal;)+ })+) => {
+        $(
+            $(#[$about])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq)]
+            #[repr(C)]
+            pub(crate) struct $params { $(#[doc = $doc] pub(crate) $field: $type,)+ }
+        )+
+
+        /// The text of `params.cuh`.
+        pub(crate) const PARAMS_CUH: &str = concat!(
+            "// What kernels are given by value.\n#pragma once\n\nnamespace ws {\n",
+            $("\nstruct ", $head, " {\n", $("  ", $cuda, ";  // ", $doc, "\n",)+ "};\n",)+
+            "\n}  // namespace ws\n"
+        );
+    };
+}
+
+params! {
+    /// What every kernel is given. Addresses are device memory, 0 stands for "none".
+    KernelParams = "Params" {
+        a: u64, "const u8* a", "values of A";
+        a_scales: u64, "const u8* a_scales", "its block scales, if NVFP4";
+        b: [u64; 2], "const u8* b[2]", "values of B, or of B1 and B2";
+        b_scales: [u64; 2], "const u8* b_scales[2]", "their block scales, if NVFP4";
+        alpha: [u64; 2], "const float* alpha[2]", "α in device memory, or null";
+        offsets: u64, "const int* offsets", "GROUPS + 1 row offsets, if grouped";
+        c: u64, "u8* c", "the result";
+        workspace: u64, "float* workspace", "partial sums [split, product, row, column], if the variant has them";
+        decoded: u64, "u8* decoded", "NVFP4 tokens as 16-bit values [m, K], if the variant has a prepass";
+        alpha_value: [f32; 2], "float alpha_value[2]", "α where `alpha` is null";
+        alpha_step: [i32; 2], "int alpha_step[2]", "0: one α for all groups; 1: one a group";
+        m: i32, "int m", "rows of A and C, of all groups together";
+        product: i32, "int product", "which product this launch computes, where it computes one of two";
+        early: i32, "int early", "whether the prepass, if there is one, may begin before what came before is done";
+    }
+    /// What those are given besides that know of columns.
+    ColumnParams = "ColumnParams : Params" {
+        row_scale: [u64; 2], "const float* row_scale[2]", "factors of the rows of B, or of B1 and B2";
+        bias: [u64; 2], "const u8* bias[2]", "addends of the columns of each product";
+        row_scale_step: [i32; 2], "int row_scale_step[2]", "from group to group: 0 or N";
+        bias_step: [i32; 2], "int bias_step[2]", "from group to group: 0 or N";
+    }
+}
+
+/// The first argument of every kernel. The driver copies as much of it as the kernel says that it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub(crate) struct Params {
+    pub(crate) kernel: KernelParams,
+    pub(crate) columns: ColumnParams,
+}
+
+impl Params {
+    /// What kernels of a problem take, in CUDA.
+    pub(crate) fn cuda_name(problem: &Problem) -> &'static str {
+        if problem.has_row_scale() || problem.bias_format().is_some() { "ColumnParams" } else { "Params" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{align_of, offset_of, size_of};
+
+    use super::*;
+
+    /// Without padding but at the end, so that the compilers of both sides lay them out alike.
+    #[test]
+    fn parameters_have_no_gaps() {
+        assert_eq!((size_of::<KernelParams>(), align_of::<KernelParams>()), (128, 8));
+        assert_eq!((offset_of!(KernelParams, decoded), offset_of!(KernelParams, early)), (88, 120));
+        assert_eq!((size_of::<ColumnParams>(), offset_of!(Params, columns)), (48, 128));
+        assert!(PARAMS_CUH.contains("  const float* row_scale[2];  // factors"));
+    }
+
+    #[test]
+    fn every_operand_has_a_place_of_its_own() {
+        let mut params = Params::default();
+        for operand in Operand::ALL {
+            assert_eq!(*params.address(*operand), 0, "{operand:?}");
+            *params.address(*operand) = 1;
+        }
+    }
+
+    #[test]
+    fn names_carry_the_product_where_there_are_two() {
+        let dual = Operation::DualGemm(crate::spec::Activation::Silu);
+        assert_eq!((Operand::B1.name(Operation::Gemm), Operand::B1.name(dual)), ("b".to_owned(), "b1".to_owned()));
+        assert_eq!(Operand::Offsets.name(dual), "offsets");
+    }
+}
