@@ -200,6 +200,7 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
             let (n, k) = [(272, 448), (144, 1088), (16, 64), (400, 640)][index % 4];
             let problem = operation.n(n).k(k).a(a).c(c).scales(layout).prepared();
             let problem = if index % 4 < 2 { problem.grouped(40) } else { problem };
+            let problem = if index % 2 == 0 { problem } else { problem.row_scale().bias(c) };
             specs.extend(sampled(&problem, &Arch::H200, 6, 101 * index));
         }
     }
@@ -248,6 +249,11 @@ fn every_word_compiles_without_a_warning() {
             let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][turn % 2];
             let problem = small(operation).a(a).b(b).c(c).scales(layout);
             let problem = if turn % 4 < 2 { problem } else { problem.grouped(3) };
+            let problem = match turn % 5 {
+                1 => problem.row_scale(),
+                3 => problem.bias([Format::F16, Format::Bf16, Format::F32][turn / 5 % 3]).row_scale(),
+                _ => problem,
+            };
             let arch = [Arch::A100, Arch::H200, Arch::L40S, Arch::B200, Arch::RTX5090][turn % 5];
             specs.extend(sampled(&problem, &arch, 1, 101 * turn));
         }

@@ -9,8 +9,9 @@ mod numbers;
 
 use half::{bf16, f16};
 use numbers::{any_nvfp4, halves, rng, truncating_steps};
+use rand::Rng;
 use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, e2m1, e4m3};
-use warpsmith::oracle::{Matrix, Products, Reference, dual_gemm, gemm, grouped};
+use warpsmith::oracle::{Matrix, Products, Reference, Scaling, dual_gemm, gemm, grouped};
 use warpsmith::spec::{Activation, Operation};
 use warpsmith::tune::gate::Guarded;
 
@@ -37,6 +38,12 @@ enum Mutant {
     AlphaIgnored,
     AlphaAfterActivation,
     UpsAlphaForGate,
+    RowScaleIgnored,
+    RowScaleOfTheNextColumn,
+    BiasIgnored,
+    BiasBeforeRowScale,
+    BiasAfterActivation,
+    FirstGroupsColumns,
     GroupOneRowLate,
     FirstGroupsWeights,
     SumInOutputFormat,
@@ -48,7 +55,7 @@ enum Mutant {
 
 use Mutant::*;
 
-const MUTANTS: [Mutant; 25] = [
+const MUTANTS: [Mutant; 31] = [
     ZeroedTile,
     ElementUnwritten,
     NanWritten,
@@ -67,6 +74,12 @@ const MUTANTS: [Mutant; 25] = [
     AlphaIgnored,
     AlphaAfterActivation,
     UpsAlphaForGate,
+    RowScaleIgnored,
+    RowScaleOfTheNextColumn,
+    BiasIgnored,
+    BiasBeforeRowScale,
+    BiasAfterActivation,
+    FirstGroupsColumns,
     GroupOneRowLate,
     FirstGroupsWeights,
     SumInOutputFormat,
@@ -91,6 +104,9 @@ struct Case {
     /// Per group: gate and up (only the first in a plain GEMM), and the caller's α of each.
     weights: Vec<[Nvfp4Tensor; 2]>,
     alpha: Vec<[f32; 2]>,
+    /// Per group and product: factors and addends of the columns, if there are such.
+    row_scale: Option<Vec<[Vec<f32>; 2]>>,
+    bias: Option<Vec<[Vec<f32>; 2]>>,
 }
 
 impl Case {
@@ -106,13 +122,21 @@ impl Case {
             *end += size;
             Some(*end)
         });
+        let mut columns = |from: f32| -> Vec<[Vec<f32>; 2]> {
+            let mut of_one = || (0..N).map(|_| from * rng.random_range(1.0f32..2.0)).collect();
+            sizes.iter().map(|_| [of_one(), of_one()]).collect()
+        };
+        let (row_scale, bias) =
+            ((!seed.is_multiple_of(3)).then(|| columns(0.75)), (seed % 3 == 2).then(|| columns(0.05)));
         Self {
-            name: format!("{operation:?} to {output}, f16 A: {half}, groups of {sizes:?}"),
+            name: format!("{operation:?} to {output}, f16 A: {half}, groups of {sizes:?}, columns {}", seed % 3),
             operation,
             output,
             a,
             offsets: std::iter::once(0).chain(ends).collect(),
             weights: sizes.iter().map(|_| [any_nvfp4(&mut rng, N, K), any_nvfp4(&mut rng, N, K)]).collect(),
+            row_scale,
+            bias,
             alpha: (0..sizes.len()).map(|group| [1.02 + 0.03 * group as f32, 0.97 - 0.02 * group as f32]).collect(),
         }
     }
@@ -133,6 +157,14 @@ impl Case {
         self.alpha[group].map(|alpha| alpha * self.tensor_scale())
     }
 
+    fn scaling(&self, group: usize, product: usize) -> Scaling<'_> {
+        Scaling {
+            alpha: self.alpha(group)[product],
+            row_scale: self.row_scale.as_ref().map(|groups| &groups[group][product][..]),
+            bias: self.bias.as_ref().map(|groups| &groups[group][product][..]),
+        }
+    }
+
     fn reference(&self) -> Reference {
         let a = match &self.a {
             Activations::Nvfp4(tensor) => Matrix::from(tensor),
@@ -142,9 +174,10 @@ impl Case {
             let product = |which: usize| Products::new(a, &Matrix::from(&self.weights[group][which]));
             match self.operation {
                 Operation::DualGemm(activation) => {
-                    dual_gemm(&product(0)?, &product(1)?, self.alpha(group), activation, self.output)
+                    let scaling = [self.scaling(group, 0), self.scaling(group, 1)];
+                    dual_gemm(&product(0)?, &product(1)?, scaling, activation, self.output)
                 }
-                _ => gemm(&product(0)?, self.alpha(group)[0], self.output),
+                _ => gemm(&product(0)?, self.scaling(group, 0), self.output),
             }
         })
         .unwrap()
@@ -159,6 +192,10 @@ impl Case {
                 activation != Activation::None
             }
             UpsAlphaForGate => self.operation != Operation::Gemm,
+            RowScaleIgnored | RowScaleOfTheNextColumn => self.row_scale.is_some(),
+            BiasIgnored | BiasBeforeRowScale => self.bias.is_some(),
+            BiasAfterActivation => self.bias.is_some() && activation != Activation::None,
+            FirstGroupsColumns => self.row_scale.is_some() && self.offsets.len() > 2,
             GroupOneRowLate | FirstGroupsWeights => self.offsets.len() > 2,
             // f32 sums are what the kernel has anyway.
             SumInOutputFormat => self.output != Format::F32,
@@ -226,14 +263,32 @@ impl Emulator<'_> {
             alpha[0] = alpha[1];
         }
         let sums = [0, 1].map(|which| self.sum(row, &weights[which], col));
-        let Operation::DualGemm(activation) = self.case.operation else { return alpha[0] * sums[0] };
-        let (gate, up) = if self.is(GateAndUpExchanged) { (sums[1], sums[0]) } else { (sums[0], sums[1]) };
-        let gate = if self.is(AlphaAfterActivation) {
-            alpha[0] * self.activate(activation, gate)
-        } else {
-            self.activate(activation, alpha[0] * gate)
+        let columns = if self.is(FirstGroupsColumns) { 0 } else { group };
+        let scaled = |product: usize, sum: f32| {
+            let [row_scale, bias] = self.column(columns, product, col);
+            match self.mutant {
+                Some(BiasBeforeRowScale) => (alpha[product] * sum + bias) * row_scale,
+                Some(BiasAfterActivation) if product == 0 => alpha[product] * sum * row_scale,
+                _ => alpha[product] * sum * row_scale + bias,
+            }
         };
-        gate * (alpha[1] * up)
+        let Operation::DualGemm(activation) = self.case.operation else { return scaled(0, sums[0]) };
+        let (gate, up) = if self.is(GateAndUpExchanged) { (sums[1], sums[0]) } else { (sums[0], sums[1]) };
+        let gate = match self.mutant {
+            Some(AlphaAfterActivation) => alpha[0] * self.activate(activation, scaled(0, gate / alpha[0])),
+            Some(BiasAfterActivation) => self.activate(activation, scaled(0, gate)) + self.column(columns, 0, col)[1],
+            _ => self.activate(activation, scaled(0, gate)),
+        };
+        gate * scaled(1, up)
+    }
+
+    /// A column's factor and what is added to it.
+    fn column(&self, group: usize, product: usize, col: usize) -> [f32; 2] {
+        let next = (col + usize::from(self.is(RowScaleOfTheNextColumn))) % N;
+        let of = |values: &Option<Vec<[Vec<f32>; 2]>>, col: usize| values.as_ref().map(|of| of[group][product][col]);
+        let row_scale = of(&self.case.row_scale, next).filter(|_| !self.is(RowScaleIgnored));
+        let bias = of(&self.case.bias, col).filter(|_| !self.is(BiasIgnored));
+        [row_scale.unwrap_or(1.0), bias.unwrap_or(0.0)]
     }
 
     fn activate(&self, activation: Activation, x: f32) -> f32 {

@@ -238,8 +238,32 @@ fn a_tensor_that_does_not_belong_is_named() {
     refused(
         &unknown.bytes(),
         "tensor `weight` is not known: expected offsets, a, a_scale, b, b_scale, b1, b1_scale, b2, b2_scale, alpha, \
-         alpha1, alpha2",
+         alpha1, alpha2, row_scale, row_scale1, row_scale2, bias, bias1, bias2",
     );
+}
+
+/// Factors of rows and addends of columns: the problem has them if the file does.
+#[test]
+fn columns_have_what_the_file_has() {
+    let floats = |count: usize, value: f32| value.to_le_bytes().repeat(count);
+    let of = |tensors: &Tensors| safetensors_io::parse(&tensors.bytes(), WANTED).unwrap();
+    let scaled = gemm(3).with("row_scale", Dtype::F32, &[N], floats(N, 0.5));
+    let operands = of(&scaled);
+    assert!(operands.problem.has_row_scale() && operands.columns.row_scale == [vec![0.5; N]]);
+    let halves = gemm(3).with("bias", Dtype::F16, &[N], f16::from_f32(3.0).to_le_bytes().repeat(N));
+    let operands = of(&halves);
+    assert_eq!((operands.problem.bias_format(), &operands.columns.bias[0][N - 1]), (Some(Format::F16), &3.0));
+    reference::of(&operands).unwrap();
+    refused(
+        &gemm(3).with("bias", Dtype::F32, &[N + 1], floats(N + 1, 1.0)).bytes(),
+        "`bias` has shape [49], expected [48]",
+    );
+    refused(&gemm(3).with("bias1", Dtype::F32, &[N], floats(N, 1.0)).bytes(), "`bias1` does not go with `b`");
+    refused(&gemm(3).with("row_scale", Dtype::F16, &[N], vec![0; 2 * N]).bytes(), "`row_scale` is F16, expected F32");
+    let infinite = gemm(3).with("bias", Dtype::F32, &[N], floats(N, f32::INFINITY));
+    refused(&infinite.bytes(), "`bias` is inf at 0");
+    let one = grouped_dual().with("bias1", Dtype::F32, &[N], floats(N, 1.0));
+    refused(&one.bytes(), "tensor `bias2` is missing");
 }
 
 #[test]

@@ -58,5 +58,5 @@ fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<HostOperands> {
         Some(*end)
     });
     let offsets = whole.offsets.as_ref().map(|_| std::iter::once(0).chain(ends).collect());
-    Ok(HostOperands { problem: whole.problem, m, offsets, a, b: whole.b.clone(), alpha: whole.alpha.clone() })
+    Ok(HostOperands { m, offsets, a, ..whole.clone() })
 }

@@ -9,7 +9,7 @@ use warpsmith::file;
 use warpsmith::format::{Format, ScaleLayout, e4m3};
 use warpsmith::oracle::Reference;
 use warpsmith::spec::{Activation, Problem};
-use warpsmith::tune::{HostMatrix, HostOperands};
+use warpsmith::tune::{HostColumns, HostMatrix, HostOperands};
 
 use crate::Result;
 
@@ -25,8 +25,40 @@ pub struct Wanted {
 }
 
 /// Every tensor that there can be.
-const NAMES: [&str; 12] =
-    ["offsets", "a", "a_scale", "b", "b_scale", "b1", "b1_scale", "b2", "b2_scale", "alpha", "alpha1", "alpha2"];
+const NAMES: [&str; 18] = [
+    "offsets",
+    "a",
+    "a_scale",
+    "b",
+    "b_scale",
+    "b1",
+    "b1_scale",
+    "b2",
+    "b2_scale",
+    "alpha",
+    "alpha1",
+    "alpha2",
+    "row_scale",
+    "row_scale1",
+    "row_scale2",
+    "bias",
+    "bias1",
+    "bias2",
+];
+
+/// What goes with a product: its B, and what is done to it.
+struct Product {
+    b: &'static str,
+    alpha: &'static str,
+    row_scale: &'static str,
+    bias: &'static str,
+}
+
+const SINGLE: [Product; 1] = [Product { b: "b", alpha: "alpha", row_scale: "row_scale", bias: "bias" }];
+const DUAL: [Product; 2] = [
+    Product { b: "b1", alpha: "alpha1", row_scale: "row_scale1", bias: "bias1" },
+    Product { b: "b2", alpha: "alpha2", row_scale: "row_scale2", bias: "bias2" },
+];
 
 /// Characters of a refusal at most.
 const LINE_MAX: usize = 500;
@@ -55,18 +87,19 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
     if dual && file.tensor("b").is_ok() {
         return Err("both `b` (gemm) and `b1`, `b2` (dual GEMM) are there".into());
     }
-    let names: &[(&str, &str)] = if dual { &[("b1", "alpha1"), ("b2", "alpha2")] } else { &[("b", "alpha")] };
-    belong(file, names)?;
+    let products: &[Product] = if dual { &DUAL } else { &SINGLE };
+    let first = products[0].b;
+    belong(file, products)?;
 
     let (a_format, a_shape) = extents(file, "a")?;
-    let (b_format, b_shape) = extents(file, names[0].0)?;
+    let (b_format, b_shape) = extents(file, first)?;
     let &[m, k] = &a_shape[..] else {
         return Err(format!("`a` has shape {a_shape:?} in elements, expected [M, K]").into());
     };
     let (groups, n) = match b_shape[..] {
         [n, _] => (None, n),
         [groups, n, _] => (Some(groups), n),
-        _ => return Err(format!("`{}` has shape {b_shape:?}, expected [N, K] or [G, N, K]", names[0].0).into()),
+        _ => return Err(format!("`{first}` has shape {b_shape:?}, expected [N, K] or [G, N, K]").into()),
     };
 
     let problem = if dual { Problem::dual_gemm(wanted.activation) } else { Problem::gemm() };
@@ -76,11 +109,16 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         Some(groups) => problem.grouped(extent("G", groups)?),
         None => problem,
     };
+    let (row_scales, row_scale) = columns(file, products, |product| product.row_scale, groups, n, &[Dtype::F32])?;
+    let (biases, bias) =
+        columns(file, products, |product| product.bias, groups, n, &[Dtype::F16, Dtype::BF16, Dtype::F32])?;
+    let problem = if row_scale.is_some() { problem.row_scale() } else { problem };
+    let problem = bias.map_or(problem, |format| problem.bias(format));
 
     let a = matrix(file, "a", &[m, k], a_format, wanted.scales)?;
     let shape: Vec<usize> = groups.into_iter().chain([n, k]).collect();
-    let b = names.iter().map(|(name, _)| matrix(file, name, &shape, b_format, wanted.scales));
-    let alpha = names.iter().map(|(_, name)| alpha(file, name, groups));
+    let b = products.iter().map(|product| matrix(file, product.b, &shape, b_format, wanted.scales));
+    let alpha = products.iter().map(|product| alpha(file, product.alpha, groups));
     Ok(HostOperands {
         problem,
         m: extent("M", m)?,
@@ -88,24 +126,66 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         a,
         b: b.collect::<Result<_>>()?,
         alpha: alpha.collect::<Result<_>>()?,
+        columns: HostColumns { row_scale: row_scales, bias: biases },
     })
 }
 
+/// What columns have of their own, of every product, with its format: all products have it, or none.
+fn columns(
+    file: &SafeTensors<'_>,
+    products: &[Product],
+    name: impl Fn(&Product) -> &'static str,
+    groups: Option<usize>,
+    n: usize,
+    dtypes: &[Dtype],
+) -> Result<(Vec<Vec<f32>>, Option<Format>)> {
+    if products.iter().all(|product| file.tensor(name(product)).is_err()) {
+        return Ok((Vec::new(), None));
+    }
+    let (mut all, mut format) = (Vec::new(), None);
+    for name in products.iter().map(name) {
+        let view = tensor(file, name)?;
+        dtype(&view, name, dtypes)?;
+        let pairs = || view.data().as_chunks::<2>().0.iter().copied();
+        let (found, values): (_, Vec<f32>) = match view.dtype() {
+            Dtype::F16 => (Format::F16, pairs().map(|pair| f16::from_le_bytes(pair).to_f32()).collect()),
+            Dtype::BF16 => (Format::Bf16, pairs().map(|pair| bf16::from_le_bytes(pair).to_f32()).collect()),
+            _ => (Format::F32, view.data().as_chunks::<4>().0.iter().copied().map(f32::from_le_bytes).collect()),
+        };
+        let shapes = [Some(vec![n]), groups.map(|groups| vec![groups, n])];
+        if !shapes.iter().flatten().any(|shape| view.shape() == shape) {
+            let expected: Vec<_> = shapes.iter().flatten().map(|shape| format!("{shape:?}")).collect();
+            return Err(format!("`{name}` has shape {:?}, expected {}", view.shape(), expected.join(" or ")).into());
+        }
+        if *format.get_or_insert(found) != found {
+            return Err(format!("`{name}` is {found}, the first is another format").into());
+        }
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(format!("`{name}` is {} at {index}", values[index]).into());
+        }
+        all.push(values);
+    }
+    Ok((all, format))
+}
+
 /// Refuses a tensor that would be left out.
-fn belong(file: &SafeTensors<'_>, products: &[(&str, &str)]) -> Result<()> {
+fn belong(file: &SafeTensors<'_>, products: &[Product]) -> Result<()> {
     let mut found = file.names();
     found.sort_unstable();
+    let first = products[0].b;
     for name in found {
         if !NAMES.contains(&name) {
             return Err(format!("tensor `{name}` is not known: expected {}", NAMES.join(", ")).into());
         }
+        if products.iter().any(|product| [product.alpha, product.row_scale, product.bias].contains(&name)) {
+            continue;
+        }
         let matrix = name.strip_suffix("_scale").unwrap_or(name);
-        let is_operand = ["a", "offsets"].contains(&matrix) || products.iter().any(|(b, _)| *b == matrix);
-        if !is_operand && products.iter().all(|(_, alpha)| *alpha != name) {
-            return Err(format!("`{name}` does not go with `{}`", products[0].0).into());
+        if !["a", "offsets"].contains(&matrix) && products.iter().all(|product| product.b != matrix) {
+            return Err(format!("`{name}` does not go with `{first}`").into());
         }
         // Only codes have scales. All of B is of one format; what is missing or of no format is refused elsewhere.
-        let of = if matrix == "a" { "a" } else { products[0].0 };
+        let of = if matrix == "a" { "a" } else { first };
         if matrix != name
             && let Ok((format, _)) = extents(file, of)
             && format != Format::Nvfp4

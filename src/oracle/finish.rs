@@ -39,6 +39,18 @@ impl Uncertain {
         Self { value: self.value, error }
     }
 
+    fn times(self, factor: f32) -> Self {
+        let factor = f64::from(factor);
+        let (value, error) = (self.value * factor, self.error * factor.abs());
+        // 0·∞: what has overflowed may be anything.
+        let error = if error.is_nan() && !value.is_nan() { f64::INFINITY } else { error };
+        Self { value, error }.rounded()
+    }
+
+    fn plus(self, addend: f32) -> Self {
+        Self { value: self.value + f64::from(addend), ..self }.rounded()
+    }
+
     /// The output format's own rounding.
     fn finished(self, output: Format) -> Expected {
         let reach = self.value.abs() + self.error;
@@ -47,9 +59,38 @@ impl Uncertain {
     }
 }
 
-/// What C = α·A·Bᵀ should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
-///
-/// α is everything that multiplies the products: tensor scales of both operands and the caller's factor.
+/// What is done to the products A·Bᵀ of one B before the activation: p(x) = α·x, times the row of B's factor, plus the
+/// column's bias. A number converts into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling<'a> {
+    /// Everything that multiplies all products: tensor scales of both operands and the caller's factor.
+    pub alpha: f32,
+    /// A factor for each row of B, which is a column of the products.
+    pub row_scale: Option<&'a [f32]>,
+    /// What is added to each column.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl From<f32> for Scaling<'_> {
+    fn from(alpha: f32) -> Self {
+        Self { alpha, row_scale: None, bias: None }
+    }
+}
+
+impl Scaling<'_> {
+    fn check(&self, products: &Products) -> Result<()> {
+        for (what, values) in [("row factors", self.row_scale), ("addends", self.bias)] {
+            if let Some(values) = values
+                && values.len() != products.n()
+            {
+                return Err(Error::data(format!("{} {what} for {} columns", values.len(), products.n())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What C = p(A·Bᵀ) should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
 ///
 /// ```
 /// use warpsmith::format::Format;
@@ -63,23 +104,26 @@ impl Uncertain {
 /// ```
 ///
 /// # Errors
-/// [`Error::is_unsupported`] if `output` is not f16, bf16 or f32.
-pub fn gemm(products: &Products, alpha: f32, output: Format) -> Result<Reference> {
+/// [`Error::is_unsupported`] if `output` is not f16, bf16 or f32; [`Error::is_data`] if `scaling` is of another number of
+/// columns.
+pub fn gemm<'a>(products: &Products, scaling: impl Into<Scaling<'a>>, output: Format) -> Result<Reference> {
     check_output(output)?;
-    let elements = scaled(products, alpha).map(|c| c.finished(output)).collect();
+    let scaling = scaling.into();
+    scaling.check(products)?;
+    let elements = scaled(products, scaling).map(|c| c.finished(output)).collect();
     Reference::new(products.m(), products.n(), output, elements)
 }
 
-/// What C = act(α₁·A·B1ᵀ) ⊙ (α₂·A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`, in the
-/// `output` format. `alpha` is `[α₁, α₂]`; the activation sees the scaled gate.
+/// What C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`, in the
+/// `output` format. `scaling` is `[p₁, p₂]`; the activation sees the scaled gate.
 ///
 /// # Errors
-/// [`Error::is_data`] if the two products differ in shape, [`Error::is_unsupported`] if `output` is not f16, bf16 or
+/// [`Error::is_data`] if the two products differ in shape, or a scaling is of another number of columns, [`Error::is_unsupported`] if `output` is not f16, bf16 or
 /// f32.
-pub fn dual_gemm(
+pub fn dual_gemm<'a>(
     gate: &Products,
     up: &Products,
-    alpha: [f32; 2],
+    scaling: [impl Into<Scaling<'a>>; 2],
     activation: Activation,
     output: Format,
 ) -> Result<Reference> {
@@ -88,8 +132,11 @@ pub fn dual_gemm(
     if shape(gate) != shape(up) {
         return Err(Error::data(format!("gate is {:?} and up is {:?} as (m, n, k)", shape(gate), shape(up))));
     }
-    let elements = scaled(gate, alpha[0])
-        .zip(scaled(up, alpha[1]))
+    let [first, second] = scaling.map(Into::into);
+    first.check(gate)?;
+    second.check(up)?;
+    let elements = scaled(gate, first)
+        .zip(scaled(up, second))
         .map(|(gate, up)| multiplied(activated(gate, activation), up).finished(output))
         .collect();
     Reference::new(gate.m(), gate.n(), output, elements)
@@ -139,17 +186,21 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// α·(Σ a·b ± accumulation), for every element.
-fn scaled(products: &Products, alpha: f32) -> impl Iterator<Item = Uncertain> {
+/// p(Σ a·b ± accumulation), for every element.
+fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Item = Uncertain> + 'a {
+    let Scaling { alpha, row_scale, bias } = scaling;
     let alpha = f64::from(alpha);
     let steps = products.k() as f64 / STEP + 16.0;
     // Products and partial sums below f32's normal range may be flushed.
     let flushed = products.k() as f64 * f64::from(f32::MIN_POSITIVE);
-    products.value().iter().zip(products.magnitude()).map(move |(&value, &magnitude)| {
+    let columns = (0..products.n().max(1)).cycle();
+    products.value().iter().zip(products.magnitude()).zip(columns).map(move |((&value, &magnitude), column)| {
         let overflows = magnitude > f64::from(f32::MAX);
         let sum = steps * STEP_ERROR * magnitude + flushed;
         let error = if overflows { f64::INFINITY } else { alpha.abs() * sum };
-        Uncertain { value: alpha * value, error }.rounded()
+        let product = Uncertain { value: alpha * value, error }.rounded();
+        let product = row_scale.map_or(product, |factors| product.times(factors[column]));
+        bias.map_or(product, |addends| product.plus(addends[column]))
     })
 }
 

@@ -21,6 +21,8 @@
 //!   results.
 //! * **α:** `e₁ = |α|·e_acc + 2⁻²³·|α|·(|s| + e_acc)`: α is a f32, the multiplication rounds once; a second rounding
 //!   (α folded from two factors) fits too.
+//! * **Factor and bias of a column:** a f32 multiplication and a f32 addition, which round once each: `e₁·|r| +
+//!   2⁻²³·(|α·s·r| + e₁·|r|)` for a factor r, and 2⁻²³ of the sum for a bias, whose value is exact. Below, e₁ is with them.
 //! * **Activation of the gate:** `e_act = L·e₁ + |act(x)|·ε(z) + 10⁻³⁰`. L is the largest slope (1.0999 for silu,
 //!   1.13 for gelu_tanh). Both functions are x·σ(z), with z = x for silu and z = 2·√(2/π)·(x + 0.044715·x³) for
 //!   gelu_tanh. With an approximate exponential and division, σ(z) = 1/(1 + e^(−z)) is off by 2⁻²⁰ relative, plus what
@@ -46,6 +48,6 @@ mod matrix;
 mod products;
 
 pub use expected::{Expected, Reference};
-pub use finish::{activate, dual_gemm, gemm, grouped};
+pub use finish::{Scaling, activate, dual_gemm, gemm, grouped};
 pub use matrix::Matrix;
 pub use products::Products;

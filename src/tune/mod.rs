@@ -39,7 +39,7 @@ mod worker;
 pub use footprint::Footprint;
 pub use laboratory::{Admission, Laboratory, Rejection};
 pub use local::LocalLaboratory;
-pub use operands::{HostMatrix, HostOperands, Shape};
+pub use operands::{HostColumns, HostMatrix, HostOperands, Shape};
 pub use outcome::{Evidence, Outcome, Reason, Role, Standing, Tried, Verdict};
 pub use progress::{Progress, Stage};
 pub use quarantine::{Platform, Quarantine};

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use crate::error::{Error, Result};
 use crate::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
-use crate::oracle::{self, Matrix, Products, Reference};
+use crate::oracle::{self, Matrix, Products, Reference, Scaling};
 use crate::spec::{Operation, Problem};
 
 /// A matrix operand: `[rows, K]` row-major, or `[groups, rows, K]`.
@@ -122,6 +122,17 @@ pub struct HostOperands {
     pub b: Vec<HostMatrix>,
     /// α of each product: one number, or one a group.
     pub alpha: Vec<Vec<f32>>,
+    /// What columns have of their own.
+    pub columns: HostColumns,
+}
+
+/// What columns have of their own, for each product `[N]` or `[G, N]`; none, where the problem has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostColumns {
+    /// Factors of the rows of B.
+    pub row_scale: Vec<Vec<f32>>,
+    /// What is added: values of the problem's format for it.
+    pub bias: Vec<Vec<f32>>,
 }
 
 impl HostOperands {
@@ -139,6 +150,16 @@ impl HostOperands {
     pub fn alpha_of(&self, product: usize, group: usize) -> f32 {
         let alpha = &self.alpha[product];
         if alpha.len() == 1 { alpha[0] } else { alpha[group] }
+    }
+
+    /// What is done to the products of a B before the activation, in some columns of a group.
+    fn scaling(&self, product: usize, group: usize, columns: &[usize]) -> [Option<Vec<f32>>; 2] {
+        let n = self.problem.columns() as usize;
+        [&self.columns.row_scale, &self.columns.bias].map(|of| {
+            let values = of.get(product)?;
+            let first = if values.len() > n { group * n } else { 0 };
+            Some(columns.iter().map(|column| values[first + column]).collect())
+        })
     }
 
     /// The shape of A.
@@ -195,6 +216,20 @@ impl HostOperands {
         if let Some(alpha) = self.alpha.iter().find(|alpha| alpha.len() != 1 && alpha.len() != groups) {
             return Err(Error::data(format!("α has {} values, 1 or {groups} are needed", alpha.len())));
         }
+        let n = problem.columns() as usize;
+        let bias = problem.bias_format().is_some();
+        let columns =
+            [("row_scale", problem.has_row_scale(), &self.columns.row_scale), ("bias", bias, &self.columns.bias)];
+        for (name, is_there, found) in columns {
+            let needed = if is_there { products } else { 0 };
+            if found.len() != needed || found.iter().any(|values| values.len() != n && values.len() != groups * n) {
+                let lengths: Vec<_> = found.iter().map(Vec::len).collect();
+                return Err(Error::data(format!(
+                    "{name} has {lengths:?} values, {needed} times {n} or {} are needed",
+                    groups * n
+                )));
+            }
+        }
         match (&self.offsets, problem.groups()) {
             (None, None) => Ok(()),
             (Some(offsets), Some(_)) => check_offsets(offsets, groups, self.m),
@@ -209,39 +244,43 @@ impl HostOperands {
     /// Those of [`HostOperands::check`].
     pub fn reference(&self) -> Result<Reference> {
         self.check()?;
-        let columns = 0..self.problem.columns() as usize;
+        let n = self.problem.columns() as usize;
         let products = |group, rows: Range<usize>| {
             let a = self.a.decode(self.a_shape(), 0, rows)?;
-            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, columns.clone())?);
+            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, 0..n)?);
             self.b.iter().map(of).collect()
         };
-        self.reference_from(columns.len(), products)
+        self.reference_from(&(0..n).collect::<Vec<_>>(), products)
     }
 
     /// What the result should be in some columns, `[m, columns]`, from products made elsewhere: `products(group, rows)`
-    /// gives A·Bᵀ of these rows (never none), for every B.
+    /// gives A·Bᵀ of these rows (never none) and columns, for every B.
     ///
     /// # Errors
-    /// Those of `products`; data, if they do not have `columns` columns.
+    /// Those of `products`; data, if they do not have so many columns.
     pub fn reference_from(
         &self,
-        columns: usize,
+        columns: &[usize],
         products: impl Fn(usize, Range<usize>) -> Result<Vec<Products>>,
     ) -> Result<Reference> {
         let output = self.problem.c_format();
-        let mut elements = Vec::with_capacity(self.m as usize * columns);
+        let mut elements = Vec::with_capacity(self.m as usize * columns.len());
         for (group, rows) in self.groups().into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            let alpha = |product| self.alpha_of(product, group);
+            let held = [0, 1].map(|product| self.scaling(product, group, columns));
+            let scaling = |product: usize| {
+                let [row_scale, bias] = &held[product];
+                Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
+            };
             let part = match (self.problem.operation(), &products(group, rows)?[..]) {
                 (Operation::DualGemm(activation), [gate, up]) => {
-                    oracle::dual_gemm(gate, up, [alpha(0), alpha(1)], activation, output)?
+                    oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, output)?
                 }
-                (Operation::Gemm, [only]) => oracle::gemm(only, alpha(0), output)?,
+                (Operation::Gemm, [only]) => oracle::gemm(only, scaling(0), output)?,
                 (_, products) => return Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
             };
             elements.extend_from_slice(part.elements());
         }
-        Reference::new(self.m as usize, columns, output, elements)
+        Reference::new(self.m as usize, columns.len(), output, elements)
     }
 }
 

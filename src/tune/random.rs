@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use half::{bf16, f16};
 
-use super::operands::{HostMatrix, HostOperands, Shape};
+use super::operands::{HostColumns, HostMatrix, HostOperands, Shape};
 use crate::format::{Format, e2m1, e4m3};
 use crate::spec::Problem;
 
@@ -48,8 +48,33 @@ impl HostOperands {
                 }
             })
             .collect();
+        let columns = columns(&mut rng, problem);
         let offsets = offsets(problem, rows);
-        Self { problem: *problem, m, offsets, a, b, alpha }
+        Self { problem: *problem, m, offsets, a, b, alpha, columns }
+    }
+}
+
+/// One for each column of each group for the first product, for all groups alike for the second: of both signs, some 0.
+fn columns(rng: &mut Rng, problem: &Problem) -> HostColumns {
+    let (n, groups) = (problem.columns() as usize, problem.groups().unwrap_or(1) as usize);
+    let mut values = |mut value: Box<dyn FnMut(&mut Rng) -> f32>| -> Vec<Vec<f32>> {
+        let lengths = [groups * n, n].into_iter().take(problem.operation().products() as usize);
+        lengths.map(|length| (0..length).map(|_| if rng.u32(..64) == 0 { 0.0 } else { value(rng) }).collect()).collect()
+    };
+    let row_scale = match problem.has_row_scale() {
+        true => values(Box::new(|rng| (0.5 + rng.f32()) * if rng.bool() { 1.0 } else { -1.0 })),
+        false => Vec::new(),
+    };
+    let bias = problem.bias_format().map(|format| values(Box::new(move |rng| representable(format, value(rng)))));
+    HostColumns { row_scale, bias: bias.unwrap_or_default() }
+}
+
+/// The value of a format that is nearest.
+fn representable(format: Format, value: f32) -> f32 {
+    match format {
+        Format::F16 => f16::from_f32(value).to_f32(),
+        Format::Bf16 => bf16::from_f32(value).to_f32(),
+        Format::F32 | Format::Nvfp4 => value,
     }
 }
 

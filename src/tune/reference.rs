@@ -37,7 +37,7 @@ pub fn in_columns(operands: &HostOperands, columns: &[usize]) -> Result<Referenc
     if operands.problem.depth() == 0 {
         return Err(Error::data(format!("{}: k = 0", operands.problem)));
     }
-    operands.reference_from(columns.len(), |group, rows| {
+    operands.reference_from(columns, |group, rows| {
         let a = exact_rows(operands, rows);
         operands.b.iter().map(|b| multiply(operands, &a, b, group, columns)).collect()
     })

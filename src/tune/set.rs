@@ -7,7 +7,8 @@ use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands};
 use crate::error::{Error, Result};
-use crate::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
+use crate::format::Format;
+use crate::run::{Alpha, Bias, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
 
 type Driven<T> = std::result::Result<T, DriverError>;
 
@@ -17,7 +18,45 @@ pub(super) struct Set {
     a: DeviceMatrix,
     b: Weights,
     alpha: Vec<Factor>,
+    row_scale: Vec<CudaSlice<f32>>,
+    bias: Vec<Addends>,
     offsets: Option<CudaSlice<i32>>,
+}
+
+/// What is added to columns.
+enum Addends {
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+    F32(CudaSlice<f32>),
+}
+
+impl Addends {
+    /// Values of a format.
+    fn upload(stream: &Arc<CudaStream>, format: Format, values: &[f32]) -> Driven<Self> {
+        Ok(match format {
+            Format::F16 => Self::F16(stream.clone_htod(&values.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>())?),
+            Format::Bf16 => {
+                Self::Bf16(stream.clone_htod(&values.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?)
+            }
+            Format::F32 | Format::Nvfp4 => Self::F32(stream.clone_htod(values)?),
+        })
+    }
+
+    fn copy(&self) -> Driven<Self> {
+        Ok(match self {
+            Self::F16(values) => Self::F16(values.try_clone()?),
+            Self::Bf16(values) => Self::Bf16(values.try_clone()?),
+            Self::F32(values) => Self::F32(values.try_clone()?),
+        })
+    }
+
+    fn view(&self) -> Bias<'_> {
+        match self {
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+            Self::F32(values) => values.into(),
+        }
+    }
 }
 
 enum Weights {
@@ -57,6 +96,10 @@ impl Set {
             a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
             b,
             alpha: host.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            row_scale: uploaded(&host.columns.row_scale, |values| stream.clone_htod(values))?,
+            bias: uploaded(&host.columns.bias, |values| {
+                Addends::upload(stream, host.problem.bias_format().unwrap_or(Format::F32), values)
+            })?,
             offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
         })
     }
@@ -79,6 +122,8 @@ impl Set {
             a: self.a.copy().map_err(refused)?,
             b,
             alpha: self.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            row_scale: uploaded(&self.row_scale, CudaSlice::try_clone)?,
+            bias: uploaded(&self.bias, Addends::copy)?,
             offsets: self.offsets.as_ref().map(CudaSlice::try_clone).transpose().map_err(refused)?,
         })
     }
@@ -97,12 +142,31 @@ impl Set {
                 _ => Operands::gemm(self.m, a, b[0].view(), c),
             },
         };
-        let operands = operands.alphas(alpha(0), alpha(1)).workspace(workspace);
+        let operands = match self.alpha.len() {
+            1 => operands.alpha(alpha(0)),
+            _ => operands.alphas(alpha(0), alpha(1)),
+        };
+        let operands = match &self.row_scale[..] {
+            [only] => operands.row_scale(only),
+            [first, second, ..] => operands.row_scales(first, second),
+            [] => operands,
+        };
+        let operands = match &self.bias[..] {
+            [only] => operands.bias(only.view()),
+            [first, second, ..] => operands.biases(first.view(), second.view()),
+            [] => operands,
+        };
+        let operands = operands.workspace(workspace);
         match &self.offsets {
             Some(offsets) => operands.offsets(offsets),
             None => operands,
         }
     }
+}
+
+/// Each of them on the device.
+fn uploaded<T, U>(values: &[T], upload: impl Fn(&T) -> Driven<U>) -> Result<Vec<U>> {
+    values.iter().map(upload).collect::<Driven<_>>().map_err(refused)
 }
 
 enum DeviceMatrix {

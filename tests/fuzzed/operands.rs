@@ -20,7 +20,7 @@ const BESIDE: usize = 64 << 10;
 /// Of a refusal; some context and the longest that a text of a file's may be.
 const LINE_BYTES_MAX: usize = 2048;
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 20] = [
     "a",
     "a_scale",
     "b",
@@ -33,6 +33,10 @@ const NAMES: [&str; 16] = [
     "alpha1",
     "alpha2",
     "offsets",
+    "row_scale",
+    "row_scale2",
+    "bias",
+    "bias1",
     "c",
     "",
     "alpha_scale",
@@ -147,7 +151,7 @@ fn what_is_damaged_is_refused_in_a_line() {
 
 /// The operands are all of the file, and all of a product.
 fn whole(bytes: &[u8], operands: &HostOperands) {
-    let HostOperands { problem, m, offsets, a, b, alpha } = operands;
+    let HostOperands { problem, m, offsets, a, b, alpha, columns } = operands;
     let products: &[_] = if b.len() == 2 { &[("b1", "alpha1"), ("b2", "alpha2")] } else { &[("b", "alpha")] };
     let matrices = std::iter::once(("a", a)).chain(products.iter().map(|(name, _)| *name).zip(b));
     let mut needed: BTreeSet<String> = offsets.iter().map(|_| "offsets".to_owned()).collect();
@@ -159,6 +163,11 @@ fn whole(bytes: &[u8], operands: &HostOperands) {
     }
     let file = SafeTensors::deserialize(bytes).unwrap();
     let found: BTreeSet<String> = file.names().into_iter().map(str::to_owned).collect();
+    for (name, is_there) in [("row_scale", problem.has_row_scale()), ("bias", problem.bias_format().is_some())] {
+        let of_each: &[_] = if b.len() == 2 { &["1", "2"] } else { &[""] };
+        needed.extend(of_each.iter().filter(|_| is_there).map(|product| format!("{name}{product}")));
+    }
+    assert!([&columns.row_scale, &columns.bias].into_iter().flatten().flatten().all(|value| value.is_finite()));
     let may: BTreeSet<String> = products.iter().map(|(_, alpha)| (*alpha).to_owned()).collect();
     assert!(needed.is_subset(&found) && found.is_subset(&(&needed | &may)), "{found:?}, {needed:?} are needed");
 

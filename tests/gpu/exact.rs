@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
 use warpsmith::oracle::{Expected, Reference};
 use warpsmith::spec::{Arch, Problem, Spec};
-use warpsmith::tune::{HostMatrix, HostOperands, Trial};
+use warpsmith::tune::{HostColumns, HostMatrix, HostOperands, Trial};
 
 use crate::bench::Bench;
 
@@ -110,7 +110,8 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
         (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
     };
     let problem = if case.prepared { problem.prepared() } else { problem };
-    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha: vec![vec![1.0]] };
+    let columns = HostColumns::default();
+    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha: vec![vec![1.0]], columns };
 
     let columns = problem.columns() as usize;
     let element = |index: usize| {

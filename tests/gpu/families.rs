@@ -47,7 +47,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     // The path wgmma, which only Hopper has.
     let prepared = if arch.capability() == Arch::H200.capability() { &pairs[..3] } else { &[] };
     let ways = pairs.iter().map(|pair| (pair, false)).chain(prepared.iter().map(|pair| (pair, true)));
-    let mut families = Vec::new();
+    let (mut families, mut count) = (Vec::new(), 0);
     for groups in [None, Some(3), Some(40)] {
         for (&(a, b), prepared) in ways.clone() {
             for fusion in Fusion::ALL.iter().copied() {
@@ -55,7 +55,8 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                     continue;
                 }
                 // A counter gives every family another mix of what is not its name.
-                let index = families.len();
+                let index = count;
+                count += 1;
                 let problem = match fusion {
                     Fusion::Single => Problem::gemm(),
                     _ => Problem::dual_gemm(Activation::ALL[index % 3]),
@@ -67,6 +68,14 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                 let problem = if prepared { problem.prepared() } else { problem };
                 families.push(Family { problem, fusion, index });
+                let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
+                let columns = match index % 6 {
+                    0 => problem.row_scale().bias(bias),
+                    2 => problem.bias(bias),
+                    4 => problem.row_scale(),
+                    _ => continue,
+                };
+                families.push(Family { problem: columns, fusion, index });
             }
         }
     }

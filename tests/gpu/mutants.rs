@@ -49,8 +49,8 @@ fn mma() -> Vec<Mutant> {
         ),
         mutant(
             "one NaN",
-            "run[i] = combine(products, alphas);",
-            "run[i] = combine(products, alphas); if (row == 5 && column + i == 7) run[i] = __int_as_float(0x7FC00000);",
+            "run[i] = combine(products, alphas, columns.of[i]);",
+            "run[i] = combine(products, alphas, columns.of[i]); if (row == 5 && column + i == 7) run[i] = __int_as_float(0x7FC00000);",
         ),
         mutant("an element not written", "if (row < block.rows)", "if (row < block.rows && row != 3)"),
         mutant("rows swapped", "n8 * 8 + 2 * lane_k() + token;", "n8 * 8 + 2 * lane_k() + 1 - token;"),
@@ -73,13 +73,21 @@ fn mma() -> Vec<Mutant> {
             "constexpr int K_TILES = ceil_div(K, TILE_K) - 1;",
         ),
         mutant("gate and up exchanged", "fusion.sums[product]", "fusion.sums[PRODUCTS - 1 - product]"),
-        mutant("no activation", "activate(alphas.value[0] * products[0])", "(alphas.value[0] * products[0])"),
+        mutant("no activation", "activate(column.of(0,", "(column.of(0,"),
         mutant(
             "α after the activation",
-            "activate(alphas.value[0] * products[0])",
-            "alphas.value[0] * activate(products[0])",
+            "activate(column.of(0, alphas.value[0] * products[0]))",
+            "alphas.value[0] * activate(column.of(0, products[0]))",
         ),
         mutant("α of another group", "group * params.alpha_step[i]", "(GROUPS - 1 - group) * params.alpha_step[i]"),
+        mutant("no factors of rows of B", "return __fmul_rn(value, of[product]);", "return value;"),
+        mutant("factors of another group", "(group) * params.row_scale_step[i]", "(0) * params.row_scale_step[i]"),
+        mutant("the bias of the next column", "group, min(first(i), N - 1));", "group, min(first(i) + 1, N - 1));"),
+        mutant(
+            "the bias after the activation",
+            "activate(column.of(0, alphas.value[0] * products[0]))",
+            "column.bias.added(0, activate(column.row_scale.scaled(0, alphas.value[0] * products[0])))",
+        ),
         mutant("a row too many written", "if (row < block.rows)", "if (row <= block.rows)"),
         mutant(
             "groups begin a row late",
@@ -104,6 +112,16 @@ fn wgmma() -> Vec<Mutant> {
     vec![
         plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
         plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
+        plain(
+            "the bias of another group",
+            "(group) * params.bias_step[i]",
+            "(GROUPS - 1 - group) * params.bias_step[i]",
+        ),
+        plain(
+            "columns taken for those before",
+            "first_column() + Fusion::column(role, held) + lane_index() / 4",
+            "first_column() + Fusion::column(role, held)",
+        ),
         plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
         plain(
             "every odd step has the scales of the even one",
@@ -163,11 +181,12 @@ fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
     changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere: the mutant is out of date"))
 }
 
-/// A problem in which everything counts: groups, α of their own, subnormal scales in both operands, an M that fits no
+/// A problem in which everything counts: groups, α, factors and a bias of their own, subnormal scales in both operands, an M that fits no
 /// tile, a K that ends inside one.
 fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     let problem =
         Problem::dual_gemm(Activation::Silu).n(144).k(448).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
+    let problem = problem.row_scale().bias(Format::Bf16);
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();
     Spec::new(&problem, &variant, arch).map_err(|error| error.to_string())
