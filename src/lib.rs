@@ -62,6 +62,7 @@
 //! `templates/lib/` ordinary CUDA, one folder an axis, one file a value; what only the path `wgmma` has is under
 //! `templates/lib/wgmma/`.
 
+mod arch;
 pub mod build;
 pub mod cache;
 #[cfg(feature = "compile")]
@@ -77,9 +78,12 @@ mod open;
 mod operand;
 #[cfg(feature = "tune")]
 pub mod oracle;
+mod path;
 pub mod pick;
+mod problem;
 pub mod run;
 pub mod spec;
+mod spelling;
 mod trust;
 #[cfg(feature = "tune")]
 pub mod tune;

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::parse::{number, prefixed, spelled, word, words};
-use super::{Arch, MatrixPath};
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout, ScaleLayout};
+use crate::spelling::{number, prefixed, spelled, word, words};
 
 /// The function applied to the gate product of a dual GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,19 +187,18 @@ impl Problem {
         self
     }
 
+    /// B is given as it is.
+    pub(crate) fn unprepared(mut self) -> Self {
+        self.prepared = false;
+        self
+    }
+
     /// 16-bit operands are bf16: A and C, and B where it is not NVFP4.
     pub fn bf16(mut self) -> Self {
         (self.a, self.c) = (Format::Bf16, Format::Bf16);
         if self.b != Format::Nvfp4 {
             self.b = Format::Bf16;
         }
-        self
-    }
-
-    /// The same problem with its weights in the form that kernels of an architecture take them best: prepared, where a
-    /// matrix path there takes that, else as they are given.
-    pub fn native(mut self, arch: &Arch) -> Self {
-        self.prepared = self.b == Format::Nvfp4 && MatrixPath::Wgmma.is_on(arch);
         self
     }
 

@@ -4,15 +4,15 @@ use crate::error::{Error, Result};
 
 /// Declares a closed set of words: an enum value and its one spelling, with `Display` and `FromStr` that agree.
 macro_rules! words {
-    ($type:ident, $what:literal, { $($value:ident => $word:literal),+ $(,)? }) => {
+    ($type:ident, $what:literal, { $($(#[$when:meta])? $value:ident => $word:literal),+ $(,)? }) => {
         impl $type {
             /// Every value, in the order of the documentation.
-            pub const ALL: &'static [$type] = &[$($type::$value),+];
+            pub const ALL: &'static [$type] = &[$($(#[$when])? $type::$value),+];
 
             /// The word for it in every spelling.
             #[must_use]
             pub fn word(self) -> &'static str {
-                match self { $($type::$value => $word),+ }
+                match self { $($(#[$when])? $type::$value => $word),+ }
             }
         }
 
@@ -26,7 +26,7 @@ macro_rules! words {
             type Err = $crate::error::Error;
 
             fn from_str(text: &str) -> $crate::error::Result<Self> {
-                $crate::spec::parse::word(Self::ALL, Self::word, $what, text)
+                $crate::spelling::word(Self::ALL, Self::word, $what, text)
             }
         }
     };

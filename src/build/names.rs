@@ -1,14 +1,14 @@
-//! What the templates may name: values, and files by name.
+//! What the templates may name: values, and files by name. The matrix path has more of them.
 
 use serde::Serialize;
 
 use crate::format::Format;
 use crate::operand::Params;
-use crate::spec::{EARLY_PREPASS, MmaLayout, PREPASS, PrepassShape, Spec, WgmmaLayout};
+use crate::spec::Spec;
 
-/// What every matrix template names.
+/// What the templates of every path name.
 #[derive(Serialize)]
-struct Names {
+pub(super) struct Names {
     name: String,
     symbol: String,
     n: u32,
@@ -23,8 +23,6 @@ struct Names {
     stage_bytes: u32,
     shared_bytes: u32,
     blocks_per_sm: u32,
-    prepass: PrepassShape,
-    early_prepass: PrepassShape,
     compute: &'static str,
     scales: &'static str,
     schedule: String,
@@ -40,7 +38,7 @@ struct Names {
 }
 
 impl Names {
-    fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec) -> Self {
         let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
         let schedule = if problem.groups().is_some() { "grouped" } else { "single" };
         Self {
@@ -58,8 +56,6 @@ impl Names {
             stage_bytes: geometry.stage_bytes,
             shared_bytes: geometry.shared_bytes,
             blocks_per_sm: geometry.blocks_per_sm,
-            prepass: PREPASS,
-            early_prepass: EARLY_PREPASS,
             compute: problem.compute_format().word(),
             scales: problem.scale_layout().word(),
             schedule: if variant.persistent { format!("{schedule}_persistent") } else { schedule.to_owned() },
@@ -72,127 +68,6 @@ impl Names {
             c: problem.c_format().word(),
             epilogue: variant.epilogue.word(),
             result: if spec.finish_symbol().is_some() { "partial" } else { "final" },
-        }
-    }
-}
-
-/// What `mma.cu` names.
-#[derive(Serialize)]
-pub(super) struct MmaNames {
-    #[serde(flatten)]
-    names: Names,
-    warps_tokens: u32,
-    warps_columns: u32,
-    warps_k: u32,
-    load_a: &'static str,
-    load_b: &'static str,
-    tile_a: &'static str,
-    tile_b: &'static str,
-}
-
-/// Rows of 16-bit values: the header that loads them, and its tile.
-const HALF: (&str, &str) = ("half", "HalfTile");
-
-impl MmaNames {
-    pub(super) fn new(spec: &Spec, layout: &MmaLayout) -> Self {
-        let (load_a, tile_a) = match spec.problem().a_format() {
-            Format::Nvfp4 => ("decoded", "DecodedTile"),
-            Format::F16 | Format::Bf16 | Format::F32 => HALF,
-        };
-        let (load_b, tile_b) = match spec.problem().b_format() {
-            Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
-            Format::F16 | Format::Bf16 | Format::F32 => HALF,
-        };
-        let MmaLayout { warps_tokens, warps_columns, warps_k } = *layout;
-        Self { names: Names::new(spec), warps_tokens, warps_columns, warps_k, load_a, load_b, tile_a, tile_b }
-    }
-}
-
-/// What `wgmma.cu` names.
-#[derive(Serialize)]
-pub(super) struct WgmmaNames {
-    #[serde(flatten)]
-    names: Names,
-    cluster_splits: u32,
-    multicast: u32,
-    persistent: bool,
-    has_prepass: bool,
-    tiles_per_part: u32,
-    k_groups: u32,
-    product_groups: u32,
-    tile_groups: u32,
-    passes: u32,
-    decoding_warps: u32,
-    empty_arrivals: u32,
-    barriers_offset: u32,
-    table_offset: u32,
-    scratch_offset: u32,
-    scratch_bytes: u32,
-    exchange_offset: u32,
-    exchange_bytes: u32,
-    load_tokens: &'static str,
-    width_list: String,
-    widths: Vec<Width>,
-}
-
-/// One width of the matrix instruction, with what its inline PTX says of the registers `sum0`, `sum1`, … it adds to.
-#[derive(Serialize)]
-struct Width {
-    tokens: u32,
-    /// Their names.
-    sums: String,
-    /// Instructions that set them to zero.
-    clear: String,
-    /// Instructions that copy them into the operands `%0`, `%1`, …
-    read: String,
-    /// Those operands.
-    outputs: String,
-}
-
-impl Width {
-    fn new(tokens: u32) -> Self {
-        let list = |separator, item: fn(u32) -> String| (0..tokens / 2).map(item).collect::<Vec<_>>().join(separator);
-        Self {
-            tokens,
-            sums: list(",", |i| format!("sum{i}")),
-            clear: list(" ", |i| format!("mov.f32 sum{i}, 0f00000000;")),
-            read: list(" ", |i| format!("mov.f32 %{i}, sum{i};")),
-            outputs: list(",", |i| format!("\"=f\"(sums[{i}])")),
-        }
-    }
-}
-
-impl WgmmaNames {
-    pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
-        let variant = spec.variant();
-        let widths: Vec<u32> = layout.widths(variant).collect();
-        let multicast = variant.cluster.multicast();
-        Self {
-            names: Names::new(spec),
-            cluster_splits: variant.cluster.splits(),
-            multicast,
-            persistent: variant.persistent,
-            has_prepass: variant.prepass,
-            tiles_per_part: layout.tiles_per_part,
-            k_groups: layout.k_groups,
-            product_groups: layout.product_groups,
-            tile_groups: layout.tile_groups,
-            passes: layout.passes,
-            decoding_warps: layout.decoding_warps,
-            empty_arrivals: layout.empty_arrivals,
-            barriers_offset: layout.barriers_offset,
-            table_offset: layout.table_offset,
-            scratch_offset: layout.scratch_offset,
-            scratch_bytes: layout.scratch_bytes,
-            exchange_offset: layout.exchange_offset,
-            exchange_bytes: layout.exchange_bytes,
-            load_tokens: match () {
-                () if layout.decodes_tokens() => "decoded",
-                () if multicast > 1 => "multicast",
-                () => "tma",
-            },
-            width_list: widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-            widths: widths.into_iter().map(Width::new).collect(),
         }
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     /// That every name has a value is checked by rendering.
     #[test]
     fn every_value_is_named_by_the_template() {
-        let template = include_str!("../../templates/prepare.cu");
+        let template = include_str!("../../templates/common/prepare.cu");
         for preparation in Preparation::all() {
             let given = serde_json::to_value(Names::new(&preparation)).unwrap();
             for name in given.as_object().unwrap().keys() {

@@ -1,7 +1,7 @@
 //! Spec → Source. The only file that knows the template engine.
 //!
 //! A rendered template holds constants and includes by name and does not branch: which code is used is decided by file
-//! names (`#include "fusion/interleaved.cuh"`), so that a word without a file is a compile error and never a silent
+//! names (`#include "wgmma/tokens/tma.cuh"`), so that a word without a file is a compile error and never a silent
 //! other branch. Rendering is strict: a name without a value is an error.
 
 use std::borrow::Cow;
@@ -10,117 +10,78 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use tera::{Context, Delimiters, Tera};
 
-use super::names::{MmaNames, WgmmaNames};
+use super::names::Names;
 use super::{Header, Source};
 use crate::error::{Error, Result};
 use crate::operand::PARAMS_CUH;
-use crate::spec::{Layout, Spec};
+use crate::path::{Cuda, templates};
+use crate::spec::{MatrixPath, Spec};
 
-/// Rendered templates, by name: of kernels that compute.
-const TEMPLATES: [(&str, &str); 6] = [
-    ("constants.cu", include_str!("../../templates/constants.cu")),
-    ("mma.cu", include_str!("../../templates/mma.cu")),
-    ("wgmma.cu", include_str!("../../templates/wgmma.cu")),
-    ("prepass.cu", include_str!("../../templates/prepass.cu")),
-    ("early_prepass.cu", include_str!("../../templates/early_prepass.cu")),
-    ("finish.cu", include_str!("../../templates/finish.cu")),
-];
+/// What kernels of all paths share.
+const COMMON: Cuda = Cuda {
+    templates: templates!["common/constants.cu", "common/finish.cu"],
+    headers: templates![
+        "common/activation/gelu_tanh.cuh",
+        "common/activation/none.cuh",
+        "common/activation/silu.cuh",
+        "common/base.cuh",
+        "common/bias/bf16.cuh",
+        "common/bias/column.cuh",
+        "common/bias/f16.cuh",
+        "common/bias/f32.cuh",
+        "common/bias/none.cuh",
+        "common/combine.cuh",
+        "common/compute/bf16.cuh",
+        "common/compute/f16.cuh",
+        "common/e2m1.cuh",
+        "common/groups/grouped.cuh",
+        "common/groups/single.cuh",
+        "common/launch/dependent.cuh",
+        "common/launch/plain.cuh",
+        "common/output/bf16.cuh",
+        "common/output/f16.cuh",
+        "common/output/f32.cuh",
+        "common/output/vector.cuh",
+        "common/prepare/scales/128x4.cuh",
+        "common/prepare/scales/linear.cuh",
+        "common/prepare/words/bf16.cuh",
+        "common/prepare/words/f16.cuh",
+        "common/ptx.cuh",
+        "common/row_scale/f32.cuh",
+        "common/row_scale/none.cuh",
+        "common/scales/128x4.cuh",
+        "common/scales/linear.cuh",
+    ],
+};
 
-/// And of those that prepare weights.
-const PREPARE: (&str, &str) = ("prepare.cu", include_str!("../../templates/prepare.cu"));
+/// The parameters, which are made of the table of operands.
+const PARAMS: (&str, &str) = ("common/params.cuh", PARAMS_CUH);
 
-macro_rules! headers {
-    ($($name:literal),+ $(,)?) => {
-        &[Header { name: "params.cuh", text: PARAMS_CUH }, $(Header { name: $name, text: include_str!(concat!("../../templates/lib/", $name)) }),+]
-    };
+/// What prepares weights.
+const PREPARE: (&str, &str) = ("common/prepare.cu", include_str!("../../templates/common/prepare.cu"));
+
+/// The CUDA of all paths, and what they share.
+fn all() -> impl Iterator<Item = Cuda> {
+    MatrixPath::ALL.iter().map(|path| path.cuda()).chain([COMMON])
 }
 
-/// Ordinary CUDA, given to NVRTC in memory: everything under `templates/lib/`, and the parameters.
-const HEADERS: &[Header] = headers![
-    "activation/gelu_tanh.cuh",
-    "activation/none.cuh",
-    "activation/silu.cuh",
-    "base.cuh",
-    "bias/bf16.cuh",
-    "bias/column.cuh",
-    "bias/f16.cuh",
-    "bias/f32.cuh",
-    "bias/none.cuh",
-    "dequant/e2m1.cuh",
-    "epilogue/direct.cuh",
-    "fusion/interleaved.cuh",
-    "fusion/one_product.cuh",
-    "fusion/sequential.cuh",
-    "fusion/single.cuh",
-    "fusion/two_pass.cuh",
-    "groups/grouped.cuh",
-    "groups/single.cuh",
-    "launch/dependent.cuh",
-    "launch/plain.cuh",
-    "load/decoded.cuh",
-    "load/half.cuh",
-    "load/nvfp4.cuh",
-    "mma/bf16.cuh",
-    "mma/f16.cuh",
-    "output/bf16.cuh",
-    "output/f16.cuh",
-    "output/f32.cuh",
-    "output/vector.cuh",
-    "pipeline.cuh",
-    "prepared/scales/128x4.cuh",
-    "prepared/scales/linear.cuh",
-    "prepared/words/bf16.cuh",
-    "prepared/words/f16.cuh",
-    "ptx.cuh",
-    "result/combine.cuh",
-    "result/final.cuh",
-    "result/partial.cuh",
-    "row_scale/f32.cuh",
-    "row_scale/none.cuh",
-    "scales/128x4.cuh",
-    "scales/linear.cuh",
-    "schedule/columns.cuh",
-    "schedule/grouped.cuh",
-    "schedule/single.cuh",
-    "tile.cuh",
-    "warps/uniform.cuh",
-    "wgmma/along_k.cuh",
-    "wgmma/decode/bf16.cuh",
-    "wgmma/decode/f16.cuh",
-    "wgmma/epilogue/direct.cuh",
-    "wgmma/epilogue/shared.cuh",
-    "wgmma/epilogue/staged.cuh",
-    "wgmma/epilogue/tma.cuh",
-    "wgmma/filling.cuh",
-    "wgmma/fusion/both_products.cuh",
-    "wgmma/fusion/interleaved.cuh",
-    "wgmma/fusion/one_product.cuh",
-    "wgmma/fusion/per_product.cuh",
-    "wgmma/fusion/ping_pong.cuh",
-    "wgmma/fusion/sequential.cuh",
-    "wgmma/fusion/single.cuh",
-    "wgmma/fusion/two_pass.cuh",
-    "wgmma/layout.cuh",
-    "wgmma/prepass.cuh",
-    "wgmma/ptx.cuh",
-    "wgmma/result/final.cuh",
-    "wgmma/result/partial.cuh",
-    "wgmma/ring.cuh",
-    "wgmma/rows.cuh",
-    "wgmma/schedule/grouped.cuh",
-    "wgmma/schedule/grouped_persistent.cuh",
-    "wgmma/schedule/single.cuh",
-    "wgmma/schedule/single_persistent.cuh",
-    "wgmma/schedule/table.cuh",
-    "wgmma/sums.cuh",
-    "wgmma/tiles.cuh",
-    "wgmma/tokens/decoded.cuh",
-    "wgmma/tokens/multicast.cuh",
-    "wgmma/tokens/tma.cuh",
-    "wgmma/warps/specialised.cuh",
-    "wgmma/warps/uniform.cuh",
-    "wgmma/weights.cuh",
-];
+/// Ordinary CUDA, given to NVRTC in memory: every header under `templates/`.
+fn headers() -> &'static [Header] {
+    static HEADERS: OnceLock<Vec<Header>> = OnceLock::new();
+    HEADERS.get_or_init(|| {
+        let files = all().flat_map(|cuda| cuda.headers).chain([&PARAMS]);
+        files.map(|&(name, text)| Header { name, text }).collect()
+    })
+}
+
+/// What the templates name for a spec.
+fn context(spec: &Spec) -> std::result::Result<Context, tera::Error> {
+    let mut context = Context::from_serialize(&Names::new(spec))?;
+    for (name, value) in spec.geometry().layout.names(spec.problem(), spec.variant()) {
+        context.insert(name, &value);
+    }
+    Ok(context)
+}
 
 /// Renders the CUDA text of a spec.
 ///
@@ -128,26 +89,22 @@ const HEADERS: &[Header] = headers![
 /// Internal, if a template names what there is no value for.
 pub fn render(spec: &Spec) -> Result<Source> {
     let wrong = |error: tera::Error| Error::internal(format!("rendering {spec}: {error}")).with_source(error);
-    let (matrix, context) = match spec.geometry().layout {
-        Layout::Mma(layout) => ("mma.cu", Context::from_serialize(&MmaNames::new(spec, &layout))),
-        Layout::Wgmma(layout) => ("wgmma.cu", Context::from_serialize(&WgmmaNames::new(spec, &layout))),
-    };
-    let context = context.map_err(wrong)?;
-    let templates = templates()?;
-    let mut text = templates.render(matrix, &context).map_err(wrong)?;
-    let mut entries = vec![spec.symbol()];
-    let others = [
-        ("prepass.cu", spec.prepass_symbol()),
-        ("early_prepass.cu", spec.early_prepass_symbol()),
-        ("finish.cu", spec.finish_symbol()),
+    let (path, context) = (spec.variant().path, context(spec).map_err(wrong)?);
+    let (templates, mut text) = (templates()?, String::new());
+    let kernels = [
+        (format!("{path}/kernel.cu"), Some(spec.symbol())),
+        (format!("{path}/prepass.cu"), spec.prepass_symbol()),
+        (format!("{path}/early_prepass.cu"), spec.early_prepass_symbol()),
+        ("common/finish.cu".to_owned(), spec.finish_symbol()),
     ];
-    for (template, symbol) in others {
+    let mut entries = Vec::new();
+    for (template, symbol) in kernels {
         if let Some(symbol) = symbol {
-            text.push_str(&templates.render(template, &context).map_err(wrong)?);
+            text.push_str(&templates.render(&template, &context).map_err(wrong)?);
             entries.push(symbol);
         }
     }
-    let source = Source::new(format!("{}.cu", spec.symbol()), text, HEADERS, entries);
+    let source = Source::new(format!("{}.cu", spec.symbol()), text, headers(), entries);
     Ok(source.rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
@@ -155,7 +112,7 @@ pub fn render(spec: &Spec) -> Result<Source> {
 pub(super) fn fill_prepare(names: &impl Serialize) -> Result<(String, &'static [Header])> {
     let wrong = |error: tera::Error| Error::internal(format!("rendering {}: {error}", PREPARE.0)).with_source(error);
     let context = Context::from_serialize(names).map_err(wrong)?;
-    Ok((templates()?.render(PREPARE.0, &context).map_err(wrong)?, HEADERS))
+    Ok((templates()?.render(PREPARE.0, &context).map_err(wrong)?, headers()))
 }
 
 /// The parsed templates: once a process.
@@ -179,8 +136,7 @@ fn parse() -> std::result::Result<Tera, tera::Error> {
         comment_end: Cow::Borrowed("#>"),
     })?;
     tera.autoescape_on(Vec::<&'static str>::new());
-    tera.add_raw_templates(TEMPLATES)?;
-    tera.add_raw_templates([PREPARE])?;
+    tera.add_raw_templates(all().flat_map(|cuda| cuda.templates).copied().chain([PREPARE]))?;
     Ok(tera)
 }
 
@@ -204,33 +160,39 @@ mod tests {
     }
 
     #[test]
-    fn every_file_under_lib_is_a_header() {
+    fn every_file_is_listed() {
         let mut found = BTreeSet::new();
-        files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/lib"), "", &mut found);
-        found.insert("params.cuh".to_owned());
-        let listed: BTreeSet<_> = HEADERS.iter().map(|header| header.name.to_owned()).collect();
+        files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("templates"), "", &mut found);
+        let files = all().flat_map(|cuda| cuda.templates.iter().chain(cuda.headers)).chain([&PREPARE]);
+        let listed: BTreeSet<_> = files.map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(found, listed);
     }
 
     /// The values of a template are those that it names, or the kernels that go with it.
     #[test]
     fn every_value_is_named_by_a_template() {
-        use crate::spec::{Arch, Problem, Spec, baseline};
+        use crate::spec::{Arch, Problem, baseline};
         let tera = parse().unwrap();
         let problem = Problem::gemm().n(64).k(64);
-        for (problem, matrix) in [(problem, "mma.cu"), (problem.prepared(), "wgmma.cu")] {
-            let named: BTreeSet<String> = ["constants.cu", matrix, "prepass.cu", "early_prepass.cu", "finish.cu"]
+        for problem in [problem, problem.prepared()] {
+            let spec = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
+            let named: BTreeSet<String> = [spec.variant().path.cuda(), COMMON]
                 .iter()
-                .flat_map(|name| tera.get_template_variables(name).unwrap())
+                .flat_map(|cuda| cuda.templates)
+                .flat_map(|(name, _)| tera.get_template_variables(name).unwrap())
                 .map(str::to_owned)
                 .collect();
-            let spec = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
-            let given = match spec.geometry().layout {
-                Layout::Mma(layout) => serde_json::to_value(MmaNames::new(&spec, &layout)),
-                Layout::Wgmma(layout) => serde_json::to_value(WgmmaNames::new(&spec, &layout)),
-            };
-            let given: BTreeSet<String> = given.unwrap().as_object().unwrap().keys().cloned().collect();
-            assert_eq!(named, given, "{matrix}");
+            let given: BTreeSet<String> = serde_json::to_value(Names::new(&spec))
+                .unwrap()
+                .as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .chain(
+                    spec.geometry().layout.names(&problem, spec.variant()).iter().map(|(name, _)| (*name).to_owned()),
+                )
+                .collect();
+            assert_eq!(named, given, "{spec}");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::disk::Level;
 use super::miss::Miss;
 use crate::build::{Built, Cubin};
 use crate::spec::Spec;
-use crate::spec::parse::{spelled, words};
+use crate::spelling::{spelled, words};
 
 /// Where a cubin came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

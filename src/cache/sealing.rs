@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 use super::miss::Miss;
-use crate::spec::parse::{spelled, words};
+use crate::spelling::{spelled, words};
 use crate::{Error, Result};
 
 /// What becomes of a compile.

@@ -1,6 +1,6 @@
 //! What a caller wants where a kernel is not loaded yet.
 
-use crate::spec::parse::{spelled, words};
+use crate::spelling::{spelled, words};
 
 /// What becomes of a call whose kernel is not loaded yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Result};
 use crate::spec::Problem;
-use crate::spec::parse::number;
+use crate::spelling::number;
 
 /// Numbers of rows (of all groups together), 1 to [`Problem::M_MAX`]: ranges that are ascending and do not touch.
 ///

@@ -1,23 +1,30 @@
-//! What follows from a problem and a variant: how a block's memory and warps are shared, what is launched.
+//! What follows from a problem and a variant: how a block's memory and warps are shared.
 
-mod mma;
-mod passes;
-mod wgmma;
-
-pub(crate) use mma::MmaLayout;
-pub(crate) use passes::{EARLY_PREPASS, Launch, PREPASS, PrepassShape};
-pub use passes::{Pass, PassKind};
-pub(super) use passes::{decoded_row_bytes, early_prepass, launches, needs_finish, partial_row_bytes};
-pub(crate) use wgmma::{DECODING_WARPS_MAX, WgmmaLayout, tile_columns};
-pub(super) use wgmma::{Sharing, decodes_tokens};
-
-use super::{Arch, MatrixPath, Problem, Variant};
+use super::{Layout, Variant};
+use crate::arch::Arch;
 use crate::format::Format;
+use crate::problem::Problem;
 
 /// K is cut into blocks of this many elements: 128 bytes of 16-bit values, 32 bytes of codes and 4 scales.
 pub(crate) const K_BLOCK: u32 = 64;
+/// Widths at most that a tile may be multiplied in.
+pub(crate) const WIDTHS_MAX: usize = 5;
 /// More resident blocks than this hide no more latency.
 const BLOCKS_PER_SM_MAX: u32 = 4;
+
+/// How the kernel that decodes tokens is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PrepassShape {
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// Codes of a thread.
+    pub(crate) codes: u32,
+}
+
+/// When it begins once all before it is done, and under the kernel before it: templates/wgmma/early_prepass.cu says why they
+/// differ.
+pub(crate) const PREPASS: PrepassShape = PrepassShape { threads: 512, codes: 8 };
+pub(crate) const EARLY_PREPASS: PrepassShape = PrepassShape { threads: 256, codes: 4 };
 
 /// Sizes derived from a problem and a variant. All of shared memory is dynamic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,19 +46,18 @@ pub struct Geometry {
     pub(crate) layout: Layout,
 }
 
-/// What only one matrix path knows of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Layout {
-    Mma(MmaLayout),
-    Wgmma(WgmmaLayout),
+/// How the blocks of the matrix kernel lie in the grid, where each has a tile of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    /// Tiles of tokens go along x and tiles of columns along y, not the other way round.
+    pub(crate) tokens_first: bool,
+    /// Blocks of a cluster in x, y, z.
+    pub(crate) cluster: [u32; 3],
 }
 
 impl Geometry {
     pub(crate) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
-        let mut geometry = match variant.path {
-            MatrixPath::Mma => mma::geometry(problem, variant),
-            MatrixPath::Wgmma => wgmma::geometry(problem, variant),
-        };
+        let mut geometry = variant.path.geometry(problem, variant);
         let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);
         // A persistent block has an SM to itself.
         let most = if variant.persistent { 1 } else { BLOCKS_PER_SM_MAX };
@@ -61,7 +67,7 @@ impl Geometry {
 }
 
 /// Shared memory of a tile of `rows` × `k` elements: codes or values, and four scales a row for each K block.
-fn rows_bytes(format: Format, rows: u32, k: u32) -> u32 {
+pub(super) fn rows_bytes(format: Format, rows: u32, k: u32) -> u32 {
     let values = format.bytes(k as usize) as u32;
     let scales = if format == Format::Nvfp4 { k / 16 } else { 0 };
     rows * (values + scales)

@@ -1,46 +1,14 @@
-//! How it is computed: the searched struct. Small; everything else is derived in [`Spec`](super::Spec).
+//! How it is computed: the searched struct. Small; everything else is derived in [`Spec`](crate::spec::Spec).
 //!
-//! An axis is an enum (or number) here, a folder under `templates/lib/`, and a segment of the spelling; a value is an
-//! enum variant, a file, and a word.
+//! An axis is an enum (or number) here and a segment of the spelling; where its values are code, they are files of one
+//! folder, or structs of one file, under `templates/`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::parse::{prefixed, spelled, words};
-use super::{Arch, ComputeCapability};
+use super::MatrixPath;
 use crate::error::{Error, Result};
-
-/// Which matrix instructions do the work, and so how operands travel to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MatrixPath {
-    /// `mma.sync.m16n8k16` fed by `cp.async`: sm_80 and later.
-    Mma,
-    /// `wgmma.mma_async` with decoded weights from registers and tokens from shared memory, fed by bulk copies: sm_90a.
-    /// It takes [prepared weights](crate::format::PreparedLayout).
-    Wgmma,
-}
-
-words!(MatrixPath, "matrix path", { Mma => "mma", Wgmma => "wgmma" });
-
-impl MatrixPath {
-    /// The compute capability that has its instructions.
-    pub(super) fn needs(self) -> ComputeCapability {
-        match self {
-            Self::Mma => ComputeCapability { major: 8, minor: 0 },
-            Self::Wgmma => ComputeCapability { major: 9, minor: 0 },
-        }
-    }
-
-    /// Whether an architecture has its instructions.
-    pub(crate) fn is_on(self, arch: &Arch) -> bool {
-        match self {
-            Self::Mma => arch.capability() >= self.needs(),
-            // sm_90a is no baseline: later architectures do not have its instructions.
-            Self::Wgmma => arch.capability() == self.needs(),
-        }
-    }
-}
+use crate::spelling::{number, prefixed, spelled, words};
 
 /// How the two products of a dual GEMM share a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +159,7 @@ impl FromStr for Tile {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || Error::parse(format!("cannot read tile `{text}`: expected tTOKENSxCOLUMNSxK"));
-        let mut parts = text.strip_prefix('t').ok_or_else(wrong)?.split('x').map(super::parse::number);
+        let mut parts = text.strip_prefix('t').ok_or_else(wrong)?.split('x').map(number);
         match (parts.next().flatten(), parts.next().flatten(), parts.next().flatten(), parts.next()) {
             (Some(tokens), Some(columns), Some(k), None) => Ok(Tile { tokens, columns, k }),
             _ => Err(wrong()),
@@ -206,7 +174,7 @@ impl FromStr for Tile {
 /// `mma.t64x128x64.s3.interleaved.uniform.direct`, `mma.t8x64x256.s4.single.uniform.direct.k4` and
 /// `wgmma.t128x64x128.s4.interleaved.ws2.shared.dsmem2`; `.kSPLITS` is left out for 1, CLUSTER is `dsmemN` or
 /// `multicastN`. `Display` writes it and `FromStr` reads exactly what `Display` writes. Whether it is legal is for
-/// [`Spec::new`](super::Spec::new) to say.
+/// [`Spec::new`](crate::spec::Spec::new) to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
     /// Matrix instructions.
@@ -247,6 +215,11 @@ impl Variant {
     pub fn wgmma(tile: Tile, stages: u32, fusion: Fusion, consumers: u32) -> Self {
         let (path, warps, epilogue) = (MatrixPath::Wgmma, Warps::Specialised(consumers), Epilogue::Shared);
         Self { path, warps, epilogue, ..Self::mma(tile, stages, fusion, 1) }
+    }
+
+    /// Partial sums leave the matrix kernel when K is split or when the two products are launched apart.
+    pub(crate) fn needs_finish(&self) -> bool {
+        self.split_k > 1 || self.fusion == Fusion::TwoPass
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use super::entry::Measured;
 use super::heuristic::Prediction;
 use crate::error::Result;
-use crate::spec::parse::words;
 use crate::spec::{Arch, Problem, Spec, Variant};
+use crate::spelling::words;
 
 /// Where a choice comes from, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

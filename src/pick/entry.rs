@@ -9,8 +9,8 @@ use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::spec::parse::number;
 use crate::spec::{Arch, Problem, Variant};
+use crate::spelling::number;
 
 /// What a clock said of the variant of an [`Entry`]. Ratios are another variant's time over its own, so above 1 where it
 /// is the faster.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::spec::parse::words;
+use crate::spelling::words;
 
 /// Whether the choice of a variant may change the bits of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,7 +6,6 @@
 use std::fmt;
 
 use super::heuristic::{tile_efficiency, wave_efficiency};
-use crate::format::Format;
 use crate::spec::{Arch, Axes, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A published rule.
@@ -52,16 +51,19 @@ fn rows(problem: &Problem, m: u32) -> (f64, f64) {
 }
 
 fn efficiency(problem: &Problem, m: u32, arch: &Arch) -> Option<Spec> {
-    let axes = Axes::of(problem);
     let ((rows, groups), columns) = (rows(problem, m), f64::from(problem.columns()));
-    let tiles = axes.tokens.iter().flat_map(|&tokens| axes.columns.into_iter().map(move |columns| (tokens, columns)));
+    let paths = MatrixPath::of(problem, arch).map(|path| path.axes(problem));
+    let tiles = paths.flat_map(|axes| {
+        axes.tokens.iter().flat_map(move |&tokens| axes.columns.map(|columns| (axes, tokens, columns)))
+    });
     let score = |(tokens, width): (u32, u32)| {
         let (high, wide) = (f64::from(tokens), f64::from(width));
         let blocks = groups * (rows / high).ceil() * (columns / wide).ceil();
         wave_efficiency(blocks, arch.sms().into()) * tile_efficiency(rows, high) * tile_efficiency(columns, wide)
     };
-    let legal =
-        tiles.filter_map(|(tokens, columns)| Some((score((tokens, columns)), plain(problem, tokens, columns, arch)?)));
+    let legal = tiles.filter_map(|(axes, tokens, columns)| {
+        Some((score((tokens, columns)), plain(&axes, problem, tokens, columns, arch)?))
+    });
     let size = |spec: &Spec| {
         let Tile { tokens, columns, .. } = spec.variant().tile;
         (tokens * columns, tokens.min(columns))
@@ -76,29 +78,27 @@ fn ladder(problem: &Problem, m: u32, arch: &Arch) -> Option<Spec> {
         _ if problem.columns() >= 4096 => (128, 256),
         _ => (128, 128),
     };
-    let narrower = Axes::of(problem).columns.into_iter().rev().filter(|width| *width <= columns);
-    narrower.into_iter().find_map(|columns| plain(problem, tokens, columns, arch))
+    MatrixPath::of(problem, arch).map(|path| path.axes(problem)).find_map(|axes| {
+        let mut narrower = axes.columns.into_iter().rev().filter(|width| *width <= columns);
+        narrower.find_map(|columns| plain(&axes, problem, tokens, columns, arch))
+    })
 }
 
 /// The usual variant with a tile, if there is one with at least two stages.
-fn plain(problem: &Problem, tokens: u32, columns: u32, arch: &Arch) -> Option<Spec> {
+fn plain(axes: &Axes, problem: &Problem, tokens: u32, columns: u32, arch: &Arch) -> Option<Spec> {
     let fusion = match problem.operation() {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
     };
-    let axes = Axes::of(problem);
-    let prepass = problem.is_prepared() && problem.a_format() == Format::Nvfp4;
+    // Before the kernel, where the path has that.
+    let prepass = axes.prepass.contains(&true);
     let of = |k: u32, warps: Warps| {
         let base = axes.plainest(Tile { tokens, columns, k }, fusion);
         let variant = Variant { warps, prepass, epilogue: Epilogue::Direct, ..base };
         deepest(problem, &variant, arch, &|spec| spec.variant().stages > 1).next()
     };
-    let warps = |path| match path {
-        MatrixPath::Mma => &[Warps::Uniform][..],
-        MatrixPath::Wgmma => axes.warps,
-    };
     // The fewest warpgroups that have the tile's columns between them.
-    [128, 64].into_iter().find_map(|k| warps(axes.path).iter().find_map(|warps| of(k, *warps)))
+    [128, 64].into_iter().find_map(|k| axes.warps.iter().find_map(|warps| of(k, *warps)))
 }
 
 #[cfg(test)]

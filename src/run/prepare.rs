@@ -134,7 +134,7 @@ impl Preparer {
             let blocks = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
             let mut arguments = [(&raw mut params).cast::<c_void>()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
-            // parameter has the layout of `Params` (checked below against templates/prepare.cu), which the driver copies
+            // parameter has the layout of `Params` (checked below against templates/common/prepare.cu), which the driver copies
             // before it returns. Its addresses are of live memory of this context, as large as the kernel reads for
             // `layout` (check_sizes) and writes (check_place). Where cudarc tracks events the guards order this use before
             // the memory is released or used in another stream; what is given away is freed behind it (shared.rs) or
@@ -202,7 +202,7 @@ fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, op
     check::each_b(home, &problem, operands)
 }
 
-/// Passed by value; `PrepareParams` in `templates/prepare.cu` has the same order and sizes. Addresses are device memory,
+/// Passed by value; `PrepareParams` in `templates/common/prepare.cu` has the same order and sizes. Addresses are device memory,
 /// 0 stands for "none".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

@@ -11,7 +11,8 @@ use cudarc::driver::sys::{
 };
 
 use crate::format::Format;
-use crate::spec::{Problem, Spec, WgmmaLayout};
+use crate::path::{Boxes, WIDTHS_MAX};
+use crate::spec::Problem;
 
 /// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
 const BOX_K: u32 = 64;
@@ -22,10 +23,10 @@ const REMEMBERED_LOG2: u32 = 6;
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A map for each width; the others are not looked at.
-pub(super) type Maps = [CUtensorMap; WgmmaLayout::WIDTHS_MAX];
+pub(super) type Maps = [CUtensorMap; WIDTHS_MAX];
 
 /// What a kernel that reads no tokens through maps is given for them.
-pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WgmmaLayout::WIDTHS_MAX];
+pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WIDTHS_MAX];
 
 /// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,7 @@ pub(super) struct TokenBoxes {
     k: u32,
     format: Format,
     /// Rows of the box of each width that a tile may have, ascending; 0 where there are fewer widths.
-    rows: [u32; WgmmaLayout::WIDTHS_MAX],
+    rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     blocks: u32,
 }
@@ -68,16 +69,8 @@ thread_local! {
 }
 
 impl TokenBoxes {
-    pub(super) fn new(spec: &Spec, layout: &WgmmaLayout) -> Self {
-        let (problem, variant) = (spec.problem(), spec.variant());
-        let blocks = variant.tile.k / BOX_K;
-        // Each block of a multicasting cluster loads a part of the stage.
-        let parts = variant.cluster.multicast();
-        let (blocks, row_parts) = if blocks == 1 { (1, parts) } else { (blocks / parts, 1) };
-        let mut rows = [0; WgmmaLayout::WIDTHS_MAX];
-        for (rows, width) in rows.iter_mut().zip(layout.widths(variant)) {
-            *rows = width / row_parts;
-        }
+    pub(super) fn new(problem: &Problem, boxes: &Boxes) -> Self {
+        let Boxes { rows, blocks } = *boxes;
         static KERNELS: AtomicUsize = AtomicUsize::new(0);
         let (k, format) = (problem.depth(), problem.compute_format());
         Self { words: words(k, format, rows, blocks), ordinal: KERNELS.fetch_add(1, Relaxed), k, format, rows, blocks }
@@ -168,7 +161,7 @@ fn remember(place: &mut (Key, Maps), boxes: &TokenBoxes, tokens: Tokens) -> Resu
 }
 
 /// Boxes as words that are equal if and only if the boxes are. The first is 0 for none: a box has rows.
-fn words(k: u32, format: Format, rows: [u32; WgmmaLayout::WIDTHS_MAX], blocks: u32) -> [u64; 3] {
+fn words(k: u32, format: Format, rows: [u32; WIDTHS_MAX], blocks: u32) -> [u64; 3] {
     // A box has at most 256 elements along each side.
     let [a, b, c, d, e] = rows.map(u64::from);
     [a | b << 16 | c << 32 | d << 48, e | u64::from(k) << 32, u64::from(blocks) | (format as u64) << 32]

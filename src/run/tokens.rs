@@ -4,7 +4,8 @@ use cudarc::driver::DriverError;
 
 use super::Operands;
 use super::tensor_map::{Maps, TokenBoxes, Tokens};
-use crate::spec::{Layout, Spec};
+use crate::path;
+use crate::spec::Spec;
 
 /// Where the matrix kernel reads tokens.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +27,12 @@ pub(crate) struct BoundTokens {
 
 impl TokensFrom {
     pub(super) fn new(spec: &Spec) -> Self {
-        match spec.geometry().layout {
-            Layout::Wgmma(layout) if spec.variant().prepass => {
-                Self::Decoded(TokenBoxes::new(spec, &layout), spec.decoded_row_bytes())
+        match spec.tokens() {
+            path::Tokens::Loaded => Self::A,
+            path::Tokens::Mapped(boxes) => Self::Mapped(TokenBoxes::new(spec.problem(), &boxes)),
+            path::Tokens::Decoded(boxes) => {
+                Self::Decoded(TokenBoxes::new(spec.problem(), &boxes), spec.decoded_row_bytes())
             }
-            Layout::Wgmma(layout) if !layout.decodes_tokens() => Self::Mapped(TokenBoxes::new(spec, &layout)),
-            _ => Self::A,
         }
     }
 

@@ -2,149 +2,10 @@
 
 use std::fmt;
 
-use super::geometry::{self, Geometry, Launch, Pass};
-use super::legal;
-use super::{Arch, ComputeCapability, Fusion, MatrixPath, Problem, Variant};
+use super::passes::{self, Launch, Pass};
+use super::{Arch, Geometry, Problem, Refusal, Variant, legal};
 use crate::error::{Error, Result};
-use crate::format::Format;
-
-/// Why a combination is not legal: the limit, with both numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// N, K, M or the number of groups is zero, too large or not a multiple of its step.
-    Extent {
-        /// Which one.
-        what: &'static str,
-        /// Its value.
-        value: u32,
-        /// It must be a multiple of this.
-        step: u32,
-        /// And at most this.
-        max: u32,
-    },
-    /// An operand or result format that no kernel takes in this place.
-    Format {
-        /// A, B or C.
-        operand: &'static str,
-        /// Its format.
-        format: Format,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// A fusion that does not go with the operation.
-    Fusion {
-        /// The fusion.
-        fusion: Fusion,
-        /// What the operation needs.
-        expected: &'static str,
-    },
-    /// A matrix path that the architecture does not have.
-    Capability {
-        /// The path.
-        path: MatrixPath,
-        /// Compute capability that it needs.
-        needs: ComputeCapability,
-        /// Compute capability of the architecture.
-        has: ComputeCapability,
-    },
-    /// Weights in a layout that the matrix path does not take.
-    Weights {
-        /// The path.
-        path: MatrixPath,
-        /// What it takes.
-        expected: &'static str,
-    },
-    /// Values of two axes that do not go together.
-    Together {
-        /// The value that is refused.
-        what: &'static str,
-        /// What it needs.
-        expected: &'static str,
-    },
-    /// A tile extent, stage count or split that is not a value of its axis.
-    Axis {
-        /// Which one.
-        what: &'static str,
-        /// Its value.
-        value: u32,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// More shared memory than a block can have.
-    SharedMemory {
-        /// Bytes needed.
-        needs: u32,
-        /// Bytes a block may have.
-        limit: u32,
-        /// The architecture.
-        arch: &'static str,
-    },
-    /// More registers than a thread can have.
-    Registers {
-        /// Accumulators of one thread.
-        accumulators: u32,
-        /// Registers needed, accumulators included.
-        needs: u32,
-        /// Registers a thread may have in a block of this size.
-        limit: u32,
-    },
-    /// More splits of K than leave every split something to do.
-    SplitK {
-        /// Splits.
-        splits: u32,
-        /// Tiles along K.
-        k_tiles: u32,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Extent { what, value, step: 1, max } => write!(f, "{what} = {value}: must be 1 to {max}"),
-            Refusal::Extent { what, value, step, max } => {
-                write!(f, "{what} = {value}: must be a multiple of {step} from {step} to {max}")
-            }
-            Refusal::Format { operand, format, expected } => {
-                write!(f, "{operand} in {format}: must be {expected}")
-            }
-            Refusal::Fusion { fusion, expected } => write!(f, "fusion {fusion}: {expected}"),
-            Refusal::Capability { path, needs, has } => {
-                write!(f, "matrix path {path} needs compute capability {needs}, this architecture has {has}")
-            }
-            Refusal::Weights { path, expected } => write!(f, "matrix path {path} takes {expected}"),
-            Refusal::Together { what, expected } => write!(f, "{what} needs {expected}"),
-            Refusal::Axis { what, value, expected } => write!(f, "{what} = {value}: must be {expected}"),
-            Refusal::SharedMemory { needs, limit, arch } => {
-                write!(f, "shared memory: {needs} bytes needed, {arch} gives a block {limit}")
-            }
-            Refusal::Registers { accumulators, needs, limit } => write!(
-                f,
-                "registers: {needs} a thread needed ({accumulators} of them accumulators), {limit} can be had"
-            ),
-            Refusal::SplitK { splits, k_tiles } => {
-                write!(f, "split-K {splits}: {k_tiles} tiles along K leave a split without work")
-            }
-        }
-    }
-}
-
-impl Refusal {
-    /// The limit that is not kept, in a word or two: refusals of the same limit have the same.
-    #[must_use]
-    pub fn limit(&self) -> &'static str {
-        match self {
-            Refusal::Extent { what, .. } | Refusal::Together { what, .. } | Refusal::Axis { what, .. } => what,
-            Refusal::Format { .. } => "format",
-            Refusal::Fusion { .. } => "fusion",
-            Refusal::Capability { .. } => "compute capability",
-            Refusal::Weights { .. } => "weights",
-            Refusal::SharedMemory { .. } => "shared memory",
-            Refusal::Registers { .. } => "registers",
-            Refusal::SplitK { .. } => "tiles along K",
-        }
-    }
-}
+use crate::path::Tokens;
 
 impl Problem {
     /// Checks what does not depend on variant and architecture: extents, groups and formats.
@@ -162,12 +23,6 @@ impl Problem {
     pub fn check_for(&self, m: u32) -> Result<()> {
         let checked = legal::check_problem(self).and_then(|()| legal::check_rows(m));
         checked.map_err(|refusal| Error::from(refusal).context(self.to_string()))
-    }
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Error::unsupported(refusal.to_string())
     }
 }
 
@@ -255,7 +110,7 @@ impl Spec {
     /// The symbol of the elementwise kernel that finishes partial sums, if the variant has one.
     #[must_use]
     pub fn finish_symbol(&self) -> Option<String> {
-        geometry::needs_finish(&self.variant).then(|| self.symbol() + "_finish")
+        self.variant.needs_finish().then(|| self.symbol() + "_finish")
     }
 
     /// The symbol of the kernel that decodes NVFP4 tokens before, if the variant has one.
@@ -277,12 +132,12 @@ impl Spec {
 
     /// The same but for M.
     pub(crate) fn launches(&self) -> impl Iterator<Item = Launch> + Clone + use<> {
-        geometry::launches(&self.problem, &self.variant, &self.arch, &self.geometry).into_iter().flatten()
+        passes::launches(&self.problem, &self.variant, &self.arch, &self.geometry).into_iter().flatten()
     }
 
     /// What takes the place of the prepass in dependent launches, and up to how many rows.
     pub(crate) fn early_prepass(&self) -> Option<(Launch, u32)> {
-        geometry::early_prepass(&self.problem, &self.variant, &self.arch)
+        passes::early_prepass(&self.problem, &self.variant, &self.arch)
     }
 
     /// Whether a grid has room for the blocks of `m` rows, which in y and z are [`Spec::GRID_YZ_MAX`] at most.
@@ -295,12 +150,17 @@ impl Spec {
     /// partial sums `[split, product, row, column]`; nothing for a variant that has neither.
     #[must_use]
     pub fn workspace_bytes(&self, m: u32) -> u64 {
-        u64::from(m) * (self.decoded_row_bytes() + geometry::partial_row_bytes(&self.problem, &self.variant))
+        u64::from(m) * (self.decoded_row_bytes() + passes::partial_row_bytes(&self.problem, &self.variant))
     }
 
     /// What decoded tokens take of the workspace, a row.
     pub(crate) fn decoded_row_bytes(&self) -> u64 {
-        geometry::decoded_row_bytes(&self.problem, &self.variant)
+        passes::decoded_row_bytes(&self.problem, &self.variant)
+    }
+
+    /// Where the matrix kernel reads tokens.
+    pub(crate) fn tokens(&self) -> Tokens {
+        self.geometry.layout.tokens(&self.variant)
     }
 
     /// Tiles along K.

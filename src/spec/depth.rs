@@ -2,8 +2,7 @@
 
 use std::iter;
 
-use super::geometry::Geometry;
-use super::{Arch, Problem, Spec, Variant, legal};
+use super::{Arch, Geometry, Problem, Spec, Variant, legal};
 
 /// Stages at most.
 pub(crate) const STAGES_MAX: u32 = 32;

@@ -6,28 +6,21 @@
 //!
 //! Plain data: no input or output, no CUDA text.
 
-mod arch;
 mod checked;
 mod depth;
-mod geometry;
 mod legal;
 mod numerics;
-pub(crate) mod parse;
-mod problem;
+mod passes;
 mod space;
-mod variant;
 
-pub use arch::{Arch, ComputeCapability, DeviceFacts};
-pub use checked::{Refusal, Spec};
+pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
+pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, tile_columns};
+pub use crate::path::{Cluster, Epilogue, Fusion, Geometry, MatrixPath, Refusal, Tile, Variant, Warps};
+pub use crate::problem::{Activation, Operation, Problem};
+pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
 pub use depth::deepest;
-pub(crate) use geometry::{
-    DECODING_WARPS_MAX, EARLY_PREPASS, Launch, Layout, MmaLayout, PREPASS, PrepassShape, WgmmaLayout, tile_columns,
-};
-pub use geometry::{Geometry, Pass, PassKind};
-pub(crate) use legal::{CONSUMERS_MAX, legal_tokens};
 pub use numerics::Numerics;
-pub use problem::{Activation, Operation, Problem};
-pub(crate) use space::Axes;
+pub(crate) use passes::Launch;
+pub use passes::{Pass, PassKind};
 pub use space::{baseline, candidates, space};
-pub use variant::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::geometry::{K_BLOCK, Layout};
-use super::parse::{number, prefixed, spelled};
 use super::{Cluster, MatrixPath, Spec};
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::path::{K_BLOCK, Sharers};
+use crate::spelling::{number, prefixed, spelled};
 
-/// Elements along K that one instruction of either path multiplies.
-const STEP: &str = "k16";
 /// What sums are kept in.
 const SUMS: &str = "f32";
 
@@ -41,7 +39,7 @@ const SUMS: &str = "f32";
 /// From sums to C the arithmetic is that of the problem: α, activation, one rounding.
 ///
 /// # Spelling
-/// `PATH.k16.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
+/// `PATH.kSTEP.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
 /// `wgmma.k16.f16.f32` (K in ascending order, undivided), `mma.k16.bf16.f32.g4x64` and
 /// `wgmma.k16.f16.f32.g2x128.cluster2x3584`. DEPTH is in elements along K. `Display` writes it and `FromStr` reads exactly
 /// what `Display` writes.
@@ -90,20 +88,15 @@ impl Spec {
     pub fn numerics(&self) -> Numerics {
         let (problem, variant) = (self.problem(), self.variant());
         let k = variant.tile.k;
-        let sharers = match &self.geometry().layout {
-            Layout::Mma(layout) => Parts::new(layout.warps_k, K_BLOCK),
-            Layout::Wgmma(layout) => Parts::new(layout.k_groups, k),
-        };
+        let Sharers { count, depth } = self.geometry().layout.sharers(variant);
+        let sharers = Parts::new(count, depth);
         let depth_of = |splits: u32| Parts::new(splits, self.k_tiles().div_ceil(splits).saturating_mul(k));
         let splits = match (variant.split_k, variant.cluster) {
             (1, Cluster::SplitK(blocks)) => Splits::Cluster(depth_of(blocks)),
             (1, _) => Splits::None,
             (splits, _) => Splits::Workspace(depth_of(splits)),
         };
-        let zeros = match variant.path {
-            MatrixPath::Mma => (self.k_tiles() * k - problem.depth()) / K_BLOCK,
-            MatrixPath::Wgmma => 0,
-        };
+        let zeros = variant.path.zeros(problem, variant);
         Numerics { path: variant.path, compute: problem.compute_format(), sharers, splits, zeros }
     }
 }
@@ -119,7 +112,7 @@ impl Numerics {
 impl fmt::Display for Numerics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Numerics { path, compute, sharers, splits, zeros } = self;
-        write!(f, "{path}.{STEP}.{compute}.{SUMS}")?;
+        write!(f, "{path}.k{}.{compute}.{SUMS}", path.step())?;
         if *sharers != Parts::ONE {
             write!(f, ".g{}x{}", sharers.count, sharers.depth)?;
         }
@@ -132,7 +125,7 @@ impl fmt::Display for Numerics {
     }
 }
 
-const GRAMMAR: &str = "expected PATH.k16.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH]\
+const GRAMMAR: &str = "expected PATH.kSTEP.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH]\
                        [.zerosBLOCKS]";
 
 impl FromStr for Numerics {
@@ -146,11 +139,14 @@ impl FromStr for Numerics {
 fn parse(text: &str) -> Result<Numerics> {
     let wrong = |segment: &str| Error::parse(format!("cannot read `{segment}`: {GRAMMAR}"));
     let mut segments = text.split('.').peekable();
-    let path = segments.next().unwrap_or_default().parse()?;
+    let path: MatrixPath = segments.next().unwrap_or_default().parse()?;
     let mut next = || segments.next().unwrap_or_default();
     let (step, compute, sums) = (next(), next(), next());
-    if let Some(segment) = [(step, STEP), (sums, SUMS)].iter().find_map(|(is, must)| (is != must).then_some(is)) {
-        return Err(wrong(segment));
+    if prefixed(step, "k") != Some(path.step()) {
+        return Err(wrong(step));
+    }
+    if sums != SUMS {
+        return Err(wrong(sums));
     }
     let compute = match compute.parse() {
         Ok(format @ (Format::F16 | Format::Bf16)) => format,

@@ -1,28 +1,12 @@
 //! What is launched, in which order, and the workspace that it shares.
 
-use serde::Serialize;
-
-use super::Geometry;
+use super::{Arch, Fusion, Geometry, Problem, Tile, Variant};
 use crate::format::Format;
-use crate::spec::{Arch, Cluster, Fusion, MatrixPath, Problem, Tile, Variant};
+use crate::path::{EARLY_PREPASS, Grid, PREPASS, PrepassShape};
 
 /// Threads of the elementwise kernel that finishes partial sums, and columns that each of them takes.
 const FINISH_THREADS: u32 = 256;
 const FINISH_COLUMNS: u32 = 4;
-
-/// How the kernel that decodes tokens is divided.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct PrepassShape {
-    /// Threads of a block.
-    threads: u32,
-    /// Codes of a thread.
-    codes: u32,
-}
-
-/// When it begins once all before it is done, and under the kernel before it: templates/early_prepass.cu says why they
-/// differ.
-pub(crate) const PREPASS: PrepassShape = PrepassShape { threads: 512, codes: 8 };
-pub(crate) const EARLY_PREPASS: PrepassShape = PrepassShape { threads: 256, codes: 4 };
 
 /// What a launch of the sequence does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,19 +82,14 @@ impl Launch {
     }
 
     /// For `m` rows.
-    pub(in crate::spec) fn at(&self, m: u32) -> Pass {
+    pub(super) fn at(&self, m: u32) -> Pass {
         let Launch { kind, threads, shared_bytes, cluster, .. } = *self;
         Pass { kind, grid: self.grid(m), threads, shared_bytes, cluster }
     }
 }
 
 /// The launches in order; never more than four.
-pub(in crate::spec) fn launches(
-    problem: &Problem,
-    variant: &Variant,
-    arch: &Arch,
-    geometry: &Geometry,
-) -> [Option<Launch>; 4] {
+pub(super) fn launches(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry) -> [Option<Launch>; 4] {
     let matrix = matrix_launch(problem, variant, arch, geometry);
     let products = |product| Launch { kind: PassKind::Products { product }, ..matrix };
     let columns = problem.columns().div_ceil(FINISH_THREADS * FINISH_COLUMNS);
@@ -118,13 +97,13 @@ pub(in crate::spec) fn launches(
         variant.prepass.then(|| prepass(problem, PREPASS)),
         Some(products(0)),
         (variant.fusion == Fusion::TwoPass).then(|| products(1)),
-        needs_finish(variant).then(|| elementwise(PassKind::Finish, FINISH_THREADS, Blocks::Rows { columns })),
+        variant.needs_finish().then(|| elementwise(PassKind::Finish, FINISH_THREADS, Blocks::Rows { columns })),
     ]
 }
 
 /// The prepass of dependent launches, and the rows up to which they have it: its blocks wait on the SMs for the kernel before
 /// to end, and more than find room there would take turns then.
-pub(in crate::spec) fn early_prepass(problem: &Problem, variant: &Variant, arch: &Arch) -> Option<(Launch, u32)> {
+pub(super) fn early_prepass(problem: &Problem, variant: &Variant, arch: &Arch) -> Option<(Launch, u32)> {
     let PrepassShape { threads, codes } = EARLY_PREPASS;
     let at_once = arch.sms() * (arch.threads_per_sm() / threads);
     let rows = at_once.saturating_mul(threads * codes) / problem.depth();
@@ -145,27 +124,19 @@ fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &G
     let more = problem.groups().unwrap_or(1).saturating_mul(tokens - 1);
     let columns = problem.columns().div_ceil(columns);
     let splits = variant.split_k * variant.cluster.splits();
-    let tiles = |tokens_first| Blocks::Tiles { tokens, more, columns, splits, tokens_first };
-    let (blocks, cluster) = match (variant.path, variant.cluster) {
-        _ if variant.persistent => {
-            (Blocks::Persistent { tokens, more, columns, resident: arch.sms() * geometry.blocks_per_sm }, [1; 3])
-        }
-        (MatrixPath::Mma, _) => (tiles(true), [1; 3]),
-        (MatrixPath::Wgmma, Cluster::Multicast(blocks)) => (tiles(false), [blocks, 1, 1]),
-        (MatrixPath::Wgmma, cluster) => (tiles(false), [1, 1, cluster.splits()]),
+    let Grid { tokens_first, cluster } = variant.path.grid(variant);
+    let blocks = if variant.persistent {
+        Blocks::Persistent { tokens, more, columns, resident: arch.sms() * geometry.blocks_per_sm }
+    } else {
+        Blocks::Tiles { tokens, more, columns, splits, tokens_first }
     };
     let kind = PassKind::Products { product: 0 };
     Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks }
 }
 
-/// Partial sums leave the matrix kernel when K is split or when the two products are launched apart.
-pub(in crate::spec) fn needs_finish(variant: &Variant) -> bool {
-    variant.split_k > 1 || variant.fusion == Fusion::TwoPass
-}
-
 /// A row of fp32 partial sums `[split, product, row, column]`, all splits and products counted.
-pub(in crate::spec) fn partial_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
-    if !needs_finish(variant) {
+pub(super) fn partial_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
+    if !variant.needs_finish() {
         return 0;
     }
     let products = u64::from(problem.operation().products());
@@ -173,6 +144,6 @@ pub(in crate::spec) fn partial_row_bytes(problem: &Problem, variant: &Variant) -
 }
 
 /// A row of decoded tokens `[m, K]`.
-pub(in crate::spec) fn decoded_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
+pub(super) fn decoded_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
     if variant.prepass { Format::F16.bytes(problem.depth() as usize) as u64 } else { 0 }
 }

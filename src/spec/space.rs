@@ -1,29 +1,6 @@
 //! The variants there are for a problem.
 
-use super::legal::{TILE_COLUMNS, TILE_K};
-use super::{Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant, Warps};
-use crate::format::Format;
-
-const TILE_TOKENS: [u32; 6] = [8, 16, 32, 64, 128, 256];
-const STAGES: [u32; 6] = [1, 2, 3, 4, 6, 8];
-const SPLITS: [(u32, Cluster); 4] = [(1, Cluster::None), (2, Cluster::None), (4, Cluster::None), (8, Cluster::None)];
-
-/// Of the path `wgmma`, whose tiles may be any multiple of 8 tokens and whose pipelines are deeper.
-const WIDE_TOKENS: [u32; 12] = [8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256];
-const DEEP_STAGES: [u32; 11] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20];
-const WARPS: [Warps; 5] =
-    [Warps::Specialised(1), Warps::Specialised(2), Warps::Specialised(3), Warps::Specialised(4), Warps::Uniform];
-/// Splits of K and clusters, of which a variant has one or the other.
-const SHARING: [(u32, Cluster); 8] = [
-    (1, Cluster::None),
-    (1, Cluster::SplitK(2)),
-    (1, Cluster::SplitK(4)),
-    (1, Cluster::Multicast(2)),
-    (1, Cluster::Multicast(4)),
-    (2, Cluster::None),
-    (4, Cluster::None),
-    (8, Cluster::None),
-];
+use super::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant};
 
 /// The baseline of every comparison and the last rung of every fallback: one stage, a 128×128 tile, and for a dual GEMM
 /// two launches and an elementwise kernel. Slow, obviously right, legal for every legal problem on every architecture
@@ -34,12 +11,9 @@ pub fn baseline(problem: &Problem) -> Variant {
         Operation::Gemm => Fusion::Single,
         Operation::DualGemm(_) => Fusion::TwoPass,
     };
-    let mma = Variant::mma(Tile { tokens: 128, columns: 128, k: 64 }, 1, fusion, 1);
-    if !problem.is_prepared() {
-        return mma;
-    }
-    let prepass = problem.a_format() == Format::Nvfp4;
-    Variant { warps: Warps::Uniform, epilogue: Epilogue::Direct, prepass, ..Variant::wgmma(mma.tile, 1, fusion, 2) }
+    // Legality refuses what no path takes.
+    let path = MatrixPath::ALL.iter().copied().find(|path| path.takes(problem).is_ok()).unwrap_or(MatrixPath::Mma);
+    path.baseline(problem, fusion)
 }
 
 /// Every legal variant of a problem on an architecture, over the axis values that are worth searching, with
@@ -48,63 +22,13 @@ pub fn space(problem: &Problem, arch: &Arch) -> impl Iterator<Item = Spec> + use
     candidates(problem, arch).filter_map(|(_, checked)| checked.ok())
 }
 
-/// All combinations of the axis values that are worth searching, in the order of [`space`]: each with its proof, or with
-/// the limit that refuses it.
+/// All combinations of the axis values that are worth searching, on every matrix path that takes the problem there, in the
+/// order of [`space`]: each with its proof, or with the limit that refuses it.
 pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Variant, Result<Spec, Refusal>)> + use<> {
     let (problem, arch) = (*problem, *arch);
-    variants(Axes::of(&problem)).map(move |variant| (variant, Spec::check(&problem, &variant, &arch)))
-}
-
-/// The values of each axis that are worth searching, in ascending order where there is one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Axes {
-    pub(crate) path: MatrixPath,
-    pub(crate) tokens: &'static [u32],
-    pub(crate) columns: [u32; 4],
-    pub(crate) k: [u32; 3],
-    pub(crate) stages: &'static [u32],
-    pub(crate) fusions: &'static [Fusion],
-    pub(crate) warps: &'static [Warps],
-    /// Split-K and cluster.
-    pub(crate) sharing: &'static [(u32, Cluster)],
-    pub(crate) epilogues: &'static [Epilogue],
-    pub(crate) persistent: &'static [bool],
-    pub(crate) prepass: &'static [bool],
-}
-
-impl Axes {
-    pub(crate) fn of(problem: &Problem) -> Self {
-        let fusions = Fusion::ALL;
-        if !problem.is_prepared() {
-            return Self {
-                path: MatrixPath::Mma,
-                tokens: &TILE_TOKENS,
-                columns: TILE_COLUMNS,
-                k: TILE_K,
-                stages: &STAGES,
-                fusions,
-                warps: &[Warps::Uniform],
-                sharing: &SPLITS,
-                epilogues: &[Epilogue::Direct],
-                persistent: &[false],
-                prepass: &[false],
-            };
-        }
-        let step = super::geometry::tile_columns(problem);
-        Self {
-            path: MatrixPath::Wgmma,
-            tokens: &WIDE_TOKENS,
-            columns: [step, 2 * step, 3 * step, 4 * step],
-            k: TILE_K,
-            stages: &DEEP_STAGES,
-            fusions,
-            warps: &WARPS,
-            sharing: &SHARING,
-            epilogues: Epilogue::ALL,
-            persistent: &[false, true],
-            prepass: if problem.a_format() == Format::Nvfp4 { &[true, false] } else { &[false] },
-        }
-    }
+    MatrixPath::of(&problem, &arch)
+        .flat_map(move |path| variants(path.axes(&problem)))
+        .map(move |variant| (variant, Spec::check(&problem, &variant, &arch)))
 }
 
 impl Axes {
@@ -140,7 +64,7 @@ impl Axes {
         const TOKENS: u32 = 64;
         // Partial sums are stored directly, everything else can be staged.
         let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
-        let epilogue = if super::geometry::needs_finish(way) { Epilogue::Direct } else { staged };
+        let epilogue = if way.needs_finish() { Epilogue::Direct } else { staged };
         let tiles = self.k.map(|k| Tile { tokens: TOKENS, k, ..way.tile });
         let all = tiles
             .into_iter()

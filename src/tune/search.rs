@@ -92,7 +92,7 @@ impl FromStr for Budget {
 /// itself, and each once.
 #[must_use]
 pub fn neighbours(spec: &Spec) -> Vec<Spec> {
-    let axes = Axes::of(spec.problem());
+    let axes = spec.variant().path.axes(spec.problem());
     let mut found: Vec<Spec> = Vec::new();
     for step in steps(spec.variant(), &axes) {
         let legal = repairs(step, &axes).find_map(|variant| Spec::check(spec.problem(), &variant, spec.arch()).ok());

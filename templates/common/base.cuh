@@ -10,7 +10,7 @@ using u64 = unsigned long long;
 
 }  // namespace ws
 
-#include "params.cuh"
+#include "common/params.cuh"
 
 namespace ws {
 

@@ -12,10 +12,10 @@
 // quarter, moves signs of scales into codes, clears codes under zero scales and encodes; the first of the four writes
 // the rows' scales. There is no shared memory, and nobody waits for anybody.
 
-#include "base.cuh"
-#include "ptx.cuh"
-#include "prepared/scales/<{ scales }>.cuh"
-#include "prepared/words/<{ compute }>.cuh"
+#include "common/base.cuh"
+#include "common/ptx.cuh"
+#include "common/prepare/scales/<{ scales }>.cuh"
+#include "common/prepare/words/<{ compute }>.cuh"
 
 namespace ws {
 

@@ -19,9 +19,9 @@
 // shared memory. Every warp loads and every warp multiplies; the only waiting is cp.async.wait_group and one
 // __syncthreads a stage (two with NVFP4 tokens).
 
-#include "base.cuh"
+#include "common/base.cuh"
 
-<% include "constants.cu" %>
+<% include "common/constants.cu" %>
 namespace ws {
 
 inline constexpr int WARPS_TOKENS = <{ warps_tokens }>;
@@ -30,25 +30,25 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 
 }  // namespace ws
 
-#include "ptx.cuh"
-#include "launch/plain.cuh"
-#include "tile.cuh"
-#include "mma/<{ compute }>.cuh"
-#include "dequant/e2m1.cuh"
-#include "scales/<{ scales }>.cuh"
-#include "load/<{ load_a }>.cuh"
-#include "load/<{ load_b }>.cuh"
-#include "schedule/<{ schedule }>.cuh"
-#include "pipeline.cuh"
-#include "warps/<{ warps }>.cuh"
-#include "fusion/<{ fusion }>.cuh"
-#include "activation/<{ activation }>.cuh"
-#include "output/<{ c }>.cuh"
-#include "row_scale/<{ row_scale }>.cuh"
-#include "bias/<{ bias }>.cuh"
-#include "result/combine.cuh"
-#include "epilogue/<{ epilogue }>.cuh"
-#include "result/<{ result }>.cuh"
+#include "common/ptx.cuh"
+#include "common/launch/plain.cuh"
+#include "mma/layout.cuh"
+#include "common/compute/<{ compute }>.cuh"
+#include "common/e2m1.cuh"
+#include "common/scales/<{ scales }>.cuh"
+#include "mma/load/<{ load_a }>.cuh"
+#include "mma/load/<{ load_b }>.cuh"
+#include "mma/schedule/<{ schedule }>.cuh"
+#include "mma/pipeline.cuh"
+#include "mma/warps/<{ warps }>.cuh"
+#include "mma/fusion/<{ fusion }>.cuh"
+#include "common/activation/<{ activation }>.cuh"
+#include "common/output/<{ c }>.cuh"
+#include "common/row_scale/<{ row_scale }>.cuh"
+#include "common/bias/<{ bias }>.cuh"
+#include "common/combine.cuh"
+#include "mma/epilogue/<{ epilogue }>.cuh"
+#include "mma/result/<{ result }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM) <{ symbol }>(const __grid_constant__ ws::<{ params }> params) {
   using namespace ws;

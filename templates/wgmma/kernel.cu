@@ -12,9 +12,9 @@
 // Sums of K groups meet in shared memory, those of the blocks of a cluster in distributed shared memory, those of other
 // splits in the workspace, always in the same order.
 
-#include "base.cuh"
+#include "common/base.cuh"
 
-<% include "constants.cu" %>
+<% include "common/constants.cu" %>
 namespace ws {
 
 inline constexpr int CLUSTER_SPLITS = <{ cluster_splits }>;  // of K, in one cluster
@@ -44,14 +44,14 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 }  // namespace ws
 
 #include "wgmma/ptx.cuh"
-#include "launch/dependent.cuh"
+#include "common/launch/dependent.cuh"
 #include "wgmma/layout.cuh"
-#include "wgmma/ring.cuh"
+#include "wgmma/pipeline.cuh"
 #include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/rows.cuh"
-#include "mma/<{ compute }>.cuh"
-#include "dequant/e2m1.cuh"
-#include "scales/<{ scales }>.cuh"
+#include "common/compute/<{ compute }>.cuh"
+#include "common/e2m1.cuh"
+#include "common/scales/<{ scales }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
 #include "wgmma/tiles.cuh"
 #include "wgmma/filling.cuh"
@@ -102,11 +102,11 @@ __device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
 #include "wgmma/along_k.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"
-#include "activation/<{ activation }>.cuh"
-#include "output/<{ c }>.cuh"
-#include "row_scale/<{ row_scale }>.cuh"
-#include "bias/<{ bias }>.cuh"
-#include "result/combine.cuh"
+#include "common/activation/<{ activation }>.cuh"
+#include "common/output/<{ c }>.cuh"
+#include "common/row_scale/<{ row_scale }>.cuh"
+#include "common/bias/<{ bias }>.cuh"
+#include "common/combine.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"

@@ -2,7 +2,7 @@
 // Addresses called `shared` are in the window of shared::cta; `barrier` is the address of an mbarrier.
 #pragma once
 
-#include "ptx.cuh"
+#include "common/ptx.cuh"
 
 namespace ws {
 

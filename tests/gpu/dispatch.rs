@@ -33,7 +33,7 @@ const BATCHES: usize = 300;
 /// What a planned launch may cost beside a bare one.
 const MORE_NS: f64 = 300.0;
 
-/// As `Params` in `templates/lib/base.cuh`.
+/// As `Params` in `templates/common/base.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Params {

@@ -5,7 +5,7 @@
 //! an experiment of its own. Other architectures take the same cycles: how many SMs there are, what memory and tensor
 //! cores do in a second and what a block may have comes from their [`Arch`]. Nothing of theirs was measured.
 
-use crate::spec::Arch;
+use crate::arch::Arch;
 
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {

@@ -1,7 +1,8 @@
 //! How tiles cover C, and blocks the SMs.
 
 use super::constants::Constants;
-use crate::spec::{Problem, Variant, WgmmaLayout};
+use crate::path::geometry::WIDTHS_MAX;
+use crate::problem::Problem;
 
 /// Share of the SMs' time that has a block if every block takes the same: 1 if the last wave is full.
 #[must_use]
@@ -23,15 +24,15 @@ pub fn tile_efficiency(extent: f64, tile: f64) -> f64 {
 
 /// Tiles of tokens for M rows, all groups together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cover {
+pub(crate) struct Cover {
     /// Tiles that have rows.
-    pub(super) tiles: f64,
+    pub(crate) tiles: f64,
     /// Rows of a tile, on average.
-    pub(super) rows: f64,
+    pub(crate) rows: f64,
     /// Tokens that a tile is multiplied as, on average.
-    pub(super) width: f64,
+    pub(crate) width: f64,
     /// How much more than the average the block of a wide one takes, and less that of a narrow one, as a share.
-    pub(super) unlike: f64,
+    pub(crate) unlike: f64,
 }
 
 /// Sizes of groups that stand for all, as places between the smallest and the largest.
@@ -70,7 +71,7 @@ impl Cover {
     }
 
     /// Of tiles of this many tokens.
-    pub(super) fn new(problem: &Problem, m: u32, tokens: u32, widths: &Widths, constants: &Constants) -> Self {
+    pub(crate) fn new(problem: &Problem, m: u32, tokens: u32, widths: &Widths, constants: &Constants) -> Self {
         let (m, tokens) = (f64::from(m.max(1)), f64::from(tokens));
         match problem.groups() {
             None => Self::whole(m, tokens),
@@ -81,19 +82,19 @@ impl Cover {
 
 /// The widths that a tile may be multiplied in, ascending; empty where it is always the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Widths {
-    tokens: [f64; WgmmaLayout::WIDTHS_MAX],
+pub(crate) struct Widths {
+    tokens: [f64; WIDTHS_MAX],
     count: usize,
     any: bool,
 }
 
 impl Widths {
     /// Whatever a tile needs: no variant has more.
-    pub(super) const ANY: Widths = Widths { tokens: [0.0; WgmmaLayout::WIDTHS_MAX], count: 0, any: true };
+    pub(crate) const ANY: Widths = Widths { tokens: [0.0; WIDTHS_MAX], count: 0, any: true };
 
-    /// Of a tile of the path `wgmma`.
-    pub(super) fn of(layout: &WgmmaLayout, variant: &Variant) -> Self {
-        layout.widths(variant).zip(0..WgmmaLayout::WIDTHS_MAX).fold(Self::default(), |mut widths, (tokens, at)| {
+    /// Those of a tile.
+    pub(crate) fn of(widths: impl Iterator<Item = u32>) -> Self {
+        widths.zip(0..WIDTHS_MAX).fold(Self::default(), |mut widths, (tokens, at)| {
             widths.tokens[at] = f64::from(tokens);
             widths.count = at + 1;
             widths

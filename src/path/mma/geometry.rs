@@ -1,8 +1,9 @@
 //! The path `mma`: warps along columns, tokens and K of a tile; stages of tokens and weights as they are given.
 
-use super::{Geometry, K_BLOCK, Layout, rows_bytes};
 use crate::format::Format;
-use crate::spec::{Fusion, Problem, Tile, Variant};
+use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
+use crate::path::{Fusion, Layout, Tile, Variant};
+use crate::problem::Problem;
 
 /// Rows of one `mma.sync.m16n8k16` result: weights are its 16 rows, tokens its 8 columns.
 const MMA_ROWS: u32 = 16;
@@ -27,7 +28,8 @@ pub(crate) struct MmaLayout {
     pub(crate) warps_k: u32,
 }
 
-pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
+/// Sizes of a block.
+pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let Tile { tokens, columns, k } = variant.tile;
     // Warps go along the columns first: warps that share weights each turn them into 16-bit values for themselves.
     let warps_columns = (columns / MMA_ROWS).clamp(1, WARPS_MAX);
@@ -57,4 +59,14 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
         blocks_per_sm: 1,
         layout: Layout::Mma(MmaLayout { warps_columns, warps_tokens, warps_k }),
     }
+}
+
+/// Blocks that share weights run together: tiles of tokens come first.
+pub(in crate::path) fn grid(_: &Variant) -> Grid {
+    Grid { tokens_first: true, cluster: [1; 3] }
+}
+
+/// Whether its kernels wait for what came before by themselves, so that they may begin under it: they do not.
+pub(in crate::path) fn can_depend() -> bool {
+    false
 }

@@ -1,8 +1,9 @@
 //! The path `wgmma`: warps that load, warpgroups that compute, and what lies where in shared memory.
 
-use super::{Geometry, K_BLOCK, Layout, needs_finish, rows_bytes};
 use crate::format::{Format, PreparedLayout};
-use crate::spec::{Epilogue, Fusion, Problem, Tile, Variant, Warps};
+use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
+use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
+use crate::problem::Problem;
 
 /// Registers that a thread needs beside its accumulators, as measured: half a K block or two whole ones of A fragments, a
 /// block's codes and scales, addresses; the deeper a stage, the more the compiler has under way.
@@ -67,22 +68,22 @@ pub(crate) fn tile_columns(problem: &Problem) -> u32 {
 }
 
 /// How a fusion shares the work of a block among its consumers.
-pub(in crate::spec) struct Sharing {
+pub(super) struct Sharing {
     /// As in [`WgmmaLayout`], whose fields these become.
-    pub(in crate::spec) tiles_per_part: u32,
+    pub(super) tiles_per_part: u32,
     product_groups: u32,
     tile_groups: u32,
     passes: u32,
     /// Parts of the columns.
     parts: u32,
     /// Consumers without which there is nobody for some part of the work.
-    pub(in crate::spec) needed: u32,
+    pub(super) needed: u32,
     /// Consumers that there are.
-    pub(in crate::spec) consumers: u32,
+    pub(super) consumers: u32,
 }
 
 impl Sharing {
-    pub(in crate::spec) fn new(variant: &Variant, tiles: u32) -> Self {
+    pub(super) fn new(variant: &Variant, tiles: u32) -> Self {
         let (tiles_per_part, product_groups, tile_groups, passes) = match variant.fusion {
             Fusion::Single | Fusion::Interleaved => (1, 1, 1, 1),
             Fusion::TwoPass => (2, 1, 1, 1),
@@ -98,11 +99,12 @@ impl Sharing {
 }
 
 /// Whether the matrix kernel itself decodes NVFP4 tokens.
-pub(in crate::spec) fn decodes_tokens(problem: &Problem, variant: &Variant) -> bool {
+pub(super) fn decodes_tokens(problem: &Problem, variant: &Variant) -> bool {
     problem.a_format() == Format::Nvfp4 && !variant.prepass
 }
 
-pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
+/// Sizes of a block.
+pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let Tile { tokens, columns, k } = variant.tile;
     let tiles = (columns / tile_columns(problem)).max(1);
     let Sharing { tiles_per_part, product_groups, tile_groups, passes, parts, needed, consumers } =
@@ -122,7 +124,7 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let added = (k_groups - 1) * sums * (tokens / 2) * group_threads * 4;
     let handed_over = if product_groups == 2 { tokens / 2 * 128 * parts * 4 } else { 0 };
     let staged = match variant.epilogue {
-        _ if needs_finish(variant) => 0,
+        _ if variant.needs_finish() => 0,
         Epilogue::Direct => 0,
         Epilogue::Shared | Epilogue::Tma => {
             (problem.c_format().bytes(columns as usize) as u32 + 16) * tokens.div_ceil(splits)
@@ -180,6 +182,20 @@ pub(super) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     }
 }
 
+/// Tiles of columns come first: their blocks share tokens, which a cluster may multicast.
+pub(in crate::path) fn grid(variant: &Variant) -> Grid {
+    let cluster = match variant.cluster {
+        Cluster::Multicast(blocks) => [blocks, 1, 1],
+        cluster => [1, 1, cluster.splits()],
+    };
+    Grid { tokens_first: false, cluster }
+}
+
+/// Whether its kernels wait for what came before by themselves, so that they may begin under it: they do.
+pub(in crate::path) fn can_depend() -> bool {
+    true
+}
+
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
 /// Above, ragged tiles come in other widths, and above the second in fewer.
@@ -191,9 +207,6 @@ impl WgmmaLayout {
     pub(crate) fn decodes_tokens(&self) -> bool {
         self.decoding_warps > 0
     }
-
-    /// Widths at most.
-    pub(crate) const WIDTHS_MAX: usize = 5;
 
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each

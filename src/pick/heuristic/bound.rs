@@ -1,10 +1,8 @@
 //! What no variant of many can undercut: predictions with the best value of whatever is left open.
 
-use super::block::{self, Block};
-use super::constants::Constants;
 use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, together};
-use super::cover::{Cover, Widths};
 use crate::format::Format;
+use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::spec::{
     Arch, CONSUMERS_MAX, Cluster, DECODING_WARPS_MAX, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
     STAGES_MAX, Tile, Variant, Warps, tile_columns,
@@ -82,7 +80,7 @@ pub(super) struct Covers(Vec<(u32, Widths, Cover)>);
 
 impl Covers {
     pub(super) fn get(&mut self, question: &Question<'_>, variant: &Variant, layout: &Layout) -> Cover {
-        let (tokens, widths) = (variant.tile.tokens, block::widths(variant, layout));
+        let (tokens, widths) = (variant.tile.tokens, layout.widths(variant));
         if let Some((.., cover)) = self.0.iter().find(|known| known.0 == tokens && known.1 == widths) {
             return *cover;
         }
@@ -248,7 +246,7 @@ impl Work<'_> {
 
     fn tail(&self, variant: &Variant) -> f64 {
         let Question { problem, constants, .. } = *self.node.question;
-        block::least_tail(problem, variant, &self.layout, &self.block, self.cover, constants)
+        self.layout.least_tail(problem, variant, &self.block, self.cover, constants)
     }
 
     /// A call, from the cycles of loops and what is between them, and those after them.
@@ -325,7 +323,7 @@ pub(super) fn of_family(
     }
     let cover = covers.get(question, variant, &one.layout);
     let block = Block::of(problem, variant, &one, &cover, c);
-    let tail = block::least_tail(problem, variant, &one.layout, &block, &cover, c);
+    let tail = one.layout.least_tail(problem, variant, &block, &cover, c);
     let device = Device::new(problem, variant, arch, &cover, c);
     let cycle = 1e-3 / c.ghz;
     let stages = block.steps / block.steps_per_stage;
@@ -351,8 +349,7 @@ pub(super) fn of_family(
     let launches = launches(variant);
     let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
     let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
-    let more =
-        block::more_tail(problem, variant, &one.layout, &cover, c).map(|more| launches * more * cycle * ROUNDING);
+    let more = one.layout.more_tail(problem, variant, &cover, c).map(|more| launches * more * cycle * ROUNDING);
     Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
 }
 

@@ -1,9 +1,7 @@
 //! From the work of a block to the time of a call.
 
-use super::block::{self, Block};
-use super::constants::Constants;
-use super::cover::{Cover, tile_efficiency, wave_efficiency};
 use super::terms::{Prediction, Terms};
+use crate::path::cost::{Block, Constants, Cover, tile_efficiency, wave_efficiency};
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
 
 /// The time of a call alone, in µs, and what the memory takes of it.
@@ -14,7 +12,7 @@ pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> (
 
 /// Predicts the time of a call.
 pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
-    let widths = block::widths(spec.variant(), &spec.geometry().layout);
+    let widths = spec.geometry().layout.widths(spec.variant());
     let cover = Cover::new(spec.problem(), m, spec.variant().tile.tokens, &widths, constants);
     covered(spec, m, &cover, constants)
 }
@@ -262,7 +260,7 @@ impl Around {
         Self {
             launch: c.launch + (launches(variant) - 1.0) * c.relaunch,
             prepass: if variant.prepass { prepass } else { 0.0 },
-            finish: if block::needs_finish(variant) { finish } else { 0.0 },
+            finish: if variant.needs_finish() { finish } else { 0.0 },
         }
     }
 }

@@ -38,22 +38,18 @@
 //! }
 //! ```
 
-mod block;
 mod bound;
-mod constants;
 mod cost;
-mod cover;
 mod search;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use constants::Constants;
-pub use cover::{tile_efficiency, wave_efficiency};
+pub use crate::path::cost::{Constants, tile_efficiency, wave_efficiency};
 pub use search::Ranked;
 pub use terms::{Prediction, Terms};
 
-use crate::spec::{Arch, Problem, Spec};
+use crate::spec::{Arch, MatrixPath, Problem, Spec};
 
 /// What a variant is predicted to take for `m` rows (of all groups together).
 #[must_use]
@@ -67,7 +63,7 @@ pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
     cost::predict(spec, m, constants)
 }
 
-/// The best `count` of all legal variants of a problem for `m` rows (of all groups together), the best first; of those that
+/// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups together), the best first; of those that
 /// differ in stages only, and leave an SM as many blocks, the best one. Beside the axes of [`space`](crate::spec::space)
 /// there are the tile heights that share the rows evenly. The same arguments always give the same ranking. There are none
 /// for what [`Problem::check_for`] refuses.
@@ -88,5 +84,10 @@ pub fn rank_where(
     if problem.check_for(m).is_err() {
         return Vec::new();
     }
-    search::rank(problem, m, arch, count, accepts, Constants::of(arch))
+    let ranked =
+        |path: MatrixPath| search::rank(&path.axes(problem), problem, m, arch, count, accepts, Constants::of(arch));
+    let mut best: Vec<Ranked> = MatrixPath::of(problem, arch).flat_map(ranked).collect();
+    best.sort_by(search::compare);
+    best.truncate(count);
+    best
 }

@@ -10,12 +10,11 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::iter;
 
-use super::block;
 use super::bound::{self, Covers, Height, Node, Question};
-use super::constants::Constants;
 use super::cost;
 use super::terms::Prediction;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest, legal_tokens};
+use crate::path::cost::{Constants, stages};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +38,7 @@ struct Family {
 }
 
 pub(super) fn rank(
+    axes: &Axes,
     problem: &Problem,
     m: u32,
     arch: &Arch,
@@ -47,17 +47,16 @@ pub(super) fn rank(
     constants: &Constants,
 ) -> Vec<Ranked> {
     let question = Question::new(problem, m, arch, constants);
-    let axes = Axes::of(problem);
     let mut search = Search {
         question: &question,
-        axes: &axes,
+        axes,
         accepts,
         combinations: HashMap::new(),
         covers: Covers::default(),
         families: Vec::new(),
         best: Best::new(count),
     };
-    let mut nodes = Nodes::new(&question, &axes);
+    let mut nodes = Nodes::new(&question, axes);
     let first: Vec<(f64, Node<'_>)> = (0..PROBED).map_while(|_| nodes.next()).collect();
     first.iter().for_each(|(_, node)| search.probe(node));
     search.best = Best { limit: search.best.last(), ..Best::new(count) };
@@ -155,9 +154,9 @@ impl Search<'_> {
             if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
                 continue;
             }
-            let turns = block::turns(&deepest.geometry().layout);
+            let turns = deepest.geometry().layout.turns();
             let top = deepest.variant().stages;
-            let whole = block::stages(problem, variant).min(top);
+            let whole = stages(problem, variant).min(top);
             let kinds = [(whole..top, true), (whole..top, false), (1..whole, true), (1..whole, false)];
             let least = kinds.into_iter().filter_map(|(depths, in_turn)| {
                 until_worse(depths.rev().filter(|depth| depth.is_multiple_of(turns) == in_turn).filter_map(at))
@@ -240,7 +239,7 @@ impl<'a> Nodes<'a> {
 pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
     let groups = problem.groups().unwrap_or(1).clamp(1, m.max(1));
     let rows = m.div_ceil(groups).max(1);
-    let even = (1..=EVEN_TILES).map(|tiles| legal_tokens(problem, rows.div_ceil(tiles)));
+    let even = (1..=EVEN_TILES).map(|tiles| axes.path.legal_tokens(rows.div_ceil(tiles)));
     let most = axes.tokens.last().copied().unwrap_or(0);
     let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(even.filter(|tokens| *tokens <= most)).collect();
     heights.sort_unstable();
@@ -272,7 +271,7 @@ impl Best {
     }
 
     fn add(&mut self, one: (f64, Spec)) {
-        let place = self.found.partition_point(|other| compare((other.0, &other.1), (one.0, &one.1)) == Ordering::Less);
+        let place = self.found.partition_point(|other| by_time((other.0, &other.1), (one.0, &one.1)) == Ordering::Less);
         if place < self.count {
             self.found.truncate(self.count - 1);
             self.found.insert(place, one);
@@ -280,8 +279,13 @@ impl Best {
     }
 }
 
+/// In the order in which they come out.
+pub(super) fn compare(a: &Ranked, b: &Ranked) -> Ordering {
+    by_time((a.prediction.us, &a.spec), (b.prediction.us, &b.spec))
+}
+
 /// By time; where that is the same, the simpler variant first.
-pub(super) fn compare(a: (f64, &Spec), b: (f64, &Spec)) -> Ordering {
+fn by_time(a: (f64, &Spec), b: (f64, &Spec)) -> Ordering {
     a.0.total_cmp(&b.0).then_with(|| simplicity(a.1).cmp(&simplicity(b.1)))
 }
 

@@ -1,4 +1,3 @@
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -6,15 +5,10 @@ use proptest::prelude::*;
 use super::search::compare;
 use super::*;
 use crate::format::Format;
-use crate::spec::{Activation, Axes, Tile, Variant};
-
-fn order(a: &Ranked, b: &Ranked) -> Ordering {
-    compare((a.prediction.us, &a.spec), (b.prediction.us, &b.spec))
-}
+use crate::spec::{Activation, Tile, Variant};
 
 /// Every legal variant at its best depths, by looking at all of them.
 fn all(problem: &Problem, m: u32, arch: &Arch, accepts: &dyn Fn(&Spec) -> bool) -> Vec<Ranked> {
-    let axes = Axes::of(problem);
     let mut best: HashMap<(Variant, u32), Ranked> = HashMap::new();
     let mut add = |variant: Variant| {
         let Ok(spec) = Spec::check(problem, &variant, arch) else { return };
@@ -24,24 +18,26 @@ fn all(problem: &Problem, m: u32, arch: &Arch, accepts: &dyn Fn(&Spec) -> bool) 
         let ranked = Ranked { spec, prediction: predict(&spec, m) };
         let key = (Variant { stages: 0, ..variant }, spec.geometry().blocks_per_sm);
         let known = best.entry(key).or_insert(ranked);
-        if order(&ranked, known).is_lt() {
+        if compare(&ranked, known).is_lt() {
             *known = ranked;
         }
     };
-    for fusion in axes.fusions {
-        for tokens in search::heights(problem, m, &axes) {
-            for columns in axes.columns {
-                for k in axes.k {
-                    let node = axes.plainest(Tile { tokens, columns, k }, *fusion);
-                    for variant in axes.of_node(&node) {
-                        (1..=32).for_each(|stages| add(Variant { stages, ..variant }));
+    for axes in MatrixPath::of(problem, arch).map(|path| path.axes(problem)) {
+        for fusion in axes.fusions {
+            for tokens in search::heights(problem, m, &axes) {
+                for columns in axes.columns {
+                    for k in axes.k {
+                        let node = axes.plainest(Tile { tokens, columns, k }, *fusion);
+                        for variant in axes.of_node(&node) {
+                            (1..=32).for_each(|stages| add(Variant { stages, ..variant }));
+                        }
                     }
                 }
             }
         }
     }
     let mut all: Vec<Ranked> = best.into_values().collect();
-    all.sort_by(order);
+    all.sort_by(compare);
     all
 }
 

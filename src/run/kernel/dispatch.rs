@@ -260,7 +260,7 @@ impl Kernel {
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
             // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
-            // have the layout of `Params` (of whose text in CUDA it is made, operand.rs; the driver copies as much as the kernel takes) and of the driver's
+            // have the layout of `Params`, of which their text in CUDA is made (operand.rs), and of the driver's
             // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
             // context, as large as the kernel reads or writes for M rows (check.rs). Of cudarc's and shared memory what is
             // written is borrowed mutably, and where cudarc tracks events the guards order this use before the memory is

@@ -15,7 +15,7 @@ use super::tokens::TokensFrom;
 use super::{Device, LoadTime, Workspace, refused};
 use crate::build::{Built, Cubin};
 use crate::error::{Error, Result};
-use crate::spec::{Layout, Spec};
+use crate::spec::Spec;
 
 /// Machine code loaded on a device, with its geometry. Holding it keeps it loaded; it can be shared between threads.
 ///
@@ -85,7 +85,7 @@ impl Kernel {
             early_prepass,
             most_rows: most_rows(spec),
             tokens: TokensFrom::new(spec),
-            can_depend: matches!(spec.geometry().layout, Layout::Wgmma(_)),
+            can_depend: spec.variant().path.can_depend(),
             resident_clusters,
             load_time,
             name: name.to_owned(),

@@ -1,7 +1,7 @@
 // C in bf16, rounded to nearest even.
 #pragma once
 
-#include "output/vector.cuh"
+#include "common/output/vector.cuh"
 
 namespace ws {
 

@@ -1,7 +1,7 @@
 // C in f32.
 #pragma once
 
-#include "output/vector.cuh"
+#include "common/output/vector.cuh"
 
 namespace ws {
 

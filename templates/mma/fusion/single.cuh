@@ -1,7 +1,7 @@
 // One product, nothing to fuse.
 #pragma once
 
-#include "fusion/one_product.cuh"
+#include "mma/fusion/one_product.cuh"
 
 namespace ws {
 

@@ -6,8 +6,8 @@
 //   stage ready │ every thread decodes its share of it │ all see it │ multiply │ (the pipeline's barrier) │ next stage
 #pragma once
 
-#include "load/half.cuh"
-#include "load/nvfp4.cuh"
+#include "mma/load/half.cuh"
+#include "mma/load/nvfp4.cuh"
 
 namespace ws {
 

@@ -1,7 +1,7 @@
 // The block has partial sums: store them in fp32 for the elementwise kernel.
 #pragma once
 
-#include "output/vector.cuh"
+#include "common/output/vector.cuh"
 
 namespace ws {
 

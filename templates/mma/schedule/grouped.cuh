@@ -2,8 +2,8 @@
 // room for every way to divide the rows; blocks that no group needs end at once.
 #pragma once
 
-#include "groups/grouped.cuh"
-#include "schedule/columns.cuh"
+#include "common/groups/grouped.cuh"
+#include "mma/schedule/columns.cuh"
 
 namespace ws {
 

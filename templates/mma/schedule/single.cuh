@@ -2,8 +2,8 @@
 // y the tiles of columns, z the splits of K.
 #pragma once
 
-#include "groups/single.cuh"
-#include "schedule/columns.cuh"
+#include "common/groups/single.cuh"
+#include "mma/schedule/columns.cuh"
 
 namespace ws {
 

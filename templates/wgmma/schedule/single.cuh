@@ -1,7 +1,7 @@
 // A block for each tile: x walks the tiles of columns, y those of tokens, z the splits of K.
 #pragma once
 
-#include "groups/single.cuh"
+#include "common/groups/single.cuh"
 
 namespace ws {
 

@@ -1,7 +1,7 @@
 // As many blocks as run at once, each with several tiles. Tiles that follow each other have the same weights.
 #pragma once
 
-#include "groups/single.cuh"
+#include "common/groups/single.cuh"
 
 namespace ws {
 

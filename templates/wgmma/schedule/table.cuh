@@ -3,7 +3,7 @@
 // A group of more than TOKENS rows is divided evenly into tiles of a multiple of 8 rows.
 #pragma once
 
-#include "groups/grouped.cuh"
+#include "common/groups/grouped.cuh"
 
 namespace ws {
 

@@ -9,4 +9,4 @@ __device__ __forceinline__ float widened(Addend value) { return value; }
 
 }  // namespace ws
 
-#include "bias/column.cuh"
+#include "common/bias/column.cuh"

@@ -13,4 +13,4 @@ __device__ __forceinline__ float widened(Addend value) {
 
 }  // namespace ws
 
-#include "bias/column.cuh"
+#include "common/bias/column.cuh"

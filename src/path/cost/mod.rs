@@ -1,0 +1,84 @@
+//! What one block has to do: the work of its loop along K, and what is before and behind it.
+
+mod constants;
+mod cover;
+
+pub use constants::Constants;
+pub(crate) use cover::{Cover, Widths};
+pub use cover::{tile_efficiency, wave_efficiency};
+
+use super::{Epilogue, Geometry, Layout, Variant};
+use crate::problem::Problem;
+
+/// The work of a block. All times are in cycles; those of the loop are for 64 of K ("a step") unless said otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// Steps of the loop, those of one split of K.
+    pub(crate) steps: f64,
+    /// Steps of a stage.
+    pub(crate) steps_per_stage: f64,
+    /// Stages that shared memory holds.
+    pub(crate) stages: f64,
+    /// Warpgroups (or warps) that take turns with the stages.
+    pub(crate) turns: f64,
+    /// How much longer the loop takes because of how stages and turns go together, as a factor.
+    pub(crate) rotation: f64,
+    /// The tensor cores.
+    pub(crate) tensor: f64,
+    /// The schedulers, with the instructions that decode.
+    pub(crate) decode: f64,
+    /// What reaches the SM.
+    pub(crate) ingress: f64,
+    /// One warpgroup's own way, with nobody in it.
+    pub(crate) serial: f64,
+    /// What is added to that once a stage.
+    pub(crate) serial_per_stage: f64,
+    /// The warps that load, for a stage.
+    pub(crate) loading: f64,
+    /// From the request of a stage to its arrival.
+    pub(crate) latency: f64,
+    /// Share of a warpgroup's time for a stage after which it releases the stage before.
+    pub(crate) hold: f64,
+    /// Before the loop.
+    pub(crate) start: f64,
+    /// After the loop.
+    pub(crate) tail: f64,
+}
+
+impl Block {
+    /// Of a variant, when its tiles of tokens are as `cover` says.
+    pub(crate) fn of(
+        problem: &Problem,
+        variant: &Variant,
+        geometry: &Geometry,
+        cover: &Cover,
+        constants: &Constants,
+    ) -> Self {
+        geometry.layout.block(problem, variant, geometry.shared_bytes, cover, constants)
+    }
+}
+
+impl Layout {
+    /// What each epilogue takes beyond [`least_tail`](Self::least_tail).
+    pub(crate) fn more_tail(
+        &self,
+        problem: &Problem,
+        variant: &Variant,
+        cover: &Cover,
+        constants: &Constants,
+    ) -> [f64; Epilogue::ALL.len()] {
+        let stores = self.stores(problem, variant, cover, constants);
+        let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
+        stores.map(|us| us - least)
+    }
+}
+
+/// Stages of a split, the last one cut short.
+pub(crate) fn stages(problem: &Problem, variant: &Variant) -> u32 {
+    problem.depth().div_ceil(variant.tile.k).div_ceil(variant.split_k * variant.cluster.splits())
+}
+
+/// Steps of a split, with the last stage of the tile along K cut short.
+pub(super) fn steps(problem: &Problem, variant: &Variant) -> f64 {
+    f64::from((stages(problem, variant) * variant.tile.k).min(problem.depth())) / 64.0
+}

@@ -1,0 +1,23 @@
+//! How tokens come to the matrix kernel.
+
+use super::geometry::WIDTHS_MAX;
+
+/// Where the matrix kernel reads tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tokens {
+    /// It loads A itself.
+    Loaded,
+    /// The tensor memory accelerator loads A.
+    Mapped(Boxes),
+    /// It loads what the prepass has decoded.
+    Decoded(Boxes),
+}
+
+/// The boxes that the tensor memory accelerator loads: of rows of 64 elements along K.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boxes {
+    /// Rows of the box of each width that a tile may have, ascending; 0 where there are fewer widths.
+    pub(crate) rows: [u32; WIDTHS_MAX],
+    /// Blocks of K of a box.
+    pub(crate) blocks: u32,
+}

@@ -1,0 +1,57 @@
+//! The path's CUDA, and what that names.
+
+use super::geometry::MmaLayout;
+use crate::format::Format;
+use crate::path::Variant;
+use crate::path::names::{Cuda, Names, templates};
+use crate::problem::Problem;
+
+/// Its templates and headers.
+pub(in crate::path) fn cuda() -> Cuda {
+    Cuda {
+        templates: templates!["mma/kernel.cu"],
+        headers: templates![
+            "mma/epilogue/direct.cuh",
+            "mma/fusion/interleaved.cuh",
+            "mma/fusion/one_product.cuh",
+            "mma/fusion/sequential.cuh",
+            "mma/fusion/single.cuh",
+            "mma/fusion/two_pass.cuh",
+            "mma/layout.cuh",
+            "mma/load/decoded.cuh",
+            "mma/load/half.cuh",
+            "mma/load/nvfp4.cuh",
+            "mma/pipeline.cuh",
+            "mma/result/final.cuh",
+            "mma/result/partial.cuh",
+            "mma/schedule/columns.cuh",
+            "mma/schedule/grouped.cuh",
+            "mma/schedule/single.cuh",
+            "mma/warps/uniform.cuh",
+        ],
+    }
+}
+
+/// Rows of 16-bit values: the header that loads them, and its tile.
+const HALF: (&str, &str) = ("half", "HalfTile");
+
+/// What its templates name beside what all do.
+pub(in crate::path) fn names(layout: &MmaLayout, problem: &Problem, _: &Variant) -> Names {
+    let (load_a, tile_a) = match problem.a_format() {
+        Format::Nvfp4 => ("decoded", "DecodedTile"),
+        Format::F16 | Format::Bf16 | Format::F32 => HALF,
+    };
+    let (load_b, tile_b) = match problem.b_format() {
+        Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
+        Format::F16 | Format::Bf16 | Format::F32 => HALF,
+    };
+    vec![
+        ("warps_tokens", layout.warps_tokens.into()),
+        ("warps_columns", layout.warps_columns.into()),
+        ("warps_k", layout.warps_k.into()),
+        ("load_a", load_a.into()),
+        ("load_b", load_b.into()),
+        ("tile_a", tile_a.into()),
+        ("tile_b", tile_b.into()),
+    ]
+}

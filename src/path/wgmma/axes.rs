@@ -1,0 +1,49 @@
+//! The values that are worth searching, and the plainest of them.
+
+use super::geometry::tile_columns;
+use crate::format::Format;
+use crate::path::axes::{Axes, TILE_K};
+use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
+use crate::problem::Problem;
+
+/// Tiles may be any multiple of 8 tokens.
+const TOKENS: [u32; 12] = [8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256];
+const STAGES: [u32; 11] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20];
+const WARPS: [Warps; 5] =
+    [Warps::Specialised(1), Warps::Specialised(2), Warps::Specialised(3), Warps::Specialised(4), Warps::Uniform];
+/// Splits of K and clusters, of which a variant has one or the other.
+const SHARING: [(u32, Cluster); 8] = [
+    (1, Cluster::None),
+    (1, Cluster::SplitK(2)),
+    (1, Cluster::SplitK(4)),
+    (1, Cluster::Multicast(2)),
+    (1, Cluster::Multicast(4)),
+    (2, Cluster::None),
+    (4, Cluster::None),
+    (8, Cluster::None),
+];
+
+/// For a problem that the path takes.
+pub(in crate::path) fn axes(problem: &Problem) -> Axes {
+    let step = tile_columns(problem);
+    Axes {
+        path: MatrixPath::Wgmma,
+        tokens: &TOKENS,
+        columns: [step, 2 * step, 3 * step, 4 * step],
+        k: TILE_K,
+        stages: &STAGES,
+        fusions: Fusion::ALL,
+        warps: &WARPS,
+        sharing: &SHARING,
+        epilogues: Epilogue::ALL,
+        persistent: &[false, true],
+        prepass: if problem.a_format() == Format::Nvfp4 { &[true, false] } else { &[false] },
+    }
+}
+
+/// One stage of a 128×128 tile, stored from registers; NVFP4 tokens are decoded by a kernel before.
+pub(in crate::path) fn baseline(problem: &Problem, fusion: Fusion) -> Variant {
+    let prepass = problem.a_format() == Format::Nvfp4;
+    let plain = Variant::wgmma(Tile { tokens: 128, columns: 128, k: 64 }, 1, fusion, 2);
+    Variant { warps: Warps::Uniform, epilogue: Epilogue::Direct, prepass, ..plain }
+}

@@ -1,0 +1,13 @@
+//! The path `wgmma`: warps that load, warpgroups that multiply prepared weights with tokens.
+
+pub(super) mod axes;
+pub(super) mod cost;
+pub(super) mod geometry;
+pub(super) mod legal;
+pub(super) mod maps;
+pub(super) mod names;
+pub(super) mod numerics;
+
+pub(super) use geometry::WgmmaLayout as Layout;
+pub(crate) use geometry::{DECODING_WARPS_MAX, tile_columns};
+pub(crate) use legal::CONSUMERS_MAX;

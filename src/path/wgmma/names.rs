@@ -1,0 +1,120 @@
+//! The path's CUDA, and what that names.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::geometry::WgmmaLayout;
+use crate::path::names::{Cuda, Names, templates};
+use crate::path::{EARLY_PREPASS, PREPASS, PrepassShape, Variant};
+use crate::problem::Problem;
+
+/// Its templates and headers.
+pub(in crate::path) fn cuda() -> Cuda {
+    Cuda {
+        templates: templates!["wgmma/early_prepass.cu", "wgmma/kernel.cu", "wgmma/prepass.cu"],
+        headers: templates![
+            "wgmma/along_k.cuh",
+            "wgmma/decode/bf16.cuh",
+            "wgmma/decode/f16.cuh",
+            "wgmma/epilogue/direct.cuh",
+            "wgmma/epilogue/shared.cuh",
+            "wgmma/epilogue/staged.cuh",
+            "wgmma/epilogue/tma.cuh",
+            "wgmma/filling.cuh",
+            "wgmma/fusion/both_products.cuh",
+            "wgmma/fusion/interleaved.cuh",
+            "wgmma/fusion/one_product.cuh",
+            "wgmma/fusion/per_product.cuh",
+            "wgmma/fusion/ping_pong.cuh",
+            "wgmma/fusion/sequential.cuh",
+            "wgmma/fusion/single.cuh",
+            "wgmma/fusion/two_pass.cuh",
+            "wgmma/layout.cuh",
+            "wgmma/pipeline.cuh",
+            "wgmma/prepass.cuh",
+            "wgmma/ptx.cuh",
+            "wgmma/result/final.cuh",
+            "wgmma/result/partial.cuh",
+            "wgmma/rows.cuh",
+            "wgmma/schedule/grouped.cuh",
+            "wgmma/schedule/grouped_persistent.cuh",
+            "wgmma/schedule/single.cuh",
+            "wgmma/schedule/single_persistent.cuh",
+            "wgmma/schedule/table.cuh",
+            "wgmma/sums.cuh",
+            "wgmma/tiles.cuh",
+            "wgmma/tokens/decoded.cuh",
+            "wgmma/tokens/multicast.cuh",
+            "wgmma/tokens/tma.cuh",
+            "wgmma/warps/specialised.cuh",
+            "wgmma/warps/uniform.cuh",
+            "wgmma/weights.cuh",
+        ],
+    }
+}
+
+/// One width of the matrix instruction, with what its inline PTX says of the registers `sum0`, `sum1`, … it adds to.
+#[derive(Serialize)]
+struct Width {
+    tokens: u32,
+    /// Their names.
+    sums: String,
+    /// Instructions that set them to zero.
+    clear: String,
+    /// Instructions that copy them into the operands `%0`, `%1`, …
+    read: String,
+    /// Those operands.
+    outputs: String,
+}
+
+impl Width {
+    fn new(tokens: u32) -> Self {
+        let list = |separator, item: fn(u32) -> String| (0..tokens / 2).map(item).collect::<Vec<_>>().join(separator);
+        Self {
+            tokens,
+            sums: list(",", |i| format!("sum{i}")),
+            clear: list(" ", |i| format!("mov.f32 sum{i}, 0f00000000;")),
+            read: list(" ", |i| format!("mov.f32 %{i}, sum{i};")),
+            outputs: list(",", |i| format!("\"=f\"(sums[{i}])")),
+        }
+    }
+}
+
+fn shape(prepass: PrepassShape) -> serde_json::Value {
+    json!({ "threads": prepass.threads, "codes": prepass.codes })
+}
+
+/// What its templates name beside what all do.
+pub(in crate::path) fn names(layout: &WgmmaLayout, _: &Problem, variant: &Variant) -> Names {
+    let widths: Vec<u32> = layout.widths(variant).collect();
+    let multicast = variant.cluster.multicast();
+    let load_tokens = match () {
+        () if layout.decodes_tokens() => "decoded",
+        () if multicast > 1 => "multicast",
+        () => "tma",
+    };
+    vec![
+        ("cluster_splits", variant.cluster.splits().into()),
+        ("multicast", multicast.into()),
+        ("persistent", variant.persistent.into()),
+        ("has_prepass", variant.prepass.into()),
+        ("prepass", shape(PREPASS)),
+        ("early_prepass", shape(EARLY_PREPASS)),
+        ("tiles_per_part", layout.tiles_per_part.into()),
+        ("k_groups", layout.k_groups.into()),
+        ("product_groups", layout.product_groups.into()),
+        ("tile_groups", layout.tile_groups.into()),
+        ("passes", layout.passes.into()),
+        ("decoding_warps", layout.decoding_warps.into()),
+        ("empty_arrivals", layout.empty_arrivals.into()),
+        ("barriers_offset", layout.barriers_offset.into()),
+        ("table_offset", layout.table_offset.into()),
+        ("scratch_offset", layout.scratch_offset.into()),
+        ("scratch_bytes", layout.scratch_bytes.into()),
+        ("exchange_offset", layout.exchange_offset.into()),
+        ("exchange_bytes", layout.exchange_bytes.into()),
+        ("load_tokens", load_tokens.into()),
+        ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
+        ("widths", json!(widths.into_iter().map(Width::new).collect::<Vec<_>>())),
+    ]
+}

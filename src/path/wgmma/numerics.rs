@@ -1,0 +1,20 @@
+//! In which order it adds up.
+
+use crate::path::wgmma::geometry::WgmmaLayout;
+use crate::path::{Sharers, Variant};
+use crate::problem::Problem;
+
+/// Elements along K that one instruction multiplies.
+pub(in crate::path) fn step() -> u32 {
+    16
+}
+
+/// Warpgroups take turns with the stages.
+pub(in crate::path) fn sharers(layout: &WgmmaLayout, variant: &Variant) -> Sharers {
+    Sharers { count: layout.k_groups, depth: variant.tile.k }
+}
+
+/// Blocks of zeros that are multiplied behind the end of K: it stops there.
+pub(in crate::path) fn zeros(_: &Problem, _: &Variant) -> u32 {
+    0
+}
