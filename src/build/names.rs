@@ -25,7 +25,7 @@ pub(super) struct Names {
     blocks_per_sm: u32,
     compute: &'static str,
     scales: &'static str,
-    schedule: String,
+    schedule: &'static str,
     warps: &'static str,
     fusion: &'static str,
     activation: &'static str,
@@ -40,7 +40,6 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn new(spec: &Spec) -> Self {
         let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-        let schedule = if problem.groups().is_some() { "grouped" } else { "single" };
         Self {
             name: spec.name(),
             symbol: spec.symbol(),
@@ -58,7 +57,7 @@ impl Names {
             blocks_per_sm: geometry.blocks_per_sm,
             compute: problem.compute_format().word(),
             scales: problem.scale_layout().word(),
-            schedule: if variant.persistent { format!("{schedule}_persistent") } else { schedule.to_owned() },
+            schedule: if problem.groups().is_some() { "grouped" } else { "single" },
             warps: variant.warps.word(),
             fusion: variant.fusion.word(),
             activation: problem.operation().activation().word(),

@@ -36,8 +36,6 @@ const COMMON: Cuda = Cuda {
         "common/e2m1.cuh",
         "common/groups/grouped.cuh",
         "common/groups/single.cuh",
-        "common/launch/dependent.cuh",
-        "common/launch/plain.cuh",
         "common/output/bf16.cuh",
         "common/output/f16.cuh",
         "common/output/f32.cuh",

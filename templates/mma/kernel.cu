@@ -1,13 +1,13 @@
 // <{ name }>
 //
-//   C = combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B [N, K], C [M, N], all row-major
+//   C = combine(A·Bᵀ), or combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B [N, K], C [M, N], all row-major
 //
 // Weights (B) are the 16 rows of mma.sync.m16n8k16, tokens (A) its 8 columns, so that a tile of few tokens wastes
 // nothing. One block computes TOKENS × COLUMNS of C:
 //
 //               ┌──────────── COLUMNS ────────────┐
-//          ┌──  │ warp 0 │ warp 1 │ … WARPS_COLUMNS│   a warp: 16·MMA_ROWS_PER_WARP columns × 8·MMA_TOKENS_PER_WARP
-//   TOKENS │    │────────┼────────┼───────────────│   tokens; warps in a row read the same tokens,
+//          ┌──  │ warp 0 │ warp 1 │ … WARPS_COLUMNS│   a warp: 16·WARP_M16 columns × 8·WARP_N8 tokens;
+//   TOKENS │    │────────┼────────┼───────────────│   warps in a row read the same tokens,
 //          └──  │ … × WARPS_TOKENS               │   warps in a column the same weights
 //
 // Where that leaves warps over, WARPS_K of them share each place and take turns with the K blocks of a stage; their sums
@@ -30,8 +30,16 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 
 }  // namespace ws
 
+// What the variant and the formats choose, by file, and what the others know of it:
+//   compute/, e2m1, scales/   16-bit products; NVFP4 to 16-bit values; where block scales lie
+//   load/        a tile of rows: rows(…), load(offset, rows, k_tile), ready(offset), fragment(…)
+//   schedule/    schedule(params, block): which part of C and of K a block has, if any
+//   warps/       Accumulators, multiply_stage(sums, stage, weights), add_up(sums)
+//   fusion/      Fusion: multiply(params, block) along K into `sums`, of COUNT products; product(params, i) says which
+//   activation/, output/      activate(x); Output::store(c, element, values)
+//   epilogue/    for_each_run(block, store): which elements of C a lane has
+//   result/      store_result(params, block, fusion): as C, or as partial sums
 #include "common/ptx.cuh"
-#include "common/launch/plain.cuh"
 #include "mma/layout.cuh"
 #include "common/compute/<{ compute }>.cuh"
 #include "common/e2m1.cuh"

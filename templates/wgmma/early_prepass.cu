@@ -2,11 +2,10 @@
 #include "wgmma/prepass.cuh"
 
 // What takes the place of the prepass in dependent launches of few rows: begun under the kernel before, it has time to ask
-// for all that it will read. What takes long then, as far as is known, are the stores of the few SMs that the kernel before
-// left free, as most blocks have come to them: so blocks are small. It is a kernel of its own because as one with the other
-// it had 22 registers instead of 16, and was 1 % slower (8 rows 5 %). One stage of weights is asked for by few blocks,
-// whose end would wait for more, and by many, which were slower with two (0.07 of 16 µs). Of many, some find room only when
-// the kernel before ends, and have no time: the first ask for all tokens then (0.1 µs; fewer blocks lose by it).
+// for all that it will read. What takes long then are the stores of the few SMs that the kernel before left free, as most
+// blocks have come to them: so blocks are small. It is a kernel of its own because as one with the other it needs more
+// registers. Few blocks ask for one stage of weights, as their end would wait for more; many do, as more is slower there;
+// some of many find room only when the kernel before ends, and have no time, so the first ask for all tokens.
 extern "C" __global__ void __launch_bounds__(<{ early_prepass.threads }>)
 <{ symbol }>_early_prepass(const __grid_constant__ ws::Params params) {
   using namespace ws;

@@ -1,13 +1,14 @@
 // <{ name }>
 //
-//   C = combine(A·B1ᵀ, A·B2ᵀ)      A [M, K] 16-bit, B prepared [N, K] (src/format/prepared.rs), C [M, N]
+//   C = combine(A·Bᵀ), or combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B prepared [N, K] (src/format/prepared.rs), C [M, N]
 //
-// Weights are the 64 rows of wgmma.m64nTOKENSk16 and come from registers, where they are decoded; tokens are its columns
-// and come from shared memory. A block computes TOKENS × COLUMNS of C:
+// Weights (B) are the 64 rows of wgmma.m64nTOKENSk16 and come from registers, where they are decoded; tokens (A) are its
+// columns and come from shared memory, as 16-bit values. A block computes TOKENS × COLUMNS of C:
 //
+//   producers                                                               consumers
 //   weights (bulk copies)  ─┐                                             ┌─ warpgroup: m64 tile 0, every K_GROUPSth stage
 //                           ├─▶ ring of STAGES × { tokens, TILES m64 } ─▶ ├─ warpgroup: m64 tile 1 …
-//   tokens (tensor map)    ─┘   full ▸ … ▸ empty                          └─ … PARTS × K_GROUPS of them
+//   tokens (tokens/)       ─┘   full ▸ … ▸ empty                          └─ … PARTS × K_GROUPS of them
 //
 // Sums of K groups meet in shared memory, those of the blocks of a cluster in distributed shared memory, those of other
 // splits in the workspace, always in the same order.
@@ -43,8 +44,17 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 
 }  // namespace ws
 
+// What the variant and the formats choose, by file, and what the others know of it:
+//   decode/, compute/, e2m1, scales/   prepared weights, and NVFP4 tokens, to 16-bit values; where block scales lie
+//   schedule/    Schedule: the tiles of a block, one after the other
+//   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
+//   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(role, held) for HELD_COLUMNS of a thread;
+//                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
+//   activation/, output/               activate(x); Output::store(c, element, values)
+//   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(role) before a further tile, finish_stores()
+//   result/      store_result(…, sums): as C, or as partial sums
+//   warps/       run(…, consume): who produces, and who consumes; Refill, for consumers that also load
 #include "wgmma/ptx.cuh"
-#include "common/launch/dependent.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
 #include "wgmma/decode/<{ compute }>.cuh"
@@ -53,52 +63,11 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/e2m1.cuh"
 #include "common/scales/<{ scales }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
-#include "wgmma/tiles.cuh"
-#include "wgmma/filling.cuh"
+#include "wgmma/load.cuh"
 #include "wgmma/tokens/<{ load_tokens }>.cuh"
+#include "wgmma/instruction.cuh"
 
-namespace ws {
-
-// The sums of wgmma are registers that PTX declares, not variables: as operands of every instruction, up to 128 of them,
-// they would take the compiler 5 ms a time. (Half of the names are used.)
-__device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<<{ tokens }>>;"); }
-
-template <int WIDTH>
-__device__ __forceinline__ void clear_sums() {
-<% for width in widths %>
-  if constexpr (WIDTH == <{ width.tokens }>) asm volatile("<{ width.clear }>" ::: "memory");
-<% endfor %>
-}
-
-// Those of WIDTH tokens, and zeros beyond.
-template <int WIDTH>
-__device__ __forceinline__ void read_sums(float (&sums)[TOKENS / 2]) {
-<% for width in widths %>
-  if constexpr (WIDTH == <{ width.tokens }>) asm volatile("<{ width.read }>" : <{ width.outputs }>::"memory");
-<% endfor %>
-#pragma unroll
-  for (int i = WIDTH / 2; i < TOKENS / 2; i++) sums[i] = 0.f;
-}
-
-// "wgmma.mma_async": sums += a·tokens for COUNT steps of 16 along K and WIDTH tokens, as one group; a from registers, tokens
-// K-major in shared memory. Scale-d, imm-scale-a and imm-scale-b are 1.
-template <int WIDTH, int COUNT>
-__device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
-  wgmma_fence();
-#pragma unroll
-  for (int step = 0; step < COUNT; step++) {
-<% for width in widths %>
-    if constexpr (WIDTH == <{ width.tokens }>)
-      asm volatile("wgmma.mma_async.sync.aligned.m64n<{ width.tokens }>k16.f32.<{ compute }>.<{ compute }> "
-                   "{<{ width.sums }>}, {%0,%1,%2,%3}, %4, 1, 1, 1, 0;" ::"r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]),
-                   "r"(a[step][3]), "l"(tokens + step * 2) : "memory");
-<% endfor %>
-  }
-  wgmma_commit_group();
-}
-
-}  // namespace ws
-
+<{ instruction }>
 #include "wgmma/along_k.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"

@@ -2,8 +2,8 @@
 #include "wgmma/prepass.cuh"
 
 // NVFP4 tokens → 16-bit values, exactly, in the workspace. The matrix kernel may start at once: it streams weights and
-// waits for this kernel before it reads tokens. It begins a microsecond later, and memory would idle meanwhile: so weights
-// are asked for; of more, or by few blocks, their end would wait for copies.
+// waits for this kernel before it reads tokens. Until it begins memory would idle: so weights are asked for, but no more of
+// them, and not by few blocks, whose end would wait for the copies.
 extern "C" __global__ void __launch_bounds__(<{ prepass.threads }>)
 <{ symbol }>_prepass(const __grid_constant__ ws::Params params) {
   using namespace ws;

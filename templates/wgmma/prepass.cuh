@@ -1,13 +1,11 @@
 // NVFP4 tokens to 16-bit values in the workspace, by a kernel before the matrix kernel.
 #pragma once
 
-#include "wgmma/weights.cuh"
-
 namespace ws {
 
 // A thread's part of decoding, in a block of THREADS: CODES codes. Neighbouring threads have neighbouring codes and store
-// their values at once: a warp's stores fill whole sectors, which is worth 0.15 of 17 µs. Place counts them: with 32
-// bits, enough for few rows, it takes 16 registers instead of 18.
+// their values at once, so that a warp's stores fill whole sectors. Place counts them: 32 bits, enough for few rows, take
+// fewer registers.
 template <int THREADS, int CODES, class Place>
 class TokenShare {
   static_assert(CODES == 4 || CODES == 8, "a load of codes, of one scale");

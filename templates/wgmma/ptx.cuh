@@ -220,4 +220,12 @@ __device__ __forceinline__ u32 movmatrix_trans(u32 a) {
 template <int BITS>
 __device__ __forceinline__ u32 rotate_left(u32 word) { return __funnelshift_l(word, word, BITS); }
 
+// "Parallel Synchronization: griddepcontrol" (programmatic dependent launch).
+//
+// Kernels that depend on this one may start as soon as every block has said so, or ended.
+__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Waits until the kernels this one depends on are done and their writes are visible. Nothing, if it was launched plainly.
+__device__ __forceinline__ void wait_for_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 }  // namespace ws

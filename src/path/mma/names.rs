@@ -24,7 +24,6 @@ pub(in crate::path) fn cuda() -> Cuda {
             "mma/pipeline.cuh",
             "mma/result/final.cuh",
             "mma/result/partial.cuh",
-            "mma/schedule/columns.cuh",
             "mma/schedule/grouped.cuh",
             "mma/schedule/single.cuh",
             "mma/warps/uniform.cuh",

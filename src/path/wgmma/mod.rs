@@ -3,6 +3,7 @@
 pub(super) mod axes;
 pub(super) mod cost;
 pub(super) mod geometry;
+mod instruction;
 pub(super) mod legal;
 pub(super) mod maps;
 pub(super) mod names;

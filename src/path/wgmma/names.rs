@@ -1,9 +1,9 @@
 //! The path's CUDA, and what that names.
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::geometry::WgmmaLayout;
+use super::instruction;
 use crate::path::names::{Cuda, Names, templates};
 use crate::path::{EARLY_PREPASS, PREPASS, PrepassShape, Variant};
 use crate::problem::Problem;
@@ -20,7 +20,6 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/epilogue/shared.cuh",
             "wgmma/epilogue/staged.cuh",
             "wgmma/epilogue/tma.cuh",
-            "wgmma/filling.cuh",
             "wgmma/fusion/both_products.cuh",
             "wgmma/fusion/interleaved.cuh",
             "wgmma/fusion/one_product.cuh",
@@ -29,7 +28,9 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/fusion/sequential.cuh",
             "wgmma/fusion/single.cuh",
             "wgmma/fusion/two_pass.cuh",
+            "wgmma/instruction.cuh",
             "wgmma/layout.cuh",
+            "wgmma/load.cuh",
             "wgmma/pipeline.cuh",
             "wgmma/prepass.cuh",
             "wgmma/ptx.cuh",
@@ -37,46 +38,14 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/result/partial.cuh",
             "wgmma/rows.cuh",
             "wgmma/schedule/grouped.cuh",
-            "wgmma/schedule/grouped_persistent.cuh",
             "wgmma/schedule/single.cuh",
-            "wgmma/schedule/single_persistent.cuh",
-            "wgmma/schedule/table.cuh",
             "wgmma/sums.cuh",
-            "wgmma/tiles.cuh",
             "wgmma/tokens/decoded.cuh",
             "wgmma/tokens/multicast.cuh",
             "wgmma/tokens/tma.cuh",
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
-            "wgmma/weights.cuh",
         ],
-    }
-}
-
-/// One width of the matrix instruction, with what its inline PTX says of the registers `sum0`, `sum1`, … it adds to.
-#[derive(Serialize)]
-struct Width {
-    tokens: u32,
-    /// Their names.
-    sums: String,
-    /// Instructions that set them to zero.
-    clear: String,
-    /// Instructions that copy them into the operands `%0`, `%1`, …
-    read: String,
-    /// Those operands.
-    outputs: String,
-}
-
-impl Width {
-    fn new(tokens: u32) -> Self {
-        let list = |separator, item: fn(u32) -> String| (0..tokens / 2).map(item).collect::<Vec<_>>().join(separator);
-        Self {
-            tokens,
-            sums: list(",", |i| format!("sum{i}")),
-            clear: list(" ", |i| format!("mov.f32 sum{i}, 0f00000000;")),
-            read: list(" ", |i| format!("mov.f32 %{i}, sum{i};")),
-            outputs: list(",", |i| format!("\"=f\"(sums[{i}])")),
-        }
     }
 }
 
@@ -85,7 +54,7 @@ fn shape(prepass: PrepassShape) -> serde_json::Value {
 }
 
 /// What its templates name beside what all do.
-pub(in crate::path) fn names(layout: &WgmmaLayout, _: &Problem, variant: &Variant) -> Names {
+pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &Variant) -> Names {
     let widths: Vec<u32> = layout.widths(variant).collect();
     let multicast = variant.cluster.multicast();
     let load_tokens = match () {
@@ -115,6 +84,6 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, _: &Problem, variant: &Varian
         ("exchange_bytes", layout.exchange_bytes.into()),
         ("load_tokens", load_tokens.into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
-        ("widths", json!(widths.into_iter().map(Width::new).collect::<Vec<_>>())),
+        ("instruction", instruction::definitions(variant.tile.tokens, &widths, problem.compute_format()).into()),
     ]
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "common/groups/grouped.cuh"
-#include "mma/schedule/columns.cuh"
 
 namespace ws {
 

@@ -1,4 +1,6 @@
-// A block for each tile: x walks the tiles of columns, y those of tokens, z the splits of K.
+// The tiles of a block of an ungrouped problem. A block for each: x walks the tiles of columns, y those of tokens, z the
+// splits of K. Persistent: as many blocks as run at once, each with several; tiles that follow each other have the same
+// weights.
 #pragma once
 
 #include "common/groups/single.cuh"
@@ -11,11 +13,20 @@ struct Schedule {
   // The `index`th tile of this block; false behind the last.
   __device__ bool tile(const Params& params, int index, Tile& tile) const {
     tile.group = 0;
-    tile.first_row = blockIdx.y * TOKENS;
-    tile.rows = params.m - tile.first_row;
-    tile.column_tile = blockIdx.x;
-    tile.take_split(SPLITS * CLUSTER_SPLITS == 1 ? 0 : blockIdx.z);
-    return index == 0;
+    if constexpr (PERSISTENT) {
+      const int token_tiles = ceil_div(params.m, TOKENS), ordinal = blockIdx.x + index * gridDim.x;
+      tile.first_row = ordinal % token_tiles * TOKENS;
+      tile.rows = params.m - tile.first_row;
+      tile.column_tile = ordinal / token_tiles;
+      tile.take_split(0);
+      return tile.column_tile < COLUMN_TILES;
+    } else {
+      tile.first_row = blockIdx.y * TOKENS;
+      tile.rows = params.m - tile.first_row;
+      tile.column_tile = blockIdx.x;
+      tile.take_split(SPLITS * CLUSTER_SPLITS == 1 ? 0 : blockIdx.z);
+      return index == 0;
+    }
   }
 };
 

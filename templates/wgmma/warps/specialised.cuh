@@ -1,8 +1,6 @@
 // One warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply.
 #pragma once
 
-#include "wgmma/weights.cuh"
-
 namespace ws {
 
 inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
@@ -12,7 +10,7 @@ inline constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
   Filling filling(ring);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
-    Weights weights(params, tile);
+    Weights<Tokens> weights(params, tile);
     filling.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
 }

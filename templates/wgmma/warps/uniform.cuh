@@ -1,8 +1,6 @@
 // Every warp multiplies; the first loads as well, between starting one stage and waiting for the next.
 #pragma once
 
-#include "wgmma/weights.cuh"
-
 namespace ws {
 
 inline constexpr int THREADS = CONSUMER_THREADS;
@@ -13,7 +11,7 @@ struct Refill {
   const TensorMaps& maps;
   const Ring& ring;
   const Tile& tile;
-  mutable Weights weights;
+  mutable Weights<Tokens> weights;
   bool loads;                      // this is the warp that does
   mutable u32 loaded = 0;          // stages so far
   mutable Cursor at = Cursor::at(0);

@@ -1,8 +1,29 @@
-// Whoever loads, on its way round the ring. Where stages are small this is what limits, not memory: so a step is additions
-// only.
+// What producers do: which tiles and stages there are, when a place in the ring is empty, and the weights' copies.
 #pragma once
 
 namespace ws {
+
+// Calls body(tile, stage) for every STEPth tile of this block from `first` on; `stage` counts all stages before it.
+template <int STEP, class Body>
+__device__ __forceinline__ void for_each_tile(const Params& params, const Schedule& schedule, int first, Body body) {
+  Tile tile;
+  if constexpr (PERSISTENT) {
+#pragma unroll 1
+    for (int index = first; schedule.tile(params, index, tile); index += STEP) body(tile, u32(index) * TILE_STAGES);
+  } else {
+    if (schedule.tile(params, 0, tile)) body(tile, 0u);
+  }
+}
+
+// Calls body(k_tile) for every stage of a tile.
+template <class Body>
+__device__ __forceinline__ void for_each_stage(const Tile& tile, Body body) {
+#pragma unroll 1
+  for (int pass = 0; pass < PASSES; pass++) {
+#pragma unroll 1
+    for (int k_tile = tile.first_k_tile; k_tile < tile.first_k_tile + tile.k_tiles; k_tile++) body(k_tile);
+  }
+}
 
 // What a stage takes in the first round, in cycles (H200). Of weights: 22 bytes each, as memory delivers to all SMs at once.
 // Of tokens: 50 bytes each, as an SM takes in from the L2 cache beside them; 32 where a cluster splits K, as all SMs ask for
@@ -11,6 +32,8 @@ inline constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
 inline constexpr u32 TOKEN_RATE = CLUSTER_SPLITS > 1 ? 32 : 50;
 inline constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES / TOKEN_RATE : 200;
 
+// A producer on its way round the ring. Where stages are small this is what limits, not memory: so a step is additions
+// only.
 class Filling {
   const Ring ring;
   Place place;
@@ -69,6 +92,41 @@ class Filling {
         load(place, k_tile);
       }
     }
+  }
+};
+
+// Block `k_block` along K of an m64 tile of prepared weights, those of all groups counted.
+__device__ __forceinline__ const u8* weight_block(const Params& params, long long tile, int k_block) {
+  return params.b[0] + (tile * K_BLOCKS_ALL + k_block) * BLOCK_BYTES;
+}
+
+// Where the weights of a tile are, and the bulk copies that bring one stage of them after the other: one for each m64
+// tile.
+template <class Tokens>
+struct Weights {
+  const u8* first;
+  const u8* next;
+  int last_k_tile;
+  int tiles;
+  u32 token_bytes;
+
+  __device__ Weights(const Params& params, const Tile& tile)
+      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
+    const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
+    first = weight_block(params, first_tile, tile.first_k_tile * K_BLOCKS);
+    next = first;
+  }
+
+  // The next stage, by one thread, when its place is empty; announces the bytes of tokens, too.
+  __device__ void load(const Place& place, int k_tile) {
+    const u32 bytes = blocks_of(k_tile) * BLOCK_BYTES, to = place.stage + TOKEN_BYTES;
+    mbarrier_arrive_expect_tx(place.full, token_bytes + tiles * bytes);
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+      if (TILES_PER_GROUP % TILES == 0 || i < tiles)
+        bulk_load(to + i * K_BLOCKS * BLOCK_BYTES, next + static_cast<long long>(i) * K_BLOCKS_ALL * BLOCK_BYTES, bytes,
+                  place.full);
+    next = PASSES > 1 && k_tile == last_k_tile ? first : next + K_BLOCKS * BLOCK_BYTES;
   }
 };
 
