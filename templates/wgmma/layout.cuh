@@ -16,9 +16,18 @@ inline constexpr int TILE_COLUMNS = 64 / PRODUCTS;            // columns of C th
 inline constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a block
 inline constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
 inline constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
-inline constexpr int BLOCK_BYTES = 2304, BLOCK_CODES = 2048;  // codes, then scales
-inline constexpr int TOKEN_BYTES = K_BLOCKS * TOKENS * 128;   // rows of 128 bytes, in TMA's 128-byte swizzle
-inline constexpr int WEIGHT_BYTES = TILES * K_BLOCKS * BLOCK_BYTES;
+struct WeightBlock {
+  u8 codes[2048], scales[256];
+};
+inline constexpr int BLOCK_BYTES = sizeof(WeightBlock), BLOCK_CODES = sizeof(WeightBlock::codes);
+
+// What a stage of the ring holds. Offsets are the compiler's; that the host has the same size is checked below.
+struct alignas(1024) Stage {
+  u8 tokens[K_BLOCKS][TOKENS][128];  // in TMA's 128-byte swizzle
+  WeightBlock weights[TILES][K_BLOCKS];
+};
+inline constexpr int TOKEN_BYTES = sizeof(Stage::tokens);  // weights follow at once
+inline constexpr int WEIGHT_BYTES = sizeof(Stage::weights);
 
 // Warpgroups that multiply: TILE_GROUPS × PRODUCT_GROUPS × K_GROUPS × PARTS.
 inline constexpr int PARTS = TILES / TILES_PER_PART;          // parts of the columns
@@ -29,7 +38,8 @@ inline constexpr int ACCUMULATORS = TOKENS / 2;               // of one thread f
 
 static_assert(N % 16 == 0 && K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0 && TOKENS % 8 == 0, "checked by Spec");
 static_assert(COLUMNS % TILE_COLUMNS == 0 && TILES % TILES_PER_PART == 0, "whole m64 tiles");
-static_assert(TOKEN_BYTES + WEIGHT_BYTES <= STAGE_BYTES && STAGE_BYTES % 1024 == 0, "host and device agree on a stage");
+static_assert(sizeof(Stage) == STAGE_BYTES, "host and device agree on a stage");
+static_assert(alignof(WeightBlock) == 1, "no bytes between tokens and weights");
 
 extern "C" {
 extern __shared__ __align__(1024) u8 shared_memory[];
