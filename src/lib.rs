@@ -49,7 +49,10 @@
 //! | [`error`] | one opaque error; ask it what it is |
 //! | [`mod@file`] | files that are whole or not there |
 //! | [`mod@format`] | numbers and layouts: e2m1, e4m3, NVFP4 tensors, scale layouts, prepared weights |
-//! | [`spec`] | problem, variant, architecture, and the three checked together |
+//! | `spelling` | what all spellings share |
+//! | `arch`, `problem` | on what, and what; [`spec`] shows them |
+//! | `path` | how, on a matrix path: variants, and all that depends on the path, a folder each; [`spec`] shows the former |
+//! | [`spec`] | problem, variant and architecture checked together; asks the variant's path |
 //! | [`oracle`] | the truth: f64 on the CPU, with an error bound for every element |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
@@ -58,9 +61,9 @@
 //! | [`tune`] | the gate that a kernel must pass before anyone times it; laboratories, one of them crash-proof; the tuner |
 //! | [`engine`] | the composition root on a device |
 //!
-//! The kernels themselves are under `templates/`: rendered files that name constants and includes, and below
-//! `templates/lib/` ordinary CUDA, one folder an axis, one file a value; what only the path `wgmma` has is under
-//! `templates/lib/wgmma/`.
+//! The kernels themselves are under `templates/`, a folder a matrix path and one for what these share: rendered files (`.cu`)
+//! that name constants and includes, and ordinary CUDA (`.cuh`), where a folder is an axis and a file one of its values.
+//! `kernel.cu` of a path says what each of them is to define.
 
 mod arch;
 pub mod build;

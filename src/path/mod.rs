@@ -1,7 +1,7 @@
 //! Matrix paths: by which matrix instructions a problem is computed, and how on each of them.
 //!
 //! A path is a folder here, a folder under `templates/`, and a line in the list below; nothing else in the crate knows
-//! which paths there are. Each folder answers the same questions in files of the same names:
+//! which paths there are. (The folder `demo` has what a path must have at least.) Each folder answers the same questions in files of the same names:
 //!
 //! | file | |
 //! |---|---|
@@ -22,7 +22,11 @@ mod numerics;
 mod refusal;
 mod variant;
 
+#[cfg(test)]
+mod demo;
 mod mma;
+#[cfg(test)]
+mod tests;
 mod wgmma;
 
 pub(crate) use axes::{Axes, TILE_K};
@@ -83,6 +87,9 @@ paths! { $
     /// `wgmma.mma_async` with decoded weights from registers and tokens from shared memory, fed by bulk copies: sm_90a.
     /// It takes [prepared weights](crate::format::PreparedLayout).
     Wgmma = wgmma "wgmma";
+    /// None: it is for tests.
+    #[cfg(test)]
+    Demo = demo "demo";
 }
 
 impl MatrixPath {

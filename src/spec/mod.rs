@@ -2,9 +2,10 @@
 //!
 //! [`Problem`] says *what* is computed, [`Variant`] *how*, [`Arch`] *on what*. [`Spec`] is the proof that the three
 //! fit: only [`Spec::new`] makes one, and rendering, building and launching take nothing else. Everything that
-//! follows from the three (threads, shared memory, grid, workspace, symbol names) is derived here and nowhere else.
+//! follows from the three (threads, shared memory, grid, workspace, symbol names) is derived here and nowhere else; what
+//! depends on the matrix path, by that.
 //!
-//! Plain data: no input or output, no CUDA text.
+//! Plain data: no input or output.
 
 mod checked;
 mod depth;

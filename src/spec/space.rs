@@ -12,7 +12,7 @@ pub fn baseline(problem: &Problem) -> Variant {
         Operation::DualGemm(_) => Fusion::TwoPass,
     };
     // Legality refuses what no path takes.
-    let path = MatrixPath::ALL.iter().copied().find(|path| path.takes(problem).is_ok()).unwrap_or(MatrixPath::Mma);
+    let path = MatrixPath::ALL.iter().copied().find(|path| path.takes(problem).is_ok()).unwrap_or(MatrixPath::ALL[0]);
     path.baseline(problem, fusion)
 }
 

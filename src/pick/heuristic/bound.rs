@@ -56,7 +56,7 @@ impl<'a> Question<'a> {
     pub(super) fn shallower_us(&self, variant: &Variant, deepest_us: f64, memory_us: f64) -> f64 {
         match variant.path {
             MatrixPath::Wgmma => (deepest_us - (memory_us - self.memory)) * ROUNDING,
-            MatrixPath::Mma => 0.0,
+            _ => 0.0,
         }
     }
 
