@@ -51,6 +51,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(role, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x); Output::store(c, element, values)
+//   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(role) before a further tile, finish_stores()
 //   result/      store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; Refill, for consumers that also load
