@@ -5,8 +5,7 @@
 //! batches of some microseconds, so that it says what a call takes and not what else the machine has to do.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "../tests/common/null.rs"]
-mod null;
+use warpsmith_testing::null;
 
 use std::hint::black_box;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// Whether it has ended, which leaves it to be buried.
-pub(crate) fn has_ended(child: &Child) -> bool {
+pub fn has_ended(child: &Child) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let asked = group(child).map(|pid| waitid(WaitId::Pid(pid), options));
     // What is no child any more has ended, too.
@@ -16,7 +16,7 @@ pub(crate) fn has_ended(child: &Child) -> bool {
 
 /// Kills what is left of it and of its group, and buries it: how it ended, if that is known within the limit. If not, a
 /// thread goes on waiting.
-pub(crate) fn end(mut child: Child, limit: Duration) -> Option<ExitStatus> {
+pub fn end(mut child: Child, limit: Duration) -> Option<ExitStatus> {
     // All of the group may have ended already. The number is its own for as long as nobody has waited for it.
     if let Some(group) = group(&child) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -34,7 +34,7 @@ fn group(child: &Child) -> Option<Pid> {
 }
 
 /// Asks until there is an answer, or the limit is over.
-pub(crate) fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn within<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
         let answer = ask();

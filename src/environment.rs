@@ -16,13 +16,14 @@ const CACHE_LAYERS: &str = "WARPSMITH_CACHE_LAYERS";
 /// Whether cubins are kept on disk.
 const CACHE: &str = "WARPSMITH_CACHE";
 /// `1` in a process that is to be a worker, whatever program it is.
-pub(crate) const TRIAL_WORKER: &str = "WARPSMITH_TRIAL_WORKER";
+pub const TRIAL_WORKER: &str = "WARPSMITH_TRIAL_WORKER";
 /// Whether a panic tells where it came from.
 const RUST_BACKTRACE: &str = "RUST_BACKTRACE";
 pub(crate) const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 pub(crate) const CONDA_PREFIX: &str = "CONDA_PREFIX";
 pub(crate) const HOME: &str = "HOME";
-pub(crate) const PATH: &str = "PATH";
+/// Where programs are.
+pub const PATH: &str = "PATH";
 pub(crate) const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 
@@ -43,7 +44,7 @@ const ALL: [&str; 12] = [
 
 /// Variables and their values: those of the process, or made up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Environment {
+pub struct Environment {
     values: BTreeMap<OsString, OsString>,
 }
 
@@ -55,12 +56,11 @@ impl Environment {
     }
 
     #[cfg(any(feature = "compile", test))]
-    pub fn set(&mut self, name: OsString, value: OsString) {
+    pub(crate) fn set(&mut self, name: OsString, value: OsString) {
         self.values.insert(name, value);
     }
 
     /// Whether this process was started to be a worker.
-    #[cfg(feature = "tune")]
     pub fn asks_for_worker(&self) -> bool {
         self.get(TRIAL_WORKER).is_some_and(|value| value == "1")
     }
@@ -70,7 +70,6 @@ impl Environment {
     }
 
     /// As the standard library takes it.
-    #[cfg(feature = "tune")]
     pub fn asks_for_backtraces(&self) -> bool {
         self.get(RUST_BACKTRACE).is_some_and(|value| value != "0")
     }

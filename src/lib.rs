@@ -76,11 +76,11 @@ mod environment;
 pub mod error;
 pub mod file;
 pub mod format;
+#[doc(hidden)]
+pub mod internal;
 mod lock;
 mod open;
 mod operand;
-#[cfg(feature = "tune")]
-pub mod oracle;
 mod path;
 pub mod pick;
 mod problem;
@@ -88,8 +88,6 @@ pub mod run;
 pub mod spec;
 mod spelling;
 mod trust;
-#[cfg(feature = "tune")]
-pub mod tune;
 
 /// The driver API whose contexts, streams and memory this crate takes.
 pub use cudarc;

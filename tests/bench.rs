@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 #[path = "../examples/bench/args.rs"]
 mod args;

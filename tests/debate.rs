@@ -10,7 +10,7 @@ mod built;
 mod cases;
 #[path = "../examples/debate/chart.rs"]
 mod chart;
-mod common;
+use warpsmith_testing as common;
 #[path = "../examples/debate/debate.rs"]
 mod debate;
 #[path = "../examples/debate/document.rs"]

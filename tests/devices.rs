@@ -2,7 +2,7 @@
 //! driver that runs nothing.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::process::Command;
 

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::process::Command;
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::fs::{self, OpenOptions};
 use std::io;

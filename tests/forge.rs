@@ -3,7 +3,7 @@
 // Helpers of tests may do what tests may.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::process::Command;
 use std::sync::Barrier;

@@ -2,7 +2,7 @@
 //! tells which uses of memory no stream orders; each program is refused, or ordered.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

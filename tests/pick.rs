@@ -1,8 +1,7 @@
 //! Where choices come from, and what they keep to.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/counting.rs"]
-mod counting;
+use warpsmith_testing::counting;
 
 use std::time::Instant;
 

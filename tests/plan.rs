@@ -1,10 +1,7 @@
 //! Plans, and when kernels go, up to the driver: which here is one without a device.
 #![allow(clippy::unwrap_used)]
 
-mod common {
-    pub mod counting;
-    pub mod null;
-}
+use warpsmith_testing as common;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use warpsmith::build::{self, Preparation};
 use warpsmith::cache::{Forge, Tier};

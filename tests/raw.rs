@@ -2,7 +2,7 @@
 //! is one without a device that tells which uses of memory no stream orders.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::ffi::c_void;
 use std::ptr;

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
-mod common {
-    pub mod counting;
-}
+use warpsmith_testing as common;
 /// Random files; here, since the modules of the example are.
 mod fuzzed {
     #[allow(dead_code)]
@@ -28,7 +26,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
 use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
 use warpsmith::spec::Activation;
-use warpsmith::tune::reference;
+use warpsmith_tune::reference;
 
 use safetensors_io::Wanted;
 

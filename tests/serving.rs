@@ -1,9 +1,8 @@
 //! An engine that serves, up to the driver: which here is one without a device.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
+use warpsmith_testing as common;
+use warpsmith_testing::counting;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -13,7 +13,7 @@ mod report;
 
 use warpsmith::pick::{self, Table};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
-use warpsmith::tune::{Admission, Budget, Footprint, Laboratory, Outcome, Rejection, Tuner, Verdict};
+use warpsmith_tune::{Admission, Budget, Footprint, Laboratory, Outcome, Rejection, Tuner, Verdict};
 
 use report::{Candidate, Ceilings, Report, Row};
 
@@ -181,7 +181,7 @@ fn what_is_found_goes_into_table_and_report() {
 #[test]
 fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
-    outcome.verdict = Verdict::Inconclusive(warpsmith::tune::Reason::Cancelled);
+    outcome.verdict = Verdict::Inconclusive(warpsmith_tune::Reason::Cancelled);
     let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
     assert!(record::entry(&outcome, 1, &means).unwrap().is_none());
     assert!(record::row("dual", &outcome, &means.arch).source.starts_with("inconclusive"));

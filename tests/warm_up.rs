@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod common;
+use warpsmith_testing as common;
 
 use std::collections::HashSet;
 use std::num::NonZero;

@@ -74,7 +74,7 @@ impl Provenance {
 
 /// What is known about machine code besides its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
+pub struct About {
     pub(super) provenance: Provenance,
     pub(super) resources: Vec<Resources>,
     pub(super) compile_us: u64,

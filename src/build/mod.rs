@@ -10,7 +10,7 @@
 mod built;
 #[cfg(feature = "compile")]
 mod compile;
-mod cubin;
+pub(crate) mod cubin;
 mod image;
 #[cfg(feature = "compile")]
 mod measure;
@@ -28,8 +28,7 @@ mod toolchain;
 pub use built::Built;
 #[cfg(feature = "compile")]
 pub use compile::{compile, options, ptx};
-#[cfg(feature = "tune")]
-pub(crate) use cubin::About;
+
 pub(crate) use cubin::code_options;
 pub use cubin::{Cubin, Provenance};
 pub use prepare::Preparation;

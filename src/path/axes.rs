@@ -11,17 +11,27 @@ pub(super) const TILE_TOKENS_MAX: u32 = 256;
 
 /// The values of each axis that are worth searching, in ascending order where there is one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axes {
-    pub(crate) path: MatrixPath,
-    pub(crate) tokens: &'static [u32],
-    pub(crate) columns: [u32; 4],
-    pub(crate) k: [u32; 3],
-    pub(crate) stages: &'static [u32],
-    pub(crate) fusions: &'static [Fusion],
-    pub(crate) warps: &'static [Warps],
+pub struct Axes {
+    /// Matrix path.
+    pub path: MatrixPath,
+    /// Tokens of a tile.
+    pub tokens: &'static [u32],
+    /// Columns of a tile.
+    pub columns: [u32; 4],
+    /// K of a tile.
+    pub k: [u32; 3],
+    /// Pipeline stages.
+    pub stages: &'static [u32],
+    /// How a dual product is fused.
+    pub fusions: &'static [Fusion],
+    /// Division of warps.
+    pub warps: &'static [Warps],
     /// Split-K and cluster.
-    pub(crate) sharing: &'static [(u32, Cluster)],
-    pub(crate) epilogues: &'static [Epilogue],
-    pub(crate) persistent: &'static [bool],
-    pub(crate) prepass: &'static [bool],
+    pub sharing: &'static [(u32, Cluster)],
+    /// Ways to write C.
+    pub epilogues: &'static [Epilogue],
+    /// Whether blocks stay.
+    pub persistent: &'static [bool],
+    /// Whether A is decoded before.
+    pub prepass: &'static [bool],
 }

@@ -29,7 +29,8 @@ mod mma;
 mod tests;
 mod wgmma;
 
-pub(crate) use axes::{Axes, TILE_K};
+pub use axes::Axes;
+pub(crate) use axes::TILE_K;
 pub use geometry::Geometry;
 pub(crate) use geometry::{EARLY_PREPASS, Grid, K_BLOCK, PREPASS, PrepassShape, WIDTHS_MAX};
 pub(crate) use maps::{Boxes, Tokens};

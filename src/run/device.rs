@@ -55,7 +55,6 @@ impl Device {
 
     /// A device of one's own with its only stream, which can be captured: [`Device::open`] without cudarc's event
     /// tracking. Whoever calls this puts all work on this device into this stream.
-    #[cfg(feature = "tune")]
     pub(crate) fn open_for_one_stream(ordinal: usize) -> Result<(Self, Arc<CudaStream>)> {
         let device = Self::open(ordinal)?;
         // SAFETY: tracking orders the use of a buffer by several streams. `open` has made this cudarc context, nobody

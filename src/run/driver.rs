@@ -223,7 +223,7 @@ unsafe fn function<F: Copy>(library: &Library, name: &str) -> Result<F> {
 ///
 /// # Safety
 /// Both are alive.
-pub(super) unsafe fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32> {
+pub(crate) unsafe fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32> {
     let mut ms = 0.0;
     // SAFETY: `ms` is a valid place for a float; the rest is the caller's promise.
     let asked = unsafe { (driver()?.elapsed_time)(&raw mut ms, start, end) };
@@ -243,7 +243,7 @@ mod tests {
     /// The null driver has what the tests call and no more, so that what is missing in the list shows there.
     #[test]
     fn the_functions_are_those_of_the_null_driver() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/null_driver.c");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/null_driver.c");
         let source = std::fs::read_to_string(path).unwrap();
         let defined = source.lines().filter_map(|line| line.strip_prefix("Result ")?.split('(').next());
         // Of streams with a priority, which callers may make; of synchronous copies where there is no memory pool; one that

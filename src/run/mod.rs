@@ -30,17 +30,16 @@ mod retired;
 mod set_up;
 mod shared;
 mod tensor_map;
-mod timing;
 mod tokens;
 mod turns;
 mod visit;
-mod wait;
 mod weights;
 mod workspace;
 
 pub(crate) use capture::is_captured;
 pub use device::Device;
 pub use driver::DriverVersion;
+pub(crate) use driver::elapsed_ms;
 pub use given::{Given, GivenMatrix, GivenMemory};
 pub use kernel::Kernel;
 pub use memory::{Memory, MemoryMut};
@@ -50,10 +49,8 @@ pub use prepare::Preparer;
 pub use raw::{LaunchStream, RawStream};
 pub use retired::Owner;
 pub use shared::{OwnedMemory, Shared};
-pub use timing::{Pace, Timer, Timing, operand_sets};
 pub(crate) use tokens::BoundTokens;
 pub use turns::LoadTime;
-pub use wait::{Health, wait};
 pub use weights::{PreparedWeights, Weights};
 pub use workspace::{Workspace, WorkspaceMemory};
 
@@ -62,7 +59,7 @@ use cudarc::driver::DriverError;
 use crate::error::Error;
 
 /// Wraps what the driver said.
-fn refused(doing: impl std::fmt::Display, error: DriverError) -> Error {
+pub(crate) fn refused(doing: impl std::fmt::Display, error: DriverError) -> Error {
     // Only the code: the driver's own sentence for it comes with `source()`.
     Error::driver(format!("{doing}: {:?}", error.0)).with_source(error)
 }

@@ -33,19 +33,19 @@ pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Varia
 
 impl Axes {
     /// With this tile and fusion, and nothing else chosen: one stage, warps that are alike. It need not be legal.
-    pub(crate) fn plainest(&self, tile: Tile, fusion: Fusion) -> Variant {
+    pub fn plainest(&self, tile: Tile, fusion: Fusion) -> Variant {
         Variant { path: self.path, ..Variant::mma(tile, 1, fusion, 1) }
     }
 
     /// Every combination with the fusion and tile of `node`, legal or not, with one stage.
     #[cfg(test)]
-    pub(crate) fn of_node(&self, node: &Variant) -> impl Iterator<Item = Variant> + use<> {
+    pub fn of_node(&self, node: &Variant) -> impl Iterator<Item = Variant> + use<> {
         of_tile(Self { stages: &[1], ..*self }, node.tile, node.fusion)
     }
 
     /// The ways in which variants with the fusion and columns of `plain` may share K and stages, keep their SMs and decode
     /// tokens, legal or not.
-    pub(crate) fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
+    pub fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
         let (Self { sharing, persistent, prepass, .. }, plain) = (*self, *plain);
         sharing.iter().flat_map(move |&(split_k, cluster)| {
             // Whatever is shared, persistent blocks do not have.
@@ -59,7 +59,7 @@ impl Axes {
 
     /// Every combination with the fusion and columns of one of the [`ways`](Self::ways) whose values go together, for some
     /// number of tokens; one for all tokens, stages and epilogues.
-    pub(crate) fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
+    pub fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
         // So many that they can be shared out evenly.
         const TOKENS: u32 = 64;
         // Partial sums are stored directly, everything else can be staged.

@@ -11,7 +11,7 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::pick::rules::Rule;
 use warpsmith::pick::{self, Picker, heuristic};
 use warpsmith::spec::{Activation, Arch, Problem, Tile, Variant, candidates, deepest};
-use warpsmith::tune::{Setup, even_rows};
+use warpsmith_tune::{Setup, even_rows};
 
 const EXTENTS: [u32; 16] = [
     0,

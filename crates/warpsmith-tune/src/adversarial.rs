@@ -1,0 +1,177 @@
+//! Operands made to find what is wrong with a kernel, and what must come out of them.
+//!
+//! Every code, and every block scale where there is room for all of them; values at the edges of the 16-bit formats; α of
+//! its own for each product and group. All elements of the result are known, whatever M is: rows of a group repeat after
+//! [`PERIOD`], so that a reference of that many rows is one of all. A prime is no multiple of any tile or step a kernel
+//! has, so that a row taken for another still shows.
+
+use half::{bf16, f16};
+
+use super::operands::{HostMatrix, HostOperands, Shape};
+use super::random::{Spread, offsets};
+use super::reference;
+use warpsmith::Result;
+use warpsmith::format::BLOCK;
+use crate::oracle::Reference;
+use warpsmith::spec::Problem;
+
+/// Rows of a group that are not like one before.
+const PERIOD: u32 = 251;
+/// Codes of non-negative finite scales.
+const SCALES: usize = 0x7F;
+/// Every so manieth value is one at an edge of its format; prime to every power of two.
+const EDGE_STEP: usize = 61;
+
+/// Operands for groups of `rows` rows (one number if the problem has no groups), and the whole result.
+///
+/// # Errors
+/// Data, if they do not fit the problem.
+pub(super) fn operands(
+    problem: &Problem,
+    rows: &[u32],
+    spread: Spread,
+    seed: u64,
+) -> Result<(HostOperands, Reference)> {
+    let distinct: Vec<u32> = rows.iter().map(|rows| (*rows).min(PERIOD)).collect();
+    let mut host = HostOperands::random(problem, &distinct, spread, seed);
+    plant(&mut host, spread);
+    let reference = reference::of(&host)?;
+    let source = sources(rows);
+    let reference = repeated(&reference, &source)?;
+    repeat(&mut host, rows, &source);
+    Ok((host, reference))
+}
+
+/// For every row, which of the rows that differ it is.
+fn sources(rows: &[u32]) -> Vec<usize> {
+    let mut first = 0;
+    let mut source = Vec::new();
+    for &rows in rows {
+        source.extend((0..rows).map(|row| (first + row % PERIOD) as usize));
+        first += rows.min(PERIOD);
+    }
+    source
+}
+
+fn repeated(reference: &Reference, source: &[usize]) -> Result<Reference> {
+    let n = reference.n();
+    let elements = source.iter().flat_map(|&row| &reference.elements()[row * n..(row + 1) * n]);
+    Reference::new(source.len(), n, reference.output(), elements.copied().collect())
+}
+
+fn repeat(host: &mut HostOperands, rows: &[u32], source: &[usize]) {
+    let distinct = host.a_shape();
+    let k = distinct.k;
+    host.m = rows.iter().sum();
+    host.offsets = offsets(&host.problem, rows);
+    let whole = host.a_shape();
+    match &mut host.a {
+        HostMatrix::F16(values) => *values = pick_rows(values, k, source),
+        HostMatrix::Bf16(values) => *values = pick_rows(values, k, source),
+        HostMatrix::Nvfp4 { codes, scales } => {
+            *codes = pick_rows(codes, k / 2, source);
+            *scales = pick_scales(scales, distinct, whole, source);
+        }
+    }
+}
+
+fn pick_rows<T: Copy>(values: &[T], length: usize, source: &[usize]) -> Vec<T> {
+    source.iter().flat_map(|&row| &values[row * length..(row + 1) * length]).copied().collect()
+}
+
+fn pick_scales(scales: &[u8], distinct: Shape, whole: Shape, source: &[usize]) -> Vec<u8> {
+    // Padding gets scales too: a kernel that reads it shows.
+    let mut picked: Vec<u8> = scales.iter().copied().cycle().take(whole.layout.bytes(whole.rows, whole.k)).collect();
+    for (row, &from) in source.iter().enumerate() {
+        for block in 0..whole.k / BLOCK {
+            picked[whole.layout.offset(whole.k, row, block)] = scales[distinct.layout.offset(distinct.k, from, block)];
+        }
+    }
+    picked
+}
+
+/// Puts what chance may have left out into the operands.
+fn plant(host: &mut HostOperands, spread: Spread) {
+    let (a, b) = (host.a_shape(), host.b_shape());
+    plant_in(&mut host.a, a, spread);
+    host.b.iter_mut().for_each(|matrix| plant_in(matrix, b, spread));
+}
+
+fn plant_in(matrix: &mut HostMatrix, shape: Shape, spread: Spread) {
+    match matrix {
+        HostMatrix::F16(values) => {
+            let edges = [0, 0x8000, 1, 0x83FF, 0x0400, 0x3C01, 0xD400].map(f16::from_bits);
+            plant_edges(values, &edges);
+        }
+        HostMatrix::Bf16(values) => {
+            let edges = [0, 0x8000, 1, 0x807F, 0x0080, 0x3F81, 0xC280].map(bf16::from_bits);
+            plant_edges(values, &edges);
+        }
+        // The other spreads have a reason to leave scales out.
+        HostMatrix::Nvfp4 { scales, .. } if spread == Spread::Every => {
+            let blocks = shape.k / BLOCK;
+            let step = shape.rows * blocks / SCALES;
+            for code in (0..SCALES).filter(|_| step > 0) {
+                let at = code * step;
+                scales[shape.layout.offset(shape.k, at / blocks, at % blocks)] = code as u8;
+            }
+        }
+        HostMatrix::Nvfp4 { .. } => {}
+    }
+}
+
+/// Zeros of both signs, subnormal numbers, the smallest normal one, 1 and a bit, and −64.
+fn plant_edges<T: Copy>(values: &mut [T], edges: &[T]) {
+    values.iter_mut().step_by(EDGE_STEP).zip(edges.iter().cycle()).for_each(|(value, edge)| *value = *edge);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpsmith::format::{Format, ScaleLayout};
+    use warpsmith::spec::Activation;
+
+    #[test]
+    fn the_reference_of_repeated_rows_is_that_of_all_rows() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(16).k(128);
+        let problems = [
+            (dual, &[600][..]),
+            (dual.a(Format::Nvfp4).grouped(3).scales(ScaleLayout::Swizzled128x4), &[300, 0, 260]),
+            (dual.a(Format::Bf16).grouped(2), &[7, 505]),
+        ];
+        for (problem, rows) in problems {
+            let (host, reference) = operands(&problem, rows, Spread::Every, 5).unwrap();
+            host.check().unwrap();
+            assert_eq!(host.m, rows.iter().sum::<u32>());
+            let obvious = reference::of(&host).unwrap();
+            assert_eq!((reference.m(), reference.n()), (obvious.m(), obvious.n()));
+            for (found, obvious) in reference.elements().iter().zip(obvious.elements()) {
+                assert!((found.value - obvious.value).abs() <= 1e-9 * obvious.value.abs().max(1e-3));
+            }
+        }
+    }
+
+    #[test]
+    fn every_code_and_every_scale_is_there() {
+        for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+            let problem = Problem::gemm().n(32).k(128).a(Format::Nvfp4).scales(layout);
+            let (host, _) = operands(&problem, &[20], Spread::Every, 1).unwrap();
+            for (matrix, shape) in [(&host.a, host.a_shape()), (&host.b[0], host.b_shape())] {
+                let HostMatrix::Nvfp4 { codes, scales } = matrix else { panic!("{problem}") };
+                let used: Vec<u8> = (0..shape.rows * 8).map(|at| scales[layout.offset(128, at / 8, at % 8)]).collect();
+                assert!((0..0x7F).all(|scale| used.contains(&scale)), "{layout:?}");
+                assert!((0..16).all(|code| codes.iter().any(|pair| pair & 15 == code || pair >> 4 == code)));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_but_subnormal_scales_where_that_is_the_point() {
+        let problem = Problem::gemm().n(32).k(128);
+        let (host, _) = operands(&problem, &[20], Spread::Subnormal, 1).unwrap();
+        let HostMatrix::Nvfp4 { scales, .. } = &host.b[0] else { panic!("{problem}") };
+        assert!(scales.iter().all(|scale| *scale < 8));
+        let HostMatrix::F16(values) = &host.a else { panic!("{problem}") };
+        assert!(values.iter().any(|value| value.to_bits() == 1) && values.iter().any(|value| value.to_f32() == -64.0));
+    }
+}

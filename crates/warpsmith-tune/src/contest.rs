@@ -1,0 +1,142 @@
+//! One tuning under way: who is in it, and how they stand.
+
+mod duels;
+mod judgement;
+mod screening;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::statistics::median;
+use super::{Budget, Disturbance, Footprint, Laboratory, Outcome, Progress, Rejection, Stage, Standing, Tried};
+use warpsmith::Result;
+use warpsmith::spec::Spec;
+
+/// How a tuner searches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) budget: Budget,
+    pub(super) limit: Option<Duration>,
+    pub(super) margin: f64,
+    pub(super) threads: usize,
+}
+
+impl Settings {
+    fn limit(&self) -> Duration {
+        self.limit.unwrap_or(self.budget.limit())
+    }
+}
+
+/// What a contest needs of its surroundings.
+pub(super) struct Surroundings<'a> {
+    pub(super) laboratory: &'a mut dyn Laboratory,
+    pub(super) build: &'a (dyn Fn(&Spec) -> Result<Footprint> + Sync),
+    pub(super) watch: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    pub(super) settings: Settings,
+}
+
+/// One tuning under way.
+pub(super) struct Contest<'a> {
+    around: Surroundings<'a>,
+    incumbent: Spec,
+    /// The first of the candidates.
+    first: Option<Spec>,
+    m: u32,
+    begun: Instant,
+    entries: Vec<Entry>,
+    places: HashMap<Spec, usize>,
+    reference: Option<Reference>,
+    /// The shortest short timing so far.
+    best_us: Option<f64>,
+    /// What left a duel undecided.
+    disturbed: Option<Disturbance>,
+    cancelled: bool,
+    out_of_time: bool,
+}
+
+/// Someone in the contest.
+struct Entry {
+    spec: Spec,
+    tried: Tried,
+    spills: bool,
+    /// Short timings in microseconds, and as shares of the reference's at about the same time.
+    screened: Vec<f64>,
+    shares: Vec<f64>,
+}
+
+/// The entry that short timings are compared with, its own, and how often it has been used.
+#[derive(Clone, Copy)]
+struct Reference {
+    place: usize,
+    us: f64,
+    uses: usize,
+}
+
+impl<'a> Contest<'a> {
+    pub(super) fn new(around: Surroundings<'a>, incumbent: &Spec, m: u32) -> Self {
+        Self {
+            around,
+            incumbent: *incumbent,
+            first: None,
+            m,
+            begun: Instant::now(),
+            entries: Vec::new(),
+            places: HashMap::new(),
+            reference: None,
+            best_us: None,
+            disturbed: None,
+            cancelled: false,
+            out_of_time: false,
+        }
+    }
+
+    pub(super) fn run(mut self, candidates: impl IntoIterator<Item = Spec>) -> Result<Outcome> {
+        self.screen_candidates(candidates)?;
+        let mut best = self.best_before();
+        if let Some(best) = &mut best {
+            let rivals = self.finalists(0, *best, self.around.settings.budget.finalists())?;
+            *best = self.duels(*best, &rivals)?;
+            if self.around.settings.budget.climbs() {
+                *best = self.climb(*best)?;
+            }
+        }
+        self.judge(best)
+    }
+
+    /// Whether nothing more is to be begun: the caller has stopped it, or this share of the limit is over.
+    fn is_over(&mut self, share: f64) -> bool {
+        let over = self.begun.elapsed() >= self.around.settings.limit().mul_f64(share);
+        self.out_of_time |= over;
+        over || self.cancelled
+    }
+
+    fn tell(&mut self, stage: Stage, place: usize, done: usize, of: Option<usize>) {
+        let progress = Progress {
+            stage,
+            spec: &self.entries[place].spec,
+            done,
+            of,
+            best_us: self.best_us,
+            elapsed: self.begun.elapsed(),
+        };
+        self.cancelled |= (self.around.watch)(&progress).is_break();
+    }
+}
+
+impl Entry {
+    /// It has passed the gates, and was timed.
+    fn is_right(&self) -> bool {
+        self.tried.worst.is_some() && !self.shares.is_empty()
+    }
+
+    /// How it was screened, as a share of the reference.
+    fn share(&self) -> f64 {
+        median(&self.shares)
+    }
+
+    fn refuse(&mut self, rejection: Rejection) {
+        self.tried.standing = Standing::Refused(rejection);
+        self.tried.worst = None;
+    }
+}

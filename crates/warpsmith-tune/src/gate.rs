@@ -1,0 +1,400 @@
+//! The comparing half of the correctness gate: bytes that a kernel left behind → [`Verdict`].
+//!
+//! A result is written into the middle of one buffer:
+//!
+//! ```text
+//! | canary | result: M × N elements, row-major | canary |
+//!   known    poison: a NaN of the format,        known
+//!   bytes    of a pattern no kernel computes     bytes
+//! ```
+//!
+//! [`Guarded`] makes these bytes before the launch and reads them afterwards. An element that still holds the poison
+//! was not written, which is wrong even where NaN is right; a canary byte that changed was written from outside; every
+//! other element is measured against its [`Expected`]. The comparison is "is it right?", not "is it wrong?", so that no
+//! NaN slips through.
+
+use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
+use std::thread::{self, available_parallelism};
+
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use warpsmith::format::Format;
+use crate::oracle::{Expected, Reference};
+
+/// The canaries are at least this long, and a multiple of it, so that the result keeps the buffer's alignment.
+const CANARY_STEP: usize = 4096;
+/// Ends every poisoned element: sign, a full exponent and some payload in f16, bf16 and f32 alike.
+const POISON_TOP: u8 = 0xFF;
+/// Every other byte of a poisoned element. Arithmetic's own NaN is 0x7FFF or 0x7FFF_FFFF, never this.
+const POISON_REST: u8 = 0xA5;
+
+/// Judging so many elements takes longer than starting a thread for them.
+const ELEMENTS_A_THREAD: usize = 1 << 15;
+
+/// A result between two canaries: its sizes, its bytes before the launch, and the judgement of its bytes afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarded {
+    m: usize,
+    n: usize,
+    output: Format,
+    canary: usize,
+}
+
+impl Guarded {
+    /// A guarded `[m, n]` result of the format f16, bf16 or f32. Each canary is at least a row long, so that a store
+    /// that is a row off lands in it.
+    ///
+    /// # Errors
+    /// [`Error::is_unsupported`] for another format.
+    pub fn new(m: usize, n: usize, output: Format) -> Result<Self> {
+        if output == Format::Nvfp4 {
+            return Err(Error::unsupported("nvfp4 is no output format: expected f16, bf16 or f32"));
+        }
+        let canary = output.bytes(n).next_multiple_of(CANARY_STEP).max(CANARY_STEP);
+        Ok(Self { m, n, output, canary })
+    }
+
+    /// The guarded result that fits a reference.
+    ///
+    /// # Errors
+    /// As [`Guarded::new`].
+    pub fn fitting(reference: &Reference) -> Result<Self> {
+        Self::new(reference.m(), reference.n(), reference.output())
+    }
+
+    /// Bytes of the whole buffer.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.result().end + self.canary
+    }
+
+    /// Where in the buffer the result lies; its begin is a multiple of 4096, its end is the last element's.
+    #[must_use]
+    pub fn result(&self) -> Range<usize> {
+        self.canary..self.canary + self.output.bytes(self.m * self.n)
+    }
+
+    /// The buffer before the launch: canaries and poison.
+    #[must_use]
+    pub fn fill(&self) -> Vec<u8> {
+        let (result, element) = (self.result(), self.output.bytes(1));
+        let poison = |at: usize| if (at + 1).is_multiple_of(element) { POISON_TOP } else { POISON_REST };
+        let byte = |at: usize| if result.contains(&at) { poison(at - result.start) } else { canary(at) };
+        (0..self.bytes()).map(byte).collect()
+    }
+
+    /// Judges the buffer after the launch.
+    ///
+    /// # Errors
+    /// [`Error::is_data`] if the buffer has not [`Guarded::bytes`] bytes, or if the reference is of another shape or
+    /// format.
+    pub fn judge(&self, buffer: &[u8], reference: &Reference) -> Result<Verdict> {
+        if buffer.len() != self.bytes() {
+            let (needed, found) = (self.bytes(), buffer.len());
+            return Err(Error::data(format!("the guarded result has {needed} bytes, found {found}")));
+        }
+        if Self::fitting(reference)? != *self {
+            let (m, n, output) = (reference.m(), reference.n(), reference.output());
+            let needed = format!("{}×{} {}", self.m, self.n, self.output);
+            return Err(Error::data(format!("the guarded result is {needed}, the reference {m}×{n} {output}")));
+        }
+        let (found, expected) = (&buffer[self.result()], reference.elements());
+        // A thread for every so many elements: it is judged sooner than the next kernel is built.
+        let threads = available_parallelism().map_or(1, NonZero::get).min(expected.len() / ELEMENTS_A_THREAD).max(1);
+        let share = expected.len().div_ceil(threads).max(1);
+        let parts = thread::scope(|scope| {
+            let parts = found.chunks(self.output.bytes(share)).zip(expected.chunks(share)).enumerate();
+            let judge = |(part, (found, expected))| scope.spawn(move || self.judge_part(part * share, found, expected));
+            let judges: Vec<_> = parts.map(judge).collect();
+            judges.into_iter().map(|judge| judge.join().map_err(|_| Error::internal("a judge panicked"))).collect()
+        });
+        let parts: Result<Vec<Verdict>> = parts;
+        Ok(parts?.into_iter().fold(Verdict::new(self, self.damaged(buffer)), Verdict::followed_by))
+    }
+
+    /// The verdict on the elements from `first` on.
+    fn judge_part(&self, first: usize, found: &[u8], expected: &[Expected]) -> Verdict {
+        let mut verdict = Verdict::new(self, None);
+        for (at, (bytes, expected)) in found.chunks_exact(self.output.bytes(1)).zip(expected).enumerate() {
+            let got = self.read(bytes);
+            let error = got.map_or(f64::INFINITY, |got| expected.error(got, self.output));
+            verdict.add(first + at, error, got, expected);
+        }
+        verdict
+    }
+
+    /// The first damaged canary byte.
+    fn damaged(&self, buffer: &[u8]) -> Option<usize> {
+        let result = self.result();
+        (0..result.start).chain(result.end..buffer.len()).find(|&at| buffer[at] != canary(at))
+    }
+
+    /// An element, or `None` if it still holds the poison.
+    fn read(&self, bytes: &[u8]) -> Option<f64> {
+        match *bytes {
+            [POISON_REST, POISON_TOP] | [POISON_REST, POISON_REST, POISON_REST, POISON_TOP] => None,
+            [low, high] if self.output == Format::Bf16 => Some(half::bf16::from_le_bytes([low, high]).to_f64()),
+            [low, high] => Some(half::f16::from_le_bytes([low, high]).to_f64()),
+            [a, b, c, d] => Some(f64::from(f32::from_le_bytes([a, b, c, d]))),
+            _ => None,
+        }
+    }
+}
+
+/// The canary byte at an offset of the buffer: neither constant nor periodic in any stride a kernel has, so that
+/// neither a fill nor a shifted copy goes unseen. One multiplication alone would nearly repeat at Fibonacci strides
+/// (Knuth, TAOCP 3, 6.4); the second, of the folded bits, breaks that.
+fn canary(at: usize) -> u8 {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mixed = (at as u64 + 1).wrapping_mul(GOLDEN);
+    ((mixed ^ mixed >> 32).wrapping_mul(GOLDEN) >> 56) as u8
+}
+
+/// An element that is outside its bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bad {
+    /// Its row.
+    pub row: usize,
+    /// Its column.
+    pub col: usize,
+    /// What was found; `None` if it was never written.
+    pub got: Option<f64>,
+    /// What it should be, and within which bound.
+    pub expected: Expected,
+}
+
+/// What the gate says of a kernel. Its text is one sentence.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Verdict {
+    n: usize,
+    elements: usize,
+    worst: f64,
+    worst_at: (usize, usize),
+    mismatches: usize,
+    first_bad: Option<Bad>,
+    result: Range<usize>,
+    damaged: Option<usize>,
+}
+
+impl Verdict {
+    fn new(guarded: &Guarded, damaged: Option<usize>) -> Self {
+        Self {
+            n: guarded.n,
+            elements: guarded.m * guarded.n,
+            worst: 0.0,
+            worst_at: (0, 0),
+            mismatches: 0,
+            first_bad: None,
+            result: guarded.result(),
+            damaged,
+        }
+    }
+
+    fn add(&mut self, at: usize, error: f64, got: Option<f64>, expected: &Expected) {
+        let (row, col) = (at / self.n, at % self.n);
+        if error > self.worst {
+            (self.worst, self.worst_at) = (error, (row, col));
+        }
+        let right = error <= 1.0;
+        if !right {
+            self.mismatches += 1;
+            self.first_bad.get_or_insert(Bad { row, col, got, expected: *expected });
+        }
+    }
+
+    /// This verdict and that on later elements, as one.
+    fn followed_by(mut self, later: Verdict) -> Self {
+        if later.worst > self.worst {
+            (self.worst, self.worst_at) = (later.worst, later.worst_at);
+        }
+        self.mismatches += later.mismatches;
+        self.first_bad = self.first_bad.or(later.first_bad);
+        self
+    }
+
+    /// Every element is within its bound and nothing was written outside.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.mismatches == 0 && self.damaged.is_none()
+    }
+
+    /// The largest error over its bound: at most 1 if all elements are right, +∞ for a NaN or an unwritten element.
+    #[must_use]
+    pub fn worst(&self) -> f64 {
+        self.worst
+    }
+
+    /// Row and column of the largest error.
+    #[must_use]
+    pub fn worst_at(&self) -> (usize, usize) {
+        self.worst_at
+    }
+
+    /// How many elements are outside their bounds.
+    #[must_use]
+    pub fn mismatches(&self) -> usize {
+        self.mismatches
+    }
+
+    /// The first element, row by row, that is outside its bound.
+    #[must_use]
+    pub fn first_bad(&self) -> Option<Bad> {
+        self.first_bad
+    }
+
+    /// The offset in the buffer of the first canary byte that has changed.
+    #[must_use]
+    pub fn damaged_canary(&self) -> Option<usize> {
+        self.damaged
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (row, col) = self.worst_at;
+        match self.first_bad {
+            Some(bad) => write!(f, "wrong: {} of {} elements, first {bad}", self.mismatches, self.elements)?,
+            None => {
+                let word = if self.passed() { "right" } else { "wrong" };
+                let (elements, worst) = (self.elements, self.worst);
+                write!(f, "{word}: {elements} elements within {worst:.3} of their bounds (row {row}, column {col})")?;
+            }
+        }
+        match self.damaged {
+            Some(at) if at < self.result.start => {
+                write!(f, "; memory {} bytes before the result was overwritten", self.result.start - at)
+            }
+            Some(at) => write!(f, "; memory {} bytes after the result's end was overwritten", at - self.result.end),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Expected { value, bound } = self.expected;
+        write!(f, "at row {}, column {}: ", self.row, self.col)?;
+        match self.got {
+            Some(got) => write!(f, "found {got:?}, expected {value:?} ± {bound:.3e}"),
+            None => write!(f, "never written, expected {value:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(output: Format) -> Reference {
+        let elements = (0..6).map(|i| Expected { value: f64::from(i), bound: 0.25 }).collect();
+        Reference::new(2, 3, output, elements).unwrap()
+    }
+
+    fn written(output: Format) -> (Guarded, Vec<u8>) {
+        let guarded = Guarded::fitting(&reference(output)).unwrap();
+        let mut buffer = guarded.fill();
+        let values: Vec<u8> = (0..6u8)
+            .map(f32::from)
+            .flat_map(|x| match output {
+                Format::F16 => half::f16::from_f32(x).to_le_bytes().to_vec(),
+                Format::Bf16 => half::bf16::from_f32(x).to_le_bytes().to_vec(),
+                _ => x.to_le_bytes().to_vec(),
+            })
+            .collect();
+        buffer[guarded.result()].copy_from_slice(&values);
+        (guarded, buffer)
+    }
+
+    #[test]
+    fn a_right_result_passes_in_every_format() {
+        for output in [Format::F16, Format::Bf16, Format::F32] {
+            let (guarded, buffer) = written(output);
+            let verdict = guarded.judge(&buffer, &reference(output)).unwrap();
+            assert!(verdict.passed() && verdict.worst() == 0.0);
+            assert_eq!(verdict.to_string(), "right: 6 elements within 0.000 of their bounds (row 0, column 0)");
+        }
+    }
+
+    #[test]
+    fn an_untouched_buffer_is_wrong_everywhere_even_where_nan_is_right() {
+        for output in [Format::F16, Format::Bf16, Format::F32] {
+            let elements = vec![Expected { value: f64::NAN, bound: f64::NAN }; 6];
+            let reference = Reference::new(2, 3, output, elements).unwrap();
+            let guarded = Guarded::fitting(&reference).unwrap();
+            let verdict = guarded.judge(&guarded.fill(), &reference).unwrap();
+            assert_eq!((verdict.mismatches(), verdict.worst(), verdict.damaged_canary()), (6, f64::INFINITY, None));
+            let text = "wrong: 6 of 6 elements, first at row 0, column 0: never written, expected NaN";
+            assert_eq!(verdict.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn poison_is_a_nan_of_every_format() {
+        assert!(half::f16::from_le_bytes([POISON_REST, POISON_TOP]).is_nan());
+        assert!(half::bf16::from_le_bytes([POISON_REST, POISON_TOP]).is_nan());
+        assert!(f32::from_le_bytes([POISON_REST, POISON_REST, POISON_REST, POISON_TOP]).is_nan());
+    }
+
+    #[test]
+    fn the_first_bad_element_and_the_worst_are_named() {
+        let (guarded, mut buffer) = written(Format::F32);
+        let at = guarded.result().start;
+        buffer[at + 8..at + 12].copy_from_slice(&2.5f32.to_le_bytes());
+        buffer[at + 20..at + 24].copy_from_slice(&f32::NAN.to_le_bytes());
+        let verdict = guarded.judge(&buffer, &reference(Format::F32)).unwrap();
+        assert_eq!((verdict.mismatches(), verdict.worst(), verdict.worst_at()), (2, f64::INFINITY, (1, 2)));
+        assert_eq!(
+            verdict.to_string(),
+            "wrong: 2 of 6 elements, first at row 0, column 2: found 2.5, expected 2.0 ± 2.500e-1"
+        );
+    }
+
+    #[test]
+    fn many_elements_are_judged_as_few_are() {
+        let (m, n) = (300, 1000);
+        let elements = (0..m * n).map(|at| Expected { value: (at % 7) as f64, bound: 0.25 }).collect();
+        let reference = Reference::new(m, n, Format::F32, elements).unwrap();
+        let guarded = Guarded::fitting(&reference).unwrap();
+        let mut buffer = guarded.fill();
+        let result = guarded.result();
+        for (at, bytes) in buffer[result].chunks_exact_mut(4).enumerate() {
+            let off = if at % 90_001 == 90_000 { 0.5 + at as f32 * 1e-6 } else { 0.0 };
+            bytes.copy_from_slice(&((at % 7) as f32 + off).to_le_bytes());
+        }
+        let verdict = guarded.judge(&buffer, &reference).unwrap();
+        let first = verdict.first_bad().map(|bad| (bad.row, bad.col));
+        assert_eq!((verdict.mismatches(), first, verdict.worst_at()), (3, Some((90, 0)), (270, 2)));
+    }
+
+    #[test]
+    fn every_canary_byte_is_watched() {
+        let (guarded, buffer) = written(Format::F16);
+        assert_eq!((guarded.result(), guarded.bytes()), (4096..4108, 4096 + 12 + 4096));
+        for at in (0..4096).chain(4108..guarded.bytes()).step_by(5) {
+            let mut buffer = buffer.clone();
+            buffer[at] ^= 1;
+            let verdict = guarded.judge(&buffer, &reference(Format::F16)).unwrap();
+            assert!(!verdict.passed() && verdict.damaged_canary() == Some(at));
+        }
+    }
+
+    #[test]
+    fn the_canary_is_no_fill_and_no_short_period() {
+        let bytes: Vec<u8> = (0..4096).map(canary).collect();
+        for stride in 1..=1024 {
+            let same = bytes.iter().zip(&bytes[stride..]).filter(|(x, y)| x == y).count();
+            assert!(same * 16 < bytes.len() - stride, "stride {stride}: {same}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let (guarded, buffer) = written(Format::F16);
+        assert!(guarded.judge(&buffer[1..], &reference(Format::F16)).unwrap_err().is_data());
+        assert!(guarded.judge(&buffer, &reference(Format::Bf16)).unwrap_err().is_data());
+        assert!(Guarded::new(1, 1, Format::Nvfp4).unwrap_err().is_unsupported());
+    }
+}

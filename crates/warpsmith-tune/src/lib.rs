@@ -1,0 +1,57 @@
+//! The evidence that a kernel is right, and only then how fast it is.
+//!
+//! [`gate`] judges the bytes that a kernel left behind and knows no device. [`HostOperands`] are what a launch reads,
+//! random ones among them, and [`mod@reference`] is what comes out; a [`Trial`] has them on a device, checks kernels, and
+//! times those that passed.
+//!
+//! A [`Tuner`] chooses. It knows no device either: it asks a [`Laboratory`] what is right and how long it takes, and
+//! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Comparison`] (who is faster, and
+//! whether that is certain) and [`Outcome`] (what came of it).
+//!
+//! Two laboratories have a device, for one [`Setup`]: a [`LocalLaboratory`] in this process, and a [`WorkerLaboratory`]
+//! in another, which may hang or crash without harm. Both remember in a [`Quarantine`] what should not be tried again.
+
+mod adversarial;
+mod ahead;
+mod contest;
+mod footprint;
+pub mod gate;
+mod keeper;
+mod laboratory;
+mod local;
+mod operands;
+pub mod oracle;
+mod outcome;
+mod progress;
+mod quarantine;
+mod random;
+pub mod reference;
+mod rig;
+mod search;
+mod set;
+mod setup;
+mod statistics;
+#[cfg(test)]
+mod testing;
+mod timing;
+mod trial;
+mod tuner;
+mod wait;
+mod worker;
+
+pub use footprint::Footprint;
+pub use laboratory::{Admission, Laboratory, Rejection};
+pub use local::LocalLaboratory;
+pub use operands::{HostColumns, HostMatrix, HostOperands, Shape};
+pub use outcome::{Evidence, Outcome, Reason, Role, Standing, Tried, Verdict};
+pub use progress::{Progress, Stage};
+pub use quarantine::{Platform, Quarantine};
+pub use random::Spread;
+pub use search::{Budget, neighbours};
+pub use setup::{Setup, even_rows};
+pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
+pub use timing::{Pace, Timer, Timing, operand_sets};
+pub use trial::{Checked, Launching, Trial};
+pub use tuner::Tuner;
+pub use wait::{Health, wait};
+pub use worker::{WorkerCommand, WorkerDevice, WorkerLaboratory, serve, serve_if_asked};

@@ -1,0 +1,302 @@
+//! Operands of one launch on the host: what is uploaded, and what the oracle computes from.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use warpsmith::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
+use crate::oracle::{self, Matrix, Products, Reference, Scaling};
+use warpsmith::spec::{Operation, Problem};
+
+/// A matrix operand: `[rows, K]` row-major, or `[groups, rows, K]`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostMatrix {
+    /// e2m1 codes `[…, K/2]` (low nibble = even k), and e4m3 block scales in the problem's layout, group after group.
+    Nvfp4 {
+        /// Two codes a byte.
+        codes: Vec<u8>,
+        /// One scale for 16 elements.
+        scales: Vec<u8>,
+    },
+    /// Values.
+    F16(Vec<f16>),
+    /// Values.
+    Bf16(Vec<bf16>),
+}
+
+/// The size of a matrix operand: rows of one group, and where its scales lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How block scales lie.
+    pub layout: ScaleLayout,
+    /// Rows of one group.
+    pub rows: usize,
+    /// Columns.
+    pub k: usize,
+}
+
+impl HostMatrix {
+    /// Its format.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self {
+            HostMatrix::Nvfp4 { .. } => Format::Nvfp4,
+            HostMatrix::F16(_) => Format::F16,
+            HostMatrix::Bf16(_) => Format::Bf16,
+        }
+    }
+
+    /// The exact values of one row, code × block scale for NVFP4, without any tensor scale.
+    ///
+    /// # Panics
+    /// If the matrix is smaller than `shape` says; [`HostOperands::check`] tells.
+    pub fn decode_row(&self, shape: Shape, group: usize, row: usize, out: &mut [f32]) {
+        let Shape { layout, rows, k } = shape;
+        let first = (group * rows + row) * k;
+        match self {
+            HostMatrix::F16(values) => {
+                out.iter_mut().zip(&values[first..first + k]).for_each(|(out, value)| *out = value.to_f32());
+            }
+            HostMatrix::Bf16(values) => {
+                out.iter_mut().zip(&values[first..first + k]).for_each(|(out, value)| *out = value.to_f32());
+            }
+            HostMatrix::Nvfp4 { codes, scales } => {
+                let scales = &scales[group * layout.bytes(rows, k)..];
+                let codes = &codes[first / 2..(first + k) / 2];
+                for (block, (out, codes)) in out.chunks_mut(BLOCK).zip(codes.chunks(BLOCK / 2)).enumerate() {
+                    let scale = e4m3::decode(scales[layout.offset(k, row, block)]);
+                    for (pair, code) in out.chunks_mut(2).zip(codes) {
+                        pair[0] = scale * e2m1::decode(code & 15);
+                        pair[1] = scale * e2m1::decode(code >> 4);
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode(&self, shape: Shape, group: usize, rows: Range<usize>) -> Result<Matrix<'static>> {
+        let count = rows.len();
+        let mut values = vec![0.0; count * shape.k];
+        for (row, out) in rows.zip(values.chunks_mut(shape.k)) {
+            self.decode_row(shape, group, row, out);
+        }
+        Matrix::new(count, shape.k, values)
+    }
+
+    fn check(&self, what: &str, format: Format, groups: usize, shape: Shape) -> Result<()> {
+        if self.format() != format {
+            return Err(Error::data(format!("{what} is in {}, the problem has it in {format}", self.format())));
+        }
+        let elements = groups * shape.rows * shape.k;
+        let (found, needed) = match self {
+            HostMatrix::F16(values) => (values.len(), elements),
+            HostMatrix::Bf16(values) => (values.len(), elements),
+            HostMatrix::Nvfp4 { codes, .. } => (codes.len(), elements / 2),
+        };
+        if found != needed {
+            return Err(Error::data(format!("{what} has {found} values or pairs of codes, {needed} are needed")));
+        }
+        match self {
+            HostMatrix::Nvfp4 { scales, .. } if scales.len() != groups * shape.layout.bytes(shape.rows, shape.k) => {
+                let needed = groups * shape.layout.bytes(shape.rows, shape.k);
+                Err(Error::data(format!("{what} has {} scales, {needed} are needed", scales.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The operands of one launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostOperands {
+    /// What is computed from them.
+    pub problem: Problem,
+    /// Rows of A, of all groups together.
+    pub m: u32,
+    /// Where each group begins, and the end of the last: G + 1 rows, ascending from 0 to m. When grouped.
+    pub offsets: Option<Vec<i32>>,
+    /// A `[m, K]`.
+    pub a: HostMatrix,
+    /// B, or B1 and B2: `[N, K]` or `[G, N, K]`.
+    pub b: Vec<HostMatrix>,
+    /// α of each product: one number, or one a group.
+    pub alpha: Vec<Vec<f32>>,
+    /// What columns have of their own.
+    pub columns: HostColumns,
+}
+
+/// What columns have of their own, for each product `[N]` or `[G, N]`; none, where the problem has none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostColumns {
+    /// Factors of the rows of B.
+    pub row_scale: Vec<Vec<f32>>,
+    /// What is added: values of the problem's format for it.
+    pub bias: Vec<Vec<f32>>,
+}
+
+impl HostOperands {
+    /// The rows of every group, in order; one group if the problem has none.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Range<usize>> {
+        match &self.offsets {
+            None => std::iter::once(0..self.m as usize).collect(),
+            Some(offsets) => offsets.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect(),
+        }
+    }
+
+    /// α of a product for a group.
+    #[must_use]
+    pub fn alpha_of(&self, product: usize, group: usize) -> f32 {
+        let alpha = &self.alpha[product];
+        if alpha.len() == 1 { alpha[0] } else { alpha[group] }
+    }
+
+    /// What is done to the products of a B before the activation, in some columns of a group.
+    fn scaling(&self, product: usize, group: usize, columns: &[usize]) -> [Option<Vec<f32>>; 2] {
+        let n = self.problem.columns() as usize;
+        [&self.columns.row_scale, &self.columns.bias].map(|of| {
+            let values = of.get(product)?;
+            let first = if values.len() > n { group * n } else { 0 };
+            Some(columns.iter().map(|column| values[first + column]).collect())
+        })
+    }
+
+    /// The shape of A.
+    #[must_use]
+    pub fn a_shape(&self) -> Shape {
+        self.shape(self.m)
+    }
+
+    /// The shape of every B.
+    #[must_use]
+    pub fn b_shape(&self) -> Shape {
+        self.shape(self.problem.columns())
+    }
+
+    fn shape(&self, rows: u32) -> Shape {
+        Shape { layout: self.problem.scale_layout(), rows: rows as usize, k: self.problem.depth() as usize }
+    }
+
+    /// B as prepared weights, if the problem takes them so.
+    ///
+    /// # Errors
+    /// Unsupported or data, if they cannot be prepared.
+    pub fn prepare(&self) -> Result<Option<Prepared>> {
+        if !self.problem.is_prepared() {
+            return Ok(None);
+        }
+        let layout = self.problem.scale_layout();
+        let mut given = Vec::with_capacity(self.b.len());
+        for b in &self.b {
+            let HostMatrix::Nvfp4 { codes, scales } = b else {
+                return Err(Error::data(format!("B is in {}, only nvfp4 is prepared", b.format())));
+            };
+            given.push(Nvfp4Weights { codes, scales, layout });
+        }
+        Prepared::pack(self.problem.prepared_layout()?, &given).map(Some)
+    }
+
+    /// Whether formats, lengths and offsets are those of the problem.
+    ///
+    /// # Errors
+    /// Those of [`Problem::check`]; data, naming the operand with what it has and what it needs.
+    pub fn check(&self) -> Result<()> {
+        let problem = &self.problem;
+        problem.check()?;
+        let groups = problem.groups().unwrap_or(1) as usize;
+        let products = problem.operation().products() as usize;
+        if self.b.len() != products || self.alpha.len() != products {
+            return Err(Error::data(format!("{problem} has {products} B and α, found {}", self.b.len())));
+        }
+        self.a.check("A", problem.a_format(), 1, self.a_shape())?;
+        for b in &self.b {
+            b.check("B", problem.b_format(), groups, self.b_shape())?;
+        }
+        if let Some(alpha) = self.alpha.iter().find(|alpha| alpha.len() != 1 && alpha.len() != groups) {
+            return Err(Error::data(format!("α has {} values, 1 or {groups} are needed", alpha.len())));
+        }
+        let n = problem.columns() as usize;
+        let bias = problem.bias_format().is_some();
+        let columns =
+            [("row_scale", problem.has_row_scale(), &self.columns.row_scale), ("bias", bias, &self.columns.bias)];
+        for (name, is_there, found) in columns {
+            let needed = if is_there { products } else { 0 };
+            if found.len() != needed || found.iter().any(|values| values.len() != n && values.len() != groups * n) {
+                let lengths: Vec<_> = found.iter().map(Vec::len).collect();
+                return Err(Error::data(format!(
+                    "{name} has {lengths:?} values, {needed} times {n} or {} are needed",
+                    groups * n
+                )));
+            }
+        }
+        match (&self.offsets, problem.groups()) {
+            (None, None) => Ok(()),
+            (Some(offsets), Some(_)) => check_offsets(offsets, groups, self.m),
+            (Some(_), None) => Err(Error::data(format!("{problem} has no groups, but offsets are given"))),
+            (None, Some(_)) => Err(Error::data(format!("{problem} needs offsets"))),
+        }
+    }
+
+    /// What the result should be, `[m, N]`, by the oracle's own loops: for small problems.
+    ///
+    /// # Errors
+    /// Those of [`HostOperands::check`].
+    pub fn reference(&self) -> Result<Reference> {
+        self.check()?;
+        let n = self.problem.columns() as usize;
+        let products = |group, rows: Range<usize>| {
+            let a = self.a.decode(self.a_shape(), 0, rows)?;
+            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, 0..n)?);
+            self.b.iter().map(of).collect()
+        };
+        self.reference_from(&(0..n).collect::<Vec<_>>(), products)
+    }
+
+    /// What the result should be in some columns, `[m, columns]`, from products made elsewhere: `products(group, rows)`
+    /// gives A·Bᵀ of these rows (never none) and columns, for every B.
+    ///
+    /// # Errors
+    /// Those of `products`; data, if they do not have so many columns.
+    pub fn reference_from(
+        &self,
+        columns: &[usize],
+        products: impl Fn(usize, Range<usize>) -> Result<Vec<Products>>,
+    ) -> Result<Reference> {
+        let output = self.problem.c_format();
+        let mut elements = Vec::with_capacity(self.m as usize * columns.len());
+        for (group, rows) in self.groups().into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+            let held = [0, 1].map(|product| self.scaling(product, group, columns));
+            let scaling = |product: usize| {
+                let [row_scale, bias] = &held[product];
+                Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
+            };
+            let part = match (self.problem.operation(), &products(group, rows)?[..]) {
+                (Operation::DualGemm(activation), [gate, up]) => {
+                    oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, output)?
+                }
+                (Operation::Gemm, [only]) => oracle::gemm(only, scaling(0), output)?,
+                (_, products) => return Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
+            };
+            elements.extend_from_slice(part.elements());
+        }
+        Reference::new(self.m as usize, columns.len(), output, elements)
+    }
+}
+
+fn check_offsets(offsets: &[i32], groups: usize, m: u32) -> Result<()> {
+    if offsets.len() != groups + 1 {
+        return Err(Error::data(format!("{} offsets for {groups} groups, {} are needed", offsets.len(), groups + 1)));
+    }
+    if let Some(pair) = offsets.windows(2).find(|pair| pair[1] < pair[0]) {
+        return Err(Error::data(format!("offsets run backwards: {} after {}", pair[1], pair[0])));
+    }
+    match (offsets.first(), offsets.last()) {
+        (Some(0), Some(last)) if u32::try_from(*last) == Ok(m) => Ok(()),
+        (first, last) => {
+            let [first, last] = [first, last].map(|offset| offset.copied().unwrap_or_default());
+            Err(Error::data(format!("offsets go from {first} to {last}, A has rows 0 to {m}")))
+        }
+    }
+}

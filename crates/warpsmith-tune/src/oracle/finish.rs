@@ -1,0 +1,242 @@
+//! From products to expected elements: α, activation, output format, and the error each may add. The derivation of
+//! the bound is in the [module's](super) documentation; the functions here follow it line by line.
+
+use super::expected::{check_output, half_ulp};
+use super::{Expected, Matrix, Products, Reference};
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use warpsmith::format::Format;
+use warpsmith::spec::Activation;
+
+/// Products that a tensor core adds in one step.
+const STEP: f64 = 16.0;
+/// Error of a step, relative to the magnitude summed: 2⁻²².
+const STEP_ERROR: f64 = 1.0 / (1 << 22) as f64;
+/// One f32 operation that may be off by an ulp: 2⁻²³.
+const ROUNDING: f64 = 1.0 / (1 << 23) as f64;
+/// Approximate exponential, sum, division and multiplication of an activation together: 2⁻²⁰.
+const EVALUATION: f64 = 1.0 / (1 << 20) as f64;
+/// Rounding of an exponential's argument, relative to it: 2⁻²².
+const ARGUMENT: f64 = 1.0 / (1 << 22) as f64;
+/// What the exponential's range costs: e^88 ends f32, and what is left of x·e^(−|x|) there is far below this.
+const FLOOR: f64 = 1e-30;
+
+/// A value on its way through the kernel's f32 arithmetic, and how far the kernel may be from it.
+#[derive(Clone, Copy)]
+struct Uncertain {
+    value: f64,
+    error: f64,
+}
+
+impl Uncertain {
+    /// Rounded to f32 once more, or twice. An overflow on the way leaves nothing to be said.
+    fn rounded(self) -> Self {
+        let reach = self.value.abs() + self.error;
+        let error = if reach > f64::from(f32::MAX) {
+            f64::INFINITY
+        } else {
+            self.error + ROUNDING * reach + f64::from(f32::MIN_POSITIVE)
+        };
+        Self { value: self.value, error }
+    }
+
+    fn times(self, factor: f32) -> Self {
+        let factor = f64::from(factor);
+        let (value, error) = (self.value * factor, self.error * factor.abs());
+        // 0·∞: what has overflowed may be anything.
+        let error = if error.is_nan() && !value.is_nan() { f64::INFINITY } else { error };
+        Self { value, error }.rounded()
+    }
+
+    fn plus(self, addend: f32) -> Self {
+        Self { value: self.value + f64::from(addend), ..self }.rounded()
+    }
+
+    /// The output format's own rounding.
+    fn finished(self, output: Format) -> Expected {
+        let reach = self.value.abs() + self.error;
+        let bound = if reach.is_finite() { self.error + half_ulp(output, reach) } else { self.error };
+        Expected { value: self.value, bound }
+    }
+}
+
+/// What is done to the products A·Bᵀ of one B before the activation: p(x) = α·x, times the row of B's factor, plus the
+/// column's bias. A number converts into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling<'a> {
+    /// Everything that multiplies all products: tensor scales of both operands and the caller's factor.
+    pub alpha: f32,
+    /// A factor for each row of B, which is a column of the products.
+    pub row_scale: Option<&'a [f32]>,
+    /// What is added to each column.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl From<f32> for Scaling<'_> {
+    fn from(alpha: f32) -> Self {
+        Self { alpha, row_scale: None, bias: None }
+    }
+}
+
+impl Scaling<'_> {
+    fn check(&self, products: &Products) -> Result<()> {
+        for (what, values) in [("row factors", self.row_scale), ("addends", self.bias)] {
+            if let Some(values) = values
+                && values.len() != products.n()
+            {
+                return Err(Error::data(format!("{} {what} for {} columns", values.len(), products.n())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What C = p(A·Bᵀ) should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
+///
+/// ```
+/// use warpsmith::format::Format;
+/// use warpsmith_tune::oracle::{Matrix, Products, gemm};
+/// let a = Matrix::new(1, 2, vec![1.0, 2.0])?;
+/// let b = Matrix::new(1, 2, vec![3.0, 4.0])?;
+/// let reference = gemm(&Products::new(&a, &b)?, 0.5, Format::F16)?;
+/// assert!(reference.elements()[0].accepts(5.5, Format::F16));
+/// assert!(!reference.elements()[0].accepts(5.51, Format::F16));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::is_unsupported`] if `output` is not f16, bf16 or f32; [`Error::is_data`] if `scaling` is of another number of
+/// columns.
+pub fn gemm<'a>(products: &Products, scaling: impl Into<Scaling<'a>>, output: Format) -> Result<Reference> {
+    check_output(output)?;
+    let scaling = scaling.into();
+    scaling.check(products)?;
+    let elements = scaled(products, scaling).map(|c| c.finished(output)).collect();
+    Reference::new(products.m(), products.n(), output, elements)
+}
+
+/// What C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`, in the
+/// `output` format. `scaling` is `[p₁, p₂]`; the activation sees the scaled gate.
+///
+/// # Errors
+/// [`Error::is_data`] if the two products differ in shape, or a scaling is of another number of columns, [`Error::is_unsupported`] if `output` is not f16, bf16 or
+/// f32.
+pub fn dual_gemm<'a>(
+    gate: &Products,
+    up: &Products,
+    scaling: [impl Into<Scaling<'a>>; 2],
+    activation: Activation,
+    output: Format,
+) -> Result<Reference> {
+    check_output(output)?;
+    let shape = |products: &Products| (products.m(), products.n(), products.k());
+    if shape(gate) != shape(up) {
+        return Err(Error::data(format!("gate is {:?} and up is {:?} as (m, n, k)", shape(gate), shape(up))));
+    }
+    let [first, second] = scaling.map(Into::into);
+    first.check(gate)?;
+    second.check(up)?;
+    let elements = scaled(gate, first)
+        .zip(scaled(up, second))
+        .map(|(gate, up)| multiplied(activated(gate, activation), up).finished(output))
+        .collect();
+    Reference::new(gate.m(), gate.n(), output, elements)
+}
+
+/// A grouped operation: `single` is called with every group's number and its rows of `a`, and the results follow one
+/// another as the rows do. `offsets` are G + 1 row numbers, from 0 to the rows of `a`; a group may be empty.
+///
+/// # Errors
+/// [`Error::is_data`] if the offsets do not begin with 0, fall, or do not end with the rows of `a`, or if the groups
+/// differ in N or output format; and what `single` returns.
+pub fn grouped(
+    a: &Matrix,
+    offsets: &[usize],
+    mut single: impl FnMut(usize, &Matrix) -> Result<Reference>,
+) -> Result<Reference> {
+    let (Some(0), Some(&last)) = (offsets.first(), offsets.last()) else {
+        return Err(Error::data("a grouped operation has G + 1 row offsets, the first of them 0"));
+    };
+    if last != a.rows() || offsets.len() < 2 {
+        let (rows, groups) = (a.rows(), offsets.len() - 1);
+        return Err(Error::data(format!("the offsets of {groups} groups end at row {last}, A has {rows} rows")));
+    }
+    let mut whole: Option<(usize, Format)> = None;
+    let mut elements = Vec::new();
+    for (group, ends) in offsets.windows(2).enumerate() {
+        let doing = |error: Error| error.context(format!("group {group}"));
+        let part = single(group, &a.slice(ends[0]..ends[1]).map_err(doing)?).map_err(doing)?;
+        let form = (part.n(), part.output());
+        if *whole.get_or_insert(form) != form || part.m() != ends[1] - ends[0] {
+            return Err(Error::data(format!("group {group} has another shape or format than its rows and group 0")));
+        }
+        elements.extend_from_slice(part.elements());
+    }
+    match whole {
+        Some((n, output)) => Reference::new(a.rows(), n, output, elements),
+        None => Err(Error::data("a grouped operation has at least one group")),
+    }
+}
+
+/// act(x), in f64.
+#[must_use]
+pub fn activate(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::None => x,
+        Activation::Silu | Activation::GeluTanh => x * sigmoid(exponent(activation, x)),
+        // Nothing passes with an activation that the oracle does not know.
+        _ => f64::NAN,
+    }
+}
+
+/// p(Σ a·b ± accumulation), for every element.
+fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Item = Uncertain> + 'a {
+    let Scaling { alpha, row_scale, bias } = scaling;
+    let alpha = f64::from(alpha);
+    let steps = products.k() as f64 / STEP + 16.0;
+    // Products and partial sums below f32's normal range may be flushed.
+    let flushed = products.k() as f64 * f64::from(f32::MIN_POSITIVE);
+    let columns = (0..products.n().max(1)).cycle();
+    products.value().iter().zip(products.magnitude()).zip(columns).map(move |((&value, &magnitude), column)| {
+        let overflows = magnitude > f64::from(f32::MAX);
+        let sum = steps * STEP_ERROR * magnitude + flushed;
+        let error = if overflows { f64::INFINITY } else { alpha.abs() * sum };
+        let product = Uncertain { value: alpha * value, error }.rounded();
+        let product = row_scale.map_or(product, |factors| product.times(factors[column]));
+        bias.map_or(product, |addends| product.plus(addends[column]))
+    })
+}
+
+fn activated(x: Uncertain, activation: Activation) -> Uncertain {
+    let slope = match activation {
+        Activation::None => return x,
+        Activation::Silu => 1.0999,
+        Activation::GeluTanh => 1.13,
+        _ => f64::NAN,
+    };
+    let value = activate(activation, x.value);
+    let z = exponent(activation, x.value);
+    // z·(1 − σ(z)) vanishes for large z; written with σ(−z), it does so without ∞·0 for every finite z.
+    let evaluation = EVALUATION + ARGUMENT * z.abs() * sigmoid(-z);
+    Uncertain { value, error: slope * x.error + value.abs() * evaluation + FLOOR }
+}
+
+fn multiplied(x: Uncertain, y: Uncertain) -> Uncertain {
+    let value = x.value * y.value;
+    let error = x.value.abs() * y.error + y.value.abs() * x.error + x.error * y.error;
+    // 0·∞: one factor is exactly 0, the other has overflowed.
+    let error = if error.is_nan() && !value.is_nan() { f64::INFINITY } else { error };
+    Uncertain { value, error }.rounded()
+}
+
+/// z of act(x) = x·σ(z). For gelu, 1 + tanh(u) = 2·σ(2u).
+fn exponent(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::GeluTanh => 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x),
+        _ => x,
+    }
+}
+
+fn sigmoid(z: f64) -> f64 {
+    1.0 / (1.0 + (-z).exp())
+}

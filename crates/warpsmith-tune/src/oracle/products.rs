@@ -1,0 +1,113 @@
+//! Σ a·b and Σ |a·b| for every element, in f64.
+
+use std::num::NonZero;
+use std::thread;
+
+use super::Matrix;
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+
+/// Independent accumulators of a sum: enough to keep the adders busy.
+const LANES: usize = 8;
+
+/// For every element (row m, column n) of A·Bᵀ: the value Σ a·b and the magnitude Σ |a·b|, both `[M, N]` row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Products {
+    m: usize,
+    n: usize,
+    k: usize,
+    value: Vec<f64>,
+    magnitude: Vec<f64>,
+}
+
+impl Products {
+    /// A·Bᵀ by the definition, for A `[M, K]` and B `[N, K]`; the rows are spread over the machine's cores.
+    ///
+    /// Every a·b is exact in f64. So are the sums of NVFP4 × NVFP4 up to some thousands of K, since all terms are
+    /// multiples of 2⁻²⁰.
+    ///
+    /// # Errors
+    /// [`Error::is_data`] if the two K differ.
+    pub fn new(a: &Matrix, b: &Matrix) -> Result<Self> {
+        if a.k() != b.k() {
+            return Err(Error::data(format!("A has k = {} and B has k = {}", a.k(), b.k())));
+        }
+        let (m, n, k) = (a.rows(), b.rows(), a.k());
+        let (mut value, mut magnitude) = (vec![0.0; m * n], vec![0.0; m * n]);
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        let rows = m.div_ceil(threads).max(1);
+        thread::scope(|scope| {
+            let parts = value.chunks_mut((rows * n).max(1)).zip(magnitude.chunks_mut((rows * n).max(1)));
+            for (part, (value, magnitude)) in parts.enumerate() {
+                scope.spawn(move || multiply(a, b, part * rows, value, magnitude));
+            }
+        });
+        Ok(Self { m, n, k, value, magnitude })
+    }
+
+    /// Takes sums computed elsewhere, by a matrix library in f64, say: `value` = Σ a·b and `magnitude` = Σ |a·b| over
+    /// `k` terms, each `[m, n]` row-major. Their own error has to be far below 2⁻²²·Σ|a·b|, as it is for any order of
+    /// summation in f64.
+    ///
+    /// # Errors
+    /// [`Error::is_data`] if there are not `m · n` of each.
+    pub fn from_parts(m: usize, n: usize, k: usize, value: Vec<f64>, magnitude: Vec<f64>) -> Result<Self> {
+        for (what, found) in [("values", value.len()), ("magnitudes", magnitude.len())] {
+            if found != m * n {
+                return Err(Error::data(format!("{m}×{n} products have {} {what}, found {found}", m * n)));
+            }
+        }
+        Ok(Self { m, n, k, value, magnitude })
+    }
+
+    /// The number of rows.
+    #[must_use]
+    pub fn m(&self) -> usize {
+        self.m
+    }
+
+    /// The number of columns.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// The number of terms of every sum.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Σ a·b, `[M, N]` row-major.
+    #[must_use]
+    pub fn value(&self) -> &[f64] {
+        &self.value
+    }
+
+    /// Σ |a·b|, `[M, N]` row-major.
+    #[must_use]
+    pub fn magnitude(&self) -> &[f64] {
+        &self.magnitude
+    }
+}
+
+/// Fills whole rows of the result, beginning with row `first`.
+fn multiply(a: &Matrix, b: &Matrix, first: usize, value: &mut [f64], magnitude: &mut [f64]) {
+    let n = b.rows();
+    for (at, (value, magnitude)) in value.iter_mut().zip(magnitude).enumerate() {
+        (*value, *magnitude) = dot(a.row(first + at / n), b.row(at % n));
+    }
+}
+
+/// Σ x·y and Σ |x·y|.
+fn dot(x: &[f32], y: &[f32]) -> (f64, f64) {
+    let (mut value, mut magnitude) = ([0.0; LANES], [0.0; LANES]);
+    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
+        for (lane, (&x, &y)) in x.iter().zip(y).enumerate() {
+            let product = f64::from(x) * f64::from(y);
+            value[lane] += product;
+            magnitude[lane] += product.abs();
+        }
+    }
+    (value.iter().sum(), magnitude.iter().sum())
+}

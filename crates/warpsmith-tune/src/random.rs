@@ -1,0 +1,134 @@
+//! Random operands that leave no code and no scale out.
+
+use fastrand::Rng;
+use half::{bf16, f16};
+
+use super::operands::{HostColumns, HostMatrix, HostOperands, Shape};
+use warpsmith::format::{Format, e2m1, e4m3};
+use warpsmith::spec::Problem;
+
+/// Which block scales random NVFP4 operands have. Codes are uniform over all sixteen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Uniform below 1, as in the public benchmark: some are subnormal. α = 1.
+    Uniform,
+    /// Mostly eight octaves around 1/8, and one in 32 any code from 0 to 448; α such that results are of the order
+    /// of 1, and different for every group.
+    Every,
+    /// Nothing but subnormals, so that nothing hides what is done to them; α as above.
+    Subnormal,
+}
+
+/// Below this a uniform weight scale lies, so that with α = 1 products of thousands stay within f16.
+const UNIFORM_WEIGHTS: f32 = 0.125;
+
+impl HostOperands {
+    /// Random operands for groups of `rows` rows; one number if the problem has no groups. The same seed gives the same
+    /// operands.
+    #[must_use]
+    pub fn random(problem: &Problem, rows: &[u32], spread: Spread, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let m: u32 = rows.iter().sum();
+        let (n, k) = (problem.columns() as usize, problem.depth() as usize);
+        let groups = problem.groups().unwrap_or(1) as usize;
+        let shape = |rows| Shape { layout: problem.scale_layout(), rows, k };
+        let a = matrix(&mut rng, problem.a_format(), 1, shape(m as usize), spread, 1.0);
+        let products = problem.operation().products();
+        let b: Vec<_> = (0..products)
+            .map(|_| matrix(&mut rng, problem.b_format(), groups, shape(n), spread, UNIFORM_WEIGHTS))
+            .collect();
+        let alpha = b
+            .iter()
+            .map(|b| match spread {
+                Spread::Uniform => vec![1.0],
+                // Products of independent elements: the sum over K grows with its square root.
+                Spread::Every | Spread::Subnormal => {
+                    let size = 2.0 / ((k as f64).sqrt() * magnitude(&a) * magnitude(b));
+                    (0..groups).map(|_| (size * (0.5 + rng.f64())) as f32).collect()
+                }
+            })
+            .collect();
+        let columns = columns(&mut rng, problem);
+        let offsets = offsets(problem, rows);
+        Self { problem: *problem, m, offsets, a, b, alpha, columns }
+    }
+}
+
+/// One for each column of each group for the first product, for all groups alike for the second: of both signs, some 0.
+fn columns(rng: &mut Rng, problem: &Problem) -> HostColumns {
+    let (n, groups) = (problem.columns() as usize, problem.groups().unwrap_or(1) as usize);
+    let mut values = |mut value: Box<dyn FnMut(&mut Rng) -> f32>| -> Vec<Vec<f32>> {
+        let lengths = [groups * n, n].into_iter().take(problem.operation().products() as usize);
+        lengths.map(|length| (0..length).map(|_| if rng.u32(..64) == 0 { 0.0 } else { value(rng) }).collect()).collect()
+    };
+    let row_scale = match problem.has_row_scale() {
+        true => values(Box::new(|rng| (0.5 + rng.f32()) * if rng.bool() { 1.0 } else { -1.0 })),
+        false => Vec::new(),
+    };
+    let bias = problem.bias_format().map(|format| values(Box::new(move |rng| representable(format, value(rng)))));
+    HostColumns { row_scale, bias: bias.unwrap_or_default() }
+}
+
+/// The value of a format that is nearest.
+fn representable(format: Format, value: f32) -> f32 {
+    match format {
+        Format::F16 => f16::from_f32(value).to_f32(),
+        Format::Bf16 => bf16::from_f32(value).to_f32(),
+        _ => value,
+    }
+}
+
+/// Where groups of so many rows begin, and the end of the last, if the problem has groups.
+pub(super) fn offsets(problem: &Problem, rows: &[u32]) -> Option<Vec<i32>> {
+    let ends = rows.iter().scan(0, |end, rows| {
+        *end += *rows as i32;
+        Some(*end)
+    });
+    problem.groups().map(|_| std::iter::once(0).chain(ends).collect())
+}
+
+fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Spread, limit: f32) -> HostMatrix {
+    let elements = groups * shape.rows * shape.k;
+    match format {
+        Format::Nvfp4 => {
+            let mut codes = vec![0; elements / 2];
+            rng.fill(&mut codes);
+            // Padding gets scales too: a kernel that reads it shows.
+            let bytes = groups * shape.layout.bytes(shape.rows, shape.k);
+            HostMatrix::Nvfp4 { codes, scales: (0..bytes).map(|_| scale(rng, spread, limit)).collect() }
+        }
+        Format::Bf16 => HostMatrix::Bf16((0..elements).map(|_| bf16::from_f32(value(rng))).collect()),
+        _ => HostMatrix::F16((0..elements).map(|_| f16::from_f32(value(rng))).collect()),
+    }
+}
+
+/// Mostly of the order of 1, like activations behind a norm.
+fn value(rng: &mut Rng) -> f32 {
+    2.0 * (rng.f32() + rng.f32() - 1.0)
+}
+
+fn scale(rng: &mut Rng, spread: Spread, limit: f32) -> u8 {
+    match spread {
+        Spread::Uniform => e4m3::encode(limit * rng.f32()),
+        Spread::Every if rng.u32(..32) == 0 => rng.u8(..=0x7E),
+        Spread::Every => e4m3::encode(0.125 * (8.0 * rng.f32() - 4.0).exp2()),
+        Spread::Subnormal => rng.u8(..8),
+    }
+}
+
+/// The root of the mean square of all elements.
+fn magnitude(matrix: &HostMatrix) -> f64 {
+    fn root(squares: impl ExactSizeIterator<Item = f64>) -> f64 {
+        let count = squares.len().max(1) as f64;
+        (squares.sum::<f64>() / count).sqrt().max(f64::MIN_POSITIVE)
+    }
+    match matrix {
+        HostMatrix::F16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
+        HostMatrix::Bf16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
+        HostMatrix::Nvfp4 { scales, .. } => {
+            // Codes are uniform and independent of their scales.
+            let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
+            codes * root(scales.iter().map(|scale| f64::from(e4m3::decode(*scale)).powi(2)))
+        }
+    }
+}

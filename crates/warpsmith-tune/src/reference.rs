@@ -1,0 +1,157 @@
+//! The host reference of large problems: exact operands, products in f64 by a matrix library, then the oracle.
+//!
+//! [`HostOperands::reference`] is the obvious one, for small problems; the two agree to the last bits of an f64.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::operands::{HostMatrix, HostOperands, Shape};
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use crate::oracle::{Products, Reference};
+
+/// Columns that one step multiplies: their exact values take some megabytes.
+const STEP: usize = 64;
+
+/// What the result should be: `[m, N]`, value and bound of every element. All cores work at it.
+///
+/// # Errors
+/// Those of [`HostOperands::check`].
+pub fn of(operands: &HostOperands) -> Result<Reference> {
+    let columns: Vec<usize> = (0..operands.problem.columns() as usize).collect();
+    in_columns(operands, &columns)
+}
+
+/// What the result should be in the given columns: `[m, columns]`, value and bound of every element.
+///
+/// # Errors
+/// Those of [`HostOperands::check`]; data, if there is no such column.
+pub fn in_columns(operands: &HostOperands, columns: &[usize]) -> Result<Reference> {
+    operands.check()?;
+    let n = operands.problem.columns() as usize;
+    if let Some(column) = columns.iter().find(|column| **column >= n) {
+        return Err(Error::data(format!("column {column} of a result with {n}")));
+    }
+    if operands.problem.depth() == 0 {
+        return Err(Error::data(format!("{}: k = 0", operands.problem)));
+    }
+    operands.reference_from(columns, |group, rows| {
+        let a = exact_rows(operands, rows);
+        operands.b.iter().map(|b| multiply(operands, &a, b, group, columns)).collect()
+    })
+}
+
+/// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check.
+#[must_use]
+pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
+    // Values and magnitudes.
+    let work = 2.0 * operands.problem.flop(operands.m.into());
+    let step = (work / flop).ceil().max(1.0) as usize;
+    (0..operands.problem.columns() as usize).step_by(step).collect()
+}
+
+/// Values and magnitudes of some rows of A, `[rows, K]`.
+struct Exact {
+    rows: usize,
+    values: Vec<f64>,
+    magnitudes: Vec<f64>,
+}
+
+fn exact_rows(operands: &HostOperands, rows: Range<usize>) -> Exact {
+    let (count, k) = (rows.len(), operands.problem.depth() as usize);
+    let mut values = vec![0.0; count * k];
+    decode(&operands.a, operands.a_shape(), 0, rows, &mut values);
+    let magnitudes = values.iter().map(|value| value.abs()).collect();
+    Exact { rows: count, values, magnitudes }
+}
+
+/// The exact values of some rows, `[rows, K]`.
+fn decode(matrix: &HostMatrix, shape: Shape, group: usize, rows: impl Iterator<Item = usize>, out: &mut [f64]) {
+    let mut exact = vec![0.0f32; shape.k];
+    for (row, out) in rows.zip(out.chunks_mut(shape.k)) {
+        matrix.decode_row(shape, group, row, &mut exact);
+        out.iter_mut().zip(&exact).for_each(|(out, value)| *out = f64::from(*value));
+    }
+}
+
+/// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
+fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
+    let k = operands.problem.depth() as usize;
+    let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
+    let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let mut decoded = vec![0.0; STEP * k];
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(step) = steps.get(index) else { break };
+            let decoded = &mut decoded[..step.len() * k];
+            decode(b, operands.b_shape(), group, step.iter().copied(), decoded);
+            let value = product(k, &a.values, decoded);
+            decoded.iter_mut().for_each(|value| *value = value.abs());
+            let magnitude = product(k, &a.magnitudes, decoded);
+            tiles.lock().unwrap_or_else(PoisonError::into_inner).push((index * STEP, step.len(), value, magnitude));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let (mut value, mut magnitude) = (vec![0.0; a.rows * columns.len()], vec![0.0; a.rows * columns.len()]);
+    for (first, width, values, magnitudes) in tiles.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for row in 0..a.rows {
+            let to = row * columns.len() + first..row * columns.len() + first + width;
+            value[to.clone()].copy_from_slice(&values[row * width..][..width]);
+            magnitude[to].copy_from_slice(&magnitudes[row * width..][..width]);
+        }
+    }
+    Products::from_parts(a.rows, columns.len(), k, value, magnitude)
+}
+
+/// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major and whole rows.
+fn product(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let (m, n) = (a.len() / k, b.len() / k);
+    let mut c = vec![0.0; m * n];
+    let (k_step, n_step) = (k as isize, n as isize);
+    let (a, b, out) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+    // SAFETY: with these strides it reads the first m·k elements of `a` and n·k of `b`, which have as many by the
+    // division above, and writes the m·n of `c`.
+    unsafe { matrixmultiply::dgemm(m, k, n, 1.0, a, k_step, 1, b, 1, k_step, 0.0, out, n_step, 1) };
+    c
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpsmith::spec::{Activation, Problem};
+    use crate::Spread;
+
+    #[test]
+    fn it_is_the_obvious_one() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(144).k(128);
+        for (problem, rows) in [(dual, &[5][..]), (dual.grouped(3), &[4, 0, 3])] {
+            let operands = HostOperands::random(&problem, rows, Spread::Every, 3);
+            let (found, obvious) = (of(&operands).unwrap(), operands.reference().unwrap());
+            assert_eq!((found.m(), found.n(), found.output()), (obvious.m(), obvious.n(), obvious.output()));
+            for (found, obvious) in found.elements().iter().zip(obvious.elements()) {
+                assert!((found.value - obvious.value).abs() <= 1e-12 * obvious.value.abs().max(1e-3));
+                assert!((found.bound - obvious.bound).abs() <= 1e-9 * obvious.bound);
+            }
+            let some = in_columns(&operands, &[3, 100]).unwrap();
+            assert_eq!((some.n(), some.elements()[1]), (2, found.elements()[100]));
+        }
+        let operands = HostOperands::random(&dual, &[1], Spread::Every, 3);
+        assert!(in_columns(&operands, &[144]).unwrap_err().is_data());
+    }
+
+    #[test]
+    fn columns_are_spread_within_the_work_allowed() {
+        let operands = HostOperands::random(&Problem::gemm().n(160).k(64), &[2], Spread::Every, 3);
+        assert_eq!(columns_within(&operands, f64::INFINITY).len(), 160);
+        let work = 2.0 * operands.problem.flop(2);
+        assert_eq!(columns_within(&operands, work / 10.0), (0..16).map(|step| step * 10).collect::<Vec<_>>());
+    }
+}

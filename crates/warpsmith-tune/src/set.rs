@@ -1,0 +1,209 @@
+//! One set of operands in device memory, and copies of it.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use half::{bf16, f16};
+
+use super::operands::{HostMatrix, HostOperands};
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use warpsmith::format::Format;
+use warpsmith::run::{Alpha, Bias, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
+
+type Driven<T> = std::result::Result<T, DriverError>;
+
+/// What a launch reads.
+pub(super) struct Set {
+    m: u32,
+    a: DeviceMatrix,
+    b: Weights,
+    alpha: Vec<Factor>,
+    row_scale: Vec<CudaSlice<f32>>,
+    bias: Vec<Addends>,
+    offsets: Option<CudaSlice<i32>>,
+}
+
+/// What is added to columns.
+enum Addends {
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+    F32(CudaSlice<f32>),
+}
+
+impl Addends {
+    /// Values of a format.
+    fn upload(stream: &Arc<CudaStream>, format: Format, values: &[f32]) -> Driven<Self> {
+        Ok(match format {
+            Format::F16 => Self::F16(stream.clone_htod(&values.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>())?),
+            Format::Bf16 => {
+                Self::Bf16(stream.clone_htod(&values.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?)
+            }
+            _ => Self::F32(stream.clone_htod(values)?),
+        })
+    }
+
+    fn copy(&self) -> Driven<Self> {
+        Ok(match self {
+            Self::F16(values) => Self::F16(values.try_clone()?),
+            Self::Bf16(values) => Self::Bf16(values.try_clone()?),
+            Self::F32(values) => Self::F32(values.try_clone()?),
+        })
+    }
+
+    fn view(&self) -> Bias<'_> {
+        match self {
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+            Self::F32(values) => values.into(),
+        }
+    }
+}
+
+enum Weights {
+    Given(Vec<DeviceMatrix>),
+    Prepared(Arc<PreparedWeights>),
+}
+
+/// α: one number, or one a group.
+enum Factor {
+    Value(f32),
+    Device(CudaSlice<f32>),
+}
+
+impl Set {
+    /// The host's operands; its weights unless `prepared` ones are given.
+    pub(super) fn upload(
+        stream: &Arc<CudaStream>,
+        host: &HostOperands,
+        prepared: Option<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        let factor = |alpha: &Vec<f32>| match alpha[..] {
+            [value] => Ok(Factor::Value(value)),
+            _ => stream.clone_htod(alpha).map(Factor::Device),
+        };
+        let given = || -> Result<Weights> {
+            Ok(match host.prepare()? {
+                Some(prepared) => Weights::Prepared(PreparedWeights::from_host(stream, &prepared)?.into()),
+                None => {
+                    let given = host.b.iter().map(|b| DeviceMatrix::upload(stream, b));
+                    Weights::Given(given.collect::<Driven<_>>().map_err(refused)?)
+                }
+            })
+        };
+        let b = prepared.map_or_else(given, |prepared| Ok(Weights::Prepared(prepared)))?;
+        Ok(Self {
+            m: host.m,
+            a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
+            b,
+            alpha: host.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            row_scale: uploaded(&host.columns.row_scale, |values| stream.clone_htod(values))?,
+            bias: uploaded(&host.columns.bias, |values| {
+                Addends::upload(stream, host.problem.bias_format().unwrap_or(Format::F32), values)
+            })?,
+            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
+        })
+    }
+
+    /// The same numbers at other addresses; weights, too, unless `prepared` ones are given.
+    pub(super) fn copy(&self, prepared: Option<Arc<PreparedWeights>>) -> Result<Self> {
+        let factor = |alpha: &Factor| match alpha {
+            Factor::Value(value) => Ok(Factor::Value(*value)),
+            Factor::Device(values) => values.try_clone().map(Factor::Device),
+        };
+        let b = match (&self.b, prepared) {
+            (_, Some(prepared)) => Weights::Prepared(prepared),
+            (Weights::Prepared(weights), None) => Weights::Prepared(weights.copy()?.into()),
+            (Weights::Given(b), None) => {
+                Weights::Given(b.iter().map(DeviceMatrix::copy).collect::<Driven<_>>().map_err(refused)?)
+            }
+        };
+        Ok(Self {
+            m: self.m,
+            a: self.a.copy().map_err(refused)?,
+            b,
+            alpha: self.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            row_scale: uploaded(&self.row_scale, CudaSlice::try_clone)?,
+            bias: uploaded(&self.bias, Addends::copy)?,
+            offsets: self.offsets.as_ref().map(CudaSlice::try_clone).transpose().map_err(refused)?,
+        })
+    }
+
+    pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: impl Into<WorkspaceMemory<'a>>) -> Operands<'a> {
+        let alpha = |product: usize| match self.alpha.get(product) {
+            Some(Factor::Device(values)) => Alpha::from(values),
+            Some(Factor::Value(value)) => Alpha::from(*value),
+            None => Alpha::default(),
+        };
+        let a = self.a.view();
+        let operands = match &self.b {
+            Weights::Prepared(weights) => Operands::prepared(self.m, a, weights, c),
+            Weights::Given(b) => match &b[..] {
+                [b1, b2] => Operands::dual_gemm(self.m, a, b1.view(), b2.view(), c),
+                _ => Operands::gemm(self.m, a, b[0].view(), c),
+            },
+        };
+        let operands = match self.alpha.len() {
+            1 => operands.alpha(alpha(0)),
+            _ => operands.alphas(alpha(0), alpha(1)),
+        };
+        let operands = match &self.row_scale[..] {
+            [only] => operands.row_scale(only),
+            [first, second, ..] => operands.row_scales(first, second),
+            [] => operands,
+        };
+        let operands = match &self.bias[..] {
+            [only] => operands.bias(only.view()),
+            [first, second, ..] => operands.biases(first.view(), second.view()),
+            [] => operands,
+        };
+        let operands = operands.workspace(workspace);
+        match &self.offsets {
+            Some(offsets) => operands.offsets(offsets),
+            None => operands,
+        }
+    }
+}
+
+/// Each of them on the device.
+fn uploaded<T, U>(values: &[T], upload: impl Fn(&T) -> Driven<U>) -> Result<Vec<U>> {
+    values.iter().map(upload).collect::<Driven<_>>().map_err(refused)
+}
+
+enum DeviceMatrix {
+    Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+}
+
+impl DeviceMatrix {
+    fn upload(stream: &Arc<CudaStream>, host: &HostMatrix) -> Driven<Self> {
+        Ok(match host {
+            HostMatrix::Nvfp4 { codes, scales } => {
+                Self::Nvfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
+            }
+            HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
+            HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
+        })
+    }
+
+    fn copy(&self) -> Driven<Self> {
+        Ok(match self {
+            Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
+            Self::F16(values) => Self::F16(values.try_clone()?),
+            Self::Bf16(values) => Self::Bf16(values.try_clone()?),
+        })
+    }
+
+    fn view(&self) -> Matrix<'_> {
+        match self {
+            Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
+            Self::F16(values) => Matrix::f16(values),
+            Self::Bf16(values) => Matrix::bf16(values),
+        }
+    }
+}
+
+pub(super) fn refused(error: DriverError) -> Error {
+    Error::driver(format!("operands of a trial: {:?}", error.0)).with_source(error)
+}

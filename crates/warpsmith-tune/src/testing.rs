@@ -1,0 +1,37 @@
+//! What the tests of laboratories share: kernels that nobody compiles or runs.
+
+use std::fs;
+use std::path::Path;
+
+use warpsmith::build::{self, Cubin, Toolchain};
+use warpsmith::cache::Forge;
+use warpsmith::spec::{Arch, Problem, Spec};
+
+pub fn problem() -> Problem {
+    Problem::gemm().n(64).k(128)
+}
+
+/// Specs that differ in their stages only.
+pub fn specs<const N: usize>() -> [Spec; N] {
+    let spec = |stages: usize| {
+        let variant = format!("mma.t32x64x64.s{}.single.uniform.direct", stages + 1).parse().unwrap();
+        Spec::new(&problem(), &variant, &Arch::H200).unwrap()
+    };
+    std::array::from_fn(spec)
+}
+
+/// Machine code, as far as its bytes go.
+pub fn cubin() -> Cubin {
+    build::testing::cubin(b"an image\nof two lines")
+}
+
+/// A forge whose disk has cubins of these specs; it has no compiler.
+pub fn forge(dir: &Path, specs: &[Spec]) -> Forge {
+    let library = dir.join("libnvrtc.so.13.0.88");
+    fs::write(&library, "").unwrap();
+    let toolchain = Toolchain::at(library).unwrap();
+    let forge = Forge::builder().toolchain(toolchain).disk(dir.join("cubins")).build();
+    // SAFETY: nobody loads it.
+    specs.iter().for_each(|spec| unsafe { forge.disk().put(&forge.key(spec).unwrap(), &cubin()) });
+    forge
+}

@@ -1,0 +1,323 @@
+//! The gate's device half: launch into poisoned and guarded memory, compare every element, and only then time.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+use serde::{Deserialize, Serialize};
+
+use super::gate::{Guarded, Verdict};
+use super::operands::HostOperands;
+use super::set::{Set, refused};
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use crate::oracle::Reference;
+use warpsmith::run::{Kernel, MatrixMut, Operands, PreparedWeights, Workspace};
+
+use crate::timing::{Pace, Timer, Timing, operand_sets};
+use crate::wait::wait;
+use warpsmith::spec::Problem;
+
+/// No launch takes longer, unless [`Trial::limit`] says so; a kernel that hangs makes the check an error.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of NaN on the device, which workspaces are filled with piece by piece.
+const NANS: usize = 4 << 20;
+
+/// How calls that are timed follow each other in the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launching {
+    /// Each begins when the one before has ended ([`Kernel::launch`]).
+    #[default]
+    Plain,
+    /// Each may begin while the one before still runs ([`Kernel::launch_dependent`]).
+    Dependent,
+}
+
+impl Launching {
+    fn launch(self, kernel: &Kernel, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
+        match self {
+            Self::Plain => kernel.launch(stream, operands),
+            Self::Dependent => kernel.launch_dependent(stream, operands),
+        }
+    }
+}
+
+/// Operands on a device, with what the result should be: checks kernels, and times those that are right.
+pub struct Trial<'a> {
+    stream: Arc<CudaStream>,
+    problem: Problem,
+    m: u32,
+    reference: Cow<'a, Reference>,
+    guarded: Guarded,
+    /// A result before the launch: canaries and poison.
+    untouched: CudaSlice<u8>,
+    /// [`NANS`] bytes.
+    nans: CudaSlice<u8>,
+    /// Weights that others use, too; none if each set has its own.
+    shared: Vec<Arc<PreparedWeights>>,
+    /// The first is checked; the others, made when something is timed, hold the same numbers.
+    sets: Vec<Set>,
+    /// As many results, when something is timed.
+    results: Vec<CudaSlice<u8>>,
+    limit: Duration,
+}
+
+/// What a check found.
+#[derive(Debug)]
+#[must_use]
+pub struct Checked {
+    kernel: Arc<Kernel>,
+    verdict: Verdict,
+    repeatable: bool,
+    c: Vec<u8>,
+}
+
+impl Checked {
+    /// Every element was right, nothing outside was touched, and further launches gave the same bits.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.verdict.passed() && self.repeatable
+    }
+
+    /// The gate's verdict on the first launch.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Whether further launches gave the same bits. If not, the kernel has a race.
+    #[must_use]
+    pub fn repeatable(&self) -> bool {
+        self.repeatable
+    }
+
+    /// The result `[m, N]`, as bytes of its format.
+    #[must_use]
+    pub fn c(&self) -> &[u8] {
+        &self.c
+    }
+
+    fn right(&self) -> Result<&Kernel> {
+        if self.passed() {
+            return Ok(&self.kernel);
+        }
+        Err(Error::unsupported(format!("{} is not right, so it is not timed", self.kernel.spec().name())))
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.verdict)?;
+        if self.repeatable { Ok(()) } else { f.write_str("; a second launch gave other bits: a race") }
+    }
+}
+
+impl<'a> Trial<'a> {
+    /// Uploads the operands.
+    ///
+    /// # Errors
+    /// Data, if operands and reference do not fit together; driver, if the device has no room.
+    pub fn new(stream: &Arc<CudaStream>, host: &HostOperands, reference: &'a Reference) -> Result<Self> {
+        Self::with(stream, host, Cow::Borrowed(reference), Vec::new())
+    }
+
+    /// As [`Trial::new`], with weights that are prepared on the device already, perhaps for other M, too: one for each
+    /// operand set, which are gone round if there are fewer.
+    ///
+    /// # Errors
+    /// As [`Trial::new`]; data, if there are none.
+    pub fn with_weights(
+        stream: &Arc<CudaStream>,
+        host: &HostOperands,
+        reference: &'a Reference,
+        prepared: Vec<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        if prepared.is_empty() {
+            return Err(Error::data(format!("no prepared weights for {}", host.problem)));
+        }
+        Self::with(stream, host, Cow::Borrowed(reference), prepared)
+    }
+
+    fn with(
+        stream: &Arc<CudaStream>,
+        host: &HostOperands,
+        reference: Cow<'a, Reference>,
+        shared: Vec<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        host.check()?;
+        let guarded = Guarded::fitting(&reference)?;
+        let untouched = stream.clone_htod(&guarded.fill()).map_err(refused)?;
+        let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
+        let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
+        let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
+        let results = Vec::new();
+        Ok(Self { stream, problem, m, reference, guarded, untouched, nans, shared, sets, results, limit: LIMIT })
+    }
+
+    /// What is computed.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// For how many rows, of all groups together.
+    #[must_use]
+    pub fn m(&self) -> u32 {
+        self.m
+    }
+
+    /// How long a launch may take before it is given up (default: 20 s).
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Launches three times into poisoned and guarded memory, twice plainly and once as a dependent launch, compares every
+    /// element of the first result with the reference, and the others with the first.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::launch`]; driver, if the kernel faults or hangs.
+    pub fn check(&self, kernel: &Arc<Kernel>) -> Result<Checked> {
+        let first = self.result_of(kernel, Launching::Plain)?;
+        let verdict = self.guarded.judge(&first, &self.reference)?;
+        let mut repeatable = true;
+        for launching in [Launching::Plain, Launching::Dependent] {
+            repeatable &= self.result_of(kernel, launching)? == first;
+        }
+        let c = first[self.guarded.result()].to_vec();
+        Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
+    }
+
+    /// Times a kernel that has passed, in microseconds per call, with operands that are not in the L2 cache.
+    ///
+    /// # Errors
+    /// Unsupported, if the check did not pass; those of [`Timer::time`].
+    pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
+        self.time_at(checked, Pace::NORMAL)
+    }
+
+    /// As [`Trial::time`], at another pace.
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_at(&mut self, checked: &Checked, pace: Pace) -> Result<Timing> {
+        self.time_one(checked.right()?, Launching::Plain, pace)
+    }
+
+    /// As [`Trial::time`], but each call may begin while the one before it still runs ([`Kernel::launch_dependent`]).
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_dependent(&mut self, checked: &Checked) -> Result<Timing> {
+        self.time_one(checked.right()?, Launching::Dependent, Pace::NORMAL)
+    }
+
+    /// Times kernels that have passed in turn ([`Timer::time_in_turn`]), with operands that are not in the L2 cache:
+    /// gives `turns` times the microseconds per call of every kernel, `[turn][kernel]`.
+    ///
+    /// # Errors
+    /// As [`Trial::time`].
+    pub fn time_in_turn(&mut self, kernels: &[&Checked], turns: usize, launching: Launching) -> Result<Vec<Vec<f64>>> {
+        let right = kernels.iter().map(|checked| checked.right()).collect::<Result<Vec<_>>>()?;
+        self.time_all(&right, turns, launching, Pace::NORMAL)
+    }
+
+    pub(super) fn time_one(&mut self, kernel: &Kernel, launching: Launching, pace: Pace) -> Result<Timing> {
+        let (sets, timer) = (self.make_sets(&[kernel])?, self.timer(pace)?);
+        let mut workspace = kernel.workspace(&self.stream, self.m)?;
+        timer.time(sets, |set| self.launch(kernel, launching, set, &mut workspace))
+    }
+
+    pub(super) fn time_all(
+        &mut self,
+        kernels: &[&Kernel],
+        turns: usize,
+        launching: Launching,
+        pace: Pace,
+    ) -> Result<Vec<Vec<f64>>> {
+        let (sets, timer) = (self.make_sets(kernels)?, self.timer(pace)?);
+        let workspaces = kernels.iter().map(|kernel| kernel.workspace(&self.stream, self.m));
+        let mut workspaces = workspaces.collect::<Result<Vec<_>>>()?;
+        timer.time_in_turn(sets, kernels.len(), turns, |kernel, set| {
+            self.launch(kernels[kernel], launching, set, &mut workspaces[kernel])
+        })
+    }
+
+    /// The result of the last call that was timed, as [`Checked::c`].
+    pub(super) fn last_result(&self) -> Result<Vec<u8>> {
+        let last = self.results.last().ok_or_else(|| Error::internal("nothing was timed"))?;
+        let c = self.stream.clone_dtoh(last).map_err(refused)?;
+        wait(&self.stream, self.limit)?;
+        Ok(c)
+    }
+
+    fn timer(&self, pace: Pace) -> Result<Timer> {
+        Ok(Timer::new(&self.stream)?.limit(self.limit).pace(pace))
+    }
+
+    fn launch(&mut self, kernel: &Kernel, launching: Launching, set: usize, workspace: &mut Workspace) -> Result<()> {
+        let mut view = self.results[set].as_view_mut();
+        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
+        launching.launch(kernel, &self.stream, self.sets[set].operands(c, workspace))
+    }
+
+    /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
+    fn make_sets(&mut self, kernels: &[&Kernel]) -> Result<usize> {
+        let bytes = self.problem.bytes(self.m.into()) as u64;
+        let sets = |kernel: &&Kernel| operand_sets(bytes, kernel.spec().arch().l2_bytes());
+        let needed = kernels.iter().map(sets).max().unwrap_or(1);
+        while self.sets.len() < needed {
+            let weights = self.shared.get(self.sets.len() % self.shared.len().max(1)).cloned();
+            let another = self.sets[0].copy(weights)?;
+            self.sets.push(another);
+        }
+        while self.results.len() < needed {
+            let another = self.stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused)?;
+            self.results.push(another);
+        }
+        Ok(needed)
+    }
+
+    fn result_of(&self, kernel: &Kernel, launching: Launching) -> Result<Vec<u8>> {
+        let stream = &self.stream;
+        let mut workspace = self.poisoned_workspace(kernel)?;
+        let mut buffer = self.untouched.try_clone().map_err(refused)?;
+        let mut view = buffer.slice_mut(self.guarded.result());
+        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
+        launching.launch(kernel, stream, self.sets[0].operands(c, &mut workspace))?;
+        wait(stream, self.limit)?;
+        let found = stream.clone_dtoh(&buffer).map_err(refused)?;
+        wait(stream, self.limit)?;
+        Ok(found)
+    }
+
+    /// Workspace full of NaN: partial sums that are read before they are written show.
+    fn poisoned_workspace(&self, kernel: &Kernel) -> Result<CudaSlice<u8>> {
+        let bytes = kernel.spec().workspace_bytes(self.m).max(1) as usize;
+        let mut workspace = self.stream.alloc_zeros::<u8>(bytes).map_err(refused)?;
+        for start in (0..workspace.len()).step_by(NANS) {
+            let end = workspace.len().min(start + NANS);
+            let nans = self.nans.slice(..end - start);
+            self.stream.memcpy_dtod(&nans, &mut workspace.slice_mut(start..end)).map_err(refused)?;
+        }
+        Ok(workspace)
+    }
+}
+
+impl fmt::Debug for Trial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "trial of {} with m = {}", self.problem, self.m)
+    }
+}
+
+impl Trial<'static> {
+    /// As [`Trial::new`], with a reference of its own.
+    ///
+    /// # Errors
+    /// As [`Trial::new`].
+    pub fn owning(stream: &Arc<CudaStream>, host: &HostOperands, reference: Reference) -> Result<Self> {
+        Self::with(stream, host, Cow::Owned(reference), Vec::new())
+    }
+}

@@ -1,0 +1,193 @@
+//! The laboratory's side: asks, waits, and starts another worker when one is lost.
+
+use std::time::Duration;
+
+use super::super::keeper::{Notice, Stand, Timed};
+use super::super::laboratory::{Admission, Rejection};
+use super::super::quarantine::Platform;
+use super::super::setup::Setup;
+use super::command::WorkerCommand;
+use super::process::{Process, Silence, Why};
+use super::protocol::{self, Answer, Asked, Facts, Request, WorkerDevice};
+use warpsmith::build::Built;
+use warpsmith::internal::{self, Raise};
+use warpsmith::{Error, Result};
+use warpsmith::spec::Spec;
+
+/// Opening a device, drawing operands and computing the reference take seconds; on few cores, a minute.
+const OPENING: Duration = Duration::from_secs(180);
+/// A worker finds out itself that a kernel hangs (see [`Setup::limit`]); this is for one that cannot tell any more.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A stand in a process of its own, which is started when it is first needed.
+#[derive(Debug)]
+pub(super) struct Client {
+    command: WorkerCommand,
+    setup: Setup,
+    pub opening: Duration,
+    pub deadline: Duration,
+    process: Option<Process>,
+    device: Option<WorkerDevice>,
+    starts: u64,
+    /// Of the requests that were put to any worker.
+    requests: u64,
+}
+
+/// What came of a request.
+enum Reached {
+    Answer(Answer),
+    /// The kernel in question took the worker with it.
+    Fell(Rejection),
+}
+
+impl Client {
+    pub(super) fn new(command: WorkerCommand, setup: Setup) -> Self {
+        Self {
+            command,
+            setup,
+            opening: OPENING,
+            deadline: DEADLINE,
+            process: None,
+            device: None,
+            starts: 0,
+            requests: 0,
+        }
+    }
+
+    pub(super) fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    /// The device, which takes a worker to know.
+    pub(super) fn device(&mut self) -> Result<&WorkerDevice> {
+        if self.device.is_none() {
+            self.running()?;
+        }
+        self.device.as_ref().ok_or_else(|| Error::internal("a worker without a device"))
+    }
+
+    /// A worker that is ready.
+    fn running(&mut self) -> Result<&mut Process> {
+        // One that died while nobody asked it anything is not the fault of the next kernel.
+        if self.process.as_mut().is_none_or(|process| !process.is_alive()) {
+            self.process = None;
+            let mut process = Process::start(&self.command)?;
+            self.starts += 1;
+            let open = protocol::line(&Request { number: 0, what: Asked::open(&self.setup)? })?;
+            let reply = process.ask(open, 0, self.opening).map_err(|silence| {
+                Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
+            })?;
+            let device = match reply.answer {
+                Answer::Ready { version: protocol::VERSION, device } => protocol::part::<Facts>(device)?.device()?,
+                Answer::Ready { version, .. } => {
+                    let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
+                    return Err(Error::unsupported(format!(
+                        "the worker speaks version {version} of the protocol, this program version {ours}; remedy: {remedy}"
+                    )));
+                }
+                Answer::Failed(failure) => return Err(failure.into()),
+                answer => return Err(unexpected(&answer)),
+            };
+            tracing::info!(device = device.name(), starts = self.starts, "worker ready");
+            self.device = Some(device);
+            self.process = Some(process);
+        }
+        self.process.as_mut().ok_or_else(|| Error::internal("no worker"))
+    }
+
+    fn ask(&mut self, what: Asked, image: &[u8]) -> Result<Reached> {
+        self.requests += 1;
+        let number = self.requests;
+        let mut bytes = protocol::line(&Request { number, what })?;
+        bytes.extend_from_slice(image);
+        let deadline = self.deadline;
+        let reached = match self.running()?.ask(bytes, number, deadline) {
+            Ok(reply) => {
+                if reply.last {
+                    self.process = None;
+                }
+                return match reply.answer {
+                    Answer::Failed(failure) => Err(failure.into()),
+                    answer => Ok(Reached::Answer(answer)),
+                };
+            }
+            // Only a kernel that was launched can be to blame, for what kernels do.
+            Err(Silence { why: Why::Late, launched: true }) => Ok(Reached::Fell(Rejection::Hangs)),
+            Err(Silence { why: Why::Faulted(how), launched: true }) => Ok(Reached::Fell(Rejection::Crashes(how))),
+            Err(Silence { why, .. }) => Err(Error::driver(format!(
+                "the worker is lost, which says nothing of the kernel: {}",
+                told(why, deadline)
+            ))),
+        };
+        // What is left of it is killed.
+        self.process = None;
+        reached
+    }
+
+    /// An answer to something else: whoever gives it is not to be asked again.
+    fn out_of_turn(&mut self, answer: &Answer) -> Error {
+        self.process = None;
+        unexpected(answer)
+    }
+
+    fn check(&mut self, spec: &Spec) -> Result<()> {
+        self.setup.check(spec)?;
+        let device = self.device()?;
+        if spec.arch() == device.arch() {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("{spec} was given to a worker on {} ({})", device.name(), device.arch())))
+    }
+}
+
+impl Stand for Client {
+    fn platform(&mut self) -> Result<Platform> {
+        self.device().map(|device| Platform::new(device.name(), device.driver_version()))
+    }
+
+    fn admit(&mut self, built: &Built, _: Notice<'_>) -> Result<Admission> {
+        let (spec, cubin) = (built.of(), built.cubin());
+        self.check(spec)?;
+        let image = cubin.image();
+        let (variant, about) = (*spec.variant(), internal::about(cubin).clone());
+        match self.ask(Asked::Admit { variant, about, image_bytes: image.len() as u64 }, image)? {
+            Reached::Answer(Answer::Admitted(admission)) => Ok(admission),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
+            Reached::Fell(rejection) => Ok(Admission::Refused(rejection)),
+        }
+    }
+
+    fn screen(&mut self, spec: &Spec, _: Notice<'_>) -> Result<Timed<f64>> {
+        match self.ask(Asked::Screen { variant: *spec.variant() }, &[])? {
+            Reached::Answer(Answer::Screened(timed)) => Ok(timed),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
+            Reached::Fell(rejection) => Ok(Timed::Failed(rejection)),
+        }
+    }
+
+    fn duel(
+        &mut self,
+        incumbent: &Spec,
+        challenger: &Spec,
+        pairs: usize,
+        _: Notice<'_>,
+    ) -> Result<Timed<Vec<(f64, f64)>>> {
+        let (incumbent, challenger) = (*incumbent.variant(), *challenger.variant());
+        match self.ask(Asked::Duel { incumbent, challenger, pairs }, &[])? {
+            Reached::Answer(Answer::Duelled(timed)) => Ok(timed),
+            Reached::Answer(answer) => Err(self.out_of_turn(&answer)),
+            Reached::Fell(rejection) => Ok(Timed::Failed(rejection)),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    Error::internal(format!("the worker answered something else: {answer:?}"))
+}
+
+fn told(why: Why, deadline: Duration) -> String {
+    match why {
+        Why::Late => format!("no answer within {:.1} s", deadline.as_secs_f64()),
+        Why::Faulted(how) | Why::Ended(how) | Why::Killed(how) | Why::Garbled(how) => how,
+    }
+}

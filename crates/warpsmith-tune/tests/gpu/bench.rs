@@ -1,0 +1,144 @@
+//! The device that all trials share.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::CudaStream;
+use warpsmith::build::{self, Built, Header, Source, Toolchain};
+use warpsmith::cache::Forge;
+use warpsmith::run::{Device, Kernel};
+use warpsmith::spec::{Arch, Spec};
+use warpsmith_tune::Checked;
+
+/// Kernels of trials before that may still be loaded when the next one begins.
+const RETIRED_MAX: usize = 256;
+
+pub struct Bench {
+    pub device: Device,
+    pub stream: Arc<CudaStream>,
+    /// One launch at a time: a fault is then its own.
+    turn: Mutex<()>,
+    forge: Forge,
+    report: Option<Mutex<File>>,
+}
+
+impl Bench {
+    pub fn open() -> Result<Self, String> {
+        let device = Device::open(0).map_err(text)?;
+        // SAFETY: the one stream below is the only one in this process.
+        unsafe { device.context().disable_event_tracking() };
+        let stream = device.context().new_stream().map_err(text)?;
+        let forge = Forge::builder().install_if_missing().memory(1 << 14, 1 << 32).no_disk().build();
+        let report = std::env::var_os("WARPSMITH_TEST_JSON")
+            .map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap())
+            .map(Mutex::new);
+        Ok(Self { device, stream, turn: Mutex::new(()), forge, report })
+    }
+
+    /// The device for oneself until the guard is dropped, whatever became of those before.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody else does it here, and engines refuse to load beside too many.
+        if self.device.retired() > RETIRED_MAX {
+            // A reclaim marks what the next one finds done. A trial that failed may have left the device unfit for both.
+            let _ = self.device.reclaim().and_then(|_| self.device.reclaim());
+        }
+        turn
+    }
+
+    pub fn arch(&self) -> &Arch {
+        self.device.arch()
+    }
+
+    pub fn toolchain(&self) -> &Toolchain {
+        self.forge.toolchain().unwrap()
+    }
+
+    pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
+        if std::env::var_os("WARPSMITH_TEST_RACECHECK").is_some() && spec.problem().is_prepared() {
+            let source = build::render(spec).map_err(text)?;
+            return self.kernel_of(spec, &every_lane_arrives(&source)?);
+        }
+        let forged = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?;
+        Kernel::load(&self.device, forged.built()).map(Arc::new).map_err(text)
+    }
+
+    /// Compiles `specs` on all cores.
+    pub fn compile(&self, specs: &[Spec]) {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+                scope.spawn(|| {
+                    while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
+                        // What cannot be compiled is reported where the kernel is asked for.
+                        let _ = self.forge.cubin(spec);
+                    }
+                });
+            }
+        });
+    }
+
+    /// A kernel from changed CUDA under the name of `spec`.
+    pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
+        let cubin =
+            build::compile(self.toolchain(), source, spec.arch().target()).map_err(|error| format!("{error:?}"))?;
+        // SAFETY: what mutants change is what they compute and when, in memory with guards around it.
+        let built = unsafe { Built::unproven(*spec, Arc::new(cubin)) };
+        Kernel::load(&self.device, &built).map(Arc::new).map_err(text)
+    }
+
+    pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {
+        if let Some(report) = &self.report {
+            let line = serde_json::json!({
+                "problem": spec.problem().to_string(),
+                "variant": spec.variant().to_string(),
+                "m": m,
+                "passed": checked.passed(),
+                "worst": checked.verdict().worst(),
+            });
+            writeln!(report.lock().unwrap(), "{line}").unwrap();
+        }
+    }
+}
+
+/// What a trial reports of an error.
+pub fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The source with every `from` replaced by its `to`, in its text and its headers.
+///
+/// # Errors
+/// The first `from` that stands nowhere.
+pub fn changed<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Source, &'a str> {
+    let mut text = source.text().to_owned();
+    let mut headers: Vec<Header> = source.headers().to_vec();
+    for &(from, to) in changes {
+        if !text.contains(from) && !headers.iter().any(|header| header.text.contains(from)) {
+            return Err(from);
+        }
+        text = text.replace(from, to);
+        headers.iter_mut().for_each(|header| header.text = header.text.replace(from, to).leak());
+    }
+    Ok(Source::new(source.name(), text, headers.leak(), source.entries().to_vec()))
+}
+
+/// The same kernel, but every lane arrives at mbarriers where one speaks for its warp: compute-sanitizer's racecheck
+/// follows an arrival, but not a __syncwarp before it, and takes what other lanes read for unordered.
+pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
+    let changes = [
+        ("if (lane_index() == 0) mbarrier_arrive(empty(slot));", "mbarrier_arrive(empty(slot));"),
+        (
+            "if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty(slot), lane_index());",
+            "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty(slot), rank);",
+        ),
+        ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
+        ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), 32 * FULL_ARRIVALS - 31);"),
+        ("if (lane == 0) mbarrier_arrive(filling.at().full);", "mbarrier_arrive(filling.at().full);"),
+        ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
+        ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
+    ];
+    changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
+}

@@ -1,0 +1,137 @@
+//! Every e2m1 code with every e4m3 scale arrives in the matrix instruction as exactly what it stands for.
+//!
+//! One operand is NVFP4 with row r scaled by scale code r (all 256, subnormal, negative and NaN among them) and all
+//! sixteen codes in each row; the other is a 64×64 unit matrix. So C holds the decoded operand itself, in f32. (Prepared
+//! weights lose the sign of a zero, which is no difference to the gate.)
+
+use half::{bf16, f16};
+use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
+use warpsmith_tune::oracle::{Expected, Reference};
+use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, Trial};
+
+use crate::bench::Bench;
+
+const K: usize = 64;
+const SCALES: usize = 256;
+
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The format of the unit matrix, and so of the multiplication.
+    compute: Format,
+    /// Whether the weights are NVFP4 (or else the tokens).
+    weights: bool,
+    /// Whether the weights are prepared (and so NVFP4, whatever the tokens are).
+    prepared: bool,
+    layout: ScaleLayout,
+}
+
+impl Case {
+    pub fn name(&self) -> String {
+        let operand = match (self.weights, self.prepared) {
+            (true, false) => "weights",
+            (true, true) => "prepared weights",
+            (false, false) => "tokens",
+            (false, true) => "tokens with prepared weights",
+        };
+        format!("exact: every code and scale of {operand} in {} ({} scales)", self.compute, self.layout)
+    }
+
+    fn variants(&self) -> &'static [&'static str] {
+        match (self.weights, self.prepared) {
+            (_, false) => &["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"],
+            (true, true) => &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"],
+            (false, true) => &[
+                "wgmma.t64x64x64.s1.single.uniform.direct.prepass",
+                "wgmma.t64x64x128.s2.single.ws1.shared.prepass",
+                "wgmma.t64x64x64.s1.single.ws1.direct",
+                "wgmma.t8x64x128.s2.single.ws2.direct",
+            ],
+        }
+    }
+
+    /// The 64×64 unit matrix.
+    fn unit(&self) -> HostMatrix {
+        const ONE: u8 = 2;
+        const SCALE_ONE: u8 = 0x38;
+        let one = |index: usize| if index / K == index % K { 1.0 } else { 0.0 };
+        if self.prepared && !self.weights {
+            let code = |index: usize| if one(index) == 1.0 { ONE } else { 0 };
+            let codes = (0..K * K / 2).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4);
+            return HostMatrix::Nvfp4 { codes: codes.collect(), scales: vec![SCALE_ONE; self.layout.bytes(K, K)] };
+        }
+        match self.compute {
+            Format::Bf16 => HostMatrix::Bf16((0..K * K).map(|index| bf16::from_f32(one(index))).collect()),
+            _ => HostMatrix::F16((0..K * K).map(|index| f16::from_f32(one(index))).collect()),
+        }
+    }
+}
+
+/// Cases for an architecture: prepared weights on Hopper only.
+pub fn all(arch: &Arch) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for compute in [Format::F16, Format::Bf16] {
+        for weights in [true, false] {
+            for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+                let case = Case { compute, weights, prepared: false, layout };
+                cases.push(case);
+                // NVFP4 tokens and weights are multiplied in f16.
+                if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {
+                    cases.push(Case { prepared: true, ..case });
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Code of element (row, k): all sixteen in every row, in another order in each.
+fn code(row: usize, k: usize) -> u8 {
+    ((k + row) % 16) as u8
+}
+
+pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
+    let mut scales = vec![0x7F; case.layout.bytes(SCALES, K)];
+    for row in 0..SCALES {
+        for block in 0..K / 16 {
+            scales[case.layout.offset(K, row, block)] = row as u8;
+        }
+    }
+    let pairs = (0..SCALES * K / 2).map(|byte| {
+        let (row, k) = (byte * 2 / K, byte * 2 % K);
+        code(row, k) | code(row, k + 1) << 4
+    });
+    let coded = HostMatrix::Nvfp4 { codes: pairs.collect(), scales };
+    let problem = Problem::gemm().k(K as u32).c(Format::F32).scales(case.layout);
+    let (problem, m, a, b) = if case.weights {
+        (problem.n(SCALES as u32).a(case.compute).b(Format::Nvfp4), K, case.unit(), coded)
+    } else {
+        let unit = case.unit();
+        (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
+    };
+    let problem = if case.prepared { problem.prepared() } else { problem };
+    let columns = HostColumns::default();
+    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha: vec![vec![1.0]], columns };
+
+    let columns = problem.columns() as usize;
+    let element = |index: usize| {
+        let (row, k) =
+            if case.weights { (index % columns, index / columns) } else { (index / columns, index % columns) };
+        // A NaN scale is a NaN wherever its row goes: 0 · NaN is NaN.
+        let value = f64::from(e2m1::decode(code(row, k))) * f64::from(e4m3::decode(row as u8));
+        Expected { value, bound: 0.0 }
+    };
+    let elements = (0..m * columns).map(element).collect();
+    let reference = Reference::new(m, columns, Format::F32, elements).map_err(|error| error.to_string())?;
+    for variant in case.variants() {
+        let spec = Spec::new(&problem, &variant.parse().unwrap(), bench.arch()).map_err(|error| error.to_string())?;
+        let kernel = bench.kernel(&spec)?;
+        let _turn = bench.alone();
+        let trial = Trial::new(&bench.stream, &host, &reference).map_err(|error| error.to_string())?;
+        let checked = trial.check(&kernel).map_err(|error| error.to_string())?;
+        if !checked.passed() {
+            return Err(format!("{spec}: {checked}"));
+        }
+    }
+    Ok(())
+}

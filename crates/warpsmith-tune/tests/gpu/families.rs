@@ -1,0 +1,155 @@
+//! Every operation × operand formats × fusion, its variants sampled densely, at awkward M, through the gate.
+
+use std::collections::HashMap;
+
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith_tune::oracle::Reference;
+use warpsmith::spec::{
+    Activation, Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, baseline, space,
+};
+use warpsmith_tune::{HostOperands, Spread, Trial};
+
+use crate::bench::Bench;
+
+/// Rows that fit no tile, and some that do.
+const AWKWARD_M: [u32; 14] = [1, 3, 7, 17, 40, 72, 76, 128, 148, 248, 255, 257, 300, 512];
+/// N and K that fit no tile, and the smallest there are.
+const SHAPES: [(u32, u32); 4] = [(272, 448), (144, 1088), (16, 64), (400, 640)];
+const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
+
+pub struct Family {
+    problem: Problem,
+    fusion: Fusion,
+    index: usize,
+}
+
+impl Family {
+    fn baseline(&self) -> Variant {
+        baseline(&self.problem)
+    }
+
+    pub fn name(&self) -> String {
+        format!("gate: {} {}", self.problem, self.fusion)
+    }
+}
+
+/// Families for an architecture.
+pub fn all(arch: &Arch) -> Vec<Family> {
+    let pairs = [
+        (Format::F16, Format::Nvfp4),
+        (Format::Nvfp4, Format::Nvfp4),
+        (Format::Bf16, Format::Nvfp4),
+        (Format::F16, Format::F16),
+        (Format::Bf16, Format::Bf16),
+        (Format::Nvfp4, Format::F16),
+        (Format::Nvfp4, Format::Bf16),
+    ];
+    // The path wgmma, which only Hopper has.
+    let prepared = if arch.capability() == Arch::H200.capability() { &pairs[..3] } else { &[] };
+    let ways = pairs.iter().map(|pair| (pair, false)).chain(prepared.iter().map(|pair| (pair, true)));
+    let (mut families, mut count) = (Vec::new(), 0);
+    for groups in [None, Some(3), Some(40)] {
+        for (&(a, b), prepared) in ways.clone() {
+            for fusion in Fusion::ALL.iter().copied() {
+                if !prepared && matches!(fusion, Fusion::PerProduct | Fusion::PingPong) {
+                    continue;
+                }
+                // A counter gives every family another mix of what is not its name.
+                let index = count;
+                count += 1;
+                let problem = match fusion {
+                    Fusion::Single => Problem::gemm(),
+                    _ => Problem::dual_gemm(Activation::ALL[index % 3]),
+                };
+                let (n, k) = SHAPES[index % SHAPES.len()];
+                let c = [Format::F16, Format::Bf16, Format::F32][index / 2 % 3];
+                let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 3 % 2];
+                let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
+                let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = if prepared { problem.prepared() } else { problem };
+                families.push(Family { problem, fusion, index });
+                let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
+                let columns = match index % 6 {
+                    0 => problem.row_scale().bias(bias),
+                    2 => problem.bias(bias),
+                    4 => problem.row_scale(),
+                    _ => continue,
+                };
+                families.push(Family { problem: columns, fusion, index });
+            }
+        }
+    }
+    families
+}
+
+/// Rows of each group that together are `m`: uneven, with empty groups among them.
+pub fn rows(problem: &Problem, m: u32, seed: u64) -> Vec<u32> {
+    let groups = problem.groups().unwrap_or(1) as usize;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut ends: Vec<u32> = (1..groups).map(|_| rng.u32(..=m)).chain([m]).collect();
+    ends.sort_unstable();
+    let mut begin = 0;
+    ends.into_iter().map(|end| end - std::mem::replace(&mut begin, end)).collect()
+}
+
+/// Legal variants with axis values that are not searched but may be pinned: 56 tokens, 5 stages, 3 splits …
+fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
+    let mut rng = fastrand::Rng::with_seed(family.index as u64);
+    let random = std::iter::repeat_with(|| {
+        let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 * rng.u32(1..=8), k: 64 << rng.u32(..3) };
+        let (fusion, stages, split_k) = (family.fusion, rng.u32(1..=16), rng.u32(1..=7));
+        let variant = Variant { tile, stages, fusion, split_k, ..family.baseline() };
+        let variant = if family.problem.is_prepared() { wgmma(&mut rng, variant) } else { variant };
+        Spec::check(&family.problem, &variant, arch).ok()
+    });
+    random.take(20_000).flatten().take(count).collect()
+}
+
+/// Random values of the axes that only the path wgmma has.
+fn wgmma(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
+    let warps = if rng.u32(..5) == 0 { Warps::Uniform } else { Warps::Specialised(rng.u32(1..=4)) };
+    let cluster = match rng.u32(..4) {
+        0 => Cluster::SplitK(2 << rng.u32(..2)),
+        1 => Cluster::Multicast(2 << rng.u32(..2)),
+        _ => Cluster::None,
+    };
+    let split_k = if rng.bool() { 1 } else { variant.split_k };
+    let epilogue = Epilogue::ALL[rng.usize(..3)];
+    Variant { warps, cluster, split_k, epilogue, persistent: rng.bool(), prepass: rng.bool(), ..variant }
+}
+
+pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
+    let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let legal: Vec<Spec> =
+        space(&family.problem, bench.arch()).filter(|spec| spec.variant().fusion == family.fusion).collect();
+    let step = (legal.len() / samples).max(1);
+    // A step that shares no factor with the axes' sizes walks through all their values.
+    let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
+    let between = legal_between(family, bench.arch(), samples / 3);
+    let specs: Vec<Spec> = legal.into_iter().skip(family.index % step).step_by(step).chain(between).collect();
+    bench.compile(&specs);
+
+    let mut operands: HashMap<u32, (HostOperands, Reference)> = HashMap::new();
+    let _turn = bench.alone();
+    let mut wrong = Vec::new();
+    for (index, spec) in specs.iter().enumerate() {
+        let kernel = bench.kernel(spec)?;
+        for turn in 0..3 {
+            let m = AWKWARD_M[(family.index + 3 * index + 5 * turn) % AWKWARD_M.len()];
+            let (host, reference) = operands.entry(m).or_insert_with(|| {
+                let spread = SPREADS[(family.index + m as usize) % SPREADS.len()];
+                let host = HostOperands::random(&family.problem, &rows(&family.problem, m, u64::from(m)), spread, 7);
+                let reference = host.reference().unwrap();
+                (host, reference)
+            });
+            let trial = Trial::new(&bench.stream, host, reference).map_err(|error| error.to_string())?;
+            let checked = trial.check(&kernel).map_err(|error| format!("{spec}, m = {m}: {error}"))?;
+            bench.note(spec, m, &checked);
+            if !checked.passed() {
+                wrong.push(format!("{spec}, m = {m}: {checked}"));
+            }
+        }
+    }
+    assert!(family.problem.operation() != Operation::Gemm || family.fusion == Fusion::Single);
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{} wrong:\n{}", wrong.len(), wrong.join("\n"))) }
+}

@@ -1,0 +1,229 @@
+//! Kernels with one thing wrong, made by changing the CUDA itself: the gate must refuse each.
+
+use warpsmith::build::{self, Source};
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_tune::{HostOperands, Spread, Trial};
+
+use crate::bench::{Bench, changed, every_lane_arrives};
+use crate::families::rows;
+
+pub struct Mutant {
+    what: &'static str,
+    /// In every header or the entry file where it stands, this text …
+    from: &'static str,
+    /// … becomes this.
+    to: &'static str,
+    /// Further changes of the same kind.
+    also: &'static [(&'static str, &'static str)],
+    /// What is changed.
+    variant: &'static str,
+    /// The format of its tokens.
+    a: Format,
+}
+
+impl Mutant {
+    pub fn name(&self) -> String {
+        let path = self.variant.split('.').next().unwrap_or_default();
+        format!("mutant of {path}: {}", self.what)
+    }
+}
+
+pub fn all(arch: &Arch) -> Vec<Mutant> {
+    let mut mutants = mma();
+    // The path wgmma, which only Hopper has.
+    if arch.capability() == Arch::H200.capability() {
+        mutants.extend(wgmma());
+    }
+    mutants
+}
+
+fn mma() -> Vec<Mutant> {
+    let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
+    let mutant = |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4 };
+    vec![
+        mutant(
+            "a tile of zeros",
+            "float run[RUN];",
+            "float run[RUN] = {}; if (block.first_column == 0) { Output::store(params.c, static_cast<long long>(row) * N + column, run); return; }",
+        ),
+        mutant(
+            "one NaN",
+            "run[i] = combine(products, alphas, columns.of[i]);",
+            "run[i] = combine(products, alphas, columns.of[i]); if (row == 5 && column + i == 7) run[i] = __int_as_float(0x7FC00000);",
+        ),
+        mutant("an element not written", "if (row < block.rows)", "if (row < block.rows && row != 3)"),
+        mutant("rows swapped", "n8 * 8 + 2 * lane_k() + token;", "n8 * 8 + 2 * lane_k() + 1 - token;"),
+        mutant("columns swapped", "[n8][i / 2][2 * (i % 2) + token]", "[n8][i / 2][2 * (1 - i % 2) + token]"),
+        mutant(
+            "every scale is its neighbour's",
+            "CODES + k_block * ROWS * 4 + position * 4 + quarter",
+            "CODES + k_block * ROWS * 4 + position * 4 + (quarter ^ 1)",
+        ),
+        mutant(
+            "subnormal scales flushed",
+            "magnitude == 0x7Fu ? 0x7FFFu",
+            "magnitude < 8u ? 0u : magnitude == 0x7Fu ? 0x7FFFu",
+        ),
+        mutant("the sign of codes lost", "(sign & 0x80808080u)", "(sign & 0u)"),
+        mutant("a code decoded as its neighbour", "0x7362u", "0x6362u"),
+        mutant(
+            "the last tile along K lost",
+            "constexpr int K_TILES = ceil_div(K, TILE_K);",
+            "constexpr int K_TILES = ceil_div(K, TILE_K) - 1;",
+        ),
+        mutant("gate and up exchanged", "fusion.sums[product]", "fusion.sums[PRODUCTS - 1 - product]"),
+        mutant("no activation", "activate(column.of(0,", "(column.of(0,"),
+        mutant(
+            "α after the activation",
+            "activate(column.of(0, alphas.value[0] * products[0]))",
+            "alphas.value[0] * activate(column.of(0, products[0]))",
+        ),
+        mutant("α of another group", "group * params.alpha_step[i]", "(GROUPS - 1 - group) * params.alpha_step[i]"),
+        mutant("no factors of rows of B", "return __fmul_rn(value, of[product]);", "return value;"),
+        mutant("factors of another group", "(group) * params.row_scale_step[i]", "(0) * params.row_scale_step[i]"),
+        mutant("the bias of the next column", "group, min(first(i), N - 1));", "group, min(first(i) + 1, N - 1));"),
+        mutant(
+            "the bias after the activation",
+            "activate(column.of(0, alphas.value[0] * products[0]))",
+            "column.bias.added(0, activate(column.row_scale.scaled(0, alphas.value[0] * products[0])))",
+        ),
+        mutant("a row too many written", "if (row < block.rows)", "if (row <= block.rows)"),
+        mutant(
+            "groups begin a row late",
+            "__shfl_sync(~0u, begin, owner) + tile * TOKENS",
+            "__shfl_sync(~0u, begin, owner) + 1 + tile * TOKENS",
+        ),
+        mutant("padding scales read", "row % 128) / 32 * 4", "row % 128) / 32 * 4 + (row % 128 == 5 ? 8 : 0)"),
+    ]
+}
+
+/// None of them can hang: as many bytes and arrivals come to every barrier as before.
+fn wgmma() -> Vec<Mutant> {
+    let of = |variant, a| move |what, from, to| Mutant { what, from, to, also: &[], variant, a };
+    let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
+    let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
+    let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
+    let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
+    let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
+    let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
+    let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
+    let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
+    vec![
+        plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
+        plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
+        plain(
+            "the bias of another group",
+            "(group) * params.bias_step[i]",
+            "(GROUPS - 1 - group) * params.bias_step[i]",
+        ),
+        plain(
+            "columns taken for those before",
+            "first_column() + Fusion::column(role, held) + lane_index() / 4",
+            "first_column() + Fusion::column(role, held)",
+        ),
+        plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
+        plain(
+            "every odd step has the scales of the even one",
+            "rotate_left<8>(word)) & 0x7F807F80",
+            "word) & 0x7F807F80",
+        ),
+        plain("the tokens of another K block", "k_tile * K_BLOCKS, place.full", "k_tile * K_BLOCKS + 1, place.full"),
+        plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
+        plain(
+            "the last row of a tile forgotten",
+            "found.rows - offset, found.height);",
+            "found.rows - offset, found.height) - 1;",
+        ),
+        plain("a row too many stored", "if (token < tile.rows && piece", "if (token <= tile.rows && piece"),
+        plain("a tile multiplied narrower than it is", "if (tile.rows > WIDTH) {", "if (tile.rows > WIDTH + 8) {"),
+        // Whoever loads gets time to write into the stage that is still to be read.
+        Mutant {
+            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
+            ..plain(
+                "a stage released before it is read",
+                "const bool more = index + K_GROUPS < tile.k_tiles;",
+                "const bool more = index + K_GROUPS < tile.k_tiles; ring.release(at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);",
+            )
+        },
+        k_groups("the sums of a K group dropped", "other < K_GROUPS - 1; other++", "other < K_GROUPS - 2; other++"),
+        cluster("the share of the other block dropped", "add(v, sent(0));", ""),
+        cluster("both blocks finish the same tokens", "tile.split * HELD_N8 * 8", "0 * tile.split * HELD_N8 * 8"),
+        per_product(
+            "the product of the other warpgroup lost",
+            "sums[1][i] = scratch[i * LANES + lane];",
+            "sums[1][i] = 0.f;",
+        ),
+        persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
+        bf16("the exponent of scales in bf16", "\"r\"(0x70007000u)", "\"r\"(0x60006000u)"),
+        decoded("decoded tokens without the swizzle", "(index ^ (row % 8)) * 16", "index * 16"),
+        decoded(
+            "the scale of the step before",
+            "scales >> (8 * (quarter + i / 2))",
+            "scales >> (8 * (quarter + (i / 2 ^ 1)))",
+        ),
+        prepass("the scales of another block", "+ column / 16 % 4;", "+ (column / 16 ^ 1) % 4;"),
+        prepass(
+            "half of the codes decoded",
+            "(codes, e4m3_pair(scale), values)",
+            "(codes & 0xFF, e4m3_pair(scale), values)",
+        ),
+        prepass(
+            "codes left out in dependent launches",
+            "wait_for_dependencies();\n  if (!share.is_any()) return;",
+            "wait_for_dependencies();\n  if (!share.is_any() || threadIdx.x == 3) return;",
+        ),
+    ]
+}
+
+fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
+    let changes: Vec<_> = mutant.also.iter().copied().chain([(mutant.from, mutant.to)]).collect();
+    changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere: the mutant is out of date"))
+}
+
+/// A problem in which everything counts: groups, α, factors and a bias of their own, subnormal scales in both operands, an M that fits no
+/// tile, a K that ends inside one.
+fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
+    let problem =
+        Problem::dual_gemm(Activation::Silu).n(144).k(448).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
+    let problem = problem.row_scale().bias(Format::Bf16);
+    let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
+    let variant = mutant.variant.parse().unwrap();
+    Spec::new(&problem, &variant, arch).map_err(|error| error.to_string())
+}
+
+/// Every mutant, and every change for racecheck, finds its place in today's text. Needs no GPU.
+pub fn are_up_to_date() -> Result<(), String> {
+    for mutant in all(&Arch::H200) {
+        let spec = spec(&mutant, &Arch::H200)?;
+        let source = build::render(&spec).map_err(|error| error.to_string())?;
+        mutated(&source, &mutant).map_err(|error| format!("{}: {error}", mutant.name()))?;
+        if spec.problem().is_prepared() {
+            every_lane_arrives(&source)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+    let spec = spec(mutant, bench.arch())?;
+    let problem = *spec.problem();
+    let source = build::render(&spec).map_err(|error| error.to_string())?;
+    let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
+
+    let _turn = bench.alone();
+    for spread in [Spread::Every, Spread::Subnormal] {
+        let host = HostOperands::random(&problem, &rows(&problem, 76, 3), spread, 11);
+        let reference = host.reference().map_err(|error| error.to_string())?;
+        let trial = Trial::new(&bench.stream, &host, &reference).map_err(|error| error.to_string())?;
+        // The unchanged kernel passes on the same operands.
+        let right = trial.check(&bench.kernel(&spec)?).map_err(|error| error.to_string())?;
+        if !right.passed() {
+            return Err(format!("the unchanged kernel is refused: {right}"));
+        }
+        if !trial.check(&kernel).map_err(|error| error.to_string())?.passed() {
+            return Ok(());
+        }
+    }
+    Err("the gate lets it pass".to_owned())
+}

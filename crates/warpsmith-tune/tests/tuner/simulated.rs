@@ -1,0 +1,130 @@
+//! A laboratory without a device: true times from a formula, and the ways in which real ones are not the true ones.
+
+use std::collections::HashSet;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use warpsmith::spec::Spec;
+use warpsmith_tune::{Admission, Laboratory};
+use warpsmith::{Error, Result};
+
+/// What lies between a kernel's true time and a sample of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Noise {
+    /// Each sample for itself, by this share (standard deviation).
+    White(f64),
+    /// White, and one of 20 samples takes up to three times as long.
+    HeavyTails,
+    /// White, and everything becomes slower, by this share over 100 samples.
+    Drift(f64),
+    /// White, and a clock that changes between two states, this share apart, every 40 samples or so.
+    Clocks(f64),
+    /// The device is faster or slower by a share (standard deviation) that takes after the sample before it.
+    Wandering(f64),
+    /// As that, but each of two kernels for itself, so that pairs are of no help.
+    WanderingApart(f64),
+    /// White, and the second of a pair is faster by this share, whichever it is.
+    SecondIsFaster(f64),
+    /// Now and then somebody else uses the device.
+    Tenant,
+}
+
+/// White noise of a quiet device.
+const QUIET: f64 = 0.003;
+
+pub struct Simulated<'a> {
+    pub truth: &'a dyn Fn(&Spec) -> f64,
+    pub admission: &'a dyn Fn(&Spec) -> Admission,
+    noise: Noise,
+    rng: SmallRng,
+    admitted: HashSet<Spec>,
+    samples: usize,
+    fast: bool,
+    wandered: [f64; 2],
+    shared: bool,
+}
+
+pub fn passed(_: &Spec) -> Admission {
+    Admission::Passed { worst: 0.1 }
+}
+
+impl<'a> Simulated<'a> {
+    pub fn new(truth: &'a dyn Fn(&Spec) -> f64, noise: Noise, seed: u64) -> Self {
+        Self {
+            truth,
+            admission: &passed,
+            noise,
+            rng: SmallRng::seed_from_u64(seed),
+            admitted: HashSet::new(),
+            samples: 0,
+            fast: true,
+            wandered: [0.0; 2],
+            shared: false,
+        }
+    }
+
+    fn normal(&mut self) -> f64 {
+        // Twelve uniform numbers have variance 1.
+        (0..12).map(|_| self.rng.random::<f64>()).sum::<f64>() - 6.0
+    }
+
+    /// A sample of a kernel that is the first or the second of a pair.
+    fn sample(&mut self, spec: &Spec, second: bool) -> f64 {
+        self.samples += 1;
+        let white = 1.0 + QUIET * self.normal();
+        let factor = match self.noise {
+            Noise::White(share) => 1.0 + share * self.normal(),
+            Noise::HeavyTails if self.rng.random_bool(0.05) => white * self.rng.random_range(1.0..3.0),
+            Noise::HeavyTails => white,
+            Noise::Drift(share) => white * (1.0 + share * self.samples as f64 / 100.0),
+            Noise::Clocks(share) => {
+                self.fast ^= self.rng.random_bool(1.0 / 40.0);
+                white * if self.fast { 1.0 } else { 1.0 + share }
+            }
+            Noise::Wandering(share) => white * self.wander(0, share),
+            Noise::WanderingApart(share) => white * self.wander(usize::from(second), share),
+            Noise::SecondIsFaster(share) => white * if second { 1.0 - share } else { 1.0 },
+            Noise::Tenant => {
+                self.shared ^= self.rng.random_bool(0.03);
+                white * if self.shared { self.rng.random_range(1.0..3.0) } else { 1.0 }
+            }
+        };
+        (self.truth)(spec) * factor.max(0.1)
+    }
+
+    /// A first-order autoregressive process with coefficient 0.9.
+    fn wander(&mut self, whose: usize, share: f64) -> f64 {
+        self.wandered[whose] = 0.9 * self.wandered[whose] + (1.0f64 - 0.81).sqrt() * self.normal();
+        1.0 + share * self.wandered[whose]
+    }
+
+    fn known(&self, spec: &Spec) -> Result<()> {
+        if self.admitted.contains(spec) { Ok(()) } else { Err(never_admitted()) }
+    }
+}
+
+/// An error that no test expects: the tuner has timed what was not admitted.
+fn never_admitted() -> Error {
+    "not a variant".parse::<warpsmith::spec::Variant>().unwrap_err().context("timed without having been admitted")
+}
+
+impl Laboratory for Simulated<'_> {
+    fn admit(&mut self, spec: &Spec) -> Result<Admission> {
+        let admission = (self.admission)(spec);
+        if matches!(admission, Admission::Passed { .. }) {
+            self.admitted.insert(*spec);
+        }
+        Ok(admission)
+    }
+
+    fn screen(&mut self, spec: &Spec) -> Result<f64> {
+        self.known(spec)?;
+        Ok(self.sample(spec, false))
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
+        self.known(incumbent)?;
+        self.known(challenger)?;
+        Ok((0..pairs).map(|_| (self.sample(incumbent, false), self.sample(challenger, true))).collect())
+    }
+}

@@ -1,0 +1,92 @@
+//! What several tests need: a toolchain, or the word that there is none.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, missing_docs)]
+
+pub mod counting;
+pub mod cubins;
+pub mod fuzz;
+pub mod mutate;
+pub mod null;
+pub mod numbers;
+pub mod stand_in;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpsmith::build::{Cubin, Source, Toolchain};
+use warpsmith::cache::{Disk, ForgeBuilder, Key};
+use warpsmith::spec::Spec;
+
+/// The folder of these examples, built as this test is. Cargo builds them with all tests, but not with one alone.
+pub fn examples(names: &[&str]) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let [profile, target] = [2, 3].map(|up| test.ancestors().nth(up).unwrap());
+    let name = match profile.file_name().unwrap().to_str().unwrap() {
+        "debug" => "test",
+        other => other,
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--offline", "--profile", name, "--target-dir"]).arg(target);
+    cargo.args(names.iter().flat_map(|example| ["--example", example]));
+    assert!(cargo.current_dir(ROOT).status().unwrap().success());
+    profile.join("examples")
+}
+
+/// The workspace.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Says, and counts, what was not tested here.
+pub fn skip(what: &str, why: &str) {
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    eprintln!("SKIPPED ({count} in this file so far): {what}: {why}");
+}
+
+/// The machine's NVRTC; with `WARPSMITH_TEST_INSTALL=1` one is installed if there is none.
+pub fn toolchain(test: &str) -> Option<Toolchain> {
+    let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some_and(|value| value == "1");
+    let found = if install { Toolchain::find_or_install() } else { Toolchain::find() };
+    found.map_err(|error| skip(test, &error.to_string())).ok()
+}
+
+/// Every toolchain of `WARPSMITH_TEST_NVRTCS` (colon-separated paths); without it, the machine's.
+pub fn toolchains(test: &str) -> Vec<Toolchain> {
+    match std::env::var_os("WARPSMITH_TEST_NVRTCS") {
+        Some(paths) => std::env::split_paths(&paths).map(|path| Toolchain::at(path).unwrap()).collect(),
+        None => toolchain(test).into_iter().collect(),
+    }
+}
+
+/// The smallest kernel worth compiling.
+pub fn axpy() -> Source {
+    let text = "extern \"C\" __global__ void axpy(float a, const float* x, float* y) {\n\
+                    y[threadIdx.x] += a * x[threadIdx.x];\n}\n";
+    Source::new("axpy.cu", text, &[], ["axpy"])
+}
+
+/// Kernels of the tests' own, which no device ever runs.
+pub trait Renders {
+    /// As [`ForgeBuilder::render`].
+    fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self;
+}
+
+impl Renders for ForgeBuilder {
+    fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self {
+        // SAFETY: what is made of them is not loaded, or by the null driver, which runs nothing.
+        unsafe { self.render(render) }
+    }
+}
+
+/// Machine code of the tests' own, which no device ever runs.
+pub trait Stores {
+    /// As [`Disk::put`].
+    fn stores(&self, key: &Key, cubin: &Cubin);
+}
+
+impl Stores for Disk {
+    fn stores(&self, key: &Key, cubin: &Cubin) {
+        // SAFETY: it is not loaded.
+        unsafe { self.put(key, cubin) }
+    }
+}
