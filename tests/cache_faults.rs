@@ -7,8 +7,8 @@
 // Helpers of tests may do what tests may.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-use warpsmith_testing::cubins as cache_shared;
 use warpsmith_testing as common;
+use warpsmith_testing::cubins as cache_shared;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::incompatible_msrv)]
 
-use warpsmith_testing::cubins as cache_shared;
 use warpsmith_testing as common;
+use warpsmith_testing::cubins as cache_shared;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

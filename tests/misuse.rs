@@ -12,8 +12,9 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
-use warpsmith::run::{Device, Given, Memory, MemoryMut, Operands, PreparedWeights, Shared, Timer, Weights, Workspace};
+use warpsmith::run::{Device, Given, Memory, MemoryMut, Operands, PreparedWeights, Shared, Weights, Workspace};
 use warpsmith::spec::{Activation, Problem};
+use warpsmith_tune::Timer;
 
 use common::null::Null;
 

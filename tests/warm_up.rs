@@ -23,7 +23,7 @@ use common::Renders;
 
 /// The MLP and attention shapes of a large mixture-of-experts model.
 fn moe() -> Manifest {
-    Manifest::parse(include_str!("../examples/warm_up/moe.toml")).unwrap()
+    Manifest::parse(include_str!("../crates/warpsmith-cli/src/warm_up/moe.toml")).unwrap()
 }
 
 fn picker() -> Picker {

@@ -1,9 +1,9 @@
-//! A kernel for the tests of caches and laboratories.
+//! A kernel for the tests of caches.
 
 use super::Cubin;
 
 /// An ELF file with the kernel `k`, as far as caches look at it.
-pub const EMPTY: &[u8] = include_bytes!("../../tests/cache_shared/empty.cubin");
+pub const EMPTY: &[u8] = include_bytes!("../../tests/support/src/empty.cubin");
 
 /// A kernel that nobody compiles or runs; its image ends with these bytes.
 pub fn cubin(tail: &[u8]) -> Cubin {

@@ -4,10 +4,10 @@ use rand::Rng;
 use warpsmith::build::{Cubin, Resources};
 use warpsmith::cache::{Disk, Key};
 
-use warpsmith_testing::fuzz::{run, within};
 use super::elf;
-use warpsmith_testing::mutate::mutate;
 use warpsmith_testing::cubins::{entry_of, entry_with, image, key, place, sealed, write};
+use warpsmith_testing::fuzz::{run, within};
+use warpsmith_testing::mutate::mutate;
 
 /// What looking an entry up may take beyond some times the entry's size: paths and what is logged.
 const BESIDE: usize = 64 << 10;

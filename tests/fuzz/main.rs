@@ -6,9 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-use warpsmith_testing::cubins as cache_shared;
-use warpsmith_testing as common;
-
 mod elf;
 mod entries;
 mod packs;

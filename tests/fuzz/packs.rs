@@ -9,10 +9,10 @@ use warpsmith::cache::{Pack, PackBuilder, Recipe};
 use warpsmith::spec::Arch;
 use warpsmith::{Error, Result};
 
-use warpsmith_testing::fuzz::{run, within};
 use super::entries::assert_sound;
-use warpsmith_testing::mutate::mutate;
 use warpsmith_testing::cubins::{cubin_of, pack_of, parts_of, render, repacked, sealed, spec, write};
+use warpsmith_testing::fuzz::{run, within};
+use warpsmith_testing::mutate::mutate;
 
 /// What opening and reading a pack may take beyond some times the file's size: paths and errors.
 const BESIDE: usize = 64 << 10;

@@ -10,9 +10,9 @@ use half::{bf16, f16};
 use super::operands::{HostMatrix, HostOperands, Shape};
 use super::random::{Spread, offsets};
 use super::reference;
+use crate::oracle::Reference;
 use warpsmith::Result;
 use warpsmith::format::BLOCK;
-use crate::oracle::Reference;
 use warpsmith::spec::Problem;
 
 /// Rows of a group that are not like one before.

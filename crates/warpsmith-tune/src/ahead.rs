@@ -8,8 +8,8 @@ use std::thread;
 
 use super::Footprint;
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::spec::Spec;
+use warpsmith::{Error, Result};
 
 /// Kernels under way or waiting to be taken, for each thread.
 const AHEAD: usize = 2;

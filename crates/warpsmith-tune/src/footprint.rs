@@ -1,8 +1,8 @@
 //! The resource gate: what a built kernel takes of the machine, looked at before anything is launched.
 
+use crate::Rejection;
 use warpsmith::build::Cubin;
 use warpsmith::spec::Spec;
-use crate::Rejection;
 
 /// What the kernels of one spec take of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

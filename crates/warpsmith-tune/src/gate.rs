@@ -18,10 +18,10 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::thread::{self, available_parallelism};
 
+use crate::oracle::{Expected, Reference};
+use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
-use warpsmith::format::Format;
-use crate::oracle::{Expected, Reference};
 
 /// The canaries are at least this long, and a multiple of it, so that the result keeps the buffer's alignment.
 const CANARY_STEP: usize = 4096;

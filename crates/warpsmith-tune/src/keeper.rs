@@ -9,8 +9,8 @@ use super::quarantine::{Platform, Quarantine};
 use warpsmith::build::Built;
 use warpsmith::cache::{Forge, Key};
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::spec::Spec;
+use warpsmith::{Error, Result};
 
 /// Called before kernels run that were asked about: what goes wrong until then is not theirs.
 pub(super) type Notice<'a> = &'a mut dyn FnMut() -> Result<()>;
@@ -261,8 +261,8 @@ fn names(specs: &[&Spec]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::run::DriverVersion;
     use crate::testing::{forge, specs};
+    use warpsmith::run::DriverVersion;
 
     /// A stand on which kernels do as they are told.
     #[derive(Default)]

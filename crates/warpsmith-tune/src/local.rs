@@ -5,8 +5,8 @@ use super::laboratory::{Admission, Laboratory};
 use super::quarantine::Quarantine;
 use super::rig::Rig;
 use super::setup::Setup;
-use warpsmith::cache::Forge;
 use warpsmith::Result;
+use warpsmith::cache::Forge;
 use warpsmith::spec::{Arch, Spec};
 
 /// Checks and times kernels in this process.

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
-use warpsmith::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
 use crate::oracle::{self, Matrix, Products, Reference, Scaling};
+use warpsmith::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
+use warpsmith::internal::Raise;
 use warpsmith::spec::{Operation, Problem};
+use warpsmith::{Error, Result};
 
 /// A matrix operand: `[rows, K]` row-major, or `[groups, rows, K]`.
 #[derive(Clone, Debug, PartialEq)]

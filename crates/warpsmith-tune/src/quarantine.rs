@@ -19,8 +19,8 @@ use super::laboratory::Rejection;
 use warpsmith::build::Digest;
 use warpsmith::cache::{Forge, Key};
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::run::DriverVersion;
+use warpsmith::{Error, Result};
 
 /// Bumped when the meaning of a file changes; old ones are then misses.
 const VERSION: u32 = 2;

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::operands::{HostMatrix, HostOperands, Shape};
+use crate::oracle::{Products, Reference};
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
-use crate::oracle::{Products, Reference};
 
 /// Columns that one step multiplies: their exact values take some megabytes.
 const STEP: usize = 64;
@@ -126,8 +126,8 @@ fn product(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::spec::{Activation, Problem};
     use crate::Spread;
+    use warpsmith::spec::{Activation, Problem};
 
     #[test]
     fn it_is_the_obvious_one() {

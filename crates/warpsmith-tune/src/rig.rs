@@ -16,10 +16,10 @@ use super::random::Spread;
 use super::setup::Setup;
 use super::trial::Trial;
 use warpsmith::build::{Built, Digest};
-use warpsmith::internal::{digest, open_for_one_stream};
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
+use warpsmith::internal::{digest, open_for_one_stream};
 use warpsmith::run::{Device, Kernel};
+use warpsmith::{Error, Result};
 
 use crate::timing::Pace;
 use crate::wait::Health;

@@ -5,10 +5,9 @@ use std::iter;
 use std::str::FromStr;
 use std::time::Duration;
 
-use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
-use warpsmith::internal::{self, Axes};
+use warpsmith::internal::{self, Axes, Raise};
 use warpsmith::spec::{Spec, Tile, Variant};
+use warpsmith::{Error, Result};
 
 /// How far to search. Whatever it is, the wall-clock limit ends the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

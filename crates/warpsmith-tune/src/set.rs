@@ -7,9 +7,9 @@ use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands};
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::format::Format;
 use warpsmith::run::{Alpha, Bias, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
+use warpsmith::{Error, Result};
 
 type Driven<T> = std::result::Result<T, DriverError>;
 

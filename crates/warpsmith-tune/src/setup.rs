@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::trial::Launching;
 use warpsmith::internal::{Raise, for_kernel};
-use warpsmith::{Error, Result};
 use warpsmith::spec::{Problem, Spec};
+use warpsmith::{Error, Result};
 
 /// A kernel that runs longer hangs: a thousand times what a launch of millions of tokens takes.
 const LIMIT: Duration = Duration::from_secs(3);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use warpsmith::build::{self, Cubin, Toolchain};
+use warpsmith::build::{Cubin, Toolchain};
 use warpsmith::cache::Forge;
 use warpsmith::spec::{Arch, Problem, Spec};
 
@@ -22,7 +22,7 @@ pub fn specs<const N: usize>() -> [Spec; N] {
 
 /// Machine code, as far as its bytes go.
 pub fn cubin() -> Cubin {
-    build::testing::cubin(b"an image\nof two lines")
+    warpsmith_testing::cubins::cubin(b"an image\nof two lines")
 }
 
 /// A forge whose disk has cubins of these specs; it has no compiler.

@@ -15,9 +15,9 @@ use std::time::Duration;
 use cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 
-use warpsmith::internal::{elapsed_ms, refused};
 use super::wait::{wait, wait_for};
 use warpsmith::internal::Raise;
+use warpsmith::internal::{elapsed_ms, refused};
 use warpsmith::{Error, Result};
 
 /// Operand sets are so many that together they are this many times the L2 cache.

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::gate::{Guarded, Verdict};
 use super::operands::HostOperands;
 use super::set::{Set, refused};
-use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use crate::oracle::Reference;
+use warpsmith::internal::Raise;
 use warpsmith::run::{Kernel, MatrixMut, Operands, PreparedWeights, Workspace};
+use warpsmith::{Error, Result};
 
 use crate::timing::{Pace, Timer, Timing, operand_sets};
 use crate::wait::wait;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use super::contest::{Contest, Settings, Surroundings};
 use super::{Budget, Footprint, Laboratory, MARGIN, Outcome, Progress};
-use warpsmith::cache::Forge;
 use warpsmith::Result;
+use warpsmith::cache::Forge;
 use warpsmith::spec::Spec;
 
 /// Each thread that compiles takes a few hundred megabytes.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
-use warpsmith::internal::refused;
 use warpsmith::internal::Raise;
+use warpsmith::internal::refused;
 use warpsmith::{Error, Result};
 
 /// What a kernel may still take that was not waited for.

@@ -11,9 +11,9 @@ use half::{bf16, f16};
 use numbers::{any_nvfp4, halves, rng, truncating_steps};
 use rand::Rng;
 use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, e2m1, e4m3};
-use warpsmith_tune::oracle::{Matrix, Products, Reference, Scaling, dual_gemm, gemm, grouped};
 use warpsmith::spec::{Activation, Operation};
 use warpsmith_tune::gate::Guarded;
+use warpsmith_tune::oracle::{Matrix, Products, Reference, Scaling, dual_gemm, gemm, grouped};
 
 const N: usize = 32;
 const K: usize = 128;

@@ -8,8 +8,8 @@ use half::bf16;
 use numbers::{any_nvfp4, halves, rng, truncating_steps, usual_nvfp4};
 use proptest::prelude::*;
 use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, ScaleLayout, e2m1, e4m3};
-use warpsmith_tune::oracle::{Matrix, Products, activate, dual_gemm, gemm, grouped};
 use warpsmith::spec::Activation;
+use warpsmith_tune::oracle::{Matrix, Products, activate, dual_gemm, gemm, grouped};
 
 /// Σ (2·code·512·scale)·(the same of the other operand), in integers: 2²⁰ times the product.
 fn integer_product(a: &Nvfp4Tensor, b: &Nvfp4Tensor, row: usize, col: usize) -> i128 {

@@ -1,6 +1,5 @@
 //! Counts the allocations of a thread, in the whole test binary.
 
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -28,6 +28,22 @@ pub fn key(dir: &Path, text: &str) -> Key {
 /// An ELF file with the kernel `k` and nothing else, as far as caches look at it (`readelf -a` shows all of it).
 const EMPTY: &[u8] = include_bytes!("empty.cubin");
 
+/// A kernel that nobody compiles or runs; its image ends with these bytes.
+pub fn cubin(tail: &[u8]) -> Cubin {
+    let about = serde_json::json!({
+        "provenance": {
+            "name": "k.cu", "problem": "", "variant": "", "target": "", "toolchain": "", "options": [], "source": "",
+        },
+        "resources": [{
+            "entry": "k", "registers": 8, "local_bytes": 0, "static_shared_bytes": 0, "max_threads": null,
+            "code_bytes": 0, "spills": null,
+        }],
+        "compile_us": 0,
+        "log": "",
+    });
+    warpsmith::internal::cubin(serde_json::from_value(about).unwrap(), image(tail)).unwrap()
+}
+
 /// Machine code that ends with these bytes.
 pub fn image(tail: &[u8]) -> Vec<u8> {
     [EMPTY, tail].concat()

@@ -2,8 +2,8 @@
 
 use super::Contest;
 use super::screening::failed_while_timed;
-use warpsmith::Result;
 use crate::{Comparison, Decision, Disturbance, Role, Stage, Standing, neighbours};
+use warpsmith::Result;
 
 /// A candidate is worth a closer look if its short timing is at most this much of the best. Short timings of one kernel
 /// are within a few hundredths of each other.

@@ -2,10 +2,10 @@
 
 use super::Contest;
 use super::duels::{Pairs, Undisturbed};
-use warpsmith::Result;
-use warpsmith::spec::{Spec, baseline};
 use crate::statistics::median;
 use crate::{Comparison, Decision, Disturbance, Evidence, Outcome, Reason, Stage, Standing, Verdict};
+use warpsmith::Result;
+use warpsmith::spec::{Spec, baseline};
 
 /// Pairs of each half of the confirmation, and pairs at most if so many leave it open.
 const CONFIRMATION_PAIRS: usize = 41;

@@ -5,12 +5,12 @@ use std::iter;
 use std::ops::ControlFlow;
 
 use super::{Contest, Entry, Reference};
-use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
-use warpsmith::spec::{Spec, baseline};
 use crate::ahead::build_ahead;
 use crate::statistics::median;
 use crate::{Admission, Footprint, Rejection, Role, Stage, Standing, Tried};
+use warpsmith::internal::Raise;
+use warpsmith::spec::{Spec, baseline};
+use warpsmith::{Error, Result};
 
 /// Of the limit, the share after which no more candidates are begun, so that there is time to compare them.
 const SCREENING_SHARE: f64 = 0.7;

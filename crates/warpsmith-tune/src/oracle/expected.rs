@@ -1,8 +1,8 @@
 //! What an element should be, and how wrong a found one is.
 
+use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
-use warpsmith::format::Format;
 
 /// What one element should be: the exact value, and the largest distance from it that a correct kernel may have.
 #[derive(Clone, Copy, Debug, PartialEq)]

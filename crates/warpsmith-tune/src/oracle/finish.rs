@@ -3,10 +3,10 @@
 
 use super::expected::{check_output, half_ulp};
 use super::{Expected, Matrix, Products, Reference};
-use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::format::Format;
+use warpsmith::internal::Raise;
 use warpsmith::spec::Activation;
+use warpsmith::{Error, Result};
 
 /// Products that a tensor core adds in one step.
 const STEP: f64 = 16.0;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use warpsmith::format::Nvfp4Tensor;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
-use warpsmith::format::Nvfp4Tensor;
 
 /// An operand: `[rows, k]` row-major, as the exact values that a kernel multiplies, borrowed or owned.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,8 +11,8 @@ use super::process::{Process, Silence, Why};
 use super::protocol::{self, Answer, Asked, Facts, Request, WorkerDevice};
 use warpsmith::build::Built;
 use warpsmith::internal::{self, Raise};
-use warpsmith::{Error, Result};
 use warpsmith::spec::Spec;
+use warpsmith::{Error, Result};
 
 /// Opening a device, drawing operands and computing the reference take seconds; on few cores, a minute.
 const OPENING: Duration = Duration::from_secs(180);

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warpsmith::internal::environment::{self, Environment};
 use warpsmith::internal::Raise;
+use warpsmith::internal::environment::{self, Environment};
 use warpsmith::{Error, Result};
 
 /// The program that the crate ships.

@@ -28,10 +28,10 @@ use super::keeper::Keeper;
 use super::laboratory::{Admission, Laboratory};
 use super::quarantine::Quarantine;
 use super::setup::Setup;
-use warpsmith::cache::Forge;
-use warpsmith::Result;
-use warpsmith::spec::Spec;
 use client::Client;
+use warpsmith::Result;
+use warpsmith::cache::Forge;
+use warpsmith::spec::Spec;
 
 /// Checks and times kernels in a worker process: one that hangs or faults leaves this process, and its CUDA context if
 /// it has one, as they are.

@@ -28,9 +28,9 @@ use super::super::laboratory::Admission;
 use super::super::setup::{Setup, spelled};
 use warpsmith::internal::About;
 use warpsmith::internal::Raise;
-use warpsmith::{Error, Result};
 use warpsmith::run::{Device, DriverVersion};
 use warpsmith::spec::{Arch, DeviceFacts, Variant};
+use warpsmith::{Error, Result};
 
 /// Bumped with every change of what is said.
 pub(super) const VERSION: u32 = 2;

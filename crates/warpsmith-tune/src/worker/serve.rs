@@ -18,8 +18,8 @@ use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
 use warpsmith::build::Built;
 use warpsmith::internal::environment::Environment;
 use warpsmith::internal::{self, Raise};
-use warpsmith::{Error, Result};
 use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith::{Error, Result};
 
 /// To be called first in `main` by a program that uses [`WorkerCommand::this_binary`](super::WorkerCommand): in a
 /// process that was started as a worker it does the work and never returns, in any other it does nothing.

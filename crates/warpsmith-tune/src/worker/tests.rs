@@ -7,13 +7,14 @@ use super::client::Client;
 use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request, VERSION};
 use super::serve::answer_all;
 use super::*;
-use warpsmith::build::{self, Built, Cubin};
-use warpsmith::Error;
-use warpsmith::spec::Arch;
 use crate::Rejection;
 use crate::keeper::{Notice, Stand, Timed};
 use crate::quarantine::Platform;
 use crate::testing::{cubin, forge, problem, specs};
+use warpsmith::Error;
+use warpsmith::build::{Built, Cubin};
+use warpsmith::internal::Raise;
+use warpsmith::spec::Arch;
 
 const FACTS: &str = r#"{"device":{"name":"NVIDIA H200","capability":{"major":9,"minor":0},"sms":132,
     "shared_per_block":232448,"shared_per_sm":233472,"threads_per_sm":2048,"l2_bytes":62914560,"clock_mhz":1980,
@@ -21,7 +22,8 @@ const FACTS: &str = r#"{"device":{"name":"NVIDIA H200","capability":{"major":9,"
 
 /// Machine code that nobody runs.
 fn built(spec: Spec, cubin: Cubin) -> Built {
-    Built::new(spec, Arc::new(cubin))
+    // SAFETY: nobody loads it.
+    unsafe { Built::unproven(spec, Arc::new(cubin)) }
 }
 
 fn facts() -> Facts {
@@ -93,7 +95,7 @@ fn request(number: u64, what: Asked) -> Vec<u8> {
 
 fn admit(number: u64, spec: &Spec) -> Vec<u8> {
     let cubin = cubin();
-    let (variant, about) = (*spec.variant(), internal::about(&cubin).clone());
+    let (variant, about) = (*spec.variant(), warpsmith::internal::about(&cubin).clone());
     let what = Asked::Admit { variant, about, image_bytes: cubin.image().len() as u64 };
     [request(number, what), cubin.image().to_vec()].concat()
 }
@@ -245,7 +247,7 @@ fn a_kernel_whose_worker_does_not_answer_hangs() {
 #[test]
 fn writing_to_a_worker_that_hangs_does_not_hang() {
     let [spec] = specs();
-    let large = built(spec, build::testing::cubin(&vec![7; 4 << 20]));
+    let large = built(spec, warpsmith_testing::cubins::cubin(&vec![7; 4 << 20]));
     let admission = impatient("hear; launch; exec sleep 1000").admit(&large, &mut || Ok(())).unwrap();
     assert_eq!(admission, Admission::Refused(Rejection::Hangs));
     let error = impatient("exec sleep 1000").admit(&large, &mut || Ok(())).unwrap_err();

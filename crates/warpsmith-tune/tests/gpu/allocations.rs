@@ -2,8 +2,9 @@
 
 use half::f16;
 use warpsmith::format::{Format, Nvfp4Weights, Prepared};
-use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, wait};
+use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_tune::wait;
 
 use crate::bench::Bench;
 use crate::counting::allocations;

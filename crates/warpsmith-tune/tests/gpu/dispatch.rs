@@ -15,9 +15,9 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::pick::Picker;
-use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, Workspace, wait};
+use warpsmith::run::{Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
-use warpsmith_tune::{HostOperands, Spread};
+use warpsmith_tune::{HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 

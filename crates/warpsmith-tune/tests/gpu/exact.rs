@@ -6,8 +6,8 @@
 
 use half::{bf16, f16};
 use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
-use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, Trial};
 
 use crate::bench::Bench;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith_tune::oracle::Reference;
 use warpsmith::spec::{
     Activation, Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, baseline, space,
 };
+use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
 use crate::bench::Bench;

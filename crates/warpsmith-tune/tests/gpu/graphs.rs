@@ -6,10 +6,10 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use half::f16;
 use warpsmith::format::Format;
 use warpsmith::pick;
-use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, wait};
+use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands};
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::gate::Guarded;
-use warpsmith_tune::{HostOperands, Spread};
+use warpsmith_tune::{HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 use crate::uploaded::{Call, Uploaded, kernel};

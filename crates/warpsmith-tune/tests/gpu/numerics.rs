@@ -8,9 +8,9 @@ use cudarc::driver::CudaStream;
 use fastrand::Rng;
 use warpsmith::format::Format;
 use warpsmith::pick::{Picker, Policy};
-use warpsmith::run::{Kernel, MatrixMut, wait};
+use warpsmith::run::{Kernel, MatrixMut};
 use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec, space};
-use warpsmith_tune::{HostMatrix, HostOperands, Spread};
+use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 use crate::families;

@@ -8,10 +8,10 @@ use half::f16;
 use warpsmith::build::{self, Built, Cubin, Source, Toolchain};
 use warpsmith::cache::{Disk, Key};
 use warpsmith::format::Format;
-use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith::pick;
 use warpsmith::run::Kernel;
 use warpsmith::spec::{Activation, Arch, Problem};
+use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostOperands, Launching, Spread, Trial};
 
 use crate::bench::{Bench, text};

@@ -12,12 +12,10 @@ use half::f16;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
-use warpsmith::run::{
-    Device, Matrix, Memory, MemoryMut, Operands, OwnedMemory, Owner, RawStream, Weights, Workspace, wait,
-};
+use warpsmith::run::{Device, Matrix, Memory, MemoryMut, Operands, OwnedMemory, Owner, RawStream, Weights, Workspace};
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::gate::Guarded;
-use warpsmith_tune::{HostMatrix, HostOperands, Spread};
+use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 

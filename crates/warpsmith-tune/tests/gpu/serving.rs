@@ -10,9 +10,9 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use half::f16;
 use warpsmith::cache::{Forge, Seal};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Selected};
-use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, wait};
+use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands};
 use warpsmith::spec::{Arch, Problem};
-use warpsmith_tune::{HostMatrix, HostOperands, Spread, Trial, reference};
+use warpsmith_tune::{HostMatrix, HostOperands, Spread, Trial, reference, wait};
 
 use crate::bench::{Bench, text};
 

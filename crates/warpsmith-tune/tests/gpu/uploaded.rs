@@ -5,10 +5,10 @@ use std::sync::Arc;
 use cudarc::driver::{CudaSlice, CudaStream};
 use half::{bf16, f16};
 use warpsmith::format::Format;
-use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights, wait};
+use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands, PreparedWeights};
 use warpsmith::spec::{Arch, MatrixPath, Operation, Problem, Spec, Variant};
 use warpsmith_tune::gate::Guarded;
-use warpsmith_tune::{HostMatrix, HostOperands, Spread};
+use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 

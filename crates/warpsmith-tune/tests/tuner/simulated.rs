@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::spec::Spec;
-use warpsmith_tune::{Admission, Laboratory};
 use warpsmith::{Error, Result};
+use warpsmith_tune::{Admission, Laboratory};
 
 /// What lies between a kernel's true time and a sample of it.
 #[derive(Clone, Copy, Debug, PartialEq)]

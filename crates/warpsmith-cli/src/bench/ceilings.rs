@@ -1,0 +1,223 @@
+//! What the device can do at most, measured in the same run as the kernels: bytes moved and products made in a second.
+//!
+//! The same clock as for the kernels ([`Timer`]): medians over some 100 ms. Each ceiling is checked before it is timed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::sys::CUfunction_attribute;
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg,
+};
+use cudarc::nvrtc::Ptx;
+use warpsmith::build::{self, Cubin, Toolchain};
+use warpsmith::spec::{Arch, Problem};
+use warpsmith_tune::{Timer, wait};
+
+use super::source::{has_product, source};
+use crate::shared::Result;
+
+/// Bytes of each of two buffers: many times any L2 cache.
+const BYTES: usize = 2 << 30;
+/// As in ceilings.cu.
+const THREADS: u32 = 256;
+const BLOCK_BYTES: usize = 8 * THREADS as usize * 16;
+const SLABS: usize = 4;
+const A_ROWS: usize = 128;
+const B_ROWS: usize = 256;
+const SLAB_K: usize = 64;
+/// Operands of `product`, and room to begin at a multiple of 1024.
+const PRODUCT_SHARED: u32 = (SLABS * (A_ROWS + B_ROWS) * SLAB_K * 2 + 1024) as u32;
+/// K of a tile of `product` in slabs, and tiles in a launch: some 3 ms.
+const K_SLABS: usize = 64;
+const TILES: usize = 64;
+/// No launch takes longer.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Bytes and floating-point operations in a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceilings {
+    /// A large copy, bytes read and bytes written.
+    pub copy: f64,
+    /// A large read.
+    pub read: f64,
+    /// A large fp16 product; `None` where there is no kernel to measure it.
+    pub product: Option<f64>,
+    /// What the architecture's row says, in place of the product.
+    datasheet: f64,
+}
+
+impl Ceilings {
+    /// Microseconds that a problem's bytes take at the better bandwidth.
+    pub fn memory_us(&self, problem: &Problem, m: u32) -> f64 {
+        problem.bytes(m.into()) / self.copy.max(self.read) * 1e6
+    }
+
+    /// Microseconds that a problem's products take.
+    pub fn matrix_us(&self, problem: &Problem, m: u32) -> f64 {
+        problem.flop(m.into()) / self.product.unwrap_or(self.datasheet) * 1e6
+    }
+
+    /// Microseconds that a problem takes at least.
+    pub fn floor_us(&self, problem: &Problem, m: u32) -> f64 {
+        self.memory_us(problem, m).max(self.matrix_us(problem, m))
+    }
+}
+
+impl fmt::Display for Ceilings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (copy, read) = (self.copy / 1e9, self.read / 1e9);
+        write!(f, "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, fp16 product ")?;
+        match self.product {
+            Some(product) => write!(f, "{:.0} TFLOP/s", product / 1e12),
+            None => write!(f, "not measured (wgmma only), datasheet {:.0} TFLOP/s", self.datasheet / 1e12),
+        }
+    }
+}
+
+/// The kernels, compiled.
+pub fn compile(toolchain: &Toolchain, arch: &Arch) -> Result<Cubin> {
+    Ok(build::compile(toolchain, &source(arch), arch.target())?)
+}
+
+/// Measures all of them in `stream`, which must not be the default one.
+pub fn measure(stream: &Arc<CudaStream>, arch: &Arch, cubin: &Cubin) -> Result<Ceilings> {
+    let module = stream.context().load_module(Ptx::from_binary(cubin.image().to_vec()))?;
+    let (copy, read) = memory(stream, &module)?;
+    let product = has_product(arch).then(|| product(stream, &module, arch.sms())).transpose()?;
+    Ok(Ceilings { copy, read, product, datasheet: arch.matrix_flop_per_s() })
+}
+
+/// Bytes in a second of a copy and of a read.
+fn memory(stream: &Arc<CudaStream>, module: &Arc<CudaModule>) -> Result<(f64, f64)> {
+    let [fill, read, copy] =
+        [module.load_function("fill")?, module.load_function("read")?, module.load_function("copy")?];
+    const { assert!(BYTES.is_multiple_of(BLOCK_BYTES) && BYTES / BLOCK_BYTES <= i32::MAX as usize) };
+    let blocks = BYTES / BLOCK_BYTES;
+    let config = LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+    let mut buffers = [stream.alloc_zeros::<u8>(BYTES)?, stream.alloc_zeros::<u8>(BYTES)?];
+    let mut sums = stream.alloc_zeros::<u32>(blocks * THREADS as usize / 32)?;
+
+    // Every block of `blocks` touches BLOCK_BYTES of buffers that have BYTES, at multiples of 16.
+    let filled = |buffer: &mut CudaSlice<u8>| {
+        // SAFETY: the buffer is as large as the launch writes, and aligned as every allocation of the driver is (256).
+        unsafe { stream.launch_builder(&fill).arg(buffer).launch(config) }
+    };
+    let read = |from: &CudaSlice<u8>, sums: &mut CudaSlice<u32>| {
+        // SAFETY: the buffer is as large as the launch reads; each warp writes one of `sums`.
+        unsafe { stream.launch_builder(&read).arg(from).arg(sums).launch(config) }
+            .map(|_| ())
+            .map_err(warpsmith::Error::from)
+    };
+    let copy = |from: &CudaSlice<u8>, to: &mut CudaSlice<u8>| {
+        // SAFETY: both buffers are as large as the launch reads and writes.
+        unsafe { stream.launch_builder(&copy).arg(from).arg(to).launch(config) }
+            .map(|_| ())
+            .map_err(warpsmith::Error::from)
+    };
+
+    let [from, to] = &mut buffers;
+    filled(from)?;
+    copy(from, to)?;
+    let expected = (0..(BYTES / 4) as u32).map(mix).fold(0, u32::wrapping_add);
+    for (buffer, what) in [(&*from, "read"), (&*to, "copy")] {
+        read(buffer, &mut sums)?;
+        let sum = fetched(stream, &sums)?.into_iter().fold(0, u32::wrapping_add);
+        if sum != expected {
+            return Err(format!("{what} of {BYTES} bytes: the words add up to {sum:#x}, expected {expected:#x}").into());
+        }
+    }
+
+    // Two sets: what one call leaves in the L2 cache is not what the next one begins with.
+    let timer = Timer::new(stream)?;
+    let reading = timer.time(2, |set| read(&buffers[set], &mut sums))?;
+    let copying = timer.time(2, |set| {
+        let [first, second] = &mut buffers;
+        if set == 0 { copy(first, second) } else { copy(second, first) }
+    })?;
+    let rate = |bytes: usize, us: f64| bytes as f64 / us * 1e6;
+    Ok((rate(2 * BYTES, copying.median_us), rate(BYTES, reading.median_us)))
+}
+
+/// Floating-point operations in a second of a product on all SMs.
+fn product(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<f64> {
+    let function = module.load_function("product")?;
+    allow_shared(stream.context(), &function)?;
+    let config = LaunchConfig { grid_dim: (sms, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: PRODUCT_SHARED };
+    let mut sums = stream.alloc_zeros::<f32>(sms as usize * THREADS as usize)?;
+    let (tiles, k_slabs) = (TILES as i32, K_SLABS as i32);
+    let launch = |sums: &mut CudaSlice<f32>| {
+        // SAFETY: every thread of `sms` blocks writes one of `sums`, and shared memory is what the launch asks for.
+        unsafe { stream.launch_builder(&function).arg(sums).arg(&tiles).arg(&k_slabs).launch(config) }
+            .map(|_| ())
+            .map_err(warpsmith::Error::from)
+    };
+    launch(&mut sums)?;
+    let expected = product_sums();
+    for (index, sum) in fetched(stream, &sums)?.into_iter().enumerate() {
+        let (block, thread) = (index / THREADS as usize, index % THREADS as usize);
+        let (value, bound) = expected[thread];
+        // So that NaN is no pass.
+        let is_right = (f64::from(sum) - value).abs() <= bound;
+        if !is_right {
+            return Err(format!("product: block {block}, thread {thread}: {sum}, expected {value} ± {bound}").into());
+        }
+    }
+    let timing = Timer::new(stream)?.time(1, |_| launch(&mut sums))?;
+    let tile_flop = (2 * A_ROWS * B_ROWS * K_SLABS * SLAB_K) as f64;
+    Ok(tile_flop * TILES as f64 * f64::from(sms) / timing.median_us * 1e6)
+}
+
+/// What each thread of a block of `product` should write, and how far it may be from it: of the tile, rows 16·w + l/4
+/// and 8 further, columns 8·j + 2·(l % 4) and the next for all j (PTX ISA, "Register Fragments for
+/// wgmma.mma_async.m64nNk16", matrix D), with w its warp and l its lane.
+fn product_sums() -> Vec<(f64, f64)> {
+    let element = |slab: usize, row: usize, k: usize| {
+        let index = (slab * (A_ROWS + B_ROWS) + row) * SLAB_K + k;
+        f64::from((mix(index as u32) >> 20) as i32 - 2048) / 1024.0
+    };
+    // Of all columns that the lanes l % 4 = quad hold.
+    let column_sum = |slab: usize, quad: usize, k: usize, of: &dyn Fn(f64) -> f64| -> f64 {
+        (0..B_ROWS).filter(|column| column % 8 / 2 == quad).map(|column| of(element(slab, A_ROWS + column, k))).sum()
+    };
+    let mut sums = vec![(0.0, 0.0); THREADS as usize];
+    for slab in 0..SLABS {
+        for k in 0..SLAB_K {
+            let values = [0, 1, 2, 3].map(|quad| column_sum(slab, quad, k, &|value| value));
+            let magnitudes = [0, 1, 2, 3].map(|quad| column_sum(slab, quad, k, &f64::abs));
+            for (thread, (value, magnitude)) in sums.iter_mut().enumerate() {
+                let (row, quad) = (thread / 32 * 16 + thread % 32 / 4, thread % 4);
+                let (upper, lower) = (element(slab, row, k), element(slab, row + 8, k));
+                *value += (upper + lower) * values[quad];
+                *magnitude += (upper.abs() + lower.abs()) * magnitudes[quad];
+            }
+        }
+    }
+    // The oracle's bound on accumulation (K/16 + 16 steps of 2⁻²² each), and as much again for the 128 additions.
+    let rounds = (K_SLABS / SLABS) as f64;
+    let relative = 2.0 * ((K_SLABS * SLAB_K) as f64 / 16.0 + 16.0) * 2f64.powi(-22);
+    sums.into_iter().map(|(value, magnitude)| (rounds * value, rounds * magnitude * relative)).collect()
+}
+
+/// As in ceilings.cu.
+fn mix(index: u32) -> u32 {
+    let index = (index ^ index >> 16).wrapping_mul(0x85EB_CA6B);
+    let index = (index ^ index >> 13).wrapping_mul(0xC2B2_AE35);
+    index ^ index >> 16
+}
+
+/// What a kernel in `stream` has left.
+fn fetched<T: DeviceRepr>(stream: &Arc<CudaStream>, from: &CudaSlice<T>) -> Result<Vec<T>> {
+    wait(stream, LIMIT)?;
+    let found = stream.clone_dtoh(from)?;
+    wait(stream, LIMIT)?;
+    Ok(found)
+}
+
+fn allow_shared(context: &CudaContext, function: &CudaFunction) -> Result<()> {
+    // cudarc's setter does not bind the context.
+    context.bind_to_thread()?;
+    let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    Ok(function.set_attribute(attribute, PRODUCT_SHARED as i32)?)
+}

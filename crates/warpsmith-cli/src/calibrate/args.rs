@@ -1,0 +1,96 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use warpsmith::spec::{Arch, Problem};
+
+/// Measures many variants of many problems on the device, for the heuristic's constants to be fitted to.
+///
+/// Every kernel is built, checked at the M in question, and only if it
+/// is right timed briefly; the best ones are then timed again, in turn. Lines go to FILE as they are found.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where lines go to, or come from.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Continues FILE: what it has is not measured again.
+    #[arg(long)]
+    pub append: bool,
+
+    /// One's own problems instead of the list.
+    #[arg(long, value_delimiter = ',')]
+    pub problem: Vec<Problem>,
+
+    /// Rows of A of one's own problems, shared out unevenly among groups.
+    #[arg(long, value_delimiter = ',', requires = "problem", default_value = "1,16,64,256")]
+    pub m: Vec<u32>,
+
+    /// Every Nth problem of the list from the Ith on, such as 1/2: to share the list between devices.
+    #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1")]
+    pub part: (usize, usize),
+
+    /// Variants of the first round for each problem and M; later rounds follow the best ones' neighbours.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub candidates: usize,
+
+    /// First of all the heuristic's best, and what the published rules say; they are timed again beside the best.
+    #[arg(long)]
+    pub also_rank: bool,
+
+    /// Rounds of neighbours.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub rounds: usize,
+
+    /// Wall-clock seconds, evenly spread over problems and M.
+    #[arg(long, value_name = "SECONDS", default_value_t = 540.0, overrides_with = "limit")]
+    pub limit: f64,
+
+    /// Seed of the random choice among variants.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// Which GPU.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+
+    /// Measures nothing: fits the heuristic's constants to FILE and prints them.
+    #[arg(long)]
+    pub fit: bool,
+
+    /// Rounds of the fit over all constants.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub fit_rounds: usize,
+
+    /// How often the fit throws the constants off and begins again.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub fit_again: usize,
+
+    /// Starts the fit from the constants in this file, as --fit prints them, instead of those built in.
+    #[arg(long, value_name = "FILE")]
+    pub constants: Option<PathBuf>,
+
+    /// Measures nothing: prints how much slower than the best of FILE is what the heuristic and the published rules pick.
+    #[arg(long)]
+    pub regret: bool,
+
+    /// Measures nothing: prints every variant of FILE with its prediction.
+    #[arg(long)]
+    pub residuals: bool,
+
+    /// This process uses the device itself.
+    #[arg(long, hide = true)]
+    pub worker: bool,
+
+    /// Without a GPU: says what would be measured on this architecture, and builds nothing.
+    #[arg(long, value_name = "NAME")]
+    pub list: Option<Arch>,
+}
+
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let parts = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+    match parts {
+        Some((index, count)) if (1..=count).contains(&index) => Ok((index, count)),
+        _ => Err("expected I/N with I from 1 to N".to_owned()),
+    }
+}

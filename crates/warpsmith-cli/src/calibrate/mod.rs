@@ -1,0 +1,184 @@
+//! The calibration: what the heuristic's constants are fitted to.
+//!
+//! ```text
+//! warpsmith calibrate campaign.tsv --limit 540
+//! warpsmith calibrate campaign.tsv --append --limit 540 --seed 2
+//! ```
+//!
+//! The campaign measures many variants of many problems: it builds kernels on all cores, checks each at the M in
+//! question against the host's reference, and only if it is right times it. A line goes to the file as soon as it is
+//! known. Devices are used by a process of its own: if a kernel hangs or breaks the context, its line says so, and
+//! another process goes on.
+
+mod args;
+mod campaign;
+mod candidates;
+mod data;
+mod fit;
+mod host;
+mod list;
+mod record;
+mod regret;
+mod residuals;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::Command;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use warpsmith::cache::Forge;
+use warpsmith::pick::heuristic::Constants;
+use warpsmith::run::Device;
+use warpsmith::spec::{Arch, Problem};
+
+use crate::shared::{Result, complain, document, say};
+pub use args::Args;
+use data::Pair;
+use list::Item;
+use record::Record;
+
+/// Processes at most, each ended by a kernel that broke the device.
+const PROCESSES: usize = 20;
+/// Seconds that another process must have left to be worth starting.
+const WORTH: f64 = 15.0;
+
+pub fn run(args: &Args) -> Result<bool> {
+    if let Some(arch) = &args.list {
+        return show(args, arch);
+    }
+    if args.fit {
+        return fit(args);
+    }
+    if args.regret {
+        let lines = record::read(&args.file)?;
+        regret::show(&data::pairs(&lines, &Arch::H200), &Arch::H200)?;
+        return Ok(true);
+    }
+    if args.residuals {
+        let begin = begin(args)?;
+        let lines = record::read(&args.file)?;
+        residuals::show(&data::pairs(&lines, &Arch::H200), &begin)?;
+        return Ok(true);
+    }
+    if args.worker { worker(args) } else { supervise(args) }
+}
+
+/// The problems of this call.
+fn items(args: &Args) -> Result<Vec<Item>> {
+    let own = |problem: &Problem| -> Result<Item> {
+        let rows = args.m.iter().map(|m| {
+            // The same limits as for even ones.
+            let even = crate::shared::rows(problem, &[*m])?;
+            Ok(problem.groups().map_or(even, |groups| list::uneven(groups, *m)))
+        });
+        Ok(Item { problem: *problem, rows: rows.collect::<Result<_>>()?, held_out: false })
+    };
+    if !args.problem.is_empty() {
+        return args.problem.iter().map(own).collect();
+    }
+    let (index, count) = args.part;
+    Ok(list::list().into_iter().skip(index - 1).step_by(count).collect())
+}
+
+fn show(args: &Args, arch: &Arch) -> Result<bool> {
+    let (mut pairs, mut held_out, mut kernels, mut listed) = (0, 0, 0, Vec::new());
+    for (at, item) in items(args)?.iter().enumerate() {
+        let specs = campaign::first_specs(args, arch, at, item, &[]);
+        let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
+        let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
+        let what = if item.held_out { "held out" } else { "fitted" };
+        say!("{}\tM = {}\t{what}\t{} kernels", item.problem, ms.join(", "), distinct.len())?;
+        listed.push(json!({
+            "problem": item.problem.to_string(), "rows": item.rows, "held_out": item.held_out,
+            "kernels": distinct.len(),
+        }));
+        pairs += item.rows.len();
+        held_out += if item.held_out { item.rows.len() } else { 0 };
+        kernels += distinct.len();
+    }
+    say!("{pairs} pairs, {held_out} of them held out; {kernels} kernels in the first round")?;
+    document(&listed)?;
+    Ok(true)
+}
+
+/// Starts a process that uses the device, and another if a kernel broke it, until the time is up.
+fn supervise(args: &Args) -> Result<bool> {
+    let start = Instant::now();
+    let program = env::current_exe()?;
+    for process in 0..PROCESSES {
+        let rest = args.limit - start.elapsed().as_secs_f64();
+        let ended = || document(&json!({ "file": args.file, "processes": process + 1 })).map(|()| true);
+        if process > 0 && rest < WORTH {
+            return ended();
+        }
+        let mut command = Command::new(&program);
+        // One document is the whole run's.
+        let arguments = env::args_os().skip(1).filter(|argument| argument != "--json");
+        command.args(arguments).arg("--worker").arg(format!("--limit={rest:.1}"));
+        if process > 0 && !args.append {
+            command.arg("--append");
+        }
+        let status = command.status()?;
+        match status.code() {
+            Some(0) => return ended(),
+            Some(campaign::BROKEN) | None => complain!("the process that used the device ended: {status}"),
+            Some(_) => return Err(format!("the process that used the device ended: {status}").into()),
+        }
+    }
+    Err("too many kernels broke the device".into())
+}
+
+fn worker(args: &Args) -> Result<bool> {
+    let device = Device::open(args.device)?;
+    let toolchain = Forge::builder().install_if_missing().build();
+    let identity = toolchain.toolchain()?.identity().to_string();
+    let head = [
+        format!("{device}, {}", device.arch()),
+        format!("NVRTC {identity}"),
+        format!("seconds since 1970: {}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())),
+    ];
+    let mut record = Record::open(&args.file, args.append, &head)?;
+    match campaign::run(args, &device, &items(args)?, &mut record)? {}
+}
+
+/// Fits to what was not held out, and prints the constants as the table has them.
+fn fit(args: &Args) -> Result<bool> {
+    let lines = record::read(&args.file)?;
+    let pairs = data::pairs(&lines, &Arch::H200);
+    let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
+    let begin = begin(args)?;
+    complain!(
+        "{} pairs, {} more held out; loss {:.6}, {:.6}",
+        fitted.len(),
+        held_out.len(),
+        fit::loss(&fitted, &begin),
+        fit::loss(&held_out, &begin)
+    );
+    let found = fit::fit(&fitted, &begin, args.fit_rounds, args.fit_again, &["ghz", "memory_share", "tensor", "lumpy"]);
+    complain!("loss {:.6}, {:.6}", fit::loss(&fitted, &found), fit::loss(&held_out, &found));
+    for (name, value) in Constants::NAMES.iter().zip(found.values()) {
+        say!("{name} = {value:.4},")?;
+    }
+    document(&Constants::NAMES.iter().zip(found.values()).collect::<BTreeMap<_, _>>())?;
+    Ok(true)
+}
+
+/// Those of the command line, or those built in.
+fn begin(args: &Args) -> Result<Constants> {
+    match &args.constants {
+        Some(path) => constants(&std::fs::read_to_string(path)?),
+        None => Ok(Constants::H200),
+    }
+}
+
+/// Constants as `fit` prints them.
+fn constants(text: &str) -> Result<Constants> {
+    let mut values = Constants::H200.values();
+    for line in text.lines() {
+        let (name, value) = line.split_once(" = ").ok_or_else(|| format!("`{line}`: expected NAME = VALUE,"))?;
+        let at = Constants::NAMES.iter().position(|known| *known == name).ok_or_else(|| format!("unknown `{name}`"))?;
+        values[at] = value.trim_end_matches(',').parse()?;
+    }
+    Ok(Constants::H200.with_values(&values))
+}

@@ -1,0 +1,32 @@
+//! What `--dump` writes.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use warpsmith::build;
+use warpsmith::cache::Forge;
+use warpsmith::file;
+use warpsmith::spec::Spec;
+
+use crate::shared::Result;
+use crate::shared::compile::Made;
+
+/// Writes source, PTX, cubin and log of every spec as `SYMBOL.cu`, `.ptx`, `.cubin`, `.log`.
+pub fn dump(forge: &Forge, specs: &[Spec], made: &[Made], to: &Path) -> Result<()> {
+    let write = |name: String, bytes: &[u8]| file::write(to.join(name), bytes);
+    fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
+    let mut seen = HashSet::new();
+    for (spec, made) in specs.iter().zip(made).filter(|(spec, _)| seen.insert(**spec)) {
+        let (symbol, source) = (spec.symbol(), build::render(spec)?);
+        write(format!("{symbol}.cu"), source.text().as_bytes())?;
+        if let Ok(forged) = made {
+            let cubin = forged.cubin();
+            write(format!("{symbol}.cubin"), cubin.image())?;
+            write(format!("{symbol}.log"), cubin.log().as_bytes())?;
+            let ptx = build::ptx(forge.toolchain()?, &source, spec.arch().target())?;
+            write(format!("{symbol}.ptx"), ptx.as_bytes())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! What the sub-commands share.
+
+mod base;
+pub mod compile;
+pub mod ending;
+pub mod files;
+pub mod gpu;
+pub mod list;
+mod out;
+pub mod page;
+pub mod place;
+pub mod wanted;
+
+pub use base::*;
+pub use out::*;

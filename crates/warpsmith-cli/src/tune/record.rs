@@ -1,0 +1,93 @@
+//! From what came of a tuning to a line of the table and a row of the report.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use warpsmith::pick::heuristic::predict;
+use warpsmith::pick::{Entry, Evidence, Measured};
+use warpsmith::spec::{Arch, Spec, Variant};
+use warpsmith_tune::{Comparison, Outcome, Standing, Tried, Verdict};
+
+use super::report::{Candidate, Row};
+
+/// What decisions are taken with.
+pub struct Means {
+    /// What the driver calls the device.
+    pub device: String,
+    pub arch: Arch,
+    /// The CUDA version of the driver.
+    pub driver: String,
+    /// The version of NVRTC.
+    pub nvrtc: String,
+}
+
+impl Means {
+    /// The device in words.
+    pub fn machine(&self) -> String {
+        format!("{}, {} SMs, driver CUDA {}", self.device, self.arch.sms(), self.driver)
+    }
+}
+
+/// The decision for `from` rows up to those that were tuned for; none if there is nothing to save.
+pub fn entry(outcome: &Outcome, from: u32, means: &Means) -> warpsmith::Result<Option<Entry>> {
+    let Some(found) = outcome.evidence.filter(|_| outcome.is_conclusive()) else { return Ok(None) };
+    let measured = Measured {
+        us: found.us,
+        over_baseline: over(found.to_baseline),
+        over_heuristic: over(found.to_first),
+        spread: found.spread.unwrap_or(0.0),
+        candidates: u32::try_from(outcome.tried.len()).unwrap_or(u32::MAX),
+    };
+    let date = Timestamp::now().to_zoned(TimeZone::UTC).date();
+    let evidence = Evidence { measured, driver: means.driver.clone(), nvrtc: means.nvrtc.clone(), date };
+    let (problem, variant) = (&outcome.problem, &outcome.choice);
+    Ok(Some(Entry::new(&means.device, &means.arch, problem, from..=outcome.m, variant, evidence)?))
+}
+
+/// The rows from which on a decision for `m` is one: behind the largest of the other rows that are smaller, and not below
+/// three quarters of `m`, where other tiles fit.
+pub fn from_rows(m: u32, others: impl Iterator<Item = u32>) -> u32 {
+    let least = m - m / 4;
+    others.filter(|other| *other < m).max().map_or(m, |below| least.max(below + 1))
+}
+
+/// How many times as fast as the other it is; 1 where it is the other itself.
+fn over(comparison: Option<Comparison>) -> f64 {
+    comparison.map_or(1.0, |comparison| 1.0 / comparison.ratio)
+}
+
+/// Everything that was tried.
+pub fn row(kind: &str, outcome: &Outcome, arch: &Arch) -> Row {
+    let predicted =
+        |variant: &Variant| Spec::check(&outcome.problem, variant, arch).ok().map(|spec| predict(&spec, outcome.m).us);
+    let candidate = |tried: &Tried| Candidate {
+        variant: tried.variant.to_string(),
+        predicted_us: predicted(&tried.variant),
+        measured_us: tried.duel.map(|duel| duel.challenger_us).or(tried.screened_us),
+        refused: match &tried.standing {
+            Standing::Refused(rejection) => Some(rejection.to_string()),
+            _ => None,
+        },
+    };
+    let evidence = outcome.evidence;
+    let interval = evidence.and_then(|found| found.to_first?.interval);
+    Row {
+        kind: kind.to_owned(),
+        problem: outcome.problem.to_string(),
+        m: outcome.m,
+        variant: outcome.choice.to_string(),
+        source: match &outcome.verdict {
+            Verdict::Changed => format!("faster than {}", outcome.incumbent),
+            Verdict::Kept => "nothing is faster".to_owned(),
+            Verdict::Inconclusive(reason) => format!("inconclusive: {reason}"),
+        },
+        predicted_us: predicted(&outcome.choice),
+        measured_us: evidence.map(|found| found.us),
+        over_heuristic: evidence.map(|found| over(found.to_first)),
+        over_baseline: evidence.map(|found| over(found.to_baseline)),
+        spread: interval.map(|(low, high)| high - low),
+        bytes: outcome.problem.bytes(outcome.m.into()),
+        flop: outcome.problem.flop(outcome.m.into()),
+        seconds: outcome.wall.as_secs_f64(),
+        candidates: outcome.tried.iter().map(candidate).collect(),
+    }
+}

@@ -1,0 +1,189 @@
+//! Without a GPU: the report from sample data, and what becomes of a tuning in an imagined laboratory.
+
+use warpsmith::pick::{self, Table};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_tune::{Admission, Budget, Footprint, Laboratory, Outcome, Rejection, Tuner, Verdict};
+
+use super::record;
+use super::report::{Candidate, Ceilings, Report, Row};
+use crate::shared::page::reader;
+
+fn candidate(variant: &str, predicted_us: Option<f64>, measured_us: Option<f64>) -> Candidate {
+    Candidate { variant: variant.to_owned(), predicted_us, measured_us, refused: None }
+}
+
+fn row(problem: &str, m: u32, measured_us: Option<f64>) -> Row {
+    let refused = Some("spills <64 B> & more".to_owned());
+    Row {
+        kind: "dual".to_owned(),
+        problem: problem.to_owned(),
+        m,
+        variant: format!("chosen{m}"),
+        source: "tuned".to_owned(),
+        predicted_us: Some(11.0),
+        measured_us,
+        over_heuristic: measured_us.map(|_| 1.07),
+        over_baseline: measured_us.map(|_| 6.5),
+        spread: measured_us.map(|_| 0.01),
+        bytes: 33e6,
+        flop: 30e9 * f64::from(m) / 256.0,
+        seconds: 2.5,
+        candidates: vec![
+            candidate(&format!("slow{m}"), Some(20.0), measured_us.map(|us| 2.0 * us)),
+            candidate(&format!("chosen{m}"), Some(11.0), measured_us),
+            Candidate { refused, ..candidate(&format!("bad{m}"), Some(9.0), None) },
+        ],
+    }
+}
+
+fn sample() -> Report {
+    let ceilings = Ceilings { memory_bytes_per_s: 4.3e12, matrix_flop_per_s: 790e12, measured: true };
+    let rows = vec![
+        row("dual<&>one", 1, Some(10.0)),
+        row("dual<&>one", 256, Some(40.0)),
+        row("other \"two\"", 64, Some(15.5)),
+        row("nothing measured", 8, None),
+    ];
+    Report { machine: "device 0: <GPU> & co".to_owned(), lines: vec!["budget quick".to_owned()], ceilings, rows }
+}
+
+#[test]
+fn the_page_has_every_row_and_needs_no_other() {
+    let report = sample();
+    let (charts, text) = reader::read(&report.page().unwrap().html().unwrap());
+    // The roofline, and one of each problem that was measured.
+    assert_eq!(charts, 1 + 2);
+    for row in &report.rows {
+        assert!(text.contains(&row.problem), "{}", row.problem);
+        for candidate in &row.candidates {
+            assert!(text.contains(&candidate.variant), "{}", candidate.variant);
+        }
+    }
+    let expected = [
+        "device 0: <GPU> & co",
+        "spills <64 B> & more",
+        "1.070×",
+        "6.500×",
+        "4.30 TB/s, 790 TFLOP/s",
+        "M = 256: 3 kernels tried, 1 of them refused; predictions were off by a factor of",
+        "M = 8: 3 kernels tried, 1 of them refused; no prediction beside a measurement.",
+    ];
+    for expected in expected {
+        assert!(text.contains(expected), "{expected}");
+    }
+}
+
+#[test]
+fn shares_are_of_the_lower_ceiling() {
+    let (_, text) = reader::read(&sample().page().unwrap().html().unwrap());
+    // 33 MB in 10 µs of 4.3 TB/s, and 30 GFLOP in 40 µs of 790 TFLOP/s.
+    assert!(text.contains("77 %") && text.contains("95 %"), "{text}");
+}
+
+#[test]
+fn a_report_of_nothing_is_a_page() {
+    let report = Report { rows: Vec::new(), ceilings: Ceilings::of(&Arch::H200), ..sample() };
+    let (charts, text) = reader::read(&report.page().unwrap().html().unwrap());
+    assert!(charts == 0 && text.contains("from the table of architectures: 4.30 TB/s"), "{text}");
+}
+
+#[test]
+fn json_is_read_back() {
+    let report = sample();
+    let text = serde_json::to_string(&report).unwrap();
+    let read: Report = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    assert_eq!(read.rows[1].candidates[2].refused, report.rows[1].candidates[2].refused);
+}
+
+/// A device on which the more stages a kernel has the faster it is, and a 128×64 tile is wrong.
+struct Imagined;
+
+impl Imagined {
+    fn us(spec: &Spec) -> f64 {
+        10.0 + 10.0 / f64::from(spec.variant().stages)
+    }
+}
+
+impl Laboratory for Imagined {
+    fn admit(&mut self, spec: &Spec) -> warpsmith::Result<Admission> {
+        let tile = spec.variant().tile;
+        Ok(match (tile.tokens, tile.columns) {
+            (128, 64) => Admission::Refused(Rejection::Wrong("row 3 <is> off".to_owned())),
+            _ => Admission::Passed { worst: 0.5 },
+        })
+    }
+
+    fn screen(&mut self, spec: &Spec) -> warpsmith::Result<f64> {
+        Ok(Self::us(spec))
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> warpsmith::Result<Vec<(f64, f64)>> {
+        // Some noise, the same in both.
+        let noise = |pair: usize| 1.0 + (pair * 7 % 11) as f64 * 1e-4;
+        let times = |pair| (Self::us(incumbent) * noise(pair), Self::us(challenger) * noise(pair));
+        Ok((0..pairs).map(times).collect())
+    }
+}
+
+fn tuned(incumbent: &str) -> Outcome {
+    let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
+    let spec = |variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
+    let candidates = ["mma.t64x64x64.s4.interleaved.uniform.direct", "mma.t128x64x64.s6.interleaved.uniform.direct"];
+    let mut tuner = Tuner::new(Imagined, |_| Ok(Footprint::default())).budget(Budget::Quick);
+    tuner.tune(&spec(incumbent), 64, candidates.map(spec)).unwrap()
+}
+
+#[test]
+fn what_is_found_goes_into_table_and_report() {
+    let outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
+    assert_eq!(outcome.verdict, Verdict::Changed, "{outcome}");
+    let means = record::Means {
+        device: "NVIDIA H200".to_owned(),
+        arch: Arch::H200,
+        driver: "13.0".to_owned(),
+        nvrtc: "13.0.88".to_owned(),
+    };
+    let entry = record::entry(&outcome, 33, &means).unwrap().unwrap();
+    assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
+    let mut table = Table::new();
+    assert!(table.insert(entry));
+    let (read, skipped) = Table::parse(&table.to_string());
+    assert_eq!((read.len(), skipped.len()), (1, 0), "{table}");
+    let picker = pick::Picker::builder(&means.device, &means.arch).without_built_in().table(&read).build().unwrap();
+    assert_eq!(*picker.choose(&outcome.problem, 40).unwrap().spec().variant(), outcome.choice);
+
+    let row = record::row("dual", &outcome, &means.arch);
+    assert_eq!((row.m, row.candidates.len()), (64, outcome.tried.len()));
+    assert!(row.source.contains("faster than mma.t64x64x64.s1."), "{}", row.source);
+    assert!(row.over_baseline.unwrap() >= 1.0 && row.predicted_us.unwrap() > 0.0);
+    let ceilings = Ceilings::of(&means.arch);
+    let report = Report { machine: means.machine(), ceilings, rows: vec![row], ..sample() };
+    let (charts, text) = reader::read(&report.page().unwrap().html().unwrap());
+    assert_eq!(charts, 2);
+    for expected in
+        ["NVIDIA H200, 132 SMs, driver CUDA 13.0", "row 3 <is> off", "1 of them refused", "table of architectures"]
+    {
+        assert!(text.contains(expected), "{expected}");
+    }
+    assert!(outcome.tried.iter().all(|tried| text.contains(&tried.variant.to_string())));
+}
+
+#[test]
+fn nothing_found_is_nothing_saved() {
+    let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
+    outcome.verdict = Verdict::Inconclusive(warpsmith_tune::Reason::Cancelled);
+    let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
+    assert!(record::entry(&outcome, 1, &means).unwrap().is_none());
+    assert!(record::row("dual", &outcome, &means.arch).source.starts_with("inconclusive"));
+}
+
+#[test]
+fn a_decision_reaches_down_to_the_next_smaller_m_or_three_quarters() {
+    let others = [1, 16, 64, 256];
+    let from = |m| record::from_rows(m, others.into_iter());
+    assert_eq!([from(1), from(16), from(64), from(256)], [1, 12, 48, 192]);
+    // Neighbours that are nearer than three quarters.
+    assert_eq!(record::from_rows(256, [248, 256].into_iter()), 249);
+    assert_eq!(record::from_rows(256, [256].into_iter()), 256);
+}

@@ -1,0 +1,94 @@
+//! One tuning: candidates by prediction, in a worker process, watched by a progress bar.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use warpsmith::cache::Forge;
+use warpsmith::pick::{Picker, Table, heuristic};
+use warpsmith::spec::{Activation, Problem};
+use warpsmith_tune::{Budget, Launching, Outcome, Progress, Setup, Stage, Tuner, WorkerCommand, WorkerLaboratory};
+
+use super::args::Args;
+use super::record::Means;
+use crate::shared::list::Item;
+use crate::shared::{Result, bar};
+
+/// What there is to tune with. The device is as a worker has found it: this process never opens it.
+pub fn means(forge: &Forge, ordinal: usize) -> Result<Means> {
+    let anything = Problem::dual_gemm(Activation::Silu).n(64).k(64);
+    let setup = Setup::new(&anything, 1).device(ordinal);
+    let mut laboratory = WorkerLaboratory::new(WorkerCommand::this_binary()?, forge, setup);
+    let device = laboratory.device()?;
+    let nvrtc = forge.toolchain()?.version();
+    Ok(Means {
+        device: device.name().to_owned(),
+        arch: *device.arch(),
+        driver: device.driver_version().to_string(),
+        nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+    })
+}
+
+/// Tunes one problem after the other.
+pub struct Tuning<'a> {
+    forge: &'a Forge,
+    picker: Picker,
+    command: WorkerCommand,
+    device: usize,
+    launching: Launching,
+    budget: Budget,
+    limit: Option<Duration>,
+}
+
+impl<'a> Tuning<'a> {
+    /// As the command line says; incumbents come from `table`, where it has any.
+    pub fn new(args: &Args, forge: &'a Forge, means: &Means, table: &Table) -> Result<Self> {
+        Ok(Self {
+            forge,
+            picker: Picker::builder(&means.device, &means.arch).table(table).build()?,
+            command: WorkerCommand::this_binary()?,
+            device: args.device,
+            launching: if args.dependent { Launching::Dependent } else { Launching::Plain },
+            budget: args.budget,
+            limit: args.limit,
+        })
+    }
+
+    /// A word for how calls follow each other.
+    pub fn launching(&self) -> &'static str {
+        if self.launching == Launching::Dependent { "dependent" } else { "plain" }
+    }
+
+    pub fn tune(&self, item: &Item) -> Result<Outcome> {
+        let (problem, m, arch) = (&item.problem, item.m(), self.picker.arch());
+        let incumbent = *self.picker.choose(problem, m)?.spec();
+        let candidates = heuristic::rank(problem, m, arch, self.budget.candidates());
+        let setup = Setup::new(problem, m).rows(item.rows.clone()).device(self.device).launching(self.launching);
+        let laboratory = WorkerLaboratory::new(self.command.clone(), self.forge, setup);
+        let progress = bar(0, "");
+        let watch = |at: &Progress<'_>| {
+            show(&progress, item, at);
+            ControlFlow::Continue(())
+        };
+        let tuner = Tuner::with_forge(laboratory, self.forge).budget(self.budget).watch(watch);
+        let mut tuner = if let Some(limit) = self.limit { tuner.limit(limit) } else { tuner };
+        let outcome = tuner.tune(&incumbent, m, candidates.into_iter().map(|ranked| ranked.spec));
+        drop(tuner);
+        progress.finish_and_clear();
+        Ok(outcome?)
+    }
+}
+
+fn show(progress: &ProgressBar, item: &Item, at: &Progress<'_>) {
+    let stage = match at.stage {
+        Stage::Screening => "screened",
+        Stage::Halving => "screened again",
+        Stage::Duels => "timed in turn with the best",
+        Stage::Climbing(_) => "neighbours screened",
+        Stage::Confirming => "confirmed",
+    };
+    let best = at.best_us.map_or(String::new(), |us| format!(", best {us:.2} µs"));
+    progress.set_length(at.of.unwrap_or(at.done) as u64);
+    progress.set_position(at.done as u64);
+    progress.set_message(format!("{} M={}: {stage}{best}", item.problem, item.m()));
+}
