@@ -10,7 +10,8 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use warpsmith::pick::{Picker, heuristic};
+use warpsmith::internal::pick::heuristic;
+use warpsmith::pick::Picker;
 use warpsmith::spec::{Arch, Problem};
 
 const PROBLEMS: [(&str, &str); 5] = [

@@ -7,19 +7,116 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUevent;
 use cudarc::driver::{CudaStream, DriverError};
 
+use crate::build::cubin::About;
 use crate::build::{Cubin, Digest};
 use crate::error::{Error, Result};
-use crate::run::{self, Device};
-use crate::spec::{MatrixPath, Problem};
+use crate::run::Device;
+use crate::spec::Problem;
 
-pub use crate::build::cubin::About;
+/// Spec to source to machine code, a step at a time.
+pub mod build {
+    #[cfg(feature = "compile")]
+    pub use crate::build::compile::{compile, options, ptx};
+    pub use crate::build::cubin::About;
+    pub use crate::build::prepare::Preparation;
+    pub use crate::build::render::render;
+    pub use crate::build::source::{Digest, Header, Source};
+    #[cfg(feature = "compile")]
+    pub use crate::build::toolchain::Version;
+}
+
+/// What entries are found by, and why one was not.
+pub mod cache {
+    pub use crate::cache::key::{Key, Recipe};
+    pub use crate::cache::memory::Memory;
+    pub use crate::cache::miss::{Change, Miss};
+    pub use crate::cache::pack::PackedKernel;
+    pub use crate::cache::sealing::SealStats;
+    pub use crate::cache::stats::DiskStats;
+}
+
+/// Processes that end with all that they have started.
 #[cfg(feature = "compile")]
-pub use crate::child::{end, has_ended, within};
-pub use crate::path::Axes;
+pub mod child {
+    pub use crate::child::{end, has_ended, within};
+}
+
+/// Parts of reports, and what this machine has.
+pub mod engine {
+    pub use crate::engine::doctor::{DeviceFound, Diagnosis, Directory, doctor};
+    pub use crate::engine::stats::BackgroundStats;
+    pub use crate::engine::warm_up::{Failure, KernelSet, Warmed, warm_up};
+}
 
 /// Variables that the library reads.
 pub mod environment {
     pub use crate::environment::{Environment, PATH, TRIAL_WORKER};
+}
+
+/// Files that are whole or not there.
+pub mod file {
+    pub use crate::file::write;
+}
+
+/// The small floats of NVFP4.
+pub mod format {
+    pub use crate::format::prepared::Unpacked;
+    pub use crate::format::scales::BLOCK;
+
+    /// Values of 4 bits.
+    pub mod e2m1 {
+        pub use crate::format::e2m1::{MAX, decode, encode};
+    }
+
+    /// Scales of 8 bits.
+    pub mod e4m3 {
+        pub use crate::format::e4m3::{MAX, MIN_POSITIVE, MIN_SUBNORMAL, decode, encode, is_nan};
+    }
+}
+
+/// The cost model, lines of the tuning table, and parts of an explanation.
+pub mod pick {
+    pub use crate::pick::choice::Reason;
+    pub use crate::pick::entry::{Entry, Evidence, Measured};
+    pub use crate::pick::explain::{Candidate, IgnoredDecision, RefusedBy, Term};
+    pub use crate::pick::picker::Ignored;
+    pub use crate::pick::schedule::Schedule;
+    pub use crate::pick::table::{Change, Skipped};
+
+    /// The cost model.
+    pub mod heuristic {
+        pub use crate::pick::heuristic::{
+            Constants, Prediction, Ranked, Terms, predict, predict_with, rank, rank_where, tile_efficiency,
+            wave_efficiency,
+        };
+    }
+
+    /// Published rules, to compare with.
+    pub mod rules {
+        pub use crate::pick::rules::Rule;
+    }
+}
+
+/// Kernels that prepare weights, and how long a load took.
+pub mod run {
+    pub use crate::run::given::{GivenMatrix, GivenMemory};
+    pub use crate::run::prepare::Preparer;
+    pub use crate::run::turns::LoadTime;
+}
+
+/// The parts of a variant, the space of variants, and what follows from one.
+pub mod spec {
+    pub use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+    pub use crate::spec::depth::deepest;
+    pub use crate::spec::passes::{Pass, PassKind};
+    pub use crate::spec::space::{baseline, candidates, space};
+    use crate::spec::{MatrixPath, Problem};
+
+    /// The axes of a matrix path for a problem.
+    #[must_use]
+    pub fn axes(path: MatrixPath, problem: &Problem) -> Axes {
+        path.axes(problem)
+    }
 }
 
 /// Makes errors of each class.
@@ -79,7 +176,7 @@ impl Raise for Error {
 
 /// Wraps what the driver said.
 pub fn refused(doing: impl std::fmt::Display, error: DriverError) -> Error {
-    run::refused(doing, error)
+    crate::run::refused(doing, error)
 }
 
 /// The time between two events.
@@ -91,7 +188,7 @@ pub fn refused(doing: impl std::fmt::Display, error: DriverError) -> Error {
 /// Driver, if it refuses.
 pub unsafe fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32> {
     // SAFETY: the caller's promise.
-    unsafe { run::elapsed_ms(start, end) }
+    unsafe { crate::run::elapsed_ms(start, end) }
 }
 
 /// A device of one's own with its only stream, which can be captured: [`Device::open`] without cudarc's event
@@ -101,12 +198,6 @@ pub unsafe fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32> {
 /// Those of [`Device::open`]; driver, if there is no stream.
 pub fn open_for_one_stream(ordinal: usize) -> Result<(Device, Arc<CudaStream>)> {
     Device::open_for_one_stream(ordinal)
-}
-
-/// The axes of a matrix path for a problem.
-#[must_use]
-pub fn axes(path: MatrixPath, problem: &Problem) -> Axes {
-    path.axes(problem)
 }
 
 /// The problem without what is no part of a kernel.

@@ -46,19 +46,15 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`error`] | one opaque error; ask it what it is |
-//! | [`mod@file`] | files that are whole or not there |
 //! | [`mod@format`] | numbers and layouts: e2m1, e4m3, NVFP4 tensors, scale layouts, prepared weights |
 //! | `spelling` | what all spellings share |
 //! | `arch`, `problem` | on what, and what; [`spec`] shows them |
 //! | `path` | how, on a matrix path: variants, and all that depends on the path, a folder each; [`spec`] shows the former |
 //! | [`spec`] | problem, variant and architecture checked together; asks the variant's path |
-//! | [`oracle`] | the truth: f64 on the CPU, with an error bound for every element |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
 //! | [`cache`] | memory, packs, disk, and the forge that goes through them |
-//! | [`run`] | device side: operands, loading, launching, timing |
-//! | [`tune`] | the gate that a kernel must pass before anyone times it; laboratories, one of them crash-proof; the tuner |
+//! | [`run`] | device side: operands, loading, launching |
 //! | [`engine`] | the composition root on a device |
 //!
 //! The kernels themselves are under `templates/`, a folder a matrix path and one for what these share: rendered files (`.cu`)
@@ -73,8 +69,8 @@ mod child;
 mod crew;
 pub mod engine;
 mod environment;
-pub mod error;
-pub mod file;
+mod error;
+mod file;
 pub mod format;
 #[doc(hidden)]
 pub mod internal;

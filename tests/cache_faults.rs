@@ -19,7 +19,8 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Disk, Forge, Key};
+use warpsmith::cache::{Disk, Forge};
+use warpsmith::internal::cache::Key;
 use warpsmith::spec::Arch;
 
 use common::{Renders, Stores};

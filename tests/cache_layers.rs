@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Disk, Forge, Key, Tier};
+use warpsmith::cache::{Disk, Forge, Tier};
+use warpsmith::internal::cache::Key;
 use warpsmith::spec::{Arch, Spec};
 
 use common::{Renders, Stores};

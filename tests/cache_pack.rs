@@ -15,8 +15,10 @@ use std::process::Command;
 
 use serde_json::Value;
 use warpsmith::Error;
-use warpsmith::build::{Cubin, Source, Toolchain};
-use warpsmith::cache::{Change, Disk, Forge, Key, Miss, Pack, PackBuilder, Recipe, Tier};
+use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::cache::{Disk, Forge, Pack, PackBuilder, Tier};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::cache::{Change, Key, Miss, Recipe};
 use warpsmith::spec::{Arch, Spec};
 
 use common::{Renders, Stores};
@@ -264,7 +266,7 @@ fn what_cannot_be_packed() {
     let Some(nvrtc) = common::toolchain("what_cannot_be_packed") else { return };
     let axpy = common::axpy();
     let source = Source::new("\u{1b}[2J.cu", axpy.text(), &[], axpy.entries());
-    let cubin = warpsmith::build::compile(&nvrtc, &source, "sm_90a").unwrap();
+    let cubin = warpsmith::internal::build::compile(&nvrtc, &source, "sm_90a").unwrap();
     let error = PackBuilder::new().add(&cubin).unwrap_err();
     assert!(error.is_data() && error.to_string().contains("has control characters"), "{error}");
     assert!(!error.to_string().contains(char::is_control), "{error:?}");

@@ -19,8 +19,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use warpsmith::Result;
-use warpsmith::build::{Cubin, Source, Toolchain};
-use warpsmith::cache::{Disk, DiskBuilder, Forge, Key, Share, Tier};
+use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::cache::{Disk, DiskBuilder, Forge, Share, Tier};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::cache::Key;
 use warpsmith::spec::{Arch, Spec};
 
 use common::{Renders, Stores};

@@ -7,10 +7,12 @@ use warpsmith_testing as common;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpsmith::build::{self, Cubin, Header, Source, Toolchain};
+use warpsmith::build::{self, Cubin, Toolchain};
 use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::internal::build::{Header, Source};
+use warpsmith::internal::spec::{baseline, space};
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, Problem, Spec, baseline, space};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
 
 /// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
 fn turn() -> MutexGuard<'static, ()> {
@@ -90,7 +92,8 @@ fn compile_all(
 ) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let one = |spec: &Spec| {
-        let built = build::render(spec).and_then(|source| build::compile(toolchain, &source, spec.arch().target()));
+        let built = warpsmith::internal::build::render(spec)
+            .and_then(|source| warpsmith::internal::build::compile(toolchain, &source, spec.arch().target()));
         match built {
             Ok(cubin) => check(spec, &cubin),
             Err(error) => Some(format!("{spec}: {error:?}")),
@@ -143,11 +146,12 @@ fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let specs = default_picks(prepared_suite(), &[Arch::H200]);
     let (mut wrong, mut times) = (Vec::new(), Vec::new());
     for spec in &specs {
-        let source = build::render(spec).unwrap();
-        let cubin = build::compile(&toolchain, &source, spec.arch().target()).unwrap();
+        let source = warpsmith::internal::build::render(spec).unwrap();
+        let cubin = warpsmith::internal::build::compile(&toolchain, &source, spec.arch().target()).unwrap();
         assert!(cubin.log().contains("registers"), "{spec}: without the assembler's report nothing is found in it");
         wrong.extend(slow(&cubin).or(warning(&cubin)).map(|why| format!("{spec}: {why}")));
-        let again = || build::compile(&toolchain, &source, spec.arch().target()).unwrap().compile_ms();
+        let again =
+            || warpsmith::internal::build::compile(&toolchain, &source, spec.arch().target()).unwrap().compile_ms();
         let took = cubin.compile_ms();
         times.push((if took > WORST_MS { took.min(again()) } else { took }, spec));
     }
@@ -169,7 +173,7 @@ fn products_that_wait_for_each_other_are_found() {
     let problem = Problem::gemm().n(256).k(1024).prepared();
     let variant = "wgmma.t64x64x64.s4.single.ws1.direct".parse().unwrap();
     let spec = Spec::new(&problem, &variant, &Arch::H200).unwrap();
-    let source = build::render(&spec).unwrap();
+    let source = warpsmith::internal::build::render(&spec).unwrap();
     let (from, to) =
         ("multiply<WIDTH>(buffer,", "asm volatile(\"add.f32 sum0, sum0, sum0;\"); multiply<WIDTH>(buffer,");
     let changed: Vec<Header> = source
@@ -179,7 +183,7 @@ fn products_that_wait_for_each_other_are_found() {
         .collect();
     assert_ne!(changed, source.headers());
     let changed = Source::new(source.name(), source.text(), changed.leak(), source.entries().to_vec());
-    let compile = |source| build::compile(&toolchain, source, spec.arch().target()).unwrap();
+    let compile = |source| warpsmith::internal::build::compile(&toolchain, source, spec.arch().target()).unwrap();
     assert_eq!(slow(&compile(&source)), None);
     let found = slow(&compile(&changed)).unwrap_or_default();
     assert!(found.contains("serialized"), "{found}");
@@ -337,6 +341,6 @@ fn rendered_source_is_the_reviewed_one() {
         h200(dual.a(Format::Nvfp4).grouped(8).prepared(), "wgmma.t16x64x128.s4.interleaved.ws4.direct.dsmem2.prepass"),
     ];
     for spec in specs {
-        insta::assert_snapshot!(spec.symbol(), build::render(&spec).unwrap().text());
+        insta::assert_snapshot!(spec.symbol(), warpsmith::internal::build::render(&spec).unwrap().text());
     }
 }

@@ -9,10 +9,12 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpsmith::build::{Source, Toolchain};
+use warpsmith::build::Toolchain;
 use warpsmith::cache::{Forge, ForgeBuilder, Tier};
 use warpsmith::format::Format;
-use warpsmith::spec::{Arch, Problem, Spec, baseline};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith::{Error, Result};
 
 use common::Renders;

@@ -8,8 +8,10 @@ use std::time::Instant;
 use jiff::civil::{Date, date};
 use proptest::prelude::*;
 use warpsmith::format::Format;
-use warpsmith::pick::{Entry, Evidence, Measured, Origin, Picker, Policy, Table};
-use warpsmith::spec::{Activation, Arch, DeviceFacts, Numerics, Problem, Spec, Variant, baseline, space};
+use warpsmith::internal::pick::{Entry, Evidence, Measured};
+use warpsmith::internal::spec::{baseline, space};
+use warpsmith::pick::{Origin, Picker, Policy, Table};
+use warpsmith::spec::{Activation, Arch, DeviceFacts, Numerics, Problem, Spec, Variant};
 
 const H200: &str = "NVIDIA H200";
 

@@ -10,13 +10,15 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
-use warpsmith::build::{Built, Source};
+use warpsmith::build::Built;
 use warpsmith::cache::Forge;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::spec::baseline;
 use warpsmith::pick::{Choice, Picker};
 use warpsmith::run::{Device, Kernel, Matrix, MatrixMut, Operands, PreparedWeights, Workspace};
-use warpsmith::spec::{Activation, Problem, Spec, baseline};
+use warpsmith::spec::{Activation, Problem, Spec};
 
 use common::counting;
 use common::null::{Null, Seen};

@@ -4,9 +4,10 @@
 
 use warpsmith_testing as common;
 
-use warpsmith::build::{self, Preparation};
+use warpsmith::build::{self};
 use warpsmith::cache::{Forge, Tier};
 use warpsmith::format::{Format, PreparedLayout, ScaleLayout};
+use warpsmith::internal::build::Preparation;
 use warpsmith::spec::Arch;
 
 fn dual_f16() -> Preparation {
@@ -19,7 +20,7 @@ fn all_compile_without_spills_or_warnings() {
         for preparation in Preparation::all() {
             let source = preparation.render().unwrap();
             for target in ["sm_80", "sm_90a"] {
-                let cubin = build::compile(&toolchain, &source, target).unwrap();
+                let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
                 let resources = cubin.resources_of(&preparation.symbol()).unwrap();
                 assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
                 assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());

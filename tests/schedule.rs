@@ -7,7 +7,8 @@ use std::time::Instant;
 use jiff::civil::date;
 use proptest::prelude::*;
 use warpsmith::format::Format;
-use warpsmith::pick::{Entry, Evidence, Measured, Origin, Picker, Policy, Schedule, Table};
+use warpsmith::internal::pick::{Entry, Evidence, Measured, Schedule};
+use warpsmith::pick::{Origin, Picker, Policy, Table};
 use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec, Variant};
 
 const H200: &str = "NVIDIA H200";

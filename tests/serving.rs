@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use warpsmith::Result;
-use warpsmith::build::Source;
 use warpsmith::cache::{Forge, Seal, Tier};
-use warpsmith::engine::{Engine, Manifest, OnMiss, doctor};
+use warpsmith::engine::{Engine, Manifest, OnMiss};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::engine::doctor;
 use warpsmith::run::{Device, Matrix};
 use warpsmith::spec::{Problem, Spec};
 

@@ -6,8 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use jiff::civil::{Date, date};
 use proptest::prelude::*;
-use warpsmith::pick::{Change, Entry, Evidence, Measured, Table};
-use warpsmith::spec::{Activation, Arch, Problem, Tile, Variant, baseline};
+use warpsmith::internal::pick::{Change, Entry, Evidence, Measured};
+use warpsmith::internal::spec::{Tile, baseline};
+use warpsmith::pick::Table;
+use warpsmith::spec::{Activation, Arch, Problem, Variant};
 
 fn problem() -> Problem {
     Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared()

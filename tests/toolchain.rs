@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use common::stand_in::{SIZES, fake, make_dir, pip, python, runs, tempdir, whole};
-use warpsmith::build::{self, Header, Search, Source, Toolchain};
+use warpsmith::build::{self, Search, Toolchain};
+use warpsmith::internal::build::{Header, Source};
 
 /// Held by tests that run scripts they wrote: a fork in another test would inherit the file while it is still open
 /// for writing, and running it would be refused ("text file busy").
@@ -131,7 +132,7 @@ fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
     fake(&broken, "libnvrtc.so.13", None);
     let search = Search::nowhere().var("LD_LIBRARY_PATH", std::env::join_paths([&broken]).unwrap());
     let found = search.find().unwrap();
-    let error = build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
+    let error = warpsmith::internal::build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
     assert!(error.is_missing_library() && error.to_string().contains("libnvrtc-builtins"), "{error}");
     assert!(!found.is_open());
 
@@ -142,7 +143,7 @@ fn without_builtins_finding_works_and_compiling_says_what_is_missing() {
     assert_eq!(found.library(), good);
 
     // Files that are no libraries at all are an error as well.
-    let error = build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
+    let error = warpsmith::internal::build::compile(&found, &common::axpy(), "sm_90a").unwrap_err();
     assert!(error.is_missing_library() && error.to_string().contains("cannot be opened"), "{error}");
 }
 
@@ -203,14 +204,15 @@ fn racing_installs_agree_and_leave_no_litter() {
 #[test]
 fn compiles_and_tells_what_it_made() {
     for toolchain in common::toolchains("compiles_and_tells_what_it_made") {
-        let cubin = build::compile(&toolchain, &common::axpy().rendered_from("p", "v"), "sm_90a").unwrap();
+        let cubin =
+            warpsmith::internal::build::compile(&toolchain, &common::axpy().rendered_from("p", "v"), "sm_90a").unwrap();
         assert!(cubin.image().starts_with(b"\x7fELF"));
         let from = cubin.provenance();
         assert_eq!((from.problem(), from.variant(), from.target()), ("p", "v", "sm_90a"));
         assert_eq!(from.toolchain(), toolchain.identity());
         assert!(cubin.resources_of("axpy").unwrap().registers() > 0);
         assert!(toolchain.is_open() && toolchain.architectures().unwrap().contains(&90));
-        let again = build::compile(&toolchain, &common::axpy(), "sm_90a").unwrap();
+        let again = warpsmith::internal::build::compile(&toolchain, &common::axpy(), "sm_90a").unwrap();
         assert_eq!(again.image(), cubin.image(), "{toolchain}: the same bytes each time");
     }
 }
@@ -220,7 +222,7 @@ fn an_error_shows_file_and_line() {
     for toolchain in common::toolchains("an_error_shows_file_and_line") {
         let source =
             Source::new("dual_gemm.silu.cu", "extern \"C\" __global__ void k() {\n    nonsense();\n}\n", &[], ["k"]);
-        let error = build::compile(&toolchain, &source, "sm_90a").unwrap_err();
+        let error = warpsmith::internal::build::compile(&toolchain, &source, "sm_90a").unwrap_err();
         assert!(error.is_compile());
         assert!(error.compile_log().unwrap().contains("dual_gemm.silu.cu(2): error"), "{error}");
         assert!(error.to_string().contains("nonsense"), "{error}");
@@ -236,8 +238,9 @@ fn headers_are_given_in_memory() {
     let text = "#include \"load/two.cuh\"\nextern \"C\" __global__ void k(int* x) { *x = two(); }\n";
     for toolchain in common::toolchains("headers_are_given_in_memory") {
         let source = Source::new("k.cu", text, HEADERS, ["k"]);
-        assert!(build::compile(&toolchain, &source, "sm_80").is_ok());
-        let error = build::compile(&toolchain, &Source::new("k.cu", text, &[], ["k"]), "sm_80").unwrap_err();
+        assert!(warpsmith::internal::build::compile(&toolchain, &source, "sm_80").is_ok());
+        let error = warpsmith::internal::build::compile(&toolchain, &Source::new("k.cu", text, &[], ["k"]), "sm_80")
+            .unwrap_err();
         assert!(error.compile_log().unwrap().contains("load/two.cuh"), "{error}");
     }
 }
@@ -246,11 +249,11 @@ fn headers_are_given_in_memory() {
 fn ptx_on_request() {
     for toolchain in common::toolchains("ptx_on_request") {
         for target in ["compute_90a", "sm_90a"] {
-            let ptx = build::ptx(&toolchain, &common::axpy(), target).unwrap();
+            let ptx = warpsmith::internal::build::ptx(&toolchain, &common::axpy(), target).unwrap();
             assert!(ptx.contains(".target sm_90a") && ptx.contains(".entry axpy") && !ptx.ends_with('\0'));
         }
         // As an image for a driver that knows a newer device than the compiler.
-        let cubin = build::compile(&toolchain, &common::axpy(), "compute_90a").unwrap();
+        let cubin = warpsmith::internal::build::compile(&toolchain, &common::axpy(), "compute_90a").unwrap();
         let text = std::str::from_utf8(cubin.image()).unwrap().strip_suffix('\0').unwrap();
         assert!(
             text.contains(".entry axpy")
@@ -258,7 +261,7 @@ fn ptx_on_request() {
                 && cubin.provenance().target() == "compute_90a"
         );
         let promise = Source::new("k.cu", common::axpy().text(), &[], ["axp"]);
-        let error = build::compile(&toolchain, &promise, "compute_90a").unwrap_err();
+        let error = warpsmith::internal::build::compile(&toolchain, &promise, "compute_90a").unwrap_err();
         assert!(error.to_string().contains("promises kernel axp"), "{error}");
     }
 }
@@ -266,15 +269,15 @@ fn ptx_on_request() {
 #[test]
 fn what_cannot_be_compiled_is_said_in_words() {
     for toolchain in common::toolchains("what_cannot_be_compiled_is_said_in_words") {
-        let error = build::compile(&toolchain, &common::axpy(), "sm_35").unwrap_err();
+        let error = warpsmith::internal::build::compile(&toolchain, &common::axpy(), "sm_35").unwrap_err();
         assert!(error.is_unsupported() && error.to_string().contains("90"), "{error}");
         let option = common::axpy().with_option("--no-such-option");
-        let error = build::compile(&toolchain, &option, "sm_80").unwrap_err();
+        let error = warpsmith::internal::build::compile(&toolchain, &option, "sm_80").unwrap_err();
         assert!(error.is_compile() && error.to_string().contains("no-such-option"), "{error}");
         let promise = Source::new("k.cu", common::axpy().text(), &[], ["other"]);
-        let error = build::compile(&toolchain, &promise, "sm_80").unwrap_err();
+        let error = warpsmith::internal::build::compile(&toolchain, &promise, "sm_80").unwrap_err();
         assert!(error.to_string().contains("other"), "{error}");
         let nul = Source::new("k.cu", "int x;\0", &[], ["k"]);
-        assert!(build::compile(&toolchain, &nul, "sm_80").is_err());
+        assert!(warpsmith::internal::build::compile(&toolchain, &nul, "sm_80").is_err());
     }
 }

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::Result;
-use warpsmith::build::{Source, Toolchain};
+use warpsmith::build::Toolchain;
 use warpsmith::cache::{Forge, ForgeBuilder, Seal, Share, Tier};
-use warpsmith::engine::{KernelSet, Manifest, Progress, Rows, WarmUp, warm_up};
+use warpsmith::engine::{Manifest, Progress, Rows, WarmUp};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::engine::{KernelSet, warm_up};
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
 

@@ -9,31 +9,31 @@
 
 mod built;
 #[cfg(feature = "compile")]
-mod compile;
+pub(crate) mod compile;
 pub(crate) mod cubin;
 mod image;
 #[cfg(feature = "compile")]
 mod measure;
 mod names;
-mod prepare;
-mod render;
+pub(crate) mod prepare;
+pub(crate) mod render;
 mod resources;
-mod source;
+pub(crate) mod source;
 mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(feature = "compile")]
-mod toolchain;
+pub(crate) mod toolchain;
 
 pub use built::Built;
 #[cfg(feature = "compile")]
-pub use compile::{compile, options, ptx};
+pub(crate) use compile::compile;
 
 pub(crate) use cubin::code_options;
 pub use cubin::{Cubin, Provenance};
-pub use prepare::Preparation;
-pub use render::render;
+pub(crate) use prepare::Preparation;
+pub(crate) use render::render;
 pub use resources::Resources;
-pub use source::{Digest, Header, Source};
+pub(crate) use source::{Digest, Header, Source};
 #[cfg(feature = "compile")]
-pub use toolchain::{Search, Toolchain, Version};
+pub use toolchain::{Search, Toolchain};

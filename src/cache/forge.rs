@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::compiler::Compiler;
+use super::Compiler;
 use super::disk::{Disk, Turn};
 use super::forged::{Forged, Tier};
 use super::key::{Key, Recipe};

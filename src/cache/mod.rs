@@ -8,32 +8,36 @@
 //! However many threads and processes ask for a kernel at once, one compiles it. What is promised of that, of eviction
 //! and of packs, and what each promise rests on, is in docs/cache.md.
 
-#[cfg_attr(not(feature = "compile"), path = "no_compiler.rs")]
+#[cfg(feature = "compile")]
 mod compiler;
 mod disk;
 mod entry;
 mod forge;
 mod forged;
-mod key;
-mod memory;
-mod miss;
-mod pack;
+pub(crate) mod key;
+pub(crate) mod memory;
+pub(crate) mod miss;
+#[cfg(not(feature = "compile"))]
+mod no_compiler;
+pub(crate) mod pack;
 mod root;
-mod sealing;
+pub(crate) mod sealing;
 mod settings;
 mod shard;
 mod share;
-mod stats;
+pub(crate) mod stats;
 mod sweep;
 
+#[cfg(feature = "compile")]
+use compiler::Compiler;
 pub use disk::Disk;
 pub use forge::Forge;
 pub use forged::{Forged, Tier};
-pub use key::{Key, Recipe};
-pub use memory::Memory;
-pub use miss::{Change, Miss};
-pub use pack::{Pack, PackBuilder, PackedKernel};
-pub use sealing::{Seal, SealStats};
+pub(crate) use memory::Memory;
+#[cfg(not(feature = "compile"))]
+use no_compiler::Compiler;
+pub use pack::{Pack, PackBuilder};
+pub use sealing::Seal;
 pub use settings::{DiskBuilder, ForgeBuilder};
 pub use share::Share;
-pub use stats::{DiskStats, ForgeStats};
+pub use stats::ForgeStats;

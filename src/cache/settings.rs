@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::compiler::Compiler;
+use super::Compiler;
 use super::disk::Disk;
 use super::forge::Forge;
 use super::pack::Pack;

@@ -6,7 +6,7 @@
 mod background;
 mod bound;
 mod call;
-mod doctor;
+pub(crate) mod doctor;
 mod ends;
 mod loader;
 mod manifest;
@@ -16,12 +16,12 @@ mod recorder;
 mod route;
 mod routes;
 mod rows;
-mod stats;
+pub(crate) mod stats;
 mod stock;
 mod sync;
 #[cfg(test)]
 mod tests;
-mod warm_up;
+pub(crate) mod warm_up;
 mod weights;
 mod worker;
 
@@ -32,14 +32,13 @@ use std::time::Duration;
 use cudarc::driver::CudaStream;
 
 pub use bound::BoundPlan;
-pub use doctor::{DeviceFound, Diagnosis, Directory, doctor};
 pub use manifest::Manifest;
 pub use on_miss::OnMiss;
 pub use plan::Plan;
 pub use recorder::Recorder;
 pub use rows::Rows;
-pub use stats::{BackgroundStats, EngineStats};
-pub use warm_up::{Failure, KernelSet, Progress, WarmUp, WarmUpReport, Warmed, warm_up};
+pub use stats::EngineStats;
+pub use warm_up::{Progress, WarmUp, WarmUpReport};
 
 use crate::cache::{Forge, Seal, Tier};
 use crate::error::Result;

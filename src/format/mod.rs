@@ -4,19 +4,19 @@
 //! [`ScaleLayout`] says where its block scales lie. [`Prepared`] weights are the same numbers in the order that kernels
 //! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 
-pub mod e2m1;
-pub mod e4m3;
+pub(crate) mod e2m1;
+pub(crate) mod e4m3;
 mod nvfp4;
-mod prepared;
-mod scales;
+pub(crate) mod prepared;
+pub(crate) mod scales;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use nvfp4::Nvfp4Tensor;
 pub(crate) use prepared::Coding;
-pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout, Unpacked};
-pub use scales::BLOCK;
+pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout};
+pub(crate) use scales::BLOCK;
 
 use crate::error::{Error, Result};
 

@@ -10,25 +10,26 @@
 //! [`Picker::explain`] tells what was considered, what was refused and why the choice is what it is.
 
 mod cells;
-mod choice;
-mod entry;
-mod explain;
-pub mod heuristic;
+pub(crate) mod choice;
+pub(crate) mod entry;
+pub(crate) mod explain;
+pub(crate) mod heuristic;
 mod intervals;
-mod picker;
+pub(crate) mod picker;
 mod policy;
-pub mod rules;
-mod schedule;
-mod table;
+pub(crate) mod rules;
+pub(crate) mod schedule;
+pub(crate) mod table;
 mod untuned;
 
-pub use choice::{Choice, Origin, Reason};
-pub use entry::{Entry, Evidence, Measured};
-pub use explain::{Candidate, Explanation, IgnoredDecision, RefusedBy, Term};
-pub use picker::{Ignored, Picker, PickerBuilder};
+pub use choice::{Choice, Origin};
+pub(crate) use entry::Entry;
+pub use explain::Explanation;
+pub use picker::{Picker, PickerBuilder};
 pub use policy::Policy;
-pub use schedule::{Interval, Schedule};
-pub use table::{Change, Skipped, Table};
+pub use schedule::Interval;
+pub(crate) use schedule::Schedule;
+pub use table::Table;
 
 use crate::error::Result;
 use crate::spec::{Arch, Problem};

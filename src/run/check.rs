@@ -385,5 +385,4 @@ pub(super) fn aligned(addresses: &[(&str, u64)], step: u64) -> Result<()> {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

@@ -8,20 +8,21 @@
 //! Plain data: no input or output.
 
 mod checked;
-mod depth;
+pub(crate) mod depth;
 mod legal;
 mod numerics;
-mod passes;
-mod space;
+pub(crate) mod passes;
+pub(crate) mod space;
 
 pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
 pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, tile_columns};
-pub use crate::path::{Cluster, Epilogue, Fusion, Geometry, MatrixPath, Refusal, Tile, Variant, Warps};
+pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
 pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
-pub use depth::deepest;
+pub(crate) use depth::deepest;
 pub use numerics::Numerics;
 pub(crate) use passes::Launch;
-pub use passes::{Pass, PassKind};
-pub use space::{baseline, candidates, space};
+pub(crate) use passes::PassKind;
+pub(crate) use space::{baseline, candidates};

@@ -2,7 +2,8 @@
 
 use rand::Rng;
 use warpsmith::build::{Cubin, Resources};
-use warpsmith::cache::{Disk, Key};
+use warpsmith::cache::Disk;
+use warpsmith::internal::cache::Key;
 
 use super::elf;
 use warpsmith_testing::cubins::{entry_of, entry_with, image, key, place, sealed, write};

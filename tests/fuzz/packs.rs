@@ -5,7 +5,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::Value;
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Pack, PackBuilder, Recipe};
+use warpsmith::cache::{Pack, PackBuilder};
+use warpsmith::internal::cache::Recipe;
 use warpsmith::spec::Arch;
 use warpsmith::{Error, Result};
 

@@ -11,12 +11,11 @@ use warpsmith::Error;
 use warpsmith::cache::{Seal, Tier};
 use warpsmith::engine::{Manifest, OnMiss, Recorder, Rows};
 use warpsmith::format::{Format, PreparedLayout, ScaleLayout};
-use warpsmith::pick::rules::Rule;
-use warpsmith::pick::{self, Entry, Origin, Picker, Policy, Table, heuristic};
-use warpsmith::spec::{
-    Activation, Arch, Epilogue, Fusion, MatrixPath, Numerics, Problem, Spec, Tile, Variant, Warps, baseline, deepest,
-    space,
-};
+use warpsmith::internal::pick::rules::Rule;
+use warpsmith::internal::pick::{Entry, heuristic};
+use warpsmith::internal::spec::{Epilogue, Fusion, Tile, Warps, baseline, deepest, space};
+use warpsmith::pick::{self, Origin, Picker, Policy, Table};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Numerics, Problem, Spec, Variant};
 use warpsmith_tune::{Budget, Setup, even_rows};
 
 use warpsmith_testing::fuzz::{run, within};

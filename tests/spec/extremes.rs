@@ -6,11 +6,14 @@ use std::ops::RangeInclusive;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use warpsmith::engine::{KernelSet, Manifest, Recorder};
+use warpsmith::engine::{Manifest, Recorder};
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::pick::rules::Rule;
-use warpsmith::pick::{self, Picker, heuristic};
-use warpsmith::spec::{Activation, Arch, Problem, Tile, Variant, candidates, deepest};
+use warpsmith::internal::engine::KernelSet;
+use warpsmith::internal::pick::heuristic;
+use warpsmith::internal::pick::rules::Rule;
+use warpsmith::internal::spec::{Tile, candidates, deepest};
+use warpsmith::pick::{self, Picker};
+use warpsmith::spec::{Activation, Arch, Problem, Variant};
 use warpsmith_tune::{Setup, even_rows};
 
 const EXTENTS: [u32; 16] = [

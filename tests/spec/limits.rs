@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use warpsmith::format::Format;
+use warpsmith::internal::spec::{Fusion, PassKind, Warps, baseline};
 use warpsmith::pick::{self, Origin};
-use warpsmith::spec::{Arch, Fusion, MatrixPath, PassKind, Spec, Variant, Warps, baseline};
+use warpsmith::spec::{Arch, MatrixPath, Spec, Variant};
 
 use crate::near::near_legal;
 

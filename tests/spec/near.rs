@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::spec::{
-    Activation, Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Tile, Variant, Warps,
-};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Variant};
 
 fn any_format() -> impl Strategy<Value = Format> {
     prop::sample::select(&Format::ALL[..])

@@ -1,7 +1,8 @@
 //! What is refused says which limit, with both numbers.
 
 use warpsmith::format::Format;
-use warpsmith::spec::{Arch, MatrixPath, Problem, Refusal, Spec, baseline};
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Arch, MatrixPath, Problem, Refusal, Spec};
 
 use crate::dual;
 

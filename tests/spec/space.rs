@@ -1,10 +1,9 @@
 //! The legal space, and what its variants launch.
 
 use warpsmith::format::Format;
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, PassKind, Warps, baseline, space};
 use warpsmith::pick;
-use warpsmith::spec::{
-    Activation, Arch, Cluster, Epilogue, Fusion, Operation, PassKind, Problem, Spec, Variant, Warps, baseline, space,
-};
+use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, Variant};
 
 use crate::dual;
 use crate::limits::keeps_every_limit;

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::spec::{Cluster, Epilogue, Fusion, Problem, Tile, Variant, Warps};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
+use warpsmith::spec::{Problem, Variant};
 
 use crate::dual;
 use crate::near::{any_problem, any_variant};

@@ -1,6 +1,6 @@
 //! What this machine has, what it lacks, and what will work on it.
 
-use warpsmith::engine::doctor;
+use warpsmith::internal::engine::doctor;
 
 use crate::shared::{Result, document, say};
 

@@ -41,7 +41,7 @@ struct Cli {
     command: Command,
 }
 
-/// A sub-command's options, and `--json`.
+// A sub-command's options, and `--json`. No documentation comment: help tells what the options' own says.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Options<A: clap::Args> {

@@ -1,4 +1,4 @@
-//! The examples as programs: how they end, what becomes of files, and where nobody reads. Without a GPU, and mostly with an
+//! The sub-commands as programs: how they end, what becomes of files, and where nobody reads. Without a GPU, and mostly with an
 //! NVRTC that compiles nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
@@ -10,7 +10,6 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::thread;
 
 use half::f16;
@@ -18,17 +17,10 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
 use warpsmith::cache::PackBuilder;
 
-const EXAMPLES: [&str; 9] =
-    ["run_shapes", "bench", "calibrate", "debate", "doctor", "embed", "pack", "tune", "warm_up"];
-
 /// Nobody reads: as a shell has it of SIGPIPE.
 const UNREAD: i32 = 141;
 
-/// Where the examples are.
-fn programs() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| common::examples(&EXAMPLES))
-}
+const WARPSMITH: &str = env!("CARGO_BIN_EXE_warpsmith");
 
 /// A folder with an NVRTC that can be opened and has nothing in it.
 struct Bench(TempDir);
@@ -45,7 +37,7 @@ impl Bench {
         Self(temp)
     }
 
-    /// A driver whose kernels do nothing, for the examples of the folder that look there.
+    /// A driver whose kernels do nothing, for programs that look there.
     fn driver(&self) -> PathBuf {
         let dir = self.path("driver");
         if !dir.exists() {
@@ -59,10 +51,10 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// An example with the NVRTC of the folder, and no kernels of the user's; `line` is cut at spaces, `@` is the folder.
-    fn example(&self, line: &str) -> Command {
-        let mut words = line.split(' ').map(|word| word.replace('@', self.0.path().to_str().unwrap()));
-        let mut command = Command::new(programs().join(words.next().unwrap()));
+    /// A command with the NVRTC of the folder, and no kernels of the user's; `line` is cut at spaces, `@` is the folder.
+    fn command(&self, line: &str) -> Command {
+        let words = line.split(' ').map(|word| word.replace('@', self.0.path().to_str().unwrap()));
+        let mut command = Command::new(WARPSMITH);
         command.args(words).stdin(Stdio::null());
         command.env("WARPSMITH_CACHE", "off").env("WARPSMITH_NVRTC", self.path("nvrtc")).env_remove("RUST_LOG");
         command
@@ -70,7 +62,7 @@ impl Bench {
 
     /// The same on the device of [`driver`](Self::driver), where that is asked for.
     fn line(&self, (line, on): &(String, On)) -> Command {
-        let mut command = self.example(line);
+        let mut command = self.command(line);
         if *on == On::Device {
             command.env("LD_LIBRARY_PATH", self.driver());
         }
@@ -79,7 +71,7 @@ impl Bench {
 
     /// An exit status and what is on stderr.
     fn ends(&self, line: &str) -> (Option<i32>, String) {
-        told(&self.example(line).output().unwrap())
+        told(&self.command(line).output().unwrap())
     }
 
     /// Operands of a small product: its first row is the first of B, and so on.
@@ -130,23 +122,25 @@ enum On {
     Device,
 }
 
-/// Every example, so that it prints; `tune` prints nothing before it has a device.
-fn printing() -> [(String, On); EXAMPLES.len()] {
+/// Every sub-command, so that it prints; `tune` prints nothing before it has a device.
+fn printing() -> [(String, On); 11] {
     [
-        (format!("run_shapes --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("run --arch h200 --problem {GEMM} --m 1"), On::Host),
         (format!("bench --arch h200 --problem {GEMM} --m 1"), On::Host),
         (format!("calibrate @/campaign.tsv --list h200 --problem {GEMM} --m 1"), On::Host),
-        (format!("debate --arch h200 --problem {GEMM} --m 1"), On::Host),
+        (format!("study --arch h200 --problem {GEMM} --m 1"), On::Host),
+        ("completions zsh".to_owned(), On::Host),
         ("doctor".to_owned(), On::Host),
-        ("embed --arch h200".to_owned(), On::Host),
+        (format!("explain {GEMM} --arch h200 --m 1"), On::Host),
+        ("serve --arch h200".to_owned(), On::Host),
         ("pack @/pack --show".to_owned(), On::Host),
         (format!("tune --problem {GEMM} --m 1"), On::Device),
-        ("warm_up --arch h200 --list".to_owned(), On::Host),
+        ("warm-up --arch h200 --list".to_owned(), On::Host),
     ]
 }
 
 #[test]
-fn where_nobody_reads_an_example_ends_without_a_word() {
+fn where_nobody_reads_a_command_ends_without_a_word() {
     let bench = Bench::new();
     PackBuilder::new().write(bench.path("pack")).unwrap();
     for line in printing() {
@@ -171,7 +165,7 @@ fn a_full_disk_is_a_sentence() {
 #[test]
 fn an_error_that_nobody_reads_is_still_an_error() {
     let bench = Bench::new();
-    let status = bench.example("run_shapes --operands @/none").stderr(unread()).stdout(Stdio::null()).status().unwrap();
+    let status = bench.command("run --operands @/none").stderr(unread()).stdout(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(2));
 }
 
@@ -182,23 +176,18 @@ fn an_output_that_is_an_input_or_another_output_is_refused() {
     symlink(bench.path("in"), bench.path("link")).unwrap();
     fs::hard_link(bench.path("in"), bench.path("hard")).unwrap();
     fs::create_dir(bench.path("below")).unwrap();
-    for (name, out) in
-        [("--out", "in"), ("--out", "link"), ("--out", "hard"), ("--out", "below/../in"), ("--json", "link")]
-    {
-        let (status, error) = bench.ends(&format!("run_shapes --arch h200 --operands @/in {name} @/{out}"));
+    for (name, out) in [("--out", "in"), ("--out", "link"), ("--out", "hard"), ("--out", "below/../in")] {
+        let (status, error) = bench.ends(&format!("run --arch h200 --operands @/in {name} @/{out}"));
         let sentence =
             format!("error: {name} {} is what --operands reads: name another file\n", bench.path(out).display());
         assert_eq!((status, error), (Some(2), sentence));
         assert_eq!(fs::read(bench.path("in")).unwrap(), operands);
     }
     let two = [
-        "run_shapes --arch h200 --operands @/in --json @/new --out @/below/../new",
-        "debate --arch h200 --json @/new --html @/new",
-        "tune --json @/new --html @/new",
-        "tune --table @/in --json @/in",
+        "tune --table @/new --html @/below/../new",
+        "tune --table @/in --html @/in",
         "pack @/in --problems @/in",
         "pack @/link --problem gemm:f16*f16>f16:n64:k64 --sign @/in",
-        "warm_up @/in --json @/in",
     ];
     for line in two {
         let (status, error) = bench.ends(line);
@@ -207,7 +196,7 @@ fn an_output_that_is_an_input_or_another_output_is_refused() {
     assert!(!bench.path("new").exists() && fs::read(bench.path("in")).unwrap() == operands);
     // The terminal's output would be gone.
     let stdout = fs::File::create(bench.path("shown")).unwrap();
-    let output = bench.example("run_shapes --arch h200 --json @/shown").stdout(stdout).output().unwrap();
+    let output = bench.command("run --arch h200 --operands @/in --out @/shown").stdout(stdout).output().unwrap();
     assert!(output.status.code() == Some(2) && told(&output).1.contains("is what stdout goes to"));
 }
 
@@ -224,21 +213,24 @@ fn results_go_where_the_command_line_says() {
     symlink(bench.path("nothing"), bench.path("dangling")).unwrap();
     assert!(Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
     let run = |rest: &str| {
-        let line = format!("run_shapes --arch h200 --operands @/in --unprepared {rest}");
-        told(&bench.example(&line).env_remove("WARPSMITH_NVRTC").output().unwrap())
+        let line = format!("run --arch h200 --operands @/in --unprepared {rest}");
+        bench.command(&line).env_remove("WARPSMITH_NVRTC").output().unwrap()
     };
 
+    let output = run("--out @/link --json");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &json["rows"][0]["outcome"]["state"]), (Some(0), &"host".into()), "{json}");
+    let c = fs::read(bench.path("old")).unwrap();
     let read = thread::spawn({
         let fifo = bench.path("fifo");
         move || fs::read(fifo).unwrap()
     });
-    assert_eq!(run("--out @/link --json @/fifo --dump @/dump"), (Some(0), String::new()));
-    let c = fs::read(bench.path("old")).unwrap();
+    let run = |rest: &str| told(&run(rest));
+    assert_eq!(run("--out @/fifo --dump @/dump"), (Some(0), String::new()));
+    assert!(read.join().unwrap() == c);
     let c = SafeTensors::deserialize(&c).unwrap().tensor("c").unwrap().data().to_vec();
     let value = |at: usize| f16::from_le_bytes([c[2 * at], c[2 * at + 1]]).to_f64();
     assert_eq!((value(0), value(1), value(2 * 64 + 3)), (0.0, 64.0 / 1024.0, (3.0 * 64.0 + 2.0) / 1024.0));
-    let json: serde_json::Value = serde_json::from_slice(&read.join().unwrap()).unwrap();
-    assert_eq!(json["rows"][0]["outcome"]["state"], "host");
     let is_fifo = fs::symlink_metadata(bench.path("fifo")).unwrap().file_type().is_fifo();
     assert!(bench.path("link").is_symlink() && is_fifo);
     assert_eq!(fs::read_dir(bench.path("dump")).unwrap().count(), 4);
@@ -266,12 +258,12 @@ fn what_could_not_be_done_is_no_wrong_kernel_and_leaves_no_result() {
     let manifest = format!("version = 1\n[problems]\n\"{GEMM}\" = \"1\"\n");
     fs::write(bench.path("manifest"), manifest).unwrap();
     let lines = [
-        "run_shapes --arch h200 --operands @/in --out @/new".to_owned(),
+        "run --arch h200 --operands @/in --out @/new".to_owned(),
         format!("bench --arch h200 --problem {GEMM} --m 1"),
-        format!("debate --arch h200 --problem {GEMM} --m 1"),
+        format!("study --arch h200 --problem {GEMM} --m 1"),
         format!("pack @/new --problem {GEMM} --m 1"),
-        "warm_up @/manifest --arch h200 --calls 0".to_owned(),
-        "embed --arch h200 --hidden 64 --intermediate 64 --tokens 1".to_owned(),
+        "warm-up @/manifest --arch h200 --calls 0".to_owned(),
+        "serve --arch h200 --hidden 64 --intermediate 64 --tokens 1".to_owned(),
     ];
     for line in lines {
         let (status, error) = bench.ends(&line);
@@ -289,10 +281,10 @@ fn a_wrong_kernel_is_told_and_leaves_no_result() {
     }
     let bench = Bench::new();
     bench.operands("in");
-    let mut command = bench.line(&("run_shapes --operands @/in --out @/new --json @/json".to_owned(), On::Device));
+    let mut command = bench.line(&("run --operands @/in --out @/new --json".to_owned(), On::Device));
     let output = command.env_remove("WARPSMITH_NVRTC").output().unwrap();
-    assert_eq!(told(&output), (Some(1), String::new()));
-    let json: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("json")).unwrap()).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output).1);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["rows"][0]["outcome"]["state"], "wrong", "{json}");
     assert!(!bench.path("new").exists());
 }
@@ -302,13 +294,13 @@ fn groups_and_rows_are_checked_before_there_is_a_list_of_them() {
     let bench = Bench::new();
     // In 4 GB of addresses, so that a test that fails leaves the machine alone.
     let bounded = |line: &str| {
-        let example = bench.example(line);
+        let example = bench.command(line);
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""]).arg(example.get_program()).args(example.get_args());
         told(&shell.env("WARPSMITH_NVRTC", bench.path("nvrtc")).output().unwrap())
     };
     let grouped = "grouped4294967295.gemm:f16*f16>f16:n64:k64";
-    for example in ["run_shapes --arch h200", "bench --arch h200", "debate --arch h200", "calibrate @/x --list h200"] {
+    for example in ["run --arch h200", "bench --arch h200", "study --arch h200", "calibrate @/x --list h200"] {
         let problem = format!("error: {grouped}: groups = 4294967295: must be 1 to 1024\n");
         assert_eq!(bounded(&format!("{example} --problem {grouped} --m 1")), (Some(2), problem), "{example}");
         let rows = "error: --m: 4294967295 rows in all, must be 1 to 16777216\n".to_owned();
@@ -320,7 +312,7 @@ fn groups_and_rows_are_checked_before_there_is_a_list_of_them() {
 #[test]
 fn an_option_that_would_be_ignored_is_refused() {
     let bench = Bench::new();
-    let problem = format!("run_shapes --problem {GEMM}");
+    let problem = format!("run --problem {GEMM}");
     let refused = [
         format!("{problem} --out @/x"),
         format!("{problem} --scales linear"),
@@ -328,17 +320,17 @@ fn an_option_that_would_be_ignored_is_refused() {
         format!("{problem} --c f16"),
         format!("{problem} --operands @/in"),
         format!("{problem} --variant mma.t64x128x64.s3.interleaved.uniform.direct --every 2"),
-        "run_shapes --out @/x".to_owned(),
-        "run_shapes --operands @/in --m 4".to_owned(),
-        "run_shapes --unprepared --m 4".to_owned(),
-        "run_shapes --unprepared --variants all".to_owned(),
-        "run_shapes --variants all".to_owned(),
+        "run --out @/x".to_owned(),
+        "run --operands @/in --m 4".to_owned(),
+        "run --unprepared --m 4".to_owned(),
+        "run --unprepared --variants all".to_owned(),
+        "run --variants all".to_owned(),
         format!("pack @/x --problem {GEMM} --signer 00"),
         format!("pack @/x --problem {GEMM} --show"),
     ];
     for line in refused {
         let (status, error) = bench.ends(&line);
         let is_usage = error.contains("cannot be used with") || error.contains("required arguments were not provided");
-        assert!(status == Some(2) && is_usage, "{line}: {status:?}, {error}");
+        assert!(status == Some(3) && is_usage, "{line}: {status:?}, {error}");
     }
 }

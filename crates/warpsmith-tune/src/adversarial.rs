@@ -12,7 +12,7 @@ use super::random::{Spread, offsets};
 use super::reference;
 use crate::oracle::Reference;
 use warpsmith::Result;
-use warpsmith::format::BLOCK;
+use warpsmith::internal::format::BLOCK;
 use warpsmith::spec::Problem;
 
 /// Rows of a group that are not like one before.

@@ -67,7 +67,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use warpsmith::spec::{Arch, Problem, space};
+    use warpsmith::internal::spec::space;
+    use warpsmith::spec::{Arch, Problem};
 
     fn specs() -> Vec<(Spec, usize)> {
         space(&Problem::gemm().n(4096).k(4096), &Arch::H200).take(50).zip(0..).collect()

@@ -53,7 +53,8 @@ impl Footprint {
 mod tests {
     use super::*;
     use warpsmith::cache::Forge;
-    use warpsmith::spec::{Activation, Arch, Problem, baseline};
+    use warpsmith::internal::spec::baseline;
+    use warpsmith::spec::{Activation, Arch, Problem};
 
     #[test]
     fn the_gate_reads_what_the_compiler_made() {

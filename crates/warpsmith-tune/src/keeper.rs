@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::laboratory::{Admission, Laboratory, Rejection};
 use super::quarantine::{Platform, Quarantine};
 use warpsmith::build::Built;
-use warpsmith::cache::{Forge, Key};
+use warpsmith::cache::Forge;
 use warpsmith::internal::Raise;
+use warpsmith::internal::cache::Key;
 use warpsmith::spec::Spec;
 use warpsmith::{Error, Result};
 

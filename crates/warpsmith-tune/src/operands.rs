@@ -5,8 +5,9 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::oracle::{self, Matrix, Products, Reference, Scaling};
-use warpsmith::format::{BLOCK, Format, Nvfp4Weights, Prepared, ScaleLayout, e2m1, e4m3};
+use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::spec::{Operation, Problem};
 use warpsmith::{Error, Result};
 

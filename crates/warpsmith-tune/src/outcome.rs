@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::{Comparison, Disturbance, Rejection};
-use warpsmith::spec::{Problem, Variant, baseline};
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Problem, Variant};
 
 /// What came of tuning one problem at one M. Its text is a line; the candidates have a line each
 /// ([`Outcome::tried`]).

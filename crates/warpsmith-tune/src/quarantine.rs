@@ -16,9 +16,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::laboratory::Rejection;
-use warpsmith::build::Digest;
-use warpsmith::cache::{Forge, Key};
+use warpsmith::cache::Forge;
 use warpsmith::internal::Raise;
+use warpsmith::internal::build::Digest;
+use warpsmith::internal::cache::Key;
 use warpsmith::run::DriverVersion;
 use warpsmith::{Error, Result};
 
@@ -250,7 +251,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use warpsmith::build::{Source, Toolchain};
+    use warpsmith::build::Toolchain;
+    use warpsmith::internal::build::Source;
 
     /// The key of a source, by a toolchain that is an empty file.
     fn key(dir: &Path, library: &str, text: &str) -> Key {

@@ -4,7 +4,8 @@ use fastrand::Rng;
 use half::{bf16, f16};
 
 use super::operands::{HostColumns, HostMatrix, HostOperands, Shape};
-use warpsmith::format::{Format, e2m1, e4m3};
+use warpsmith::format::Format;
+use warpsmith::internal::format::{e2m1, e4m3};
 use warpsmith::spec::Problem;
 
 /// Which block scales random NVFP4 operands have. Codes are uniform over all sixteen.

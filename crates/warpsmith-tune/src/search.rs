@@ -5,8 +5,9 @@ use std::iter;
 use std::str::FromStr;
 use std::time::Duration;
 
-use warpsmith::internal::{self, Axes, Raise};
-use warpsmith::spec::{Spec, Tile, Variant};
+use warpsmith::internal::spec::{Axes, Tile, axes};
+use warpsmith::internal::Raise;
+use warpsmith::spec::{Spec, Variant};
 use warpsmith::{Error, Result};
 
 /// How far to search. Whatever it is, the wall-clock limit ends the search.
@@ -93,7 +94,7 @@ impl FromStr for Budget {
 /// itself, and each once.
 #[must_use]
 pub fn neighbours(spec: &Spec) -> Vec<Spec> {
-    let axes = internal::axes(spec.variant().path, spec.problem());
+    let axes = axes(spec.variant().path, spec.problem());
     let mut found: Vec<Spec> = Vec::new();
     for step in steps(spec.variant(), &axes) {
         let legal = repairs(step, &axes).find_map(|variant| Spec::check(spec.problem(), &variant, spec.arch()).ok());
@@ -157,7 +158,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use warpsmith::spec::{Activation, Arch, Problem, space};
+    use warpsmith::internal::spec::space;
+    use warpsmith::spec::{Activation, Arch, Problem};
 
     fn dual() -> Problem {
         Problem::dual_gemm(Activation::Silu).n(4096).k(7168)
@@ -210,7 +212,7 @@ mod tests {
     fn every_variant_can_be_reached_from_the_baseline() {
         for problem in [dual().n(128).k(512), dual().n(128).k(256).prepared()] {
             let all: HashSet<Spec> = space(&problem, &Arch::H200).collect();
-            let first = Spec::new(&problem, &warpsmith::spec::baseline(&problem), &Arch::H200).unwrap();
+            let first = Spec::new(&problem, &warpsmith::internal::spec::baseline(&problem), &Arch::H200).unwrap();
             let (mut seen, mut next) = (HashSet::from([first]), vec![first]);
             while let Some(spec) = next.pop() {
                 for other in neighbours(&spec) {

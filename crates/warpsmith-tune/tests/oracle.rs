@@ -7,7 +7,8 @@ use warpsmith_testing::numbers;
 use half::bf16;
 use numbers::{any_nvfp4, halves, rng, truncating_steps, usual_nvfp4};
 use proptest::prelude::*;
-use warpsmith::format::{BLOCK, Format, Nvfp4Tensor, ScaleLayout, e2m1, e4m3};
+use warpsmith::format::{Format, Nvfp4Tensor, ScaleLayout};
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::spec::Activation;
 use warpsmith_tune::oracle::{Matrix, Products, activate, dual_gemm, gemm, grouped};
 

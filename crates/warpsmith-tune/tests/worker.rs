@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpsmith::cache::Forge;
+use warpsmith::internal::spec::baseline;
 use warpsmith::run::Device;
-use warpsmith::spec::{Arch, Problem, Spec, baseline};
+use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith_tune::{Footprint, Laboratory, Setup, Tuner, WorkerCommand, WorkerLaboratory};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_warpsmith-trial");

@@ -7,10 +7,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use warpsmith::Result;
-use warpsmith::build::{Cubin, Source, Toolchain};
-use warpsmith::cache::{Disk, Key};
+use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::cache::Disk;
 use warpsmith::format::Format;
-use warpsmith::spec::{Arch, Problem, Spec, baseline};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::cache::Key;
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Arch, Problem, Spec};
 
 /// The files of an NVRTC of this version, as far as keys look at them.
 pub fn toolchain(dir: &Path, version: &str) -> Toolchain {

@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use warpsmith::build::{Cubin, Source, Toolchain};
-use warpsmith::cache::{Disk, ForgeBuilder, Key};
+use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::cache::{Disk, ForgeBuilder};
+use warpsmith::internal::build::Source;
+use warpsmith::internal::cache::Key;
 use warpsmith::spec::Spec;
 
 /// The folder of these examples, built as this test is. Cargo builds them with all tests, but not with one alone.

@@ -2,7 +2,8 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpsmith::format::{BLOCK, Nvfp4Tensor, ScaleLayout};
+use warpsmith::format::{Nvfp4Tensor, ScaleLayout};
+use warpsmith::internal::format::BLOCK;
 
 pub fn rng(seed: u64) -> SmallRng {
     SmallRng::seed_from_u64(seed)

@@ -11,7 +11,7 @@ use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg,
 };
 use cudarc::nvrtc::Ptx;
-use warpsmith::build::{self, Cubin, Toolchain};
+use warpsmith::build::{Cubin, Toolchain};
 use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::{Timer, wait};
 
@@ -78,7 +78,7 @@ impl fmt::Display for Ceilings {
 
 /// The kernels, compiled.
 pub fn compile(toolchain: &Toolchain, arch: &Arch) -> Result<Cubin> {
-    Ok(build::compile(toolchain, &source(arch), arch.target())?)
+    Ok(warpsmith::internal::build::compile(toolchain, &source(arch), arch.target())?)
 }
 
 /// Measures all of them in `stream`, which must not be the default one.

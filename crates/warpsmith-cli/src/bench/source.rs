@@ -1,6 +1,6 @@
 //! The CUDA of the ceilings.
 
-use warpsmith::build::Source;
+use warpsmith::internal::build::Source;
 use warpsmith::spec::Arch;
 
 /// The source for an architecture: [`has_product`] says whether `product` is among its kernels.

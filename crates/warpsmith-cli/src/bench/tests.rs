@@ -1,7 +1,6 @@
 //! Without a GPU: the list, the command line and the CUDA of the ceilings.
 
 use clap::Parser;
-use warpsmith::build;
 use warpsmith::spec::{Arch, Problem};
 
 use super::{Args, source};
@@ -76,7 +75,7 @@ fn ceilings_compile_for_every_architecture() {
         let archs: Vec<_> = Arch::ALL.iter().filter(|arch| known.contains(&number(arch))).collect();
         assert!(archs.len() + 1 >= Arch::ALL.len(), "{known:?}");
         for arch in archs {
-            let cubin = build::compile(&toolchain, &source::source(arch), arch.target()).unwrap();
+            let cubin = warpsmith::internal::build::compile(&toolchain, &source::source(arch), arch.target()).unwrap();
             assert!(cubin.resources().iter().all(|kernel| !kernel.has_spills()), "{arch}: {cubin:?}");
             assert!(!cubin.log().contains("serialized"), "{arch}: {}", cubin.log());
             assert_eq!(cubin.resources_of("product").is_some(), source::has_product(arch), "{arch}");

@@ -4,12 +4,11 @@
 use std::collections::HashSet;
 
 use fastrand::Rng;
+use warpsmith::internal::pick::heuristic;
+use warpsmith::internal::pick::rules::Rule;
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, deepest, space};
 use warpsmith::pick;
-use warpsmith::pick::heuristic;
-use warpsmith::pick::rules::Rule;
-use warpsmith::spec::{
-    Arch, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Spec, Tile, Variant, Warps, deepest, space,
-};
+use warpsmith::spec::{Arch, MatrixPath, Operation, Problem, Spec, Variant};
 
 const SHARING: [(u32, Cluster); 8] = [
     (1, Cluster::None),

@@ -6,7 +6,7 @@
 //! model is for. The search goes along one constant after the other, by factors that grow where they help and shrink
 //! where they do not.
 
-use warpsmith::pick::heuristic::{Constants, predict_with};
+use warpsmith::internal::pick::heuristic::{Constants, predict_with};
 
 use super::data::Pair;
 use crate::shared::complain;

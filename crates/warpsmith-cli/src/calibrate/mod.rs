@@ -28,7 +28,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use warpsmith::cache::Forge;
-use warpsmith::pick::heuristic::Constants;
+use warpsmith::internal::pick::heuristic::Constants;
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 

@@ -4,9 +4,9 @@
 //! no part in the means.
 
 use serde_json::json;
+use warpsmith::internal::pick::heuristic;
+use warpsmith::internal::pick::rules::Rule;
 use warpsmith::pick::Picker;
-use warpsmith::pick::heuristic;
-use warpsmith::pick::rules::Rule;
 use warpsmith::spec::{Arch, Problem, Spec};
 
 use super::candidates::RANKED;

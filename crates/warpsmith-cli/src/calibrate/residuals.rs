@@ -1,7 +1,7 @@
 //! Where the model and the measurements differ.
 
 use serde_json::json;
-use warpsmith::pick::heuristic::{Constants, predict_with};
+use warpsmith::internal::pick::heuristic::{Constants, predict_with};
 
 use super::data::Pair;
 use crate::shared::{Result, document, say};

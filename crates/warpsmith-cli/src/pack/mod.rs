@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::json;
-use warpsmith::build::Preparation;
 use warpsmith::cache::{Forge, Pack, PackBuilder};
+use warpsmith::internal::build::Preparation;
 use warpsmith::pick;
 use warpsmith::spec::{Arch, Problem, Spec};
 

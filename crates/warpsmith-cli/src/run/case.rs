@@ -1,8 +1,9 @@
 //! What is to be run: problems with their operands, and the variants for each.
 
 use warpsmith::format::Format;
+use warpsmith::internal::spec::{baseline, space};
 use warpsmith::pick::{Choice, Picker};
-use warpsmith::spec::{Problem, Variant, baseline, space};
+use warpsmith::spec::{Problem, Variant};
 use warpsmith_tune::{HostOperands, Spread};
 
 use super::args::Args;

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use warpsmith::build;
 use warpsmith::cache::Forge;
-use warpsmith::file;
+use warpsmith::internal::file;
 use warpsmith::spec::Spec;
 
 use crate::shared::Result;
@@ -18,13 +17,13 @@ pub fn dump(forge: &Forge, specs: &[Spec], made: &[Made], to: &Path) -> Result<(
     fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
     let mut seen = HashSet::new();
     for (spec, made) in specs.iter().zip(made).filter(|(spec, _)| seen.insert(**spec)) {
-        let (symbol, source) = (spec.symbol(), build::render(spec)?);
+        let (symbol, source) = (spec.symbol(), warpsmith::internal::build::render(spec)?);
         write(format!("{symbol}.cu"), source.text().as_bytes())?;
         if let Ok(forged) = made {
             let cubin = forged.cubin();
             write(format!("{symbol}.cubin"), cubin.image())?;
             write(format!("{symbol}.log"), cubin.log().as_bytes())?;
-            let ptx = build::ptx(forge.toolchain()?, &source, spec.arch().target())?;
+            let ptx = warpsmith::internal::build::ptx(forge.toolchain()?, &source, spec.arch().target())?;
             write(format!("{symbol}.ptx"), ptx.as_bytes())?;
         }
     }

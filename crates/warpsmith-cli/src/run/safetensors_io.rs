@@ -5,8 +5,9 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use warpsmith::file;
-use warpsmith::format::{Format, ScaleLayout, e4m3};
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::internal::file;
+use warpsmith::internal::format::e4m3;
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands};

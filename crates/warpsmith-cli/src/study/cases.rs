@@ -2,7 +2,8 @@
 //! and dual.
 
 use warpsmith::format::Format;
-use warpsmith::spec::{Activation, Arch, Problem, Spec, baseline};
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{HostOperands, Spread};
 
 use crate::shared::Result;

@@ -33,7 +33,7 @@ mod verdict;
 use std::time::Instant;
 
 use warpsmith::cache::Forge;
-use warpsmith::file;
+use warpsmith::internal::file;
 use warpsmith::spec::Spec;
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::{HostOperands, Launching, reference};

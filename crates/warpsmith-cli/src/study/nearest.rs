@@ -5,7 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use warpsmith::spec::{Arch, Cluster, Epilogue, Fusion, Operation, Problem, Refusal, Spec, Tile, Variant, Warps};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
+use warpsmith::spec::{Arch, Operation, Problem, Refusal, Spec, Variant};
 
 use super::proposals::{Control, Value};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use warpsmith::spec::{Epilogue, Fusion};
+use warpsmith::internal::spec::{Epilogue, Fusion};
 
 /// One axis of the variant that was argued about.
 pub struct Proposal {

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use clap::Parser;
-use warpsmith::build::Source;
 use warpsmith::cache::Forge;
 use warpsmith::format::Format;
+use warpsmith::internal::build::Source;
+use warpsmith::internal::spec::{Epilogue, Fusion, Warps, baseline};
 use warpsmith::pick::{self, Picker};
-use warpsmith::spec::{Activation, Arch, Epilogue, Fusion, Problem, Spec, Warps, baseline};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
 
 use warpsmith_testing::{self as common, Renders};
 

@@ -19,7 +19,7 @@ mod tests;
 mod tuning;
 
 use warpsmith::cache::Forge;
-use warpsmith::file;
+use warpsmith::internal::file;
 use warpsmith::pick::Table;
 use warpsmith_tune::Quarantine;
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use warpsmith::pick::heuristic::predict;
-use warpsmith::pick::{Entry, Evidence, Measured};
+use warpsmith::internal::pick::heuristic::predict;
+use warpsmith::internal::pick::{Entry, Evidence, Measured};
 use warpsmith::spec::{Arch, Spec, Variant};
 use warpsmith_tune::{Comparison, Outcome, Standing, Tried, Verdict};
 

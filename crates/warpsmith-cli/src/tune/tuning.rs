@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use warpsmith::cache::Forge;
-use warpsmith::pick::{Picker, Table, heuristic};
+use warpsmith::internal::pick::heuristic;
+use warpsmith::pick::{Picker, Table};
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::{Budget, Launching, Outcome, Progress, Setup, Stage, Tuner, WorkerCommand, WorkerLaboratory};
 

@@ -15,7 +15,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use warpsmith::cache::{Forge, Seal, Share, Tier};
-use warpsmith::engine::{Engine, KernelSet, Manifest, OnMiss, Progress, WarmUp, WarmUpReport};
+use warpsmith::engine::{Engine, Manifest, OnMiss, Progress, WarmUp, WarmUpReport};
+use warpsmith::internal::engine::KernelSet;
 use warpsmith::pick::Picker;
 use warpsmith::spec::Problem;
 

@@ -5,7 +5,8 @@ use super::duels::{Pairs, Undisturbed};
 use crate::statistics::median;
 use crate::{Comparison, Decision, Disturbance, Evidence, Outcome, Reason, Stage, Standing, Verdict};
 use warpsmith::Result;
-use warpsmith::spec::{Spec, baseline};
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::Spec;
 
 /// Pairs of each half of the confirmation, and pairs at most if so many leave it open.
 const CONFIRMATION_PAIRS: usize = 41;

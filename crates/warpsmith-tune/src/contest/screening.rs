@@ -9,7 +9,8 @@ use crate::ahead::build_ahead;
 use crate::statistics::median;
 use crate::{Admission, Footprint, Rejection, Role, Stage, Standing, Tried};
 use warpsmith::internal::Raise;
-use warpsmith::spec::{Spec, baseline};
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::Spec;
 use warpsmith::{Error, Result};
 
 /// Of the limit, the share after which no more candidates are begun, so that there is time to compare them.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::command::WorkerCommand;
 use super::protocol::{self, Answer, Reply};
 use warpsmith::internal::Raise;
-use warpsmith::internal::{end, has_ended, within};
+use warpsmith::internal::child::{end, has_ended, within};
 use warpsmith::{Error, Result};
 
 /// A killed process is waited for at most so long; a thread goes on waiting.

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
-use warpsmith::build::{self, Built, Header, Source, Toolchain};
+use warpsmith::build::{self, Built, Toolchain};
 use warpsmith::cache::Forge;
+use warpsmith::internal::build::{Header, Source};
 use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
 use warpsmith_tune::Checked;
@@ -58,7 +59,7 @@ impl Bench {
 
     pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
         if std::env::var_os("WARPSMITH_TEST_RACECHECK").is_some() && spec.problem().is_prepared() {
-            let source = build::render(spec).map_err(text)?;
+            let source = warpsmith::internal::build::render(spec).map_err(text)?;
             return self.kernel_of(spec, &every_lane_arrives(&source)?);
         }
         let forged = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?;
@@ -82,8 +83,8 @@ impl Bench {
 
     /// A kernel from changed CUDA under the name of `spec`.
     pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
-        let cubin =
-            build::compile(self.toolchain(), source, spec.arch().target()).map_err(|error| format!("{error:?}"))?;
+        let cubin = warpsmith::internal::build::compile(self.toolchain(), source, spec.arch().target())
+            .map_err(|error| format!("{error:?}"))?;
         // SAFETY: what mutants change is what they compute and when, in memory with guards around it.
         let built = unsafe { Built::unproven(*spec, Arc::new(cubin)) };
         Kernel::load(&self.device, &built).map(Arc::new).map_err(text)

@@ -5,7 +5,8 @@
 //! weights lose the sign of a zero, which is no difference to the gate.)
 
 use half::{bf16, f16};
-use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::internal::format::{e2m1, e4m3};
 use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, Trial};

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::spec::{
-    Activation, Arch, Cluster, Epilogue, Fusion, Operation, Problem, Spec, Tile, Variant, Warps, baseline, space,
-};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, baseline, space};
+use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, Variant};
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::{HostOperands, Spread, Trial};
 

@@ -6,8 +6,9 @@ use cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, ValidAsZeroBits,
 };
 use cudarc::nvrtc::Ptx;
-use warpsmith::build::{self, Source};
+use warpsmith::build::{self};
 use warpsmith::format::Format;
+use warpsmith::internal::build::Source;
 use warpsmith::run::Kernel;
 use warpsmith::spec::{Activation, Problem};
 
@@ -68,7 +69,7 @@ impl Copies {
 /// The kernel of [`HAND_OVER`].
 fn compiled(bench: &Bench) -> Result<CudaFunction, String> {
     let source = Source::new("hand_over.cu", HAND_OVER, &[], ["hand_over"]);
-    let cubin = build::compile(bench.toolchain(), &source, bench.arch().target()).map_err(text)?;
+    let cubin = warpsmith::internal::build::compile(bench.toolchain(), &source, bench.arch().target()).map_err(text)?;
     let module = bench.device.context().load_module(Ptx::from_binary(cubin.image().to_vec())).map_err(text)?;
     module.load_function("hand_over").map_err(text)
 }
@@ -128,7 +129,7 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
         }
         // So that this could not fail unseen.
         if rows == few && variant.ends_with("ws2.shared.prepass") {
-            let source = build::render(kernel.spec()).map_err(text)?;
+            let source = warpsmith::internal::build::render(kernel.spec()).map_err(text)?;
             let too_early = changed(&source, &[("if (!PREPASS || params.early) wait", "if (!PREPASS) wait")])?;
             if is_right(bench, &hand_over, bench.kernel_of(kernel.spec(), &too_early)?, rows)? {
                 return Err(format!("{variant} reads offsets without waiting, and that was not seen"));

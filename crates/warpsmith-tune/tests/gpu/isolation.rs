@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith::build::{self, Source};
+use warpsmith::build::{self};
 use warpsmith::cache::Forge;
+use warpsmith::internal::build::Source;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{
     Admission, HostOperands, Laboratory, Launching, LocalLaboratory, Rejection, Setup, Spread, Trial, WorkerCommand,
@@ -56,7 +57,7 @@ impl Path {
 
 /// The kernels' source, with a fault where the number of stages says so.
 fn planted(spec: &Spec) -> warpsmith::Result<Source> {
-    let source = build::render(spec)?;
+    let source = warpsmith::internal::build::render(spec)?;
     const NEVER: &str = "*reinterpret_cast<volatile int*>(16) = 1;";
     let is_prepared = spec.problem().is_prepared();
     let (from, to) = match (spec.variant().stages, is_prepared) {

@@ -1,7 +1,8 @@
 //! Kernels with one thing wrong, made by changing the CUDA itself: the gate must refuse each.
 
-use warpsmith::build::{self, Source};
+use warpsmith::build::{self};
 use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::internal::build::Source;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
@@ -196,7 +197,7 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
 pub fn are_up_to_date() -> Result<(), String> {
     for mutant in all(&Arch::H200) {
         let spec = spec(&mutant, &Arch::H200)?;
-        let source = build::render(&spec).map_err(|error| error.to_string())?;
+        let source = warpsmith::internal::build::render(&spec).map_err(|error| error.to_string())?;
         mutated(&source, &mutant).map_err(|error| format!("{}: {error}", mutant.name()))?;
         if spec.problem().is_prepared() {
             every_lane_arrives(&source)?;
@@ -208,7 +209,7 @@ pub fn are_up_to_date() -> Result<(), String> {
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     let spec = spec(mutant, bench.arch())?;
     let problem = *spec.problem();
-    let source = build::render(&spec).map_err(|error| error.to_string())?;
+    let source = warpsmith::internal::build::render(&spec).map_err(|error| error.to_string())?;
     let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
 
     let _turn = bench.alone();

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use fastrand::Rng;
 use warpsmith::format::Format;
+use warpsmith::internal::spec::space;
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::{Kernel, MatrixMut};
-use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec, space};
+use warpsmith::spec::{Activation, Arch, Numerics, Problem, Spec};
 use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};

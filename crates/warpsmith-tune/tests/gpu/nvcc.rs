@@ -5,9 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use half::f16;
-use warpsmith::build::{self, Built, Cubin, Source, Toolchain};
-use warpsmith::cache::{Disk, Key};
+use warpsmith::build::{self, Built, Cubin, Toolchain};
+use warpsmith::cache::Disk;
 use warpsmith::format::Format;
+use warpsmith::internal::build::Source;
+use warpsmith::internal::cache::Key;
 use warpsmith::pick;
 use warpsmith::run::Kernel;
 use warpsmith::spec::{Activation, Arch, Problem};
@@ -54,7 +56,9 @@ fn compiled_by(nvcc: &Path, dir: &Path, toolchain: &Toolchain, source: &Source) 
     let disk = Disk::open(dir.join("cubins"));
     let key = Key::new(toolchain, source, Arch::H200.target()).map_err(text)?;
     // SAFETY: it is what the key says.
-    unsafe { disk.put(&key, &build::compile(toolchain, source, Arch::H200.target()).map_err(text)?) };
+    unsafe {
+        disk.put(&key, &warpsmith::internal::build::compile(toolchain, source, Arch::H200.target()).map_err(text)?)
+    };
     let path = disk.path_of(&key).ok_or("no cache")?;
     let entry = std::fs::read(&path).map_err(text)?;
     let line = entry.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -94,7 +98,7 @@ pub fn is_not_faster(bench: &Bench) -> Result<(), String> {
         let choice = pick::choose(&problem, m, bench.arch()).map_err(text)?;
         let spec = choice.spec();
         let dir = tempfile::tempdir().map_err(text)?;
-        let source = build::render(spec).map_err(text)?;
+        let source = warpsmith::internal::build::render(spec).map_err(text)?;
         // SAFETY: another compiler's code of the same source.
         let others = unsafe { Built::unproven(*spec, compiled_by(&nvcc, dir.path(), bench.toolchain(), &source)?) };
         let others = Arc::new(Kernel::load(&bench.device, &others).map_err(text)?);

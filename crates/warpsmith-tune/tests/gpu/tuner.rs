@@ -2,7 +2,7 @@
 
 use warpsmith::Result;
 use warpsmith::cache::Forge;
-use warpsmith::pick::heuristic;
+use warpsmith::internal::pick::heuristic;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{Admission, Budget, Laboratory, LocalLaboratory, Setup, Tuner, Verdict};
 

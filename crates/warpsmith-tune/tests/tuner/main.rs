@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use simulated::{Noise, Simulated, passed};
 use warpsmith::Result;
 use warpsmith::build::Toolchain;
-use warpsmith::spec::{Activation, Arch, Problem, Spec, baseline, space};
+use warpsmith::internal::spec::{baseline, space};
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{
     Admission, Budget, Footprint, Laboratory, Outcome, Progress, Reason, Rejection, Role, Stage, Standing, Tuner,
     Verdict,

@@ -12,7 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
-use warpsmith::format::{Format, ScaleLayout, e2m1, e4m3};
+use warpsmith::format::{Format, ScaleLayout};
+use warpsmith::internal::format::{e2m1, e4m3};
 use warpsmith::spec::Activation;
 use warpsmith_tune::reference;
 

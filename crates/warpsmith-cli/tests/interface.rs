@@ -1,0 +1,126 @@
+//! What people and machines meet first: help, completions, and one JSON document from each sub-command. Without a GPU.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use warpsmith::cache::PackBuilder;
+use warpsmith_testing as common;
+
+const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
+const COMMANDS: [&str; 10] =
+    ["run", "tune", "bench", "calibrate", "study", "serve", "warm-up", "pack", "explain", "doctor"];
+
+/// The command, where there is no driver; arguments are cut at spaces.
+fn warpsmith(line: &str) -> Output {
+    let arguments = line.split(' ').filter(|word| !word.is_empty());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("RUST_LOG").env("CUDA_VISIBLE_DEVICES", "");
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn every_command_has_help() {
+    let all = warpsmith("--help");
+    assert_eq!(all.status.code(), Some(0));
+    for command in COMMANDS {
+        assert!(
+            text(&all.stdout).lines().any(|line| line.trim_start().starts_with(&format!("{command} "))),
+            "{command}"
+        );
+        let output = warpsmith(&format!("{command} --help"));
+        let help = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        // What it does, how it is called, and the option that all have.
+        let first = help.lines().next().unwrap();
+        assert!(first.ends_with(['.', ':']) || first.len() > 40, "{command}: {first}");
+        assert!(help.contains(&format!("Usage: warpsmith {command}")) && help.contains("--json"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn usage_that_is_wrong_is_status_3() {
+    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"] {
+        let output = warpsmith(line);
+        assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn shells_complete_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = warpsmith(&format!("completions {shell}"));
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let script = text(&output.stdout);
+        let missing: Vec<_> = COMMANDS.iter().filter(|command| !script.contains(**command)).collect();
+        assert!(missing.is_empty() && script.contains("json"), "{shell}: {missing:?}");
+    }
+}
+
+/// The document on stdout, and how it ended.
+fn json(line: &str) -> (Value, Option<i32>) {
+    let output = warpsmith(line);
+    let document = serde_json::from_slice(&output.stdout);
+    (document.unwrap_or_else(|error| panic!("{line}: {error}: {output:?}")), output.status.code())
+}
+
+/// Those that need no compiler.
+#[test]
+fn json_is_one_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let pack = folder.path().join("pack").display().to_string();
+    PackBuilder::new().write(&pack).unwrap();
+    let lines = [
+        ("doctor --json".to_owned(), "/nvrtc"),
+        (format!("explain {GEMM} --m 1,64 --arch h200 --json"), "/1/candidates/0/variant"),
+        (format!("calibrate {pack} --list h200 --problem {GEMM} --m 1 --json"), "/0/kernels"),
+        ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
+        (format!("pack {pack} --show --json"), "/kernels"),
+    ];
+    for (line, pointer) in lines {
+        let (document, status) = json(&line);
+        assert!(document.pointer(pointer).is_some() && status == Some(0), "{line}: {status:?} {document}");
+    }
+}
+
+/// With a compiler, which works without a GPU, too.
+#[test]
+fn json_of_what_is_compiled_is_one_document() {
+    if common::toolchain("json_of_what_is_compiled_is_one_document").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"1\"\n")).unwrap();
+    let lines = [
+        (format!("run --arch h200 --problem {GEMM} --m 1 --json"), "/rows/0/outcome/state"),
+        (format!("bench --arch h200 --problem {GEMM} --m 1 --json"), "/0/op"),
+        (format!("study --arch h200 --problem {GEMM} --m 1 --json"), "/grounds/0/proposals"),
+        (format!("warm-up {} --arch h200 --calls 1 --json", path("manifest")), "/warm"),
+        (format!("pack {} --problem {GEMM} --m 1 --json", path("pack")), "/kernels/0/variant"),
+        ("serve --arch h200 --hidden 64 --intermediate 64 --tokens 1 --json".to_owned(), "/warm"),
+    ];
+    for (line, pointer) in lines {
+        let (document, status) = json(&line);
+        assert!(document.pointer(pointer).is_some() && status == Some(0), "{line}: {status:?} {document}");
+    }
+}
+
+/// What needs a device says so, as a sentence and as a document.
+#[test]
+fn what_needs_a_gpu_says_so() {
+    let file = tempfile::tempdir().unwrap();
+    for line in
+        [format!("tune --problem {GEMM} --m 1 --json"), format!("calibrate {}/lines --json", file.path().display())]
+    {
+        let (document, status) = json(&line);
+        assert!(document["error"].is_string() && status == Some(2), "{line}: {status:?} {document}");
+    }
+}
