@@ -7,7 +7,7 @@ use warpsmith_testing as common;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpsmith::build::{self, Cubin, Toolchain};
+use warpsmith::build::{Cubin, Toolchain};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::internal::spec::{baseline, space};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use common::stand_in::{SIZES, fake, make_dir, pip, python, runs, tempdir, whole};
-use warpsmith::build::{self, Search, Toolchain};
+use warpsmith::build::{Search, Toolchain};
 use warpsmith::internal::build::{Header, Source};
 
 /// Held by tests that run scripts they wrote: a fork in another test would inherit the file while it is still open

@@ -84,7 +84,7 @@ fn in_child(task: &str, dir: &Path, variables: &[(&str, &Path)]) -> String {
 fn child() {
     let Ok(task) = std::env::var("WARPSMITH_TEST_TASK") else { return };
     match task.as_str() {
-        "doctor" => println!("\n{}", warpsmith::engine::doctor()),
+        "doctor" => println!("\n{}", warpsmith::internal::engine::doctor()),
         "open" => match Toolchain::find().and_then(|found| found.architectures()) {
             Ok(known) => println!("\nopened {known:?}"),
             Err(error) => println!("\nerror {error}"),
