@@ -119,6 +119,9 @@ pub mod spec {
     }
 }
 
+/// The problems that are run, timed, tuned and tested, as TOML.
+pub const SUITE: &str = include_str!("../tests/suite.toml");
+
 /// Makes errors of each class.
 pub trait Raise: Sized {
     /// A spelling that is not in the grammar.
@@ -201,7 +204,6 @@ pub fn open_for_one_stream(ordinal: usize) -> Result<(Device, Arc<CudaStream>)> 
 }
 
 /// The problem without what is no part of a kernel.
-#[must_use]
 pub fn for_kernel(problem: &Problem) -> Problem {
     problem.for_kernel()
 }

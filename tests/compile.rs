@@ -13,6 +13,7 @@ use warpsmith::internal::build::{Header, Source};
 use warpsmith::internal::spec::{baseline, space};
 use warpsmith::pick;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_tune::suite::Suite;
 
 /// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
 fn turn() -> MutexGuard<'static, ()> {
@@ -20,41 +21,14 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The problems of the built-in suite, with the M's they are asked for.
+/// The problems of the suite, with the M's they are asked for.
 fn suite() -> Vec<(Problem, Vec<u32>)> {
-    let dual = |n, k| Problem::dual_gemm(Activation::Silu).n(n).k(k);
-    let gemm = |n, k| Problem::gemm().n(n).k(k);
-    let mut problems = Vec::new();
-    for a in [Format::F16, Format::Nvfp4] {
-        problems.push((dual(4096, 7168).a(a), vec![1, 8, 16, 40, 64, 128, 192, 248, 256, 512]));
-        problems.push((dual(3072, 4096).a(a), vec![256]));
-        problems.push((dual(3072, 7168).a(a), vec![512]));
-        for (groups, n, k, m) in
-            [(8, 4096, 7168, 1024), (8, 7168, 2048, 1024), (2, 3072, 4096, 512), (2, 4096, 1536, 512)]
-        {
-            problems.push((dual(n, k).a(a).grouped(groups), vec![m]));
-            problems.push((gemm(n, k).a(a).grouped(groups), vec![m]));
-        }
-    }
-    problems
+    Suite::built_in().unwrap().problems()
 }
 
-/// Problems for prepared weights: the shapes of the suite, at every M that takes another branch of the rules.
+/// The same for prepared weights.
 fn prepared_suite() -> Vec<(Problem, Vec<u32>)> {
-    let dual = |n, k| Problem::dual_gemm(Activation::Silu).n(n).k(k).prepared();
-    let gemm = |n, k| Problem::gemm().n(n).k(k).prepared();
-    let ms = || vec![1, 8, 16, 32, 40, 64, 128, 192, 248, 256, 512, 1024];
-    let mut problems = Vec::new();
-    for a in [Format::F16, Format::Bf16, Format::Nvfp4] {
-        problems.push((dual(4096, 7168).a(a), ms()));
-        problems.push((dual(3072, 4096).a(a), vec![256]));
-        problems.push((gemm(7168, 2048).a(a), vec![1, 64, 256]));
-        problems.push((dual(4096, 7168).a(a).grouped(8), ms()));
-        problems.push((gemm(7168, 2048).a(a).grouped(8), vec![8, 256, 1024]));
-        problems.push((dual(3072, 4096).a(a).grouped(2), vec![512]));
-        problems.push((gemm(4096, 1536).a(a).grouped(2), vec![512]));
-    }
-    problems
+    suite().into_iter().map(|(problem, ms)| (problem.prepared(), ms)).collect()
 }
 
 /// What is chosen for all of them, each once.
@@ -195,13 +169,14 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let Some(toolchain) = common::toolchain("sampled variants for prepared weights") else { return };
     let _turn = turn();
     let mut specs = Vec::new();
+    let shapes = Suite::built_in().unwrap().words.shapes;
     let operations = [Problem::gemm(), Problem::dual_gemm(Activation::Silu), Problem::dual_gemm(Activation::GeluTanh)];
     for (index, operation) in operations.into_iter().enumerate() {
         for (turn, a) in [Format::F16, Format::Bf16, Format::Nvfp4].into_iter().enumerate() {
             let index = 3 * index + turn;
             let c = [Format::F16, Format::Bf16, Format::F32][(index + index / 3) % 3];
             let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index % 2];
-            let (n, k) = [(272, 448), (144, 1088), (16, 64), (400, 640)][index % 4];
+            let (n, k) = shapes[index % shapes.len()];
             let problem = operation.n(n).k(k).a(a).c(c).scales(layout).prepared();
             let problem = if index % 4 < 2 { problem.grouped(40) } else { problem };
             let problem = if index % 2 == 0 { problem } else { problem.row_scale().bias(c) };
@@ -237,17 +212,9 @@ fn every_word_compiles_without_a_warning() {
     let mut specs = Vec::new();
     let small = |problem: Problem| problem.n(272).k(448);
     let operations = || [Problem::gemm()].into_iter().chain(Activation::ALL.iter().map(|act| Problem::dual_gemm(*act)));
-    let pairs = [
-        (Format::F16, Format::Nvfp4),
-        (Format::Nvfp4, Format::Nvfp4),
-        (Format::Bf16, Format::Nvfp4),
-        (Format::F16, Format::F16),
-        (Format::Bf16, Format::Bf16),
-        (Format::Nvfp4, Format::F16),
-        (Format::Nvfp4, Format::Bf16),
-    ];
+    let pairs = Suite::built_in().unwrap().words.operands;
     for (index, operation) in operations().enumerate() {
-        for (pair, (a, b)) in pairs.into_iter().enumerate() {
+        for (pair, &(a, b)) in pairs.iter().enumerate() {
             let turn = index + pair;
             let c = [Format::F16, Format::Bf16, Format::F32][turn % 3];
             let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][turn % 2];

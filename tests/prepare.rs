@@ -4,7 +4,6 @@
 
 use warpsmith_testing as common;
 
-use warpsmith::build::{self};
 use warpsmith::cache::{Forge, Tier};
 use warpsmith::format::{Format, PreparedLayout, ScaleLayout};
 use warpsmith::internal::build::Preparation;

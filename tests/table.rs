@@ -242,7 +242,8 @@ fn a_link_to_a_table_stays_one_and_the_table_its_mode() {
 #[test]
 fn a_stated_range_of_m_is_no_part_of_the_key() {
     let evidence = evidence(1.0, 1, date(2026, 11, 22));
-    let variant = Variant::wgmma(Tile { tokens: 64, columns: 64, k: 128 }, 4, warpsmith::internal::spec::Fusion::Interleaved, 2);
+    let variant =
+        Variant::wgmma(Tile { tokens: 64, columns: 64, k: 128 }, 4, warpsmith::internal::spec::Fusion::Interleaved, 2);
     let stated = problem().m_up_to(512);
     let entry = Entry::new("NVIDIA H200", &Arch::H200, &stated, 1..=8, &variant, evidence).unwrap();
     assert_eq!(*entry.problem(), problem());

@@ -143,7 +143,7 @@ fn a_seal_is_kept() {
     assert!(error.is_sealed() && text.starts_with(&other.name()) && text.contains("remedy: warm up"), "{text}");
     assert!(text.contains("not in cache"), "{text}");
     let layout = Problem::gemm().n(64).k(64).prepared_layout().unwrap();
-    let preparation = warpsmith::build::Preparation::new(&layout, Default::default());
+    let preparation = warpsmith::internal::build::Preparation::new(&layout, Default::default());
     assert!(forge.prepare_cubin(preparation, &Arch::H200).unwrap_err().is_sealed());
     forge.seal(Seal::Warn);
     assert_eq!(forge.cubin(&third).unwrap().tier(), Tier::Compiled);

@@ -31,6 +31,7 @@ mod search;
 mod set;
 mod setup;
 mod statistics;
+pub mod suite;
 #[cfg(test)]
 mod testing;
 mod timing;

@@ -6,17 +6,22 @@ use warpsmith::spec::{Arch, Problem};
 use super::{Args, source};
 use crate::Options;
 use crate::shared;
-use crate::shared::list::{self, DUAL, GROUPED, Item, Part};
+use crate::shared::list::{self, Item, Part};
 use warpsmith_testing as common;
+
+/// Dual GEMMs of each format of tokens.
+const DUAL: usize = 14;
+/// Shapes of groups.
+const GROUPED: usize = 4;
 
 #[test]
 fn the_list_has_every_kind_of_every_shape() {
-    let all = list::list(&[], true);
-    assert_eq!(all.len(), 3 * DUAL.len() + 4 * GROUPED.len());
+    let all = list::list(&[], true).unwrap();
+    assert_eq!(all.len(), 3 * DUAL + 4 * GROUPED);
     assert!(all.iter().all(|item| item.problem.is_prepared()));
-    assert!(list::list(&[], false).iter().all(|item| !item.problem.is_prepared()));
-    let grouped = list::list(&[Part::Grouped], true);
-    assert_eq!(grouped.len(), 2 * GROUPED.len());
+    assert!(list::list(&[], false).unwrap().iter().all(|item| !item.problem.is_prepared()));
+    let grouped = list::list(&[Part::Grouped], true).unwrap();
+    assert_eq!(grouped.len(), 2 * GROUPED);
     assert!(grouped.iter().all(|item| item.problem.groups() == Some(item.rows.len() as u32)));
     assert!(all.iter().all(|item| item.problem.groups().unwrap_or(1) == item.rows.len() as u32));
     assert_eq!((all[0].op.as_str(), all[0].m()), ("dual", 1));
@@ -25,11 +30,11 @@ fn the_list_has_every_kind_of_every_shape() {
 
 #[test]
 fn problems_of_ones_own_are_named_as_in_the_list_or_as_spelled() {
-    for listed in list::list(&[], true).into_iter().chain(list::list(&[], false)) {
-        assert_eq!(Item::new(listed.problem, listed.rows).op, listed.op);
+    for listed in list::list(&[], true).unwrap().into_iter().chain(list::list(&[], false).unwrap()) {
+        assert_eq!(Item::new(listed.problem, listed.rows).unwrap().op, listed.op);
     }
     for other in ["dual_gemm.gelu_tanh:f16*nvfp4>f16:n64:k64", "gemm:f16*nvfp4>f16:n64:k64:prepared"] {
-        assert_eq!(Item::new(other.parse().unwrap(), vec![1]).op, other);
+        assert_eq!(Item::new(other.parse().unwrap(), vec![1]).unwrap().op, other);
     }
 }
 
@@ -38,10 +43,10 @@ fn the_command_line_is_read() {
     let args = |line: &str| Options::<Args>::try_parse_from(line.split(' ')).map(|options| options.own);
     let items = |line: &str| args(line).unwrap().wanted.items(&[Part::Dual], true).unwrap();
     let rows = |line: &str| -> Vec<Vec<u32>> { items(line).into_iter().map(|item| item.rows).collect() };
-    assert_eq!(items("bench").len(), DUAL.len());
+    assert_eq!(items("bench").len(), DUAL);
     assert!(items("bench").iter().all(|item| item.op == "dual" && item.problem.is_prepared()));
     assert!(items("bench --unprepared").iter().all(|item| !item.problem.is_prepared()));
-    assert_eq!(items("bench --only grouped,bf16").len(), DUAL.len() + 2 * GROUPED.len());
+    assert_eq!(items("bench --only grouped,bf16").len(), DUAL + 2 * GROUPED);
     let two = "bench --problem gemm:f16*nvfp4>f16:n64:k64,gemm:f16*nvfp4>f32:n64:k64";
     assert_eq!(rows(&format!("{two} --m 1,16")), [[1], [16], [1], [16]]);
     assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 5,11"), [[5, 11]]);

@@ -8,16 +8,16 @@ use warpsmith_tune::{HostOperands, Spread};
 
 use super::args::Args;
 use super::safetensors_io::{self, Wanted};
-use super::suite::SUITE;
 use crate::shared::Result;
 use crate::shared::{self, rows};
+use warpsmith_tune::suite::Suite;
 
 /// A problem, where its operands come from, and the variants to run.
 pub struct Case {
     pub problem: Problem,
     pub m: u32,
     /// Why it is in the suite.
-    pub why: Option<&'static str>,
+    pub why: Option<String>,
     pub choices: Vec<Choice>,
     input: Input,
 }
@@ -53,14 +53,11 @@ pub fn cases(args: &Args, picker: &Picker) -> Result<Vec<Case>> {
         let rows = rows(&problem, &args.m)?;
         return Ok(vec![random_case(args, problem, rows, Spread::Every, None, picker)?]);
     }
-    SUITE
-        .iter()
-        .map(|entry| {
-            let spread = if entry.plain { Spread::Uniform } else { Spread::Every };
-            let problem = prepared(args, entry.problem.parse()?, picker);
-            random_case(args, problem, entry.rows.to_vec(), spread, Some(entry.why), picker)
-        })
-        .collect()
+    let case = |case: warpsmith_tune::suite::Case| {
+        let problem = prepared(args, case.problem, picker);
+        random_case(args, problem, case.rows, case.spread, case.why, picker)
+    };
+    Suite::built_in()?.run.into_iter().map(case).collect()
 }
 
 /// The problem with its weights prepared, where the fastest kernels take them so.
@@ -74,7 +71,7 @@ fn random_case(
     problem: Problem,
     rows: Vec<u32>,
     spread: Spread,
-    why: Option<&'static str>,
+    why: Option<String>,
     picker: &Picker,
 ) -> Result<Case> {
     let m = rows.iter().sum();

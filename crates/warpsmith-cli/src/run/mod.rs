@@ -10,7 +10,6 @@ mod args;
 mod case;
 mod dump;
 mod safetensors_io;
-mod suite;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -210,6 +209,6 @@ fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Resul
 }
 
 fn note(progress: &ProgressBar, case: &Case) {
-    let why = case.why.map_or(String::new(), |why| format!(" ({why})"));
+    let why = case.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
     progress.set_message(format!("{} M={}{why}", case.problem, case.m));
 }

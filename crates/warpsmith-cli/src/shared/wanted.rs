@@ -34,7 +34,7 @@ impl Wanted {
     pub fn items(&self, usual: &[Part], prepares: bool) -> Result<Vec<Item>> {
         if self.problem.is_empty() {
             let parts = if self.only.is_empty() { usual } else { &self.only };
-            return Ok(list::list(parts, prepares && !self.unprepared));
+            return list::list(parts, prepares && !self.unprepared);
         }
         let own = |problem: &Problem| -> Result<Vec<Item>> {
             let given = match problem.groups() {
@@ -42,7 +42,7 @@ impl Wanted {
                 _ if self.m.is_empty() => vec![&[][..]],
                 _ => self.m.chunks(1).collect(),
             };
-            given.into_iter().map(|m| Ok(Item::new(*problem, shared::rows(problem, m)?))).collect()
+            given.into_iter().map(|m| Item::new(*problem, shared::rows(problem, m)?)).collect()
         };
         Ok(self.problem.iter().map(own).collect::<Result<Vec<_>>>()?.concat())
     }

@@ -3,14 +3,12 @@
 
 use warpsmith::format::Format;
 use warpsmith::internal::spec::baseline;
-use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith_tune::suite::Suite;
 use warpsmith_tune::{HostOperands, Spread};
 
 use crate::shared::Result;
 use crate::shared::list::{self, Item, Part};
-
-/// M, N, K of the benchmark's dual GEMMs.
-const DUAL: [(u32, u32, u32); 4] = [(256, 4096, 7168), (512, 4096, 7168), (256, 3072, 4096), (512, 3072, 7168)];
 
 /// A problem with its rows.
 pub struct Case {
@@ -48,16 +46,17 @@ impl Case {
 }
 
 /// The built-in cases, with weights prepared where the fastest kernels take them so.
-pub fn cases(tokens: Format, prepared: bool) -> Vec<Case> {
-    let dual = DUAL.map(|(m, n, k)| {
-        let problem = Problem::dual_gemm(Activation::Silu).n(n).k(k);
-        Item::new(if prepared { problem.prepared() } else { problem }, vec![m])
+pub fn cases(tokens: Format, prepared: bool) -> Result<Vec<Case>> {
+    let dual = Suite::built_in()?.run.into_iter().filter(|case| case.is("benchmark")).map(|case| {
+        let problem = case.problem.a(Format::F16);
+        Item::new(if prepared { problem.prepared() } else { problem }, case.rows)
     });
-    let grouped = list::list(&[Part::Grouped], prepared);
-    dual.into_iter().chain(grouped).map(|item| Case::new(item, tokens)).collect()
+    let dual = dual.collect::<Result<Vec<_>>>()?;
+    let grouped = list::list(&[Part::Grouped], prepared)?;
+    Ok(dual.into_iter().chain(grouped).map(|item| Case::new(item, tokens)).collect())
 }
 
 /// One's own problems.
 pub fn own(problems: &[Problem], rows: impl Fn(&Problem) -> Result<Vec<u32>>) -> Result<Vec<Case>> {
-    problems.iter().map(|problem| Ok(Case::new(Item::new(*problem, rows(problem)?), problem.a_format()))).collect()
+    problems.iter().map(|problem| Ok(Case::new(Item::new(*problem, rows(problem)?)?, problem.a_format()))).collect()
 }

@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let machine = place.describe("nothing is launched, so nothing is stacked");
     let arch = place.arch();
     let cases = match &args.problem[..] {
-        [] => cases::cases(args.tokens, crate::shared::prepares(&arch) && !args.unprepared),
+        [] => cases::cases(args.tokens, crate::shared::prepares(&arch) && !args.unprepared)?,
         own => cases::own(own, |problem| crate::shared::rows(problem, &args.m))?,
     };
     let forge = Forge::builder().install_if_missing().build();

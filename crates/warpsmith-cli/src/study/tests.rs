@@ -29,7 +29,7 @@ fn dual(n: u32, k: u32) -> Problem {
 /// The problems of the debate on both matrix paths, with rows and architecture.
 fn problems() -> Vec<(Problem, u32, Arch)> {
     let on = |arch: Arch, prepared| {
-        let cases = cases::cases(Format::Nvfp4, prepared).into_iter();
+        let cases = cases::cases(Format::Nvfp4, prepared).unwrap().into_iter();
         cases.map(move |case| (case.problem, case.m(), arch))
     };
     on(Arch::H200, true).chain(on(Arch::H200, false)).chain(on(Arch::L40S, false)).collect()
@@ -37,7 +37,7 @@ fn problems() -> Vec<(Problem, u32, Arch)> {
 
 #[test]
 fn cases_are_those_of_the_benchmark() {
-    let cases = cases::cases(Format::Nvfp4, true);
+    let cases = cases::cases(Format::Nvfp4, true).unwrap();
     let labels: Vec<&str> = cases.iter().map(|case| case.label.as_str()).collect();
     assert_eq!(labels[..4], ["256·4096·7168", "512·4096·7168", "256·3072·4096", "512·3072·7168"]);
     assert_eq!(labels[4..8], ["8:1024·4096·7168", "8:1024·7168·2048", "2:512·3072·4096", "2:512·4096·1536"]);

@@ -6,20 +6,19 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, baseline, space};
 use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, Variant};
 use warpsmith_tune::oracle::Reference;
+use warpsmith_tune::suite::{Suite, Words};
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
 use crate::bench::Bench;
 
-/// Rows that fit no tile, and some that do.
-const AWKWARD_M: [u32; 14] = [1, 3, 7, 17, 40, 72, 76, 128, 148, 248, 255, 257, 300, 512];
-/// N and K that fit no tile, and the smallest there are.
-const SHAPES: [(u32, u32); 4] = [(272, 448), (144, 1088), (16, 64), (400, 640)];
 const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
 
 pub struct Family {
     problem: Problem,
     fusion: Fusion,
     index: usize,
+    /// Rows that fit no tile, and some that do.
+    awkward: Vec<u32>,
 }
 
 impl Family {
@@ -34,15 +33,7 @@ impl Family {
 
 /// Families for an architecture.
 pub fn all(arch: &Arch) -> Vec<Family> {
-    let pairs = [
-        (Format::F16, Format::Nvfp4),
-        (Format::Nvfp4, Format::Nvfp4),
-        (Format::Bf16, Format::Nvfp4),
-        (Format::F16, Format::F16),
-        (Format::Bf16, Format::Bf16),
-        (Format::Nvfp4, Format::F16),
-        (Format::Nvfp4, Format::Bf16),
-    ];
+    let Words { operands: pairs, shapes, m: awkward } = Suite::built_in().unwrap().words;
     // The path wgmma, which only Hopper has.
     let prepared = if arch.capability() == Arch::H200.capability() { &pairs[..3] } else { &[] };
     let ways = pairs.iter().map(|pair| (pair, false)).chain(prepared.iter().map(|pair| (pair, true)));
@@ -60,13 +51,13 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                     Fusion::Single => Problem::gemm(),
                     _ => Problem::dual_gemm(Activation::ALL[index % 3]),
                 };
-                let (n, k) = SHAPES[index % SHAPES.len()];
+                let (n, k) = shapes[index % shapes.len()];
                 let c = [Format::F16, Format::Bf16, Format::F32][index / 2 % 3];
                 let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 3 % 2];
                 let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                 let problem = if prepared { problem.prepared() } else { problem };
-                families.push(Family { problem, fusion, index });
+                families.push(Family { problem, fusion, index, awkward: awkward.clone() });
                 let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
                 let columns = match index % 6 {
                     0 => problem.row_scale().bias(bias),
@@ -74,7 +65,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                     4 => problem.row_scale(),
                     _ => continue,
                 };
-                families.push(Family { problem: columns, fusion, index });
+                families.push(Family { problem: columns, fusion, index, awkward: awkward.clone() });
             }
         }
     }
@@ -134,7 +125,7 @@ pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     for (index, spec) in specs.iter().enumerate() {
         let kernel = bench.kernel(spec)?;
         for turn in 0..3 {
-            let m = AWKWARD_M[(family.index + 3 * index + 5 * turn) % AWKWARD_M.len()];
+            let m = family.awkward[(family.index + 3 * index + 5 * turn) % family.awkward.len()];
             let (host, reference) = operands.entry(m).or_insert_with(|| {
                 let spread = SPREADS[(family.index + m as usize) % SPREADS.len()];
                 let host = HostOperands::random(&family.problem, &rows(&family.problem, m, u64::from(m)), spread, 7);
