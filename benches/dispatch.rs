@@ -1,6 +1,6 @@
 //! What a call costs on the host, up to the driver: looking up the kernel for M, checking operands, filling in addresses.
 //!
-//! The driver is one without a device (tests/common/null_driver.c), whose launch looks at what it gets and returns; the
+//! The driver is one without a device (tests/support/null_driver.c), whose launch looks at what it gets and returns; the
 //! first benchmark is what a bare launch costs there. M changes at every call, in no order. A sample is the median of
 //! batches of some microseconds, so that it says what a call takes and not what else the machine has to do.
 #![allow(missing_docs, clippy::unwrap_used)]

@@ -206,7 +206,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// For those who time launches of their own with a [`Timer`](crate::run::Timer).
+/// For those who call the driver beside this crate.
 impl From<cudarc::driver::DriverError> for Error {
     fn from(error: cudarc::driver::DriverError) -> Self {
         Self::driver(format!("the CUDA driver: {:?}", error.0)).with_source(error)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ours beside others', as a markdown table: ratios.py ours.json others.json
 
-ours.json is what `cargo run --release --example bench -- --json ours.json` writes. others.json is a list of objects
+ours.json is what `warpsmith bench --json > ours.json` writes. others.json is a list of objects
 with op, M (a list of rows if grouped), N and K; every further number is a time in µs, except NAME_err, floor_* and
 what ends in _only (a part of the work). Measure both in one go: an absolute time moves with the machine, a
 ratio much less.

@@ -12,7 +12,7 @@ const SIGN: u8 = 0x8;
 /// The value of the code in the low nibble; the high nibble is ignored.
 ///
 /// ```
-/// use warpsmith::format::e2m1;
+/// use warpsmith::internal::format::e2m1;
 /// assert_eq!(e2m1::decode(0b1011), -1.5);
 /// ```
 #[must_use]
@@ -25,7 +25,7 @@ pub fn decode(code: u8) -> f32 {
 /// included), the sign of a zero kept. `None` for NaN, which e2m1 cannot represent and which no code may hide.
 ///
 /// ```
-/// use warpsmith::format::e2m1;
+/// use warpsmith::internal::format::e2m1;
 /// assert_eq!(e2m1::encode(2.5), Some(0b0100), "2.5 lies between 2 (code 4) and 3 (code 5)");
 /// assert_eq!(e2m1::encode(f32::NAN), None);
 /// ```

@@ -17,7 +17,7 @@ const LARGEST: u8 = 0x7E;
 /// The value of a code, exactly.
 ///
 /// ```
-/// use warpsmith::format::e4m3;
+/// use warpsmith::internal::format::e4m3;
 /// assert_eq!(e4m3::decode(0x38), 1.0);
 /// assert!(e4m3::decode(0xFF).is_nan());
 /// ```
@@ -39,7 +39,7 @@ pub fn decode(code: u8) -> f32 {
 /// zero kept. NaN stays NaN (0x7F or 0xFF by its sign).
 ///
 /// ```
-/// use warpsmith::format::e4m3;
+/// use warpsmith::internal::format::e4m3;
 /// assert_eq!(e4m3::encode(1.0), 0x38);
 /// assert_eq!(e4m3::encode(1e9), 0x7E, "448");
 /// ```

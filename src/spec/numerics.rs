@@ -178,7 +178,8 @@ spelled!(Numerics);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Activation, Arch, Problem, baseline, space};
+    use crate::spec::space::space;
+    use crate::spec::{Activation, Arch, Problem, baseline};
 
     fn of(problem: &Problem, variant: &str) -> String {
         Spec::new(problem, &variant.parse().unwrap(), &Arch::H200).unwrap().numerics().to_string()

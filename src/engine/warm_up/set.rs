@@ -15,7 +15,8 @@ use crate::spec::{Problem, Spec};
 /// that prepare weights for them. Nothing else is ever chosen there, since each problem's [`Schedule`] is all there is.
 ///
 /// ```
-/// use warpsmith::engine::{KernelSet, Manifest};
+/// use warpsmith::engine::Manifest;
+/// use warpsmith::internal::engine::KernelSet;
 /// use warpsmith::pick::Picker;
 /// use warpsmith::spec::{Activation, Arch, Problem};
 /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared();

@@ -1,6 +1,6 @@
 //! What the model knows of a device beside its [limits](Arch): one table per architecture.
 //!
-//! The row of the H200 was fitted to a campaign on one (`examples/calibrate`, docs/measurements/); every number is the one
+//! The row of the H200 was fitted to a campaign on one (`warpsmith calibrate`, docs/measurements/); every number is the one
 //! with which predictions come closest to what was measured, so a number stands for what its term stands for and not for
 //! an experiment of its own. Other architectures take the same cycles: how many SMs there are, what memory and tensor
 //! cores do in a second and what a block may have comes from their [`Arch`]. Nothing of theirs was measured.

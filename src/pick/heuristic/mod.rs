@@ -26,11 +26,11 @@
 //! evenly around the average ([`Constants::uneven`]).
 //!
 //! The numbers that the parts need are in one table an architecture ([`Constants`]), fitted to measurements by
-//! `examples/calibrate`, which also tells how much slower than the best that was measured the heuristic's picks are. The
+//! `warpsmith calibrate`, which also tells how much slower than the best that was measured the heuristic's picks are. The
 //! model is for ranking: within a problem and an M its errors are some per cent, and so are those of its times.
 //!
 //! ```
-//! use warpsmith::pick::heuristic;
+//! use warpsmith::internal::pick::heuristic;
 //! use warpsmith::spec::{Activation, Arch, Problem};
 //! let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).prepared();
 //! for ranked in heuristic::rank(&problem, 64, &Arch::H200, 8) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
-use warpsmith::build::{self, Built, Toolchain};
+use warpsmith::build::{Built, Toolchain};
 use warpsmith::cache::Forge;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::run::{Device, Kernel};
@@ -82,7 +82,7 @@ impl Bench {
     }
 
     /// A kernel from changed CUDA under the name of `spec`.
-    pub fn kernel_of(&self, spec: &Spec, source: &build::Source) -> Result<Arc<Kernel>, String> {
+    pub fn kernel_of(&self, spec: &Spec, source: &Source) -> Result<Arc<Kernel>, String> {
         let cubin = warpsmith::internal::build::compile(self.toolchain(), source, spec.arch().target())
             .map_err(|error| format!("{error:?}"))?;
         // SAFETY: what mutants change is what they compute and when, in memory with guards around it.

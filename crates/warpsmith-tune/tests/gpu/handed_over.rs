@@ -6,7 +6,6 @@ use cudarc::driver::{
     CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, ValidAsZeroBits,
 };
 use cudarc::nvrtc::Ptx;
-use warpsmith::build::{self};
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
 use warpsmith::run::Kernel;

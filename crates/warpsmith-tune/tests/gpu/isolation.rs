@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith::build::{self};
 use warpsmith::cache::Forge;
 use warpsmith::internal::build::Source;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};

@@ -1,6 +1,5 @@
 //! Kernels with one thing wrong, made by changing the CUDA itself: the gate must refuse each.
 
-use warpsmith::build::{self};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::Source;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use half::f16;
-use warpsmith::build::{self, Built, Cubin, Toolchain};
+use warpsmith::build::{Built, Cubin, Toolchain};
 use warpsmith::cache::Disk;
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
