@@ -1,6 +1,6 @@
 //! Compiled once, kept: memory ▸ packs ▸ disk ▸ layers ▸ compile.
 //!
-//! [`Forge`] turns a [`Spec`](crate::spec::Spec) into a [`Cubin`](crate::build::Cubin) through the tiers. A [`Key`]
+//! [`Forge`] turns a [`Spec`](crate::spec::Spec) into a [`Cubin`](crate::build::Cubin) through the tiers. A key
 //! covers everything that can change the machine code; a [`Disk`] entry stores its key and a digest of itself and is
 //! believed only if both are right. Trouble with the cache is a log line and a compile, never an error. A [`Pack`] is
 //! one file of kernels, made ahead; its trouble is an error when it is opened, and a log line after that.

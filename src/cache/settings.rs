@@ -41,7 +41,7 @@ impl Default for ForgeBuilder {
 }
 
 impl ForgeBuilder {
-    /// Renders with this function instead of [`build::render`]: for experiments with other kernels, and tests.
+    /// Renders with this function instead of the crate's own: for experiments with other kernels, and tests.
     ///
     /// # Safety
     /// What the forge gives is taken for machine code of the spec: [`Built::unproven`](build::Built::unproven) says what has

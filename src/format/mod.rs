@@ -1,6 +1,6 @@
 //! Numbers and layouts: what the bytes of an operand mean.
 //!
-//! [`e2m1`] and [`e4m3`] are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
+//! e2m1 and e4m3 are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
 //! [`ScaleLayout`] says where its block scales lie. [`Prepared`] weights are the same numbers in the order that kernels
 //! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 

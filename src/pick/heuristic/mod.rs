@@ -63,8 +63,9 @@ pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
     cost::predict(spec, m, constants)
 }
 
-/// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups together), the best first; of those that
-/// differ in stages only, and leave an SM as many blocks, the best one. Beside the axes of [`space`](crate::spec::space)
+/// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups
+/// together), the best first; of those that differ in stages only, and leave an SM as many blocks, the best one. Beside the
+/// axes of `space`
 /// there are the tile heights that share the rows evenly. The same arguments always give the same ranking. There are none
 /// for what [`Problem::check_for`] refuses.
 #[must_use]
