@@ -30,7 +30,8 @@ type Watch<'a> = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a>;
 /// Chooses by measurement in a [`Laboratory`]. Knows no device and no compiler.
 ///
 /// ```
-/// use warpsmith::spec::{Arch, Problem, Spec, baseline, space};
+/// use warpsmith::internal::spec::{baseline, space};
+/// use warpsmith::spec::{Arch, Problem, Spec};
 /// use warpsmith_tune::{Admission, Budget, Footprint, Laboratory, Tuner, Verdict};
 ///
 /// /// Where everything is right, and takes longer the more stages it has.
