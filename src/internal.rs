@@ -99,7 +99,7 @@ pub mod pick {
 
 /// Kernels that prepare weights, and how long a load took.
 pub mod run {
-    pub use crate::run::given::{GivenMatrix, GivenMemory};
+    pub use crate::run::given::GivenMemory;
     pub use crate::run::prepare::Preparer;
     pub use crate::run::turns::LoadTime;
 }

@@ -8,7 +8,7 @@ use super::guards::Tracked;
 use super::memory::Memory;
 use super::operand::{Alpha, Bias, Matrix, MatrixMut};
 use super::retired::Owner;
-use super::visit::{Held, HeldByGraph, Order, Place, Visitor};
+use super::visit::{EachOwner, HeldByGraph, Order, Place, Visitor};
 use super::weights::Weights;
 use super::workspace::WorkspaceMemory;
 use crate::error::Result;
@@ -248,12 +248,11 @@ impl<'a> Operands<'a> {
         if let Some(workspace) = workspace { visitor.workspace(workspace) } else { Ok(()) }
     }
 
-    /// What has to be held until the launch has run.
-    pub(super) fn held(&mut self) -> [Option<&Owner>; Operand::COUNT] {
-        let mut held = Held([None; Operand::COUNT]);
+    /// Does something with each owner, which has to be held until the launch has run.
+    #[inline(always)]
+    pub(super) fn each_owner<'b>(&'b mut self, act: impl FnMut(&'b Owner)) {
         // It refuses nothing.
-        let _ = self.visit(&mut held);
-        held.0
+        let _ = self.visit(&mut EachOwner(act));
     }
 
     /// What a graph that they are captured into can hold of them. Views are borrowed: no graph holds these.

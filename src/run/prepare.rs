@@ -12,7 +12,7 @@ use super::code::{Code, Modules};
 use super::guards::Tracked;
 use super::module::Function;
 use super::retired::Owner;
-use super::visit::{Held, Order, Place};
+use super::visit::{EachOwner, Order, Place};
 use super::{Device, GivenMatrix, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::build::{Built, Cubin, Preparation};
 use crate::error::{Error, Result};
@@ -151,9 +151,10 @@ impl Preparer {
             }
             .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
         }
-        let mut held = Held([None; Operand::COUNT]);
+        let mut owners = Vec::new();
+        let mut held = EachOwner(|owner: &Owner| owners.push(Owner::clone(owner)));
         operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut held))?;
-        self.retire(stream, held.0.into_iter().flatten().cloned().collect())?;
+        self.retire(stream, owners)?;
         PreparedWeights::from_device(stream, *layout, memory)
     }
 

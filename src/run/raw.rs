@@ -101,14 +101,12 @@ impl RawStream {
         &self.stream
     }
 
-    /// Holds clones of `owners` until what is in the stream now has run.
+    /// Holds a clone of `owner` until what is in the stream now has run.
     #[inline]
-    pub(super) fn keep<'a>(&self, owners: impl Iterator<Item = &'a Owner>) {
-        for owner in owners {
-            let place = place_of(owner);
-            if !self.recent.iter().any(|recent| recent.load(SeqCst) == place) {
-                self.keep_one(owner);
-            }
+    pub(super) fn keep(&self, owner: &Owner) {
+        let place = place_of(owner);
+        if !self.recent.iter().any(|recent| recent.load(SeqCst) == place) {
+            self.keep_one(owner);
         }
     }
 

@@ -170,26 +170,30 @@ impl<'b, G: Guards<'b>> Visitor<'b> for CheckAndPlace<'b, '_, '_, G> {
     }
 }
 
-/// What has to be held until the launch has run.
-pub(super) struct Held<'b>(pub(super) [Option<&'b Owner>; Operand::COUNT]);
+/// Does something with each owner, which has to be held until the launch has run.
+pub(super) struct EachOwner<F>(pub(super) F);
 
-impl<'b> Visitor<'b> for Held<'b> {
-    fn read<T: Send + Sync + 'static>(&mut self, operand: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
-        self.0[operand as usize] = memory.held();
+impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
+    #[inline(always)]
+    fn read<T: Send + Sync + 'static>(&mut self, _: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
+        memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
 
+    #[inline(always)]
     fn prepared(&mut self, _: &'b PreparedWeights) -> Result<()> {
         Ok(())
     }
 
-    fn write<T>(&mut self, operand: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
-        self.0[operand as usize] = memory.held();
+    #[inline(always)]
+    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
 
+    #[inline(always)]
     fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
-        self.0[Operand::Workspace as usize] = workspace.held();
+        workspace.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::iter;
 use std::str::FromStr;
 use std::time::Duration;
 
-use warpsmith::internal::spec::{Axes, Tile, axes};
 use warpsmith::internal::Raise;
+use warpsmith::internal::spec::{Axes, Tile, axes};
 use warpsmith::spec::{Spec, Variant};
 use warpsmith::{Error, Result};
 

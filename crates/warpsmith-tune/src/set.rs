@@ -6,8 +6,8 @@ use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands};
-use warpsmith::internal::Raise;
 use warpsmith::format::Format;
+use warpsmith::internal::Raise;
 use warpsmith::run::{Alpha, Bias, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
 use warpsmith::{Error, Result};
 

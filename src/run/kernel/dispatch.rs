@@ -287,7 +287,9 @@ impl Kernel {
 /// Holds owners, also after an error: a launch of several kernels may have got half way.
 #[inline(never)]
 fn keep(keeper: Option<&RawStream>, operands: &mut Operands<'_>) {
-    keeper.into_iter().for_each(|keeper| keeper.keep(operands.held().into_iter().flatten()));
+    if let Some(keeper) = keeper {
+        operands.each_owner(|owner| keeper.keep(owner));
+    }
 }
 
 /// Refuses owners where nothing holds them.
