@@ -51,6 +51,7 @@
 //! | `arch`, `problem` | on what, and what; [`spec`] shows them |
 //! | `path` | how, on a matrix path: variants, and all that depends on the path, a folder each; [`spec`] shows the former |
 //! | [`spec`] | problem, variant and architecture checked together; asks the variant's path |
+//! | `operand` | what a launch is given, a line each, and the parameters of kernels |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
 //! | [`cache`] | memory, packs, disk, and the forge that goes through them |

@@ -64,7 +64,8 @@ pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
 
 /// The best `count` variants of a problem, on every matrix path that takes it, for `m` rows (of all groups together), the
 /// best first; of those that differ in stages only, and leave an SM as many blocks, the best one. A few hundred variants are
-/// predicted that are likely to be good; the first is predicted to take 0.01 to 0.06 % more than the best of all legal ones.
+/// predicted that are likely to be good; the first is predicted to take some hundredths of a per cent more than the best of
+/// all legal ones, on average.
 /// Beside the axes of `space` there are the tile heights that share the rows evenly. The same arguments always give the
 /// same ranking. There are none for what [`Problem::check_for`] refuses.
 #[must_use]
