@@ -1,5 +1,5 @@
-//! How long ranking takes: a first look at a problem; every choice that there is for a problem; and a choice for one that is
-//! known.
+//! How long ranking takes: a first look at a problem, over all its legal variants; every choice that there is for a problem;
+//! and a choice for one that is known.
 //!
 //! ```text
 //! cargo bench --bench rank

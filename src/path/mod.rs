@@ -12,11 +12,9 @@
 //! | `names` | its CUDA, and what that names |
 //! | `maps` | how tokens come to the matrix kernel |
 //! | `cost` | what the cost model is to know of a block |
-//! | `families` | which variants are worth a prediction |
 
 mod axes;
 pub(crate) mod cost;
-pub(crate) mod families;
 mod geometry;
 mod maps;
 mod names;
@@ -41,13 +39,14 @@ pub(crate) use numerics::Sharers;
 pub use refusal::Refusal;
 pub(crate) use refusal::axis;
 pub use variant::{Cluster, Epilogue, Fusion, Tile, Variant, Warps};
+// The bounds of the search know of these.
+pub(crate) use wgmma::{CONSUMERS_MAX, DECODING_WARPS_MAX, tile_columns};
 
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;
 use crate::problem::Problem;
 use crate::spelling::words;
 use cost::{Block, Constants, Cover, Widths};
-use families::{Depths, Load};
 
 /// Declares the paths, each with its folder and its word, and [`ask!`], which calls the function of that name in the
 /// folder of a path, or of the path that a layout is of. `$` stands for itself in that.
@@ -166,36 +165,6 @@ impl MatrixPath {
         ask!(self, axes::baseline(problem, fusion))
     }
 
-    /// How products may be fused by the best of all variants.
-    pub(crate) fn likely_fusions(self, problem: &Problem) -> &'static [Fusion] {
-        ask!(self, families::fusions(problem))
-    }
-
-    /// Whether the best of all variants may be of this family.
-    pub(crate) fn is_likely(self, problem: &Problem, family: &Variant) -> bool {
-        ask!(self, families::is_family(problem, family))
-    }
-
-    /// The height of a family's tiles when it is to be so many tokens or little more; none, if it has no use for them.
-    pub(crate) fn likely_height(self, problem: &Problem, family: &Variant, tokens: u32) -> Option<u32> {
-        ask!(self, families::height(problem, family, tokens))
-    }
-
-    /// Whether one of a family may be the best of all with this.
-    pub(crate) fn is_worth(self, family: &Variant, load: &Load) -> bool {
-        ask!(self, families::is_worth(family, load))
-    }
-
-    /// How a variant's result leaves, most likely.
-    pub(crate) fn likely_epilogue(self, problem: &Problem, variant: &Variant) -> Epilogue {
-        ask!(self, families::epilogue(problem, variant))
-    }
-
-    /// Depths at which one of a family is predicted first.
-    pub(crate) fn likely_depths(self) -> Depths {
-        ask!(self, families::depths())
-    }
-
     /// Its templates and headers.
     pub(crate) fn cuda(self) -> Cuda {
         ask!(self, names::cuda())
@@ -218,9 +187,9 @@ impl Layout {
         ask!(self => own, maps::tokens(own, variant))
     }
 
-    /// Depths that may be better for a good variant with so many stages; all of K has `whole`.
-    pub(crate) fn depths_around(&self, stages: u32, whole: u32) -> Vec<u32> {
-        ask!(self => own, families::depths_around(own, stages, whole))
+    /// Warpgroups of a block that take turns with the stages.
+    pub(crate) fn turns(&self) -> u32 {
+        ask!(self => own, cost::turns(own))
     }
 
     /// The widths that a tile may be multiplied in.
@@ -231,6 +200,23 @@ impl Layout {
     /// The work of a block with so much shared memory.
     fn block(&self, problem: &Problem, variant: &Variant, shared_bytes: u32, cover: &Cover, c: &Constants) -> Block {
         ask!(self => own, cost::block(own, problem, variant, shared_bytes, cover, c))
+    }
+
+    /// No epilogue of this variant takes less behind the loop.
+    pub(crate) fn least_tail(
+        &self,
+        problem: &Problem,
+        variant: &Variant,
+        block: &Block,
+        cover: &Cover,
+        c: &Constants,
+    ) -> f64 {
+        ask!(self => own, cost::least_tail(own, problem, variant, block, cover, c))
+    }
+
+    /// What each epilogue takes for the result.
+    fn stores(&self, problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> [f64; Epilogue::ALL.len()] {
+        ask!(self => own, cost::stores(own, problem, variant, cover, c))
     }
 }
 

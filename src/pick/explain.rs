@@ -187,11 +187,8 @@ impl Picker {
                 }
             }
         }
-        let ranked = match class {
-            None => heuristic::rank(problem, m, self.arch(), RANKED),
-            Some(class) => heuristic::rank_where(problem, m, self.arch(), RANKED, &|spec| spec.numerics() == *class),
-        };
-        for ranked in ranked {
+        let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
+        for ranked in heuristic::rank_where(problem, m, self.arch(), RANKED, &is_of_class) {
             add(&ranked.spec, FOR_THESE_ROWS, None);
         }
         if class.is_some() {

@@ -11,11 +11,7 @@ use crate::spec::{Arch, Numerics, Problem, Spec, baseline};
 /// Unsupported, if no variant is legal, or none of the class.
 pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Numerics>) -> Result<Choice> {
     let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
-    let ranked = match class {
-        None => heuristic::rank(problem, m, arch, 1),
-        Some(_) => heuristic::rank_where(problem, m, arch, 1, &is_of_class),
-    };
-    if let Some(Ranked { spec, .. }) = ranked.first() {
+    if let Some(Ranked { spec, .. }) = heuristic::rank_where(problem, m, arch, 1, &is_of_class).first() {
         return Ok(predicted(*spec, m));
     }
     let spec = Spec::new(problem, &baseline(problem), arch)?;

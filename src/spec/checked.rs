@@ -66,6 +66,11 @@ impl Spec {
         legal::check_axes(problem, &Variant { stages: ANY, ..*variant }).is_ok()
     }
 
+    /// Whether a variant's fusion goes with the operation and the variant's path.
+    pub(crate) fn can_fuse(problem: &Problem, variant: &Variant) -> bool {
+        legal::check_fusion(problem.operation(), variant).is_ok()
+    }
+
     /// What is computed; without the stated range of M, which is no part of a kernel.
     pub fn problem(&self) -> &Problem {
         &self.problem

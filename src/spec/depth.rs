@@ -5,7 +5,7 @@ use std::iter;
 use super::{Arch, Geometry, Problem, Spec, Variant, legal};
 
 /// Stages at most.
-pub(super) const STAGES_MAX: u32 = 32;
+pub(crate) const STAGES_MAX: u32 = 32;
 
 /// A variant with as many stages as shared memory holds when an SM has one block of it, two, … : the deepest first, and of
 /// those that leave an SM as many blocks the deepest only. Stages that are not legal, or that `accepts` does not take, are

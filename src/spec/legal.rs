@@ -70,7 +70,7 @@ fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Re
     path.takes(problem).map_err(|expected| Refusal::Weights { path, expected })
 }
 
-fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> {
+pub(super) fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> {
     let (fusion, path) = (variant.fusion, variant.path);
     match (operation, fusion) {
         (Operation::Gemm, Fusion::Single) => Ok(()),

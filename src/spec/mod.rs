@@ -15,10 +15,12 @@ pub(crate) mod passes;
 pub(crate) mod space;
 
 pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
-pub(crate) use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, tile_columns};
+pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
 pub use checked::Spec;
+pub(crate) use depth::STAGES_MAX;
 pub(crate) use depth::deepest;
 pub use numerics::Numerics;
 pub(crate) use passes::Launch;

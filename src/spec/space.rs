@@ -1,6 +1,6 @@
 //! The variants there are for a problem.
 
-use super::{Arch, Axes, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant};
+use super::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant};
 
 /// The baseline of every comparison and the last rung of every fallback: one stage, a 128×128 tile, and for a dual GEMM
 /// two launches and an elementwise kernel. Slow, obviously right, legal for every legal problem on every architecture
@@ -35,6 +35,41 @@ impl Axes {
     /// With this tile and fusion, and nothing else chosen: one stage, warps that are alike. It need not be legal.
     pub fn plainest(&self, tile: Tile, fusion: Fusion) -> Variant {
         Variant { path: self.path, ..Variant::mma(tile, 1, fusion, 1) }
+    }
+
+    /// Every combination with the fusion and tile of `node`, legal or not, with one stage.
+    #[cfg(test)]
+    pub fn of_node(&self, node: &Variant) -> impl Iterator<Item = Variant> + use<> {
+        of_tile(Self { stages: &[1], ..*self }, node.tile, node.fusion)
+    }
+
+    /// The ways in which variants with the fusion and columns of `plain` may share K and stages, keep their SMs and decode
+    /// tokens, legal or not.
+    pub fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
+        let (Self { sharing, persistent, prepass, .. }, plain) = (*self, *plain);
+        sharing.iter().flat_map(move |&(split_k, cluster)| {
+            // Whatever is shared, persistent blocks do not have.
+            let is_whole = (split_k, cluster) == (1, Cluster::None);
+            let persistent = persistent.iter().filter(move |persistent| is_whole || !**persistent);
+            persistent.flat_map(move |&persistent| {
+                prepass.iter().map(move |&prepass| Variant { split_k, cluster, persistent, prepass, ..plain })
+            })
+        })
+    }
+
+    /// Every combination with the fusion and columns of one of the [`ways`](Self::ways) whose values go together, for some
+    /// number of tokens; one for all tokens, stages and epilogues.
+    pub fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
+        // So many that they can be shared out evenly.
+        const TOKENS: u32 = 64;
+        // Partial sums are stored directly, everything else can be staged.
+        let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
+        let epilogue = if way.needs_finish() { Epilogue::Direct } else { staged };
+        let tiles = self.k.map(|k| Tile { tokens: TOKENS, k, ..way.tile });
+        let all = tiles
+            .into_iter()
+            .flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
+        all.filter(|variant| Spec::can_combine(problem, variant)).collect()
     }
 }
 

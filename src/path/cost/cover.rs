@@ -66,7 +66,7 @@ impl Cover {
         // All decode alike, whatever their width.
         let by_width = constants.decode_width * width;
         let spread = (widest - narrowest) / (widest + narrowest);
-        let unlike = spread * by_width / (constants.decode + by_width);
+        let unlike = if widths.any { 1.0 } else { spread * by_width / (constants.decode + by_width) };
         Self { tiles: tiles_in_all, rows: m / tiles_in_all, width, unlike }
     }
 
@@ -85,9 +85,13 @@ impl Cover {
 pub(crate) struct Widths {
     tokens: [f64; WIDTHS_MAX],
     count: usize,
+    any: bool,
 }
 
 impl Widths {
+    /// Whatever a tile needs: no variant has more.
+    pub(crate) const ANY: Widths = Widths { tokens: [0.0; WIDTHS_MAX], count: 0, any: true };
+
     /// Those of a tile.
     pub(crate) fn of(widths: impl Iterator<Item = u32>) -> Self {
         widths.zip(0..WIDTHS_MAX).fold(Self::default(), |mut widths, (tokens, at)| {
@@ -99,6 +103,9 @@ impl Widths {
 
     /// The first that holds `rows`, or else the whole tile.
     fn fitting(&self, rows: f64, tokens: f64) -> f64 {
+        if self.any {
+            return rows;
+        }
         self.tokens[..self.count].iter().copied().find(|width| *width >= rows).unwrap_or(tokens)
     }
 }

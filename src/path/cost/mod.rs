@@ -7,7 +7,7 @@ pub use constants::Constants;
 pub(crate) use cover::{Cover, Widths};
 pub use cover::{tile_efficiency, wave_efficiency};
 
-use super::{Geometry, Variant};
+use super::{Epilogue, Geometry, Layout, Variant};
 use crate::problem::Problem;
 
 /// The work of a block. All times are in cycles; those of the loop are for 64 of K ("a step") unless said otherwise.
@@ -55,6 +55,21 @@ impl Block {
         constants: &Constants,
     ) -> Self {
         geometry.layout.block(problem, variant, geometry.shared_bytes, cover, constants)
+    }
+}
+
+impl Layout {
+    /// What each epilogue takes beyond [`least_tail`](Self::least_tail).
+    pub(crate) fn more_tail(
+        &self,
+        problem: &Problem,
+        variant: &Variant,
+        cover: &Cover,
+        constants: &Constants,
+    ) -> [f64; Epilogue::ALL.len()] {
+        let stores = self.stores(problem, variant, cover, constants);
+        let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
+        stores.map(|us| us - least)
     }
 }
 

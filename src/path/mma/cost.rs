@@ -3,8 +3,13 @@
 use super::geometry::MmaLayout;
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
-use crate::path::{Fusion, Variant};
+use crate::path::{Epilogue, Fusion, Variant};
 use crate::problem::Problem;
+
+/// Warpgroups of a block that take turns with the stages: all warps take every stage.
+pub(in crate::path) fn turns(_: &MmaLayout) -> u32 {
+    1
+}
 
 /// The widths that a tile may be multiplied in: its own.
 pub(in crate::path) fn widths(_: &MmaLayout, _: &Variant) -> Widths {
@@ -59,4 +64,27 @@ pub(in crate::path) fn block(
         start: c.mma_block,
         tail: cover.width * rows / (places / 8.0) * (c.mma_store_token + c.mma_reduce_token * (turns - 1.0)),
     }
+}
+
+/// No epilogue of this variant takes less: there is one.
+pub(in crate::path) fn least_tail(
+    _: &MmaLayout,
+    _: &Problem,
+    _: &Variant,
+    block: &Block,
+    _: &Cover,
+    _: &Constants,
+) -> f64 {
+    block.tail
+}
+
+/// What each epilogue takes for the result, beside what is in the work of a block.
+pub(in crate::path) fn stores(
+    _: &MmaLayout,
+    _: &Problem,
+    _: &Variant,
+    _: &Cover,
+    _: &Constants,
+) -> [f64; Epilogue::ALL.len()] {
+    [0.0; Epilogue::ALL.len()]
 }

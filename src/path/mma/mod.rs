@@ -2,7 +2,6 @@
 
 pub(super) mod axes;
 pub(super) mod cost;
-pub(super) mod families;
 pub(super) mod geometry;
 pub(super) mod legal;
 pub(super) mod maps;

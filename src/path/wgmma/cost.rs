@@ -6,6 +6,11 @@ use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
 
+/// Warpgroups of a block that take turns with the stages.
+pub(in crate::path) fn turns(layout: &WgmmaLayout) -> u32 {
+    layout.k_groups
+}
+
 /// The widths that a tile may be multiplied in.
 pub(in crate::path) fn widths(layout: &WgmmaLayout, variant: &Variant) -> Widths {
     Widths::of(layout.widths(variant))
@@ -68,7 +73,33 @@ pub(in crate::path) fn block(
 /// Sums that meet and the result that leaves: every warpgroup does its part, by way of the same shared memory and the same
 /// few load-store units, so the whole tile counts.
 fn tail(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> f64 {
-    meet(problem, variant, layout, cover, c) + store(problem, variant, cover, c)
+    meet(problem, variant, layout, cover, c) + store(problem, variant, variant.epilogue, cover, c)
+}
+
+/// No epilogue of this variant takes less.
+pub(in crate::path) fn least_tail(
+    layout: &WgmmaLayout,
+    problem: &Problem,
+    variant: &Variant,
+    _: &Block,
+    cover: &Cover,
+    c: &Constants,
+) -> f64 {
+    let stores = stores(layout, problem, variant, cover, c);
+    meet(problem, variant, layout, cover, c) + stores.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// What each epilogue takes for the result.
+pub(in crate::path) fn stores(
+    _: &WgmmaLayout,
+    problem: &Problem,
+    variant: &Variant,
+    cover: &Cover,
+    c: &Constants,
+) -> [f64; Epilogue::ALL.len()] {
+    let mut stores = [0.0; Epilogue::ALL.len()];
+    stores.iter_mut().zip(Epilogue::ALL).for_each(|(us, epilogue)| *us = store(problem, variant, *epilogue, cover, c));
+    stores
 }
 
 /// 64 rows of sums.
@@ -86,10 +117,10 @@ fn meet(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cove
     reduce + handed_over + if splits > 1.0 { exchange } else { 0.0 }
 }
 
-fn store(problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> f64 {
+fn store(problem: &Problem, variant: &Variant, epilogue: Epilogue, cover: &Cover, c: &Constants) -> f64 {
     let splits = f64::from(variant.cluster.splits());
     let result = result(problem, variant, cover) / splits;
-    match variant.epilogue {
+    match epilogue {
         _ if variant.needs_finish() => c.partial_token * sums(problem, variant, cover),
         Epilogue::Direct => c.direct_token * result,
         Epilogue::Shared => c.shared + c.shared_token * result,

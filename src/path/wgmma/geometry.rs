@@ -17,7 +17,7 @@ fn working_registers(tile: Tile) -> u32 {
 }
 
 /// Warps that decode NVFP4 tokens in the kernel at most.
-const DECODING_WARPS_MAX: u32 = 7;
+pub(crate) const DECODING_WARPS_MAX: u32 = 7;
 
 /// Warps that decode NVFP4 tokens in the kernel, beside the one that loads weights: registers are shared out to warps by
 /// fours, and more than two consumers need theirs.
@@ -63,7 +63,7 @@ pub(crate) struct WgmmaLayout {
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
-pub(super) fn tile_columns(problem: &Problem) -> u32 {
+pub(crate) fn tile_columns(problem: &Problem) -> u32 {
     64 / problem.operation().products()
 }
 

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 /// m64 tiles of weights in a block at most.
 const WEIGHT_TILES_MAX: u32 = 4;
 /// Warpgroups that compute at most.
-const CONSUMERS_MAX: u32 = 4;
+pub(crate) const CONSUMERS_MAX: u32 = 4;
 
 /// The compute capability that has its instructions.
 pub(in crate::path) fn needs() -> ComputeCapability {

@@ -2,7 +2,6 @@
 
 pub(super) mod axes;
 pub(super) mod cost;
-pub(super) mod families;
 pub(super) mod geometry;
 mod instruction;
 pub(super) mod legal;
@@ -11,3 +10,5 @@ pub(super) mod names;
 pub(super) mod numerics;
 
 pub(super) use geometry::WgmmaLayout as Layout;
+pub(crate) use geometry::{DECODING_WARPS_MAX, tile_columns};
+pub(crate) use legal::CONSUMERS_MAX;

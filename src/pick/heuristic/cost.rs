@@ -4,9 +4,10 @@ use super::terms::{Prediction, Terms};
 use crate::path::cost::{Block, Constants, Cover, tile_efficiency, wave_efficiency};
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
 
-/// The time of a call alone, in µs.
-pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> f64 {
-    covered(spec, m, cover, constants).us
+/// The time of a call alone, in µs, and what the memory takes of it.
+pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> (f64, f64) {
+    let Prediction { us, terms } = covered(spec, m, cover, constants);
+    (us, terms.memory)
 }
 
 /// Predicts the time of a call.
@@ -27,20 +28,32 @@ fn covered(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> Predict
 
 /// How many blocks there are, and how many of them the busiest SM has.
 #[derive(Clone, Copy, Debug)]
-struct Device {
+pub(super) struct Device {
     /// Of a launch.
-    blocks: f64,
+    pub(super) blocks: f64,
     /// SMs that can have one.
-    sms: f64,
+    pub(super) sms: f64,
     /// Tiles of the busiest SM.
-    busiest: f64,
+    pub(super) busiest: f64,
 }
 
 impl Device {
-    fn new(problem: &Problem, variant: &Variant, arch: &Arch, cover: &Cover, c: &Constants) -> Self {
+    pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch, cover: &Cover, c: &Constants) -> Self {
         let splits = f64::from(variant.split_k * variant.cluster.splits());
         let share = if variant.cluster.blocks() == 4 { c.cluster_of_four } else { 1.0 };
         let sms = (f64::from(arch.sms()) * share).max(1.0);
+        Self::of(problem, variant, cover, splits, sms, c)
+    }
+
+    /// With any number of splits, on any number of SMs.
+    pub(super) fn of(
+        problem: &Problem,
+        variant: &Variant,
+        cover: &Cover,
+        splits: f64,
+        sms: f64,
+        c: &Constants,
+    ) -> Self {
         let columns = f64::from(problem.columns().div_ceil(variant.tile.columns));
         let blocks = cover.tiles * columns * splits;
         let even = blocks / sms;
@@ -61,7 +74,7 @@ impl Device {
 }
 
 /// A mean near the largest: what runs side by side hinders each other a little.
-fn together<const COUNT: usize>(times: [f64; COUNT]) -> f64 {
+pub(super) fn together<const COUNT: usize>(times: [f64; COUNT]) -> f64 {
     let fourth = |time: f64| {
         let square = time * time;
         square * square
@@ -224,19 +237,19 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
 }
 
 /// Launches of the matrix kernel.
-fn launches(variant: &Variant) -> f64 {
+pub(super) fn launches(variant: &Variant) -> f64 {
     if variant.fusion == Fusion::TwoPass { 2.0 } else { 1.0 }
 }
 
 /// What a call takes beside its matrix kernel, in µs.
-struct Around {
-    launch: f64,
-    prepass: f64,
-    finish: f64,
+pub(super) struct Around {
+    pub(super) launch: f64,
+    pub(super) prepass: f64,
+    pub(super) finish: f64,
 }
 
 impl Around {
-    fn new(problem: &Problem, variant: &Variant, m: u32, c: &Constants) -> Self {
+    pub(super) fn new(problem: &Problem, variant: &Variant, m: u32, c: &Constants) -> Self {
         let cycle = 1e-3 / c.ghz;
         let (rows, splits) = (f64::from(m), f64::from(variant.split_k));
         // fp32 sums are written, then read.
@@ -254,14 +267,14 @@ impl Around {
 
 /// What a call takes longer because of its power: the busier the tensor cores, the lower the clock that the limit leaves.
 /// Padding takes time, but is all zeros and takes little power.
-fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c: &Constants) -> f64 {
+pub(super) fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c: &Constants) -> f64 {
     let useful = problem.flop(m.into()) / arch.matrix_flop_per_s() * 1e6;
     c.power * useful * useful / unhurried
 }
 
 /// What a launch takes at either end of its loops, in µs: every block waits for its first stage, which comes no sooner than
 /// those of all others, and works off its last one. `first` is the bytes of all first stages, `last` the cycles of a last one.
-fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 {
+pub(super) fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 {
     c.fill * first / bytes_per_us(arch, c) + c.drain * last * 1e-3 / c.ghz
 }
 
@@ -270,7 +283,7 @@ fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
 }
 
 /// All bytes that must move, at the memory's speed. Groups without rows need no weights.
-fn memory_us(problem: &Problem, m: u32, arch: &Arch, c: &Constants) -> f64 {
+pub(super) fn memory_us(problem: &Problem, m: u32, arch: &Arch, c: &Constants) -> f64 {
     let all = problem.bytes(m.into());
     let weights = problem.bytes(0);
     let groups = f64::from(problem.groups().unwrap_or(1));

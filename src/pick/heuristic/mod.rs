@@ -1,4 +1,4 @@
-//! What a variant will take, before anything was measured: a cost model, and the best variants by it.
+//! What a variant will take, before anything was measured: a cost model, and the best of all legal variants by it.
 //!
 //! A call is predicted part by part ([`Terms`]); for a variant of the path `wgmma`:
 //!
@@ -38,6 +38,7 @@
 //! }
 //! ```
 
+mod bound;
 mod cost;
 mod search;
 mod terms;
@@ -62,19 +63,16 @@ pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
     cost::predict(spec, m, constants)
 }
 
-/// The best `count` variants of a problem, on every matrix path that takes it, for `m` rows (of all groups together), the
-/// best first; of those that differ in stages only, and leave an SM as many blocks, the best one. A few hundred variants are
-/// predicted that are likely to be good; the first is predicted to take some hundredths of a per cent more than the best of
-/// all legal ones, on average.
-/// Beside the axes of `space` there are the tile heights that share the rows evenly. The same arguments always give the
-/// same ranking. There are none for what [`Problem::check_for`] refuses.
+/// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups
+/// together), the best first; of those that differ in stages only, and leave an SM as many blocks, the best one. Beside the
+/// axes of `space` there are the tile heights that share the rows evenly. The same arguments always give the same ranking.
+/// There are none for what [`Problem::check_for`] refuses.
 #[must_use]
 pub fn rank(problem: &Problem, m: u32, arch: &Arch, count: usize) -> Vec<Ranked> {
-    ranked(problem, m, arch, count, search::Wanted::Any)
+    rank_where(problem, m, arch, count, &|_| true)
 }
 
-/// As [`rank`], of the variants that `accepts` takes. It is not asked about every depth and epilogue: what it says should
-/// depend on how K is shared.
+/// As [`rank`], of the variants that `accepts` takes.
 #[must_use]
 pub fn rank_where(
     problem: &Problem,
@@ -83,15 +81,11 @@ pub fn rank_where(
     count: usize,
     accepts: &dyn Fn(&Spec) -> bool,
 ) -> Vec<Ranked> {
-    ranked(problem, m, arch, count, search::Wanted::Some(accepts))
-}
-
-fn ranked(problem: &Problem, m: u32, arch: &Arch, count: usize, wanted: search::Wanted<'_>) -> Vec<Ranked> {
     if problem.check_for(m).is_err() {
         return Vec::new();
     }
     let ranked =
-        |path: MatrixPath| search::rank(&path.axes(problem), problem, m, arch, count, wanted, Constants::of(arch));
+        |path: MatrixPath| search::rank(&path.axes(problem), problem, m, arch, count, accepts, Constants::of(arch));
     let mut best: Vec<Ranked> = MatrixPath::of(problem, arch).flat_map(ranked).collect();
     best.sort_by(search::compare);
     best.truncate(count);

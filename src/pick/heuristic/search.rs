@@ -1,17 +1,20 @@
-//! The best variants, by predicting a few hundred of them.
+//! The best of all legal variants, without looking at most of them.
 //!
-//! Variants that differ in tokens, stages and epilogue only are a family. Families are few (each matrix path says which are
-//! left out, and why), and so are the heights of tiles that suit M ([`Search::heights`]): the first round predicts every
-//! family at every height, as deep as shared memory allows. The second round looks around the best of those: at other depths,
-//! and at one step along the axes that the first leaves out.
+//! Variants are sorted into nodes by fusion, tokens and columns, those of a node by the ways in which they share K and
+//! stages, and those of a way into families, which differ in stages and epilogue only. What no variant of a tile, a node, a
+//! way or a family can undercut is known without looking into it ([`bound`]); nodes are opened in that order, until the next
+//! cannot have anything better than what was found. A few variants are looked at before, so that the best is nearly known
+//! from the start. What comes out is what a prediction of every variant would give.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+use std::iter;
 
+use super::bound::{self, Covers, Height, Node, Question};
 use super::cost;
 use super::terms::Prediction;
-use crate::path::cost::{Constants, Cover, Widths, stages};
-use crate::path::families::{Depths, Load, TALL};
-use crate::spec::{Arch, Axes, Problem, Spec, Tile, Variant, deepest};
+use crate::path::cost::{Constants, stages};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,235 +25,260 @@ pub struct Ranked {
     pub prediction: Prediction,
 }
 
-/// Which variants are wanted.
+/// Most tiles that a problem's rows are divided into evenly, beside the heights that every problem has.
+const EVEN_TILES: u32 = 8;
+
+/// Variants that differ in stages and epilogue only.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted<'a> {
-    /// The best of all.
-    Any,
-    /// Those of them that it takes. It may take what is far from the best, so no way of sharing K is left out.
-    Some(&'a dyn Fn(&Spec) -> bool),
+struct Family {
+    least_us: f64,
+    /// What each epilogue takes more than that.
+    more_us: [f64; Epilogue::ALL.len()],
+    variant: Variant,
 }
 
-impl Wanted<'_> {
-    fn has(&self, spec: &Spec) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Some(accepts) => accepts(spec),
-        }
-    }
-}
-
-/// The second round looks around so many more than it needs.
-const MORE: usize = 12;
-/// And only around those that may get in: it gains some per cent.
-const GAIN: f64 = 1.04;
-
-/// Of one matrix path.
 pub(super) fn rank(
     axes: &Axes,
     problem: &Problem,
     m: u32,
     arch: &Arch,
     count: usize,
-    wanted: Wanted<'_>,
+    accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
-    let mut search = Search { problem, m, arch, constants, wanted, covers: Vec::new(), found: Vec::with_capacity(512) };
-    let families = families(problem, axes, wanted);
-    for tokens in search.heights(axes) {
-        families.iter().for_each(|family| search.at_height(family, tokens));
-    }
-    let mut first = std::mem::take(&mut search.found);
-    first.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    first.dedup();
-    // Nearly twice as many: some differ in stages only.
-    let enough = count.saturating_mul(2).saturating_sub(2);
-    let limit = first.get(enough).map_or(f64::INFINITY, |last| GAIN * last.0);
-    let near = first.iter().take(enough.saturating_add(MORE)).take_while(|one| one.0 <= limit);
-    near.for_each(|(_, variant)| search.around(variant, axes));
-    let mut best: Vec<(f64, Spec)> = Vec::with_capacity(search.found.len());
-    for (us, variant) in std::mem::take(&mut search.found) {
-        best.extend(Spec::check(problem, &variant, arch).ok().map(|spec| (us, spec)));
-    }
-    best.sort_unstable_by(|a, b| by_time((a.0, &a.1), (b.0, &b.1)));
-    // Of those that differ in stages only and leave an SM as many blocks, the first is the best.
-    let mut ranked: Vec<Ranked> = Vec::with_capacity(count.min(best.len()));
-    for (_, spec) in best {
-        if ranked.len() == count {
+    let question = Question::new(problem, m, arch, constants);
+    let mut search = Search {
+        question: &question,
+        axes,
+        accepts,
+        combinations: HashMap::new(),
+        covers: Covers::default(),
+        families: Vec::new(),
+        best: Best::new(count),
+    };
+    let mut nodes = Nodes::new(&question, axes);
+    let first: Vec<(f64, Node<'_>)> = (0..PROBED).map_while(|_| nodes.next()).collect();
+    first.iter().for_each(|(_, node)| search.probe(node));
+    search.best = Best { limit: search.best.last(), ..Best::new(count) };
+    for (least_us, node) in first.into_iter().chain(iter::from_fn(|| nodes.next())) {
+        if search.best.is_full_below(least_us) {
             break;
         }
-        if ranked.iter().all(|before| !is_same_but_deeper(&before.spec, &spec)) {
-            ranked.push(Ranked { spec, prediction: cost::predict(&spec, m, constants) });
-        }
+        search.open(&node);
     }
-    ranked
+    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
+    search.best.found.into_iter().map(ranked).collect()
 }
 
-fn is_same_but_deeper(a: &Spec, b: &Spec) -> bool {
-    let stages = a.variant().stages;
-    Variant { stages, ..*b.variant() } == *a.variant() && a.geometry().blocks_per_sm == b.geometry().blocks_per_sm
-}
+/// So many nodes are probed, the first ones.
+const PROBED: usize = 3;
+/// With these depths of the tile and warps.
+const PROBES: [(u32, Warps); 3] = [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(4))];
 
 struct Search<'a> {
-    problem: &'a Problem,
-    m: u32,
-    arch: &'a Arch,
-    constants: &'a Constants,
-    wanted: Wanted<'a>,
-    /// Covers that are known, by tokens and the widths that tiles come in.
-    covers: Vec<(u32, Widths, Cover)>,
-    /// What was predicted in this round, in µs.
-    found: Vec<(f64, Variant)>,
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    accepts: &'a dyn Fn(&Spec) -> bool,
+    /// Families of a fusion, so many columns and one of their [`Axes::ways`].
+    combinations: HashMap<(Fusion, u32, usize), Vec<Variant>>,
+    covers: Covers,
+    /// Of the node that is open.
+    families: Vec<Family>,
+    best: Best,
 }
 
 impl Search<'_> {
-    /// Tile heights that suit M: those that share the rows evenly, and of those that every problem has the ones near the rows
-    /// of a group, which differ, the tall ones where there are more rows than a few tiles hold, and all that leave SMs free.
-    fn heights(&self, axes: &Axes) -> Vec<u32> {
-        let Self { problem, m, arch, wanted, constants, .. } = *self;
-        let (rows, _) = rows(problem, m);
-        let most = axes.tokens.last().copied().unwrap_or(0);
-        // The first that holds the largest group is the last.
-        let largest = (f64::from(rows) * (1.0 + constants.uneven)) as u32;
-        let holding = axes.tokens.iter().copied().find(|tokens| *tokens >= largest).unwrap_or(most);
-        // A path may have low ones only.
-        let tall = TALL.min(most);
-        let is_worth = |tokens: &u32| {
-            let are_many = rows > EVEN_TILES * *tokens;
-            let is_near = match problem.groups() {
-                Some(_) => (tall.min(rows / 2)..=holding).contains(tokens),
-                None => rows > EVEN_TILES * tall && *tokens >= tall,
+    /// Looks at what is often good, so that little else needs to be looked at.
+    fn probe(&mut self, node: &Node<'_>) {
+        let plain = *node.plain();
+        for (k, warps) in PROBES {
+            let variant = Variant { tile: Tile { k, ..plain.tile }, warps, ..plain };
+            if Spec::can_combine(self.question.problem, &variant) {
+                self.add_depths(&variant);
+            }
+        }
+    }
+
+    fn open(&mut self, node: &Node<'_>) {
+        let Self { question, axes, combinations, covers, families, best, .. } = self;
+        let Variant { tile, fusion, .. } = *node.plain();
+        let ways = node.ways();
+        families.clear();
+        for (at, way) in axes.ways(node.plain()).enumerate() {
+            if best.is_full_below(ways.least_us(&way)) {
+                continue;
+            }
+            let combinations =
+                combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
+            families.extend(combinations.iter().filter_map(|other| {
+                let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
+                let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
+                (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
+            }));
+        }
+        families.sort_unstable_by(|a, b| a.least_us.total_cmp(&b.least_us));
+        for at in 0..self.families.len() {
+            let Family { least_us, more_us, variant } = self.families[at];
+            if self.best.is_full_below(least_us) {
+                break;
+            }
+            for epilogue in self.axes.epilogues {
+                let variant = Variant { epilogue: *epilogue, ..variant };
+                let is_worse = self.best.is_full_below(least_us + more_us[*epilogue as usize]);
+                if !is_worse && Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
+                }
+            }
+        }
+    }
+
+    /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
+    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth of those that hold
+    /// all of K and of those that do not, of those at which places stay their warpgroups' and of the others, each looked for
+    /// from the deepest on; beside the best of them there is the depth at which no stage is held longer than it is
+    /// multiplied.
+    fn add_depths(&mut self, variant: &Variant) {
+        let Self { question, accepts, covers, best, .. } = self;
+        let Question { problem, m, arch, constants, .. } = **question;
+        // What a grid has room for does not depend on the depth.
+        let fits = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
+        for deepest in deepest(problem, variant, arch, &fits) {
+            let cover = covers.get(question, variant, &deepest.geometry().layout);
+            let us = |spec: &Spec| cost::us(spec, m, &cover, constants).0;
+            let at = |stages: u32| {
+                let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
+                let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
+                (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
             };
-            is_near || are_many && blocks(problem, m, *tokens, axes.columns[0]) <= 2 * arch.sms()
-        };
-        let is_kept = |tokens: &u32| matches!(wanted, Wanted::Some(_)) || is_worth(tokens);
-        let even = (1..=EVEN_TILES).map(|tiles| axes.path.legal_tokens(rows.div_ceil(tiles)));
-        let mut heights: Vec<u32> = even.filter(|tokens| *tokens <= most).collect();
-        heights.extend(axes.tokens.iter().copied().filter(is_kept));
-        heights.sort_unstable();
-        heights.dedup();
-        heights
-    }
-
-    /// Predicts one of a family, if it may be worth it: as deep as can be when an SM has one block, two, … of those that it
-    /// would have.
-    fn at_height(&mut self, family: &Variant, tokens: u32) {
-        let Self { problem, m, arch, .. } = *self;
-        let path = family.path;
-        let Some(tokens) = path.likely_height(problem, family, tokens) else { return };
-        let blocks = blocks(problem, m, tokens, family.tile.columns);
-        let load = Load { tokens, rows: rows(problem, m).0, blocks, sms: arch.sms() };
-        if matches!(self.wanted, Wanted::Any) && !path.is_worth(family, &load) {
-            return;
-        }
-        let variant = Variant { tile: Tile { tokens, ..family.tile }, ..*family };
-        let variant = Variant { epilogue: path.likely_epilogue(problem, &variant), ..variant };
-        match path.likely_depths() {
-            Depths::Of(depths) => {
-                let legal = depths.iter().filter(|&&stages| self.predict(&Variant { stages, ..variant }));
-                legal.take(2).for_each(drop);
+            let (deepest_us, memory_us) = cost::us(&deepest, m, &cover, constants);
+            if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
+                continue;
             }
-            Depths::Deepest => {
-                let splits = family.split_k * family.cluster.splits();
-                let beside = blocks.saturating_mul(splits).div_ceil(arch.sms());
-                let fits = |spec: &Spec| spec.fits_grid(m);
-                for spec in deepest(problem, &variant, arch, &fits) {
-                    if spec.geometry().blocks_per_sm > beside.max(1) {
-                        break;
-                    }
-                    self.add(&spec);
-                }
+            let turns = deepest.geometry().layout.turns();
+            let top = deepest.variant().stages;
+            let whole = stages(problem, variant).min(top);
+            let kinds = [(whole..top, true), (whole..top, false), (1..whole, true), (1..whole, false)];
+            let least = kinds.into_iter().filter_map(|(depths, in_turn)| {
+                until_worse(depths.rev().filter(|depth| depth.is_multiple_of(turns) == in_turn).filter_map(at))
+            });
+            let found =
+                least.fold((deepest_us, deepest), |found, other| if other.0 <= found.0 { other } else { found });
+            if turns < found.1.variant().stages {
+                best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
+            } else {
+                best.add(found);
             }
         }
-    }
-
-    /// Predicts what is near a variant: other depths, then other values of the axes of which families have one.
-    fn around(&mut self, variant: &Variant, axes: &Axes) {
-        let Ok(spec) = Spec::check(self.problem, variant, self.arch) else { return };
-        let whole = stages(self.problem, variant);
-        let depths = spec.geometry().layout.depths_around(variant.stages, whole);
-        let before = self.found.len();
-        for stages in depths {
-            self.predict(&Variant { stages, ..*variant });
-        }
-        let best = self.found[before..].iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, best)) = best.copied() else { return };
-        for &epilogue in axes.epilogues {
-            self.predict(&Variant { epilogue, ..best });
-        }
-        for &fusion in axes.fusions {
-            self.predict(&Variant { fusion, ..best });
-        }
-        for &(_, cluster) in axes.sharing.iter().filter(|(_, cluster)| cluster.multicast() > 1) {
-            self.predict(&Variant { cluster, ..best });
-        }
-    }
-
-    /// Predicts a variant if it is legal, and says whether it is.
-    fn predict(&mut self, variant: &Variant) -> bool {
-        let spec = Spec::check(self.problem, variant, self.arch).ok().filter(|spec| spec.fits_grid(self.m));
-        spec.iter().for_each(|spec| self.add(spec));
-        spec.is_some()
-    }
-
-    fn add(&mut self, spec: &Spec) {
-        if !self.wanted.has(spec) {
-            return;
-        }
-        let variant = spec.variant();
-        let (tokens, widths) = (variant.tile.tokens, spec.geometry().layout.widths(variant));
-        let known = self.covers.iter().rev().find(|known| known.0 == tokens && known.1 == widths);
-        let cover = match known {
-            Some((.., cover)) => *cover,
-            None => {
-                let cover = Cover::new(self.problem, self.m, tokens, &widths, self.constants);
-                self.covers.push((tokens, widths, cover));
-                cover
-            }
-        };
-        self.found.push((cost::us(spec, self.m, &cover, self.constants), *variant));
     }
 }
 
-/// The families that are worth a look, each by its variant with one stage.
-fn families(problem: &Problem, axes: &Axes, wanted: Wanted<'_>) -> Vec<Variant> {
-    // So many that they can be shared out evenly.
-    const TOKENS: u32 = 64;
-    let fusions = axes.path.likely_fusions(problem);
-    let mut families = Vec::with_capacity(128);
-    let tiles = axes.columns.into_iter().flat_map(|columns| axes.k.map(|k| Tile { tokens: TOKENS, columns, k }));
-    for plain in tiles.flat_map(|tile| fusions.iter().map(move |fusion| axes.plainest(tile, *fusion))) {
-        for &warps in axes.warps {
-            // Tokens that one block has loaded are in the L2 cache for the others: sending them gains little.
-            for &(split_k, cluster) in axes.sharing.iter().filter(|(_, cluster)| cluster.multicast() == 1) {
-                for &persistent in axes.persistent {
-                    for &prepass in axes.prepass {
-                        let family = Variant { warps, split_k, cluster, persistent, prepass, ..plain };
-                        let is_kept = matches!(wanted, Wanted::Some(_)) || axes.path.is_likely(problem, &family);
-                        if is_kept && Spec::can_combine(problem, &family) {
-                            families.push(family);
-                        }
-                    }
-                }
+/// The last one before times begin to grow; looks no further.
+fn until_worse(depths: impl Iterator<Item = (f64, Spec)>) -> Option<(f64, Spec)> {
+    let mut found: Option<(f64, Spec)> = None;
+    for next in depths {
+        if found.is_some_and(|last| next.0 > last.0) {
+            break;
+        }
+        found = Some(next);
+    }
+    found
+}
+
+/// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.
+struct Nodes<'a> {
+    question: &'a Question<'a>,
+    axes: &'a Axes,
+    /// What is not made yet: tokens and columns with a bound, the least last.
+    tiles: Vec<(f64, Height, Tile)>,
+    nodes: Vec<Node<'a>>,
+    /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
+        let heights = heights(question.problem, question.m, axes);
+        let mut tiles = Vec::with_capacity(heights.len() * axes.columns.len());
+        for tokens in heights {
+            let height = question.height(tokens);
+            let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
+            tiles.extend(axes.columns.map(|columns| (question.least_us(&height, columns), height, tile(columns))));
+        }
+        tiles.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        Self { question, axes, tiles, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
+    }
+
+    fn next(&mut self) -> Option<(f64, Node<'a>)> {
+        let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
+        while let Some((us, height, tile)) = self.tiles.last().copied() {
+            if least(&self.queue).is_some_and(|least| least <= us) {
+                break;
+            }
+            self.tiles.pop();
+            self.open_tile(&height, tile);
+        }
+        let Reverse((us, at)) = self.queue.pop()?;
+        Some((f64::from_bits(us), self.nodes[at]))
+    }
+
+    fn open_tile(&mut self, height: &Height, tile: Tile) {
+        for fusion in self.axes.fusions {
+            let plain = self.axes.plainest(tile, *fusion);
+            if !Spec::can_fuse(self.question.problem, &plain) {
+                continue;
+            }
+            if let Some(node) = Node::new(self.question, &plain, height) {
+                self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
+                self.nodes.push(node);
             }
         }
     }
-    families
 }
 
-fn blocks(problem: &Problem, m: u32, tokens: u32, columns: u32) -> u32 {
-    let (rows, groups) = rows(problem, m);
-    rows.div_ceil(tokens).saturating_mul(groups).saturating_mul(problem.columns().div_ceil(columns))
-}
-
-/// The rows of a group, if all that have any have the same number, and those groups.
-fn rows(problem: &Problem, m: u32) -> (u32, u32) {
+/// Tile heights: those of every problem, and those that share the rows of this one evenly.
+pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
     let groups = problem.groups().unwrap_or(1).clamp(1, m.max(1));
-    (m.div_ceil(groups).max(1), groups)
+    let rows = m.div_ceil(groups).max(1);
+    let even = (1..=EVEN_TILES).map(|tiles| axes.path.legal_tokens(rows.div_ceil(tiles)));
+    let most = axes.tokens.last().copied().unwrap_or(0);
+    let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(even.filter(|tokens| *tokens <= most)).collect();
+    heights.sort_unstable();
+    heights.dedup();
+    heights
 }
 
-/// Most tiles that rows are divided into evenly.
-const EVEN_TILES: u32 = 8;
+/// The best so far with their µs, in order.
+struct Best {
+    count: usize,
+    /// There are as many as are asked for that take no more than this.
+    limit: f64,
+    found: Vec<(f64, Spec)>,
+}
+
+impl Best {
+    fn new(count: usize) -> Self {
+        Self { count, limit: f64::INFINITY, found: Vec::new() }
+    }
+
+    /// What the last takes, if there are as many as are asked for.
+    fn last(&self) -> f64 {
+        self.found.get(self.count.saturating_sub(1)).map_or(f64::INFINITY, |last| last.0)
+    }
+
+    /// Whether nothing from `us` on can get in.
+    fn is_full_below(&self, us: f64) -> bool {
+        self.count == 0 || self.limit.min(self.last()) < us
+    }
+
+    fn add(&mut self, one: (f64, Spec)) {
+        let place = self.found.partition_point(|other| by_time((other.0, &other.1), (one.0, &one.1)) == Ordering::Less);
+        if place < self.count {
+            self.found.truncate(self.count - 1);
+            self.found.insert(place, one);
+        }
+    }
+}
+
 /// In the order in which they come out.
 pub(super) fn compare(a: &Ranked, b: &Ranked) -> Ordering {
     by_time((a.prediction.us, &a.spec), (b.prediction.us, &b.spec))

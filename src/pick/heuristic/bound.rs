@@ -1,0 +1,401 @@
+//! What no variant of many can undercut: predictions with the best value of whatever is left open.
+
+use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, together};
+use crate::format::Format;
+use crate::path::cost::{Block, Constants, Cover, Widths};
+use crate::spec::{
+    Arch, CONSUMERS_MAX, Cluster, DECODING_WARPS_MAX, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
+    STAGES_MAX, Tile, Variant, Warps, tile_columns,
+};
+
+/// Rounding must not make a bound more than what it bounds.
+const ROUNDING: f64 = 1.0 - 1e-9;
+
+/// A problem at an M on a device, and what is the same for all its variants.
+pub(super) struct Question<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) m: u32,
+    pub(super) arch: &'a Arch,
+    pub(super) constants: &'a Constants,
+    memory: f64,
+    power: f64,
+}
+
+impl<'a> Question<'a> {
+    pub(super) fn new(problem: &'a Problem, m: u32, arch: &'a Arch, constants: &'a Constants) -> Self {
+        let memory = memory_us(problem, m, arch, constants);
+        // Of a call of one microsecond.
+        let power = power_us(problem, m, arch, 1.0, constants);
+        Self { problem, m, arch, constants, memory, power }
+    }
+
+    /// How tiles of so many tokens cover the rows.
+    pub(super) fn height(&self, tokens: u32) -> Height {
+        let cover = |widths| Cover::new(self.problem, self.m, tokens, widths, self.constants);
+        Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
+    }
+
+    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies
+    /// if they are shared out evenly.
+    pub(super) fn least_us(&self, height: &Height, columns: u32) -> f64 {
+        let Self { problem, arch, constants: c, .. } = *self;
+        if !problem.is_prepared() {
+            return c.launch;
+        }
+        let Cover { tiles, width, .. } = height.ragged;
+        let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width;
+        let multiply = (c.tensor * width).max(c.tensor_min);
+        let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
+        let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
+        let body = together([steps * decode.max(multiply) * 1e-3 / c.ghz, self.memory]);
+        (c.launch + body) * ROUNDING
+    }
+
+    /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
+    /// each other. (Of the path `mma` it leaves more of a cache, too.)
+    pub(super) fn shallower_us(&self, variant: &Variant, deepest_us: f64, memory_us: f64) -> f64 {
+        match variant.path {
+            MatrixPath::Wgmma => (deepest_us - (memory_us - self.memory)) * ROUNDING,
+            _ => 0.0,
+        }
+    }
+
+    fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
+        let Around { launch, prepass, finish } = Around::new(self.problem, variant, self.m, self.constants);
+        let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
+        unhurried + self.power / unhurried
+    }
+}
+
+/// How tiles of one height cover the rows at best: if they are multiplied only as wide as they must be, and if not.
+#[derive(Clone, Copy)]
+pub(super) struct Height {
+    ragged: Cover,
+    whole: Cover,
+}
+
+/// Covers that are known, by tokens and the widths that tiles come in.
+#[derive(Default)]
+pub(super) struct Covers(Vec<(u32, Widths, Cover)>);
+
+impl Covers {
+    pub(super) fn get(&mut self, question: &Question<'_>, variant: &Variant, layout: &Layout) -> Cover {
+        let (tokens, widths) = (variant.tile.tokens, layout.widths(variant));
+        if let Some((.., cover)) = self.0.iter().find(|known| known.0 == tokens && known.1 == widths) {
+            return *cover;
+        }
+        let cover = Cover::new(question.problem, question.m, tokens, &widths, question.constants);
+        self.0.push((tokens, widths, cover));
+        cover
+    }
+}
+
+/// All variants with a tile's tokens and columns and a fusion: what is known of every one of them.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    question: &'a Question<'a>,
+    /// One of them: a shallow tile, warps that are alike, nothing shared, no tokens decoded.
+    plain: Variant,
+    height: Height,
+    geometry: Geometry,
+    /// Bytes of a step of a stage at least.
+    step_bytes: f64,
+    /// Warpgroups, or warps of a place, that can take turns.
+    most_turns: f64,
+}
+
+/// Steps of a stage in the deepest tile, where what is done once a stage counts least.
+const DEEP_STEPS: u32 = 4;
+
+impl<'a> Node<'a> {
+    /// `None` if none can be legal.
+    pub(super) fn new(question: &'a Question<'a>, plain: &Variant, height: &Height) -> Option<Self> {
+        let Question { problem, arch, .. } = *question;
+        let plain = Variant { prepass: decodes_first(problem), ..*plain };
+        let geometry = Geometry::new(problem, &plain, arch);
+        // Other warps are more, and have fewer registers each; a deeper tile needs more.
+        if geometry.registers > arch.registers_per_thread(geometry.threads) {
+            return None;
+        }
+        // Stages are rounded up, by less than their alignment.
+        let stage_bytes = Geometry::new(problem, &deep(&plain), arch).stage_bytes.saturating_sub(1023);
+        let threads = if let Layout::Mma(_) = geometry.layout { MMA_THREADS } else { CONSUMERS_MAX * 128 };
+        Some(Self {
+            question,
+            plain,
+            height: *height,
+            geometry: Geometry { shared_bytes: 0, ..geometry },
+            step_bytes: f64::from(stage_bytes) / f64::from(DEEP_STEPS),
+            most_turns: f64::from((threads / geometry.threads).max(1)),
+        })
+    }
+
+    pub(super) fn plain(&self) -> &Variant {
+        &self.plain
+    }
+
+    /// What no variant takes less than.
+    pub(super) fn least_us(&self) -> f64 {
+        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
+        let of_kind = |prepass: &bool| {
+            let plain = Variant { prepass: *prepass, ..self.plain };
+            let work = self.work(&plain);
+            let us = work.whole_us(&plain).min(work.split_us(&plain));
+            if work.is_ragged() {
+                // Stages that are sent to several blocks are as wide as the tile.
+                let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
+                us.min(self.work(&wide).whole_us(&plain))
+            } else {
+                us
+            }
+        };
+        prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING
+    }
+
+    /// Looks into it.
+    pub(super) fn ways(&self) -> Ways<'_> {
+        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
+        let clusters = [Cluster::None, Cluster::Multicast(2)];
+        let works = prepass.iter().flat_map(|&prepass| {
+            clusters.map(|cluster| (prepass, self.work(&Variant { prepass, cluster, ..self.plain })))
+        });
+        Ways(works.collect())
+    }
+
+    fn work(&self, variant: &Variant) -> Work<'_> {
+        let Question { problem, constants, .. } = *self.question;
+        let mut geometry = self.geometry;
+        let mut cover = &self.height.whole;
+        let decodes = decodes_first(problem) && !variant.prepass;
+        if let Layout::Wgmma(layout) = &mut geometry.layout {
+            layout.decoding_warps = if decodes { DECODING_WARPS_MAX } else { 0 };
+            layout.ragged &= !decodes && variant.cluster.multicast() == 1;
+            if layout.ragged {
+                cover = &self.height.ragged;
+            }
+        }
+        let block = Block::of(problem, &deep(&self.plain), &geometry, cover, constants);
+        let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
+        // There, warps of a place that take turns with the steps of a stage are counted as one.
+        let is_mma = matches!(geometry.layout, Layout::Mma(_));
+        Work {
+            node: self,
+            cover,
+            step: together([block.tensor, block.decode, block.ingress]),
+            serial: serial / self.most_turns,
+            loading: if decodes { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
+            last: if is_mma { block.serial / self.most_turns } else { block.serial },
+            layout: geometry.layout,
+            block,
+        }
+    }
+}
+
+/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks.
+pub(super) struct Ways<'a>(Vec<(bool, Work<'a>)>);
+
+impl Ways<'_> {
+    /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `way` does.
+    pub(super) fn least_us(&self, way: &Variant) -> f64 {
+        let mut alike = self.0.iter().filter(|(prepass, _)| *prepass == way.prepass);
+        let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
+        work.map_or(f64::INFINITY, |(_, work)| work.shared_us(way) * ROUNDING)
+    }
+}
+
+/// Threads of a block of the path `mma` at most.
+const MMA_THREADS: u32 = 256;
+
+/// Whether tokens may be decoded by a kernel before.
+fn decodes_first(problem: &Problem) -> bool {
+    problem.is_prepared() && problem.a_format() == Format::Nvfp4
+}
+
+/// Warps that are alike have their own ways to lose time.
+fn deep(plain: &Variant) -> Variant {
+    let warps = if plain.path == MatrixPath::Wgmma { Warps::Specialised(1) } else { plain.warps };
+    Variant { tile: Tile { k: 64 * DEEP_STEPS, ..plain.tile }, warps, ..*plain }
+}
+
+/// What a block of a [`Node`] has to do at least; in cycles, and of a step unless said otherwise.
+struct Work<'a> {
+    node: &'a Node<'a>,
+    cover: &'a Cover,
+    layout: Layout,
+    block: Block,
+    /// What an SM does.
+    step: f64,
+    /// The way of one of the warpgroups that take turns.
+    serial: f64,
+    /// The decoding of tokens.
+    loading: f64,
+    /// One warpgroup's way, for the last step.
+    last: f64,
+}
+
+impl Work<'_> {
+    fn is_ragged(&self) -> bool {
+        matches!(self.layout, Layout::Wgmma(layout) if layout.ragged)
+    }
+
+    /// From the request of a stage to its arrival, for each of the steps that an SM has room for beside it.
+    fn latency(&self, blocks: u32) -> f64 {
+        let room = f64::from(room(self.node.question.arch, blocks));
+        (self.block.latency + self.block.ingress) / (room / self.node.step_bytes)
+    }
+
+    fn tail(&self, variant: &Variant) -> f64 {
+        let Question { problem, constants, .. } = *self.node.question;
+        self.layout.least_tail(problem, variant, &self.block, self.cover, constants)
+    }
+
+    /// A call, from the cycles of loops and what is between them, and those after them.
+    fn call(&self, variant: &Variant, sms: f64, blocks: f64, loops: f64, tail: f64) -> f64 {
+        let Question { arch, constants: c, .. } = *self.node.question;
+        let (cycle, launches) = (1e-3 / c.ghz, launches(variant));
+        // Of the shallow tile.
+        let first = f64::from(self.node.geometry.stage_bytes) * sms.min(blocks);
+        let once = launches * ((self.block.start + tail) * cycle + ends_us(first, self.last, arch, c));
+        self.node.question.call(variant, once, launches * loops * cycle)
+    }
+
+    fn steps(&self) -> f64 {
+        f64::from(self.node.question.problem.depth()) / 64.0
+    }
+
+    /// Of variants that share what `variant` does.
+    fn shared_us(&self, variant: &Variant) -> f64 {
+        let Question { problem, arch, constants: c, .. } = *self.node.question;
+        let device = Device::new(problem, variant, arch, self.cover, c);
+        let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
+        let blocks = self.node.geometry.blocks_per_sm;
+        let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
+        let tail = self.tail(variant);
+        let each = rounds.least * steps;
+        let loops = together([
+            device.busiest * steps * self.step,
+            steps * rounds.latency,
+            each * self.serial,
+            each * self.loading,
+        ]);
+        let loops = loops + rounds.change(variant, &self.block, tail, c);
+        self.call(variant, device.sms, device.blocks, loops, tail)
+    }
+
+    /// Of variants without splits of K.
+    fn whole_us(&self, plain: &Variant) -> f64 {
+        if plain.fusion == Fusion::PingPong {
+            return self.shared_us(&Variant { persistent: true, ..*plain });
+        }
+        let us = |persistent| self.shared_us(&Variant { persistent, ..*plain });
+        us(false).min(us(true))
+    }
+
+    /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
+    fn split_us(&self, plain: &Variant) -> f64 {
+        let Question { problem, arch, constants: c, .. } = *self.node.question;
+        let whole = Device::of(problem, plain, self.cover, 1.0, arch.sms().into(), c);
+        let tail_of = |split_k, cluster| self.tail(&Variant { split_k, cluster, ..*plain });
+        let finish = (c.relaunch + 2.0 * c.finish_split) * c.ghz * 1e3;
+        let in_cluster = tail_of(1, Cluster::SplitK(2)).min(tail_of(1, Cluster::SplitK(4)));
+        let tail = in_cluster.min(tail_of(2, Cluster::None) + finish);
+        let even = whole.blocks / whole.sms;
+        let most = self.node.geometry.blocks_per_sm;
+        let (all, each) = (even * self.steps(), even * self.steps() / f64::from(most));
+        let latency = Rounds::new(1.0, most, |blocks| self.latency(blocks)).latency_of_block;
+        let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
+        let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
+        self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
+    }
+}
+
+/// Of all variants that differ from this one in stages and epilogue only, what none takes less than; and what each
+/// epilogue takes more; `None` if there are too many warps for the registers that they need.
+pub(super) fn of_family(
+    question: &Question<'_>,
+    variant: &Variant,
+    covers: &mut Covers,
+) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
+    let Question { problem, arch, constants: c, .. } = *question;
+    let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
+    if one.registers > arch.registers_per_thread(one.threads) {
+        return None;
+    }
+    let cover = covers.get(question, variant, &one.layout);
+    let block = Block::of(problem, variant, &one, &cover, c);
+    let tail = one.layout.least_tail(problem, variant, &block, &cover, c);
+    let device = Device::new(problem, variant, arch, &cover, c);
+    let cycle = 1e-3 / c.ghz;
+    let stages = block.steps / block.steps_per_stage;
+    let last = block.serial * block.steps_per_stage;
+    let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
+    let (all, loading) = (device.busiest * block.steps, stages * block.loading);
+    // As many stages as there are at most.
+    let latency = |blocks: u32| {
+        let deepest = f64::from(room(arch, blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
+        let others = if deepest < stages { (deepest - block.turns).max(block.turns) } else { stages };
+        (block.latency + block.ingress * block.steps_per_stage) / others
+    };
+    let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
+    let loops = together([
+        all * block.tensor,
+        all * block.decode,
+        all * block.ingress,
+        rounds.least * alone,
+        stages * rounds.latency,
+        rounds.least * loading,
+    ]);
+    let cycles = loops + rounds.change(variant, &block, tail, c);
+    let launches = launches(variant);
+    let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
+    let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
+    let more = one.layout.more_tail(problem, variant, &cover, c).map(|more| launches * more * cycle * ROUNDING);
+    Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
+}
+
+/// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.
+struct Rounds {
+    /// At least so many.
+    least: f64,
+    /// The waiting for stages in all of them together, for a stage of the loop; not with the same number of blocks.
+    latency: f64,
+    /// Each block's share of it, where every SM has as many as it holds.
+    latency_of_block: f64,
+}
+
+impl Rounds {
+    /// Of a variant of which an SM holds `most` blocks with one stage each.
+    fn of(variant: &Variant, busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
+        if variant.persistent {
+            Self { least: busiest, latency: busiest * latency(1), latency_of_block: latency(1) }
+        } else {
+            Self::new(busiest, most, latency)
+        }
+    }
+
+    /// What is between the loops, in cycles.
+    fn change(&self, variant: &Variant, block: &Block, tail: f64, c: &Constants) -> f64 {
+        let each = match variant.fusion {
+            Fusion::PingPong => c.ping_pong * tail,
+            _ if variant.persistent => c.persistent + tail,
+            _ => c.hidden.min(1.0) * (block.start + tail),
+        };
+        (self.least - 1.0) * each
+    }
+
+    /// With one stage each an SM holds the most blocks, `most`; the fewer there are, the deeper they can be.
+    fn new(busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
+        let rounds = |blocks: u32| (busiest / f64::from(blocks)).max(1.0);
+        let least = |latency: &dyn Fn(u32) -> f64| (1..=most).map(latency).fold(f64::INFINITY, f64::min);
+        Self {
+            least: rounds(most),
+            latency: least(&|blocks| rounds(blocks) * latency(blocks)),
+            latency_of_block: least(&|blocks| latency(blocks) / f64::from(blocks)),
+        }
+    }
+}
+
+/// Shared memory of each of so many blocks of an SM.
+fn room(arch: &Arch, blocks: u32) -> u32 {
+    arch.shared_for_blocks(blocks).min(arch.shared_per_block())
+}
