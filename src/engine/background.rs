@@ -1,16 +1,16 @@
-//! Work behind the callers: what is not there is asked for, made once, published, and there for good.
-//!
-//! ```text
-//! caller                              worker
-//! slot.get(): there ▸ use it
-//! queue.ask(key, slot is full?)  ───▶ queue.work(make): make, slot.publish, then the key is forgotten
-//! ```
-//!
-//! A key is forgotten only after its slot is full, and `ask` looks at the slot while it holds the lock: so a key that is
-//! neither known nor full was never made, and nothing is made twice. What fails stays known, with its reason, and is not
-//! tried again until it is forgiven, or so many others have failed that it is forgotten. After `close` nothing begins.
-//!
-//! tests/background_model.rs goes through every interleaving of this file's code.
+// Work behind the callers: what is not there is asked for, made once, published, and there for good.
+//
+// ```text
+// caller                              worker
+// slot.get(): there ▸ use it
+// queue.ask(key, slot is full?)  ───▶ queue.work(make): make, slot.publish, then the key is forgotten
+// ```
+//
+// A key is forgotten only after its slot is full, and `ask` looks at the slot while it holds the lock: so a key that is
+// neither known nor full was never made, and nothing is made twice. What fails stays known, with its reason, and is not
+// tried again until it is forgiven, or so many others have failed that it is forgotten. After `close` nothing begins.
+//
+// tests/background_model.rs goes through every interleaving of this file's code.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
