@@ -1,6 +1,6 @@
 //! What a launch is given: a line for each piece of device memory, and the parameter that kernels find it in.
 
-use crate::format::{Format, ScaleLayout};
+use crate::format::Format;
 use crate::spec::{Operation, Problem, Spec};
 
 /// Loaded from, or stored to, 16 bytes at a time.
@@ -181,6 +181,7 @@ impl Operand {
         let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
         let (_, product, shape, _) = self.line();
         let values = |format: Format, elements: u64| if format == Format::Nvfp4 { elements / 2 } else { elements };
+        let scale_bytes = |rows: usize| layout.bytes(rows, problem.depth() as usize);
         let has_scales = |format: Format| format == Format::Nvfp4;
         let one_or_each = |one| Needs::OneOrEach { one, groups: problem.groups().unwrap_or(1) };
         if product.is_some_and(|product| product > problem.operation().products()) {
@@ -189,11 +190,12 @@ impl Operand {
         match shape {
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
             Shape::TokenScales if has_scales(problem.a_format()) => {
-                Needs::Rows { each: scale_row_bytes(layout, k), mask: scale_rows(layout) as u32 - 1 }
+                let rows = layout.rows();
+                Needs::Rows { each: (scale_bytes(rows) / rows) as u64, mask: rows as u32 - 1 }
             }
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if has_scales(problem.b_format()) => {
-                Needs::Elements(groups * n.next_multiple_of(scale_rows(layout)) * scale_row_bytes(layout, k))
+                Needs::Elements(groups * scale_bytes(problem.columns() as usize) as u64)
             }
             Shape::Factor => one_or_each(1),
             Shape::Offsets if problem.groups().is_some() => Needs::Elements(groups + 1),
@@ -202,21 +204,6 @@ impl Operand {
             Shape::Bias if problem.bias_format().is_some() => one_or_each(problem.columns()),
             _ => Needs::Nothing,
         }
-    }
-}
-
-/// Rows that scales are kept for at a time.
-fn scale_rows(layout: ScaleLayout) -> u64 {
-    match layout {
-        ScaleLayout::Linear => 1,
-        ScaleLayout::Swizzled128x4 => 128,
-    }
-}
-
-fn scale_row_bytes(layout: ScaleLayout, k: u64) -> u64 {
-    match layout {
-        ScaleLayout::Linear => k / 16,
-        ScaleLayout::Swizzled128x4 => (k / 16).next_multiple_of(4),
     }
 }
 
@@ -291,8 +278,30 @@ mod tests {
     #[test]
     fn parameters_have_no_gaps() {
         assert_eq!((size_of::<KernelParams>(), align_of::<KernelParams>()), (128, 8));
-        assert_eq!((offset_of!(KernelParams, decoded), offset_of!(KernelParams, early)), (88, 120));
-        assert_eq!((size_of::<ColumnParams>(), offset_of!(Params, columns)), (48, 128));
+        let offsets = [
+            offset_of!(KernelParams, a),
+            offset_of!(KernelParams, a_scales),
+            offset_of!(KernelParams, b),
+            offset_of!(KernelParams, b_scales),
+            offset_of!(KernelParams, alpha),
+            offset_of!(KernelParams, offsets),
+            offset_of!(KernelParams, c),
+            offset_of!(KernelParams, workspace),
+            offset_of!(KernelParams, decoded),
+            offset_of!(KernelParams, alpha_value),
+            offset_of!(KernelParams, alpha_step),
+            offset_of!(KernelParams, m),
+            offset_of!(KernelParams, product),
+            offset_of!(KernelParams, early),
+        ];
+        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120]);
+        let columns = [
+            offset_of!(ColumnParams, row_scale),
+            offset_of!(ColumnParams, bias),
+            offset_of!(ColumnParams, row_scale_step),
+            offset_of!(ColumnParams, bias_step),
+        ];
+        assert_eq!((columns, size_of::<ColumnParams>(), offset_of!(Params, columns)), ([0, 16, 32, 40], 48, 128));
         assert!(PARAMS_CUH.contains("  const float* row_scale[2];  // factors"));
     }
 

@@ -35,6 +35,14 @@ impl ScaleLayout {
         }
     }
 
+    /// Rows that scales are kept for at a time.
+    pub(crate) fn rows(self) -> usize {
+        match self {
+            ScaleLayout::Linear => 1,
+            ScaleLayout::Swizzled128x4 => ATOM_ROWS,
+        }
+    }
+
     /// The byte that holds the scale of elements `[row, 16·block .. 16·block + 16]` of an operand with `k` columns.
     #[must_use]
     pub fn offset(self, k: usize, row: usize, block: usize) -> usize {

@@ -282,14 +282,12 @@ impl<'a> Operands<'a> {
     }
 
     /// Addresses of A and of the workspace (0 for none), for nothing to be done with them but to be remembered.
-    ///
-    /// # Errors
-    /// None.
-    pub(super) fn token_addresses(&self, stream: &CudaStream) -> Result<[u64; 2]> {
+    pub(super) fn token_addresses(&self, stream: &CudaStream) -> [u64; 2] {
         let (mut guards, mut params) = (Tracked::default(), Params::default());
         let mut place = Place::new(stream, &mut guards, &mut params);
-        self.a.visit(Operand::TOKENS, &mut place)?;
-        Ok([params.kernel.a, self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream))])
+        // It refuses nothing.
+        let _ = self.a.visit(Operand::TOKENS, &mut place);
+        [params.kernel.a, self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream))]
     }
 
     /// The parameters of a launch of kernels with `n` columns, but for addresses.

@@ -68,7 +68,7 @@ impl Kernel {
 
     fn place(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<Option<BoundTokens>> {
         operands.tokens_are_in(self.home(stream)?)?;
-        let [a, workspace] = operands.token_addresses(stream)?;
+        let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
         let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands));
         let tokens = tokens.filter(|(boxes, tokens)| boxes.rows_of(*tokens) > 0);

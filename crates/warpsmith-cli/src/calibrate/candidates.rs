@@ -6,22 +6,9 @@ use std::collections::HashSet;
 use fastrand::Rng;
 use warpsmith::internal::pick::heuristic;
 use warpsmith::internal::pick::rules::Rule;
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, deepest, space};
+use warpsmith::internal::spec::{Axes, Epilogue, Fusion, Tile, Warps, axes, deepest, space};
 use warpsmith::pick;
 use warpsmith::spec::{Arch, MatrixPath, Operation, Problem, Spec, Variant};
-
-const SHARING: [(u32, Cluster); 8] = [
-    (1, Cluster::None),
-    (1, Cluster::SplitK(2)),
-    (1, Cluster::SplitK(4)),
-    (1, Cluster::Multicast(2)),
-    (1, Cluster::Multicast(4)),
-    (2, Cluster::None),
-    (4, Cluster::None),
-    (8, Cluster::None),
-];
-const WARPS: [Warps; 5] =
-    [Warps::Specialised(1), Warps::Specialised(2), Warps::Specialised(3), Warps::Specialised(4), Warps::Uniform];
 
 /// How many of the heuristic's ranking are looked at.
 pub const RANKED: usize = 8;
@@ -89,7 +76,8 @@ fn heights(problem: &Problem, m: u32) -> Vec<u32> {
 }
 
 fn widths(problem: &Problem) -> [u32; 4] {
-    if problem.is_prepared() { [1, 2, 3, 4].map(|tiles| tiles * step(problem)) } else { [32, 64, 128, 256] }
+    let path = if problem.is_prepared() { MatrixPath::Wgmma } else { MatrixPath::Mma };
+    axes(path, problem).columns
 }
 
 /// Columns of an m64 tile of weights.
@@ -107,6 +95,7 @@ fn fused(problem: &Problem) -> Fusion {
 /// Tiles × warps × what blocks share × persistence, at their deepest; stores and fusion as they mostly win.
 fn grid(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
     let prepass = problem.is_prepared() && problem.a_format() == warpsmith::format::Format::Nvfp4;
+    let Axes { warps, sharing, .. } = axes(MatrixPath::Wgmma, problem);
     let mut variants = Vec::new();
     for tokens in heights(problem, m) {
         for columns in widths(problem) {
@@ -116,10 +105,10 @@ fn grid(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
                     variants.extend([1, 2, 4, 8].map(|splits| Variant::mma(tile, 1, fused(problem), splits)));
                     continue;
                 }
-                for warps in WARPS {
+                for &warps in warps {
                     let plain = Variant::wgmma(tile, 1, fused(problem), 1);
                     let plain = Variant { warps, prepass, epilogue: Epilogue::Direct, ..plain };
-                    let sharing = SHARING.iter().map(|(split_k, cluster)| {
+                    let sharing = sharing.iter().map(|(split_k, cluster)| {
                         let epilogue = if cluster.splits() > 1 { Epilogue::Shared } else { Epilogue::Direct };
                         Variant { split_k: *split_k, cluster: *cluster, epilogue, ..plain }
                     });
@@ -151,6 +140,7 @@ fn sample(problem: &Problem, arch: &Arch, count: usize, rng: &mut Rng) -> Vec<Sp
 pub fn neighbours(spec: &Spec, m: u32) -> Vec<Spec> {
     let (problem, arch, base) = (spec.problem(), spec.arch(), *spec.variant());
     let Tile { tokens, columns, k } = base.tile;
+    let Axes { warps, sharing, .. } = axes(MatrixPath::Wgmma, problem);
     let mut steps: Vec<Variant> = Vec::new();
     let mut tile = |tile: Tile| steps.push(Variant { tile, ..base });
 
@@ -169,13 +159,13 @@ pub fn neighbours(spec: &Spec, m: u32) -> Vec<Spec> {
         }
     }
     if base.path == MatrixPath::Wgmma {
-        steps.extend(WARPS.into_iter().map(|warps| Variant { warps, ..base }));
+        steps.extend(warps.iter().map(|&warps| Variant { warps, ..base }));
         steps.extend(Epilogue::ALL.iter().map(|epilogue| Variant { epilogue: *epilogue, ..base }));
         steps.push(Variant { persistent: !base.persistent, ..base });
         steps.push(Variant { prepass: !base.prepass, ..base });
     }
     steps.extend(Fusion::ALL.iter().map(|fusion| Variant { fusion: *fusion, ..base }));
-    for (split_k, cluster) in SHARING {
+    for &(split_k, cluster) in sharing {
         steps.push(Variant { split_k, cluster, ..base });
         if split_k > 1 {
             steps.push(Variant { split_k, cluster, epilogue: Epilogue::Direct, ..base });
