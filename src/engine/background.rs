@@ -10,7 +10,7 @@
 // neither known nor full was never made, and nothing is made twice. What fails stays known, with its reason, and is not
 // tried again until it is forgiven, or so many others have failed that it is forgotten. After `close` nothing begins.
 //
-// tests/background_model.rs goes through every interleaving of this file's code.
+// tests/models/background.rs goes through every interleaving of this file's code.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;

@@ -1,3 +1,3 @@
-//! What `background` is built of, named in one place: tests/background_model.rs puts loom's in its stead.
+//! What `background` is built of, named in one place: tests/models/background.rs puts loom's in its stead.
 
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};

@@ -3,7 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{Result, Unprinted, complain, document_of_error, flush};
 
@@ -17,9 +19,11 @@ pub const WRONG: u8 = 1;
 /// Logs to stderr as `RUST_LOG` says, runs the program, and says how it ended: 0 if everything is right, 1 if not, 2 with a
 /// sentence on stderr if something could not be done, 141 without one if nobody reads what it prints.
 pub fn exit(run: impl FnOnce() -> Result<bool>) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let asked = std::env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     // What cannot be logged is not worth a panic.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+    tracing_subscriber::registry().with(lines).with(filter).init();
     let ended = run().and_then(|is_right| Ok(flush().map(|()| is_right)?));
     match ended {
         Ok(true) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@
 
 /// The engine's own file. (It has no documentation of its module inside, which could not be included.)
 mod background {
-    include!("../src/engine/background.rs");
+    include!("../../src/engine/background.rs");
 }
 
 /// What `background` is built of.

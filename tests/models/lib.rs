@@ -1,0 +1,1 @@
+//! Files of warpsmith under loom: see the tests.
