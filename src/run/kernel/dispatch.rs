@@ -9,7 +9,7 @@ use super::Kernel;
 use crate::error::{Error, Result};
 use crate::operand::Params;
 use crate::run::capture::{Captured, is_captured};
-use crate::run::check::{self, Check, Home};
+use crate::run::check::{self, Check, ContextId};
 use crate::run::guards::{Tracked, Untracked};
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
@@ -67,7 +67,7 @@ impl Kernel {
     }
 
     fn place(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<Option<BoundTokens>> {
-        operands.tokens_are_in(self.home(stream)?)?;
+        operands.tokens_are_in(self.context_id(stream)?)?;
         let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
         let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands));
@@ -77,9 +77,9 @@ impl Kernel {
 
     /// The stream's context, which has to have the kernel's handle.
     #[inline]
-    fn home(&self, stream: &CudaStream) -> Result<Home> {
+    fn context_id(&self, stream: &CudaStream) -> Result<ContextId> {
         match stream.context().cu_ctx() as usize == self.context {
-            true => Ok(Home::of(stream)),
+            true => Ok(ContextId::of(stream)),
             false => Err(self.elsewhere(stream)),
         }
     }
@@ -106,7 +106,7 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let check = self.contract.check(self.home(stream)?, operands.m())?;
+        let check = self.operand_spec.check(self.context_id(stream)?, operands.m())?;
         let context = stream.context();
         // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
         let tracks = context.is_event_tracking();
@@ -128,7 +128,7 @@ impl Kernel {
         }
         let has_owners = guards.has_owners;
         if !aligned.holds() {
-            return self.contract.aligned(params);
+            return self.operand_spec.aligned(params);
         }
         can_hold(keeper, has_owners)?;
         let is_captured = is_captured(stream)?;
@@ -177,7 +177,7 @@ impl Kernel {
         let mut place = Place::new(stream, &mut guards, &mut params);
         operands.visit(&mut place)?;
         if !place.aligned.holds() {
-            return self.contract.aligned(params);
+            return self.operand_spec.aligned(params);
         }
         let has_owners = guards.has_owners;
         can_hold(keeper, has_owners)?;

@@ -25,12 +25,12 @@ struct Fusion {
       WeightTile::load(offset + TokenTile::BYTES, weights, k_tile);
     };
     Pipeline pipeline(load, 2 * block.k_tiles);
-    along_k(pipeline, block, sums[0]);
-    along_k(pipeline, block, sums[1]);
+    main_loop(pipeline, block, sums[0]);
+    main_loop(pipeline, block, sums[1]);
   }
 
   template <class P>
-  __device__ static void along_k(P& pipeline, const Block& block, Accumulators& product) {
+  __device__ static void main_loop(P& pipeline, const Block& block, Accumulators& product) {
     auto& sums = reinterpret_cast<Accumulators(&)[1]>(product);
     clear(product);
 #pragma unroll 1
