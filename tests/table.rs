@@ -119,7 +119,7 @@ fn a_line_is_what_the_documentation_says() {
          | wgmma.t128x128x64.s1.two_pass.uniform.direct | 20.113 us | 7.313x baseline | 1.000x heuristic \
          | spread 0.0123 | 412 candidates | driver 13.0 | NVRTC 13.0.88 | 2026-11-22"
     );
-    let documented = include_str!("../docs/tuning-table.md");
+    let documented = include_str!("../docs/choosing.md");
     let example = documented.lines().find(|line| line.starts_with("NVIDIA H200 |")).unwrap();
     assert_eq!(example.parse::<Entry>().unwrap().to_string(), example);
 }

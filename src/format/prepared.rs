@@ -30,7 +30,7 @@ const CODE_BYTES: usize = 2048;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 ///
-#[doc = include_str!("../../docs/prepared-weights.md")]
+#[doc = include_str!("../../docs/formats.md")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PreparedLayout {
     products: u32,

@@ -1,6 +1,6 @@
 //! What was measured, as text: one line a decision.
 //!
-//! `docs/tuning-table.md` describes the format and its rules.
+//! `docs/choosing.md` describes the format and its rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +65,7 @@ impl fmt::Display for TableChange {
     }
 }
 
-const HEADER: &str = "# warpsmith's tuning table: a decision a line, with its evidence (docs/tuning-table.md).";
+const HEADER: &str = "# warpsmith's tuning table: a decision a line, with its evidence (docs/choosing.md).";
 const H200: &str = include_str!("tables/h200.tuning");
 
 impl Table {

@@ -1,6 +1,6 @@
 // <{ symbol }>
 //
-// Repacks NVFP4 weights, <{ products }> × [groups, n, k], into blocks of 64 rows × 64 k (docs/prepared-weights.md).
+// Repacks NVFP4 weights, <{ products }> × [groups, n, k], into blocks of 64 rows × 64 k (docs/formats.md).
 // One kernel for every n, k and number of groups.
 //
 //                    ┌──────────── 64 of k: four steps ────────────┐

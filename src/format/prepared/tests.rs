@@ -1,4 +1,4 @@
-//! The specification, read a second time: a reader after docs/prepared-weights.md that shares no code with the writer.
+//! The specification, read a second time: a reader after docs/formats.md that shares no code with the writer.
 
 use half::{bf16, f16};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! From operands to the driver: what a launch does on the host (docs/dispatch.md).
+//! From operands to the driver: what a launch does on the host (docs/embedding.md).
 
 use std::ffi::c_void;
 

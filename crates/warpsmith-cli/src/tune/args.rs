@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Forgets first which kernels were refused before (docs/quarantine.md), on whatever device.
+    /// Forgets first which kernels were refused before (docs/choosing.md), on whatever device.
     #[arg(long)]
     pub clear_quarantine: bool,
 

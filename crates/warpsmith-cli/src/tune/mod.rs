@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
-//! faults is remembered (docs/quarantine.md) and not tried again, and the next one gets another worker. A decision for an M is one for all
+//! faults is remembered (docs/choosing.md) and not tried again, and the next one gets another worker. A decision for an M is one for all
 //! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
 //! itself only.
 
