@@ -17,7 +17,7 @@ use cudarc::driver::sys::{self, CUlaunchConfig};
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use cudarc::nvrtc::Ptx;
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{BoundPlan, Engine, Plan};
 use warpsmith::format::Prepared;
 use warpsmith::run::{
@@ -49,8 +49,8 @@ impl Bench {
         let device = Device::open(0).unwrap();
         // SAFETY: nothing runs.
         unsafe { device.context().disable_event_tracking() };
-        let forge = Forge::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("dispatch")).build();
-        let engine = Engine::with_forge(&device, forge);
+        let cache = KernelCache::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("dispatch")).build();
+        let engine = Engine::with_cache(&device, cache);
         Self { device, engine }
     }
 }

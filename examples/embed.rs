@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaSlice, CudaStream};
 use half::f16;
-use warpsmith::cache::{Forge, Seal};
+use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Plan, Rows};
 use warpsmith::run::{Device, Operands, Weights, Workspace};
 use warpsmith::spec::{Activation, Problem};
@@ -131,8 +131,8 @@ fn main() -> Result<()> {
     // all, after the stream that made them was waited for. (Capturing and tracking events do not go together.)
     unsafe { device.context().disable_event_tracking() };
     let stream = device.context().new_stream()?;
-    let forge = Forge::builder().install_if_missing().build();
-    let engine = Engine::with_forge(&device, forge).on_miss(OnMiss::Fallback);
+    let cache = KernelCache::builder().install_if_missing().build();
+    let engine = Engine::with_cache(&device, cache).on_miss(OnMiss::Fallback);
     let gate_up = engine.native(&Problem::dual_gemm(Activation::Silu).n(INTERMEDIATE).k(HIDDEN));
     let down = engine.native(&Problem::gemm().n(HIDDEN).k(INTERMEDIATE));
 

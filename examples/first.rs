@@ -10,7 +10,7 @@
 use std::error::Error;
 
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
 use warpsmith::run::{Device, Operands, Weights};
 use warpsmith::spec::{Activation, Problem};
@@ -24,7 +24,7 @@ const M_MAX: u32 = 512;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open(0)?;
-    let engine = Engine::with_forge(&device, Forge::builder().install_if_missing().build());
+    let engine = Engine::with_cache(&device, KernelCache::builder().install_if_missing().build());
     let stream = device.context().new_stream()?;
     let problem = engine.native(&Problem::dual_gemm(Activation::Silu).n(N).k(K).m_up_to(M_MAX));
 

@@ -11,7 +11,7 @@
 
 use std::error::Error;
 
-use warpsmith::cache::{Forge, Seal};
+use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Rows, WarmUp};
 use warpsmith::pick::Picker;
 use warpsmith::run::Device;
@@ -32,13 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
 
-    let forge = Forge::builder().install_if_missing().build();
+    let cache = KernelCache::builder().install_if_missing().build();
     let Some(device) = device else {
-        let report = WarmUp::new().run(&forge, &Picker::new(&arch.to_string(), &arch), &manifest);
+        let report = WarmUp::new().run(&cache, &Picker::new(&arch.to_string(), &arch), &manifest);
         println!("{report}");
         return if report.is_complete() { Ok(()) } else { Err("a kernel is not there".into()) };
     };
-    let engine = Engine::with_forge(&device, forge);
+    let engine = Engine::with_cache(&device, cache);
     let report = engine.warm_up(&manifest);
     println!("{report}");
     if !report.is_complete() {
@@ -47,13 +47,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // From here on a compile is a mistake: it is logged and counted.
     engine.seal(Seal::Warn);
-    let before = engine.stats().forge.compiles;
+    let before = engine.stats().cache.compiles;
     for (problem, rows) in manifest.problems() {
         for m in rows.ranges().flat_map(|range| [*range.start(), *range.end()]) {
             let selected = engine.kernel_or(problem, m, OnMiss::Error)?;
             println!("{problem}, m = {m}: {}", selected.kernel().spec().variant());
         }
     }
-    println!("compiled since: {}", engine.stats().forge.compiles - before);
+    println!("compiled since: {}", engine.stats().cache.compiles - before);
     Ok(())
 }

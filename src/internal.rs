@@ -29,7 +29,7 @@ pub mod build {
 pub mod cache {
     pub use crate::cache::key::{Key, Recipe};
     pub use crate::cache::memory::Memory;
-    pub use crate::cache::miss::{Change, Miss};
+    pub use crate::cache::miss::{KeyChange, Miss};
     pub use crate::cache::pack::PackedKernel;
     pub use crate::cache::sealing::SealStats;
     pub use crate::cache::stats::DiskStats;
@@ -81,7 +81,7 @@ pub mod pick {
     pub use crate::pick::explain::{Candidate, IgnoredDecision, RefusedBy, Term};
     pub use crate::pick::picker::Ignored;
     pub use crate::pick::schedule::Schedule;
-    pub use crate::pick::table::{Change, Skipped};
+    pub use crate::pick::table::{Skipped, TableChange};
 
     /// The cost model.
     pub mod heuristic {
@@ -100,8 +100,8 @@ pub mod pick {
 /// Kernels that prepare weights, and how long a load took.
 pub mod run {
     pub use crate::run::given::GivenMemory;
+    pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
-    pub use crate::run::turns::LoadTime;
 }
 
 /// The parts of a variant, the space of variants, and what follows from one.

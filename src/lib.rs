@@ -54,7 +54,7 @@
 //! | `operand` | what a launch is given, a line each, and the parameters of kernels |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
-//! | [`cache`] | memory, packs, disk, and the forge that goes through them |
+//! | [`cache`] | memory, packs, disk, and the cache that goes through them |
 //! | [`run`] | device side: operands, loading, launching |
 //! | [`engine`] | the composition root on a device |
 //!

@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Disk, Forge};
+use warpsmith::cache::{Disk, KernelCache};
 use warpsmith::internal::cache::Key;
 use warpsmith::spec::Arch;
 
@@ -503,16 +503,17 @@ fn locks_that_are_none() {
     for (why, make) in kinds {
         let bench = Bench::new();
         let (temp, specs) = (bench.root.parent().unwrap(), [256, 512].map(|n| spec(n, &Arch::H200)));
-        let forge = Forge::builder().renders(render).toolchain(toolchain(temp, "13.0.88")).disk(&bench.root).build();
+        let cache =
+            KernelCache::builder().renders(render).toolchain(toolchain(temp, "13.0.88")).disk(&bench.root).build();
         let locks = specs.each_ref().map(|spec| {
-            let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
+            let path = cache.disk().path_of(&cache.key(spec).unwrap()).unwrap();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             set_mode(path.parent().unwrap(), 0o700);
             PathBuf::from(format!("{}.lock", path.display()))
         });
         locks.iter().for_each(|lock| make(lock));
         let lines = soon(move || {
-            logged(|| specs.iter().for_each(|spec| assert!(forge.cubin(spec).unwrap_err().is_missing_library())))
+            logged(|| specs.iter().for_each(|spec| assert!(cache.cubin(spec).unwrap_err().is_missing_library())))
         });
         assert_eq!(lines.matches("no lock, compiling without").count(), 1, "{lines}");
         assert!(lines.contains(why), "{lines}");
@@ -538,17 +539,17 @@ fn a_holder_that_hangs_costs_twice_the_longest_wait() {
     let specs = [256, 512, 1024, 2048, 4096].map(|n| spec(n, &Arch::H200));
     let longest = Duration::from_millis(400);
     let settings = Disk::builder().root(temp.path().join("cubins")).wait_at_most(longest);
-    let forge =
-        Forge::builder().renders(render).toolchain(toolchain(temp.path(), "13.0.88")).disk_with(settings).build();
+    let cache =
+        KernelCache::builder().renders(render).toolchain(toolchain(temp.path(), "13.0.88")).disk_with(settings).build();
     let _held = specs.each_ref().map(|spec| {
-        let path = forge.disk().path_of(&forge.key(spec).unwrap()).unwrap();
+        let path = cache.disk().path_of(&cache.key(spec).unwrap()).unwrap();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap()).unwrap();
         let file = File::create(format!("{}.lock", path.display())).unwrap();
         file.lock().unwrap();
         file
     });
-    specs.iter().for_each(|spec| assert!(forge.cubin(spec).unwrap_err().is_missing_library()));
-    let stats = forge.stats().disk;
+    specs.iter().for_each(|spec| assert!(cache.cubin(spec).unwrap_err().is_missing_library()));
+    let stats = cache.stats().disk;
     assert_eq!((stats.waits, stats.gave_up), (5, 5));
     // 400, 200, 100, 50, 25.
     assert!((775.0..1500.0).contains(&stats.wait_ms), "{stats}");

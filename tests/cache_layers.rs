@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use warpsmith::build::Cubin;
-use warpsmith::cache::{Disk, Forge, Tier};
+use warpsmith::cache::{Disk, KernelCache, Tier};
 use warpsmith::internal::cache::Key;
 use warpsmith::spec::{Arch, Spec};
 
@@ -71,14 +71,14 @@ fn the_first_that_has_it_wins_and_nothing_is_copied() {
     let layers = || Disk::builder().layer(bench.path("upper")).layer(bench.path("lower"));
     let before = [files_below(&bench.path("upper")), files_below(&bench.path("lower"))];
     for settings in [layers(), layers().root(bench.path("root"))] {
-        let forge = Forge::builder().renders(render).toolchain(toolchain(bench.temp.path(), "13.0.88"));
-        let forge = forge.disk_with(settings).build();
+        let cache = KernelCache::builder().renders(render).toolchain(toolchain(bench.temp.path(), "13.0.88"));
+        let cache = cache.disk_with(settings).build();
         let expected = [&bench.upper[0], &bench.upper[1], &bench.lower[1]];
         for (spec, cubin) in bench.specs.iter().zip(expected) {
-            let forged = forge.cubin(spec).unwrap();
-            assert_eq!((forged.tier(), &**forged.cubin()), (Tier::Layer, cubin));
+            let fetched = cache.cubin(spec).unwrap();
+            assert_eq!((fetched.tier(), &**fetched.cubin()), (Tier::Layer, cubin));
         }
-        let stats = forge.stats();
+        let stats = cache.stats();
         assert_eq!((stats.layer_hits, stats.disk_hits, stats.disk.stores, stats.disk.errors), (3, 0, 0, 0), "{stats}");
     }
     assert!(files_below(&bench.path("root")).is_empty());
@@ -148,10 +148,10 @@ fn a_root_that_cannot_be_written_to() {
     }
     let disk = Disk::open(&root);
     assert!(disk.get(&Key::of(&bench.upper[0])).is_some() && disk.stats().errors == 0);
-    let forge = Forge::builder().renders(render).toolchain(nvrtc).disk(&root).build();
-    assert_eq!(forge.cubin(&bench.specs[2]).unwrap().tier(), Tier::Compiled);
-    assert_eq!((forge.stats().disk.stores, forge.stats().disk.waits), (0, 0));
-    assert!(forge.stats().disk.errors > 0);
+    let cache = KernelCache::builder().renders(render).toolchain(nvrtc).disk(&root).build();
+    assert_eq!(cache.cubin(&bench.specs[2]).unwrap().tier(), Tier::Compiled);
+    assert_eq!((cache.stats().disk.stores, cache.stats().disk.waits), (0, 0));
+    assert!(cache.stats().disk.errors > 0);
     for dir in [root.clone()].into_iter().chain(root.read_dir().unwrap().map(|entry| entry.unwrap().path())) {
         fs::set_permissions(dir, Permissions::from_mode(0o700)).unwrap();
     }

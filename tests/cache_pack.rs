@@ -16,9 +16,9 @@ use std::process::Command;
 use serde_json::Value;
 use warpsmith::Error;
 use warpsmith::build::{Cubin, Toolchain};
-use warpsmith::cache::{Disk, Forge, Pack, PackBuilder, Tier};
+use warpsmith::cache::{Disk, KernelCache, Pack, PackBuilder, Tier};
 use warpsmith::internal::build::Source;
-use warpsmith::internal::cache::{Change, Key, Miss, Recipe};
+use warpsmith::internal::cache::{Key, KeyChange, Miss, Recipe};
 use warpsmith::spec::{Arch, Spec};
 
 use common::{Renders, Stores};
@@ -339,16 +339,16 @@ fn signatures() {
     }
 }
 
-/// A forge asks the pack before anything else, and goes on without a kernel of it that is damaged.
+/// A cache asks the pack before anything else, and goes on without a kernel of it that is damaged.
 #[test]
-fn a_forge_takes_what_is_whole() {
+fn a_cache_takes_what_is_whole() {
     let temp = tempfile::tempdir().unwrap();
     let mut bytes = builder(temp.path()).to_bytes().unwrap();
     // In the image of the second kernel.
     let at = bytes.windows(100).position(|window| window == [1; 100]).unwrap();
     bytes[at] ^= 1;
     // Of another version than the compiler of the pack, and of no use to compile.
-    let forge = Forge::builder()
+    let cache = KernelCache::builder()
         .renders(render)
         .pack(in_memory(&bytes).unwrap())
         .toolchain(toolchain(temp.path(), "13.5.37"))
@@ -356,17 +356,17 @@ fn a_forge_takes_what_is_whole() {
         .build();
     let [first, second, third] = specs();
     // Each with the compiler of what is served.
-    let keys = [&first, &second, &third].map(|spec| forge.key(spec).unwrap());
+    let keys = [&first, &second, &third].map(|spec| cache.key(spec).unwrap());
     assert_eq!(keys.each_ref().map(Key::toolchain), ["nvrtc-13.0.88+0.0", "nvrtc-13.5.37+0.0", "nvrtc-13.0.88+0.0"]);
     assert_eq!(keys[0], Key::of(&cubins(temp.path())[0]));
     assert_eq!(
-        [&first, &first, &third].map(|spec| forge.cubin(spec).unwrap().tier()),
+        [&first, &first, &third].map(|spec| cache.cubin(spec).unwrap().tier()),
         [Tier::Pack, Tier::Memory, Tier::Pack]
     );
-    assert_eq!(forge.explain(&first).unwrap(), None);
-    let lines = logged(|| assert!(forge.cubin(&second).unwrap_err().is_missing_library(), "that is no NVRTC"));
+    assert_eq!(cache.explain(&first).unwrap(), None);
+    let lines = logged(|| assert!(cache.cubin(&second).unwrap_err().is_missing_library(), "that is no NVRTC"));
     assert!(lines.contains("WARN") && lines.contains("damaged"), "{lines}");
-    let stats = forge.stats();
+    let stats = cache.stats();
     assert_eq!(
         (stats.memory_hits, stats.pack_hits, stats.pack_errors, stats.compiles, stats.failures),
         (1, 2, 1, 0, 1)
@@ -384,8 +384,9 @@ fn misses_are_explained() {
     }
     let temp = tempfile::tempdir().unwrap();
     let (spec, root) = (specs()[0], temp.path().join("cubins"));
-    let forge = |version: &str| Forge::builder().renders(render).toolchain(toolchain(temp.path(), version)).disk(&root);
-    let (old, new) = (forge("13.0.88").build(), forge("13.5.37").build());
+    let cache =
+        |version: &str| KernelCache::builder().renders(render).toolchain(toolchain(temp.path(), version)).disk(&root);
+    let (old, new) = (cache("13.0.88").build(), cache("13.5.37").build());
     assert_eq!(new.explain(&spec).unwrap(), Some(Miss::Unknown));
     let cubin = &cubins(temp.path())[0];
     old.disk().stores(&Key::of(cubin), cubin);
@@ -394,16 +395,17 @@ fn misses_are_explained() {
     let miss = new.explain(&spec).unwrap().unwrap();
     assert!(miss.to_string().starts_with("not in cache because NVRTC 13.0.88 → 13.5.37 (found /"), "{miss}");
     let Miss::Changed { changes, .. } = &miss else { panic!("{miss:?}") };
-    assert!(matches!(&changes[..], [Change::Toolchain { was, .. }] if was == "nvrtc-13.0.88+0.0"));
+    assert!(matches!(&changes[..], [KeyChange::Toolchain { was, .. }] if was == "nvrtc-13.0.88+0.0"));
     assert!(serde_json::to_string(&miss).unwrap().contains(r#""what":"toolchain""#));
     // As it is asked for, in the log.
     let lines = logged(|| assert!(new.cubin(&spec).is_err(), "that is no NVRTC"));
     assert!(lines.contains("NVRTC 13.0.88 → 13.5.37"), "{lines}");
 
-    let miss = forge("13.0.88").renders(changed).build().explain(&spec).unwrap().unwrap();
+    let miss = cache("13.0.88").renders(changed).build().explain(&spec).unwrap().unwrap();
     assert!(miss.to_string().contains("CUDA source") && miss.to_string().contains("-lineinfo"), "{miss}");
     // Next to a pack as next to a disk.
-    let packed = Forge::builder().renders(changed).pack(in_memory(&builder(temp.path()).to_bytes().unwrap()).unwrap());
+    let packed =
+        KernelCache::builder().renders(changed).pack(in_memory(&builder(temp.path()).to_bytes().unwrap()).unwrap());
     let miss = packed.toolchain(toolchain(temp.path(), "13.0.88")).no_disk().build().explain(&spec).unwrap().unwrap();
     assert!(miss.to_string().contains("(found pack in memory)"), "{miss}");
 
@@ -417,15 +419,15 @@ fn misses_are_explained() {
 fn child() {
     let Some(pack) = std::env::var_os("WARPSMITH_TEST_PACK") else { return };
     assert!(std::env::var_os("HOME").is_none());
-    let forge = Forge::builder().renders(render).pack(Pack::open(pack).unwrap()).build();
-    assert!(forge.disk().root().is_none());
-    let tiers = specs().map(|spec| forge.cubin(&spec).unwrap().tier());
+    let cache = KernelCache::builder().renders(render).pack(Pack::open(pack).unwrap()).build();
+    assert!(cache.disk().root().is_none());
+    let tiers = specs().map(|spec| cache.cubin(&spec).unwrap().tier());
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    println!("\ntiers {tiers:?}, mapped {}, {}", maps.contains("libnvrtc"), forge.stats());
+    println!("\ntiers {tiers:?}, mapped {}, {}", maps.contains("libnvrtc"), cache.stats());
     if Toolchain::find().is_ok() {
         return common::skip("a kernel that is not in the pack", "this machine has an NVRTC where everyone looks");
     }
-    let error = forge.cubin(&spec(1024, &Arch::H200)).unwrap_err();
+    let error = cache.cubin(&spec(1024, &Arch::H200)).unwrap_err();
     assert!(error.is_missing_library() && error.to_string().contains("not in cache"), "{error}");
 }
 
@@ -451,7 +453,7 @@ fn with_nothing_around_it() {
 fn a_disk_without_a_compiler() {
     let temp = tempfile::tempdir().unwrap();
     let (cubin, root) = (&cubins(temp.path())[0], temp.path().join("cubins"));
-    let warm = Forge::builder().toolchain(toolchain(temp.path(), "13.0.88")).disk(&root).build();
+    let warm = KernelCache::builder().toolchain(toolchain(temp.path(), "13.0.88")).disk(&root).build();
     warm.disk().stores(&Key::of(cubin), cubin);
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_without_a_compiler", "--nocapture"])
@@ -470,12 +472,12 @@ fn child_without_a_compiler() {
     if Toolchain::find().is_ok() {
         return common::skip("a_disk_without_a_compiler", "this machine has an NVRTC where everyone looks");
     }
-    let forge = Forge::builder().renders(render).disk(root).build();
-    assert_eq!(forge.explain(&specs()[0]).unwrap(), None);
-    let key = forge.key(&specs()[0]).unwrap();
-    let forged = forge.cubin(&specs()[0]).unwrap();
-    assert_eq!((forged.tier(), Key::of(forged.cubin())), (Tier::Disk, key));
-    assert!(forge.key(&specs()[1]).unwrap_err().is_missing_library());
-    assert!(forge.cubin(&specs()[1]).unwrap_err().is_missing_library());
-    assert_eq!(forge.stats().disk_hits, 1);
+    let cache = KernelCache::builder().renders(render).disk(root).build();
+    assert_eq!(cache.explain(&specs()[0]).unwrap(), None);
+    let key = cache.key(&specs()[0]).unwrap();
+    let fetched = cache.cubin(&specs()[0]).unwrap();
+    assert_eq!((fetched.tier(), Key::of(fetched.cubin())), (Tier::Disk, key));
+    assert!(cache.key(&specs()[1]).unwrap_err().is_missing_library());
+    assert!(cache.cubin(&specs()[1]).unwrap_err().is_missing_library());
+    assert_eq!(cache.stats().disk_hits, 1);
 }

@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use warpsmith::Result;
 use warpsmith::build::{Cubin, Toolchain};
-use warpsmith::cache::{Disk, DiskBuilder, Forge, Share, Tier};
+use warpsmith::cache::{Disk, DiskBuilder, KernelCache, Share, Tier};
 use warpsmith::internal::build::Source;
 use warpsmith::internal::cache::Key;
 use warpsmith::spec::{Arch, Spec};
@@ -78,32 +78,32 @@ fn child() {
     let Ok(task) = std::env::var("WARPSMITH_TEST_TASK") else { return };
     let root = PathBuf::from(std::env::var_os("WARPSMITH_TEST_ROOT").unwrap());
     let argument = std::env::var("WARPSMITH_TEST_ARGUMENT").unwrap();
-    let forge = |render, settings: DiskBuilder| {
+    let cache = |render, settings: DiskBuilder| {
         let nvrtc = Toolchain::at(std::env::var_os("WARPSMITH_TEST_NVRTC").unwrap()).unwrap();
-        Forge::builder().renders(render).toolchain(nvrtc).disk_with(settings.root(&root)).build()
+        KernelCache::builder().renders(render).toolchain(nvrtc).disk_with(settings.root(&root)).build()
     };
-    let show = |forge: &Forge| println!("\ncounted {}", serde_json::to_string(&forge.stats()).unwrap());
+    let show = |cache: &KernelCache| println!("\ncounted {}", serde_json::to_string(&cache.stats()).unwrap());
     match task.as_str() {
         // One after another, all processes in the same order, from the same moment on.
         "all" => {
-            let forge = forge(render_slow, Disk::builder());
+            let cache = cache(render_slow, Disk::builder());
             wait_for(|| root.join("go").exists());
-            specs(argument.parse().unwrap()).iter().for_each(|spec| assert!(forge.cubin(spec).is_ok()));
-            show(&forge);
+            specs(argument.parse().unwrap()).iter().for_each(|spec| assert!(cache.cubin(spec).is_ok()));
+            show(&cache);
         }
         "share" => {
             let numbers: Vec<usize> = argument.split(' ').map(|number| number.parse().unwrap()).collect();
-            let (forge, specs) = (forge(render, Disk::builder()), specs(numbers[2] as u32));
+            let (cache, specs) = (cache(render, Disk::builder()), specs(numbers[2] as u32));
             wait_for(|| root.join("go").exists());
-            let made = forge.cubins(&specs, Share::new(numbers[0], numbers[1]).unwrap(), 2, |_, _| ());
+            let made = cache.cubins(&specs, Share::new(numbers[0], numbers[1]).unwrap(), 2, |_, _| ());
             assert!(made.len() == specs.len() && made.iter().all(Result::is_ok));
-            show(&forge);
+            show(&cache);
         }
         "one" => {
             let wait = Duration::from_millis(argument.parse().unwrap());
-            let forge = forge(render_slow, Disk::builder().wait_at_most(wait));
-            println!("\ntier {}", forge.cubin(&specs(1)[0]).unwrap().tier());
-            show(&forge);
+            let cache = cache(render_slow, Disk::builder().wait_at_most(wait));
+            println!("\ntier {}", cache.cubin(&specs(1)[0]).unwrap().tier());
+            show(&cache);
         }
         "evict" => {
             let (disk, cubin) = (small(&root).build(), cubin_in_every_entry(&root));
@@ -164,15 +164,15 @@ fn eight_processes_compile_each_kernel_once() {
     assert!(files(temp.path(), ".lock").is_empty(), "no lock outlives its holder");
 }
 
-/// The same between forges of one process, which know nothing of each other.
+/// The same between caches of one process, which know nothing of each other.
 #[test]
-fn sixteen_threads_with_a_forge_each_compile_once() {
-    let Some(nvrtc) = common::toolchain("sixteen_threads_with_a_forge_each_compile_once") else { return };
+fn sixteen_threads_with_a_cache_each_compile_once() {
+    let Some(nvrtc) = common::toolchain("sixteen_threads_with_a_cache_each_compile_once") else { return };
     let (temp, barrier, spec) = (tempfile::tempdir().unwrap(), Barrier::new(16), specs(1)[0]);
     let ask = || {
-        let forge = Forge::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
+        let cache = KernelCache::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
         barrier.wait();
-        forge.cubin(&spec).unwrap().tier()
+        cache.cubin(&spec).unwrap().tier()
     };
     let tiers: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..16).map(|_| scope.spawn(ask)).collect();
@@ -260,19 +260,19 @@ fn a_stuck_holder_is_not_waited_for_for_ever() {
 fn without_locks_everyone_compiles_and_all_is_right() {
     let Some(nvrtc) = common::toolchain("without_locks_everyone_compiles_and_all_is_right") else { return };
     let (temp, spec) = (tempfile::tempdir().unwrap(), specs(1)[0]);
-    let forge = || Forge::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
+    let cache = || KernelCache::builder().renders(render_slow).toolchain(nvrtc.clone()).disk(temp.path()).build();
     let key = Key::new(&nvrtc, &render_slow(&spec).unwrap(), spec.arch().target()).unwrap();
     // A directory where the lock's file should be cannot be opened for writing.
     let mut lock = Disk::open(temp.path()).path_of(&key).unwrap().into_os_string();
     lock.push(".lock");
     fs::create_dir_all(&lock).unwrap();
-    let (first, second) = (forge(), forge());
+    let (first, second) = (cache(), cache());
     std::thread::scope(|scope| {
-        for forge in [&first, &second] {
-            scope.spawn(|| assert!(forge.cubin(&spec).is_ok()));
+        for cache in [&first, &second] {
+            scope.spawn(|| assert!(cache.cubin(&spec).is_ok()));
         }
     });
-    let later = forge();
+    let later = cache();
     assert_eq!(later.cubin(&spec).unwrap().tier(), Tier::Disk);
     assert_eq!(later.cubin(&spec).unwrap().cubin().image(), first.cubin(&spec).unwrap().cubin().image());
     assert_eq!((first.stats().disk.errors, second.stats().disk.errors), (0, 0));

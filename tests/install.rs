@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::stand_in::{elf, fake, make_dir, pip, python, runs, set_mode, tempdir, whole, write};
+use common::fallback::{elf, fake, make_dir, pip, python, runs, set_mode, tempdir, whole, write};
 use warpsmith::build::{Search, Toolchain};
 
 /// Held by tests that run scripts they wrote: a fork in another test would inherit the file while it is still open

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaGraph, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits};
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
 use warpsmith::run::{Device, Given, Memory, MemoryMut, Operands, PreparedWeights, Shared, Weights, Workspace};
@@ -58,8 +58,8 @@ impl Drop for Tracked {
 fn engine(device: &Device) -> Engine {
     let cubins = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("misuse");
     let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some();
-    let forge = Forge::builder().disk(cubins);
-    Engine::with_forge(device, if install { forge.install_if_missing().build() } else { forge.build() })
+    let cache = KernelCache::builder().disk(cubins);
+    Engine::with_cache(device, if install { cache.install_if_missing().build() } else { cache.build() })
 }
 
 /// Codes and scales of two matrices, made in `stream`.

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream, DevicePtr};
 use half::f16;
 use warpsmith::build::Built;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::{Format, Prepared};
 use warpsmith::internal::build::Source;
@@ -32,8 +32,8 @@ fn problem() -> Problem {
     Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).prepared().m_up_to(M)
 }
 
-fn forge() -> Forge {
-    Forge::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan")).build()
+fn cache() -> KernelCache {
+    KernelCache::builder().disk(Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan")).build()
 }
 
 /// One device of the null driver. Its counters are for the whole process, so tests that look at them take turns.
@@ -103,7 +103,7 @@ fn captured(stream: &Arc<CudaStream>, put: impl FnOnce()) -> CudaGraph {
 #[test]
 fn a_plan_launches_the_kernel_of_each_m() {
     let bench = Bench::new(0);
-    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let plan = Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap();
     assert!(plan.intervals().count() > 1, "{plan:?}");
     let mut buffers = Buffers::new(&bench.stream, &plan);
     bench.null.watch(true);
@@ -141,7 +141,7 @@ fn a_plan_launches_the_kernel_of_each_m() {
 #[test]
 fn decoded_tokens_lie_before_partial_sums() {
     let bench = Bench::new(0);
-    let engine = Engine::with_forge(&bench.device, forge());
+    let engine = Engine::with_cache(&bench.device, cache());
     let problem = problem().a(Format::Nvfp4);
     let (codes, scales) = (bench.stream.alloc_zeros(M as usize * K / 2), bench.stream.alloc_zeros(M as usize * K / 16));
     let (codes, scales) = (codes.unwrap(), scales.unwrap());
@@ -182,7 +182,7 @@ fn decoded_tokens_lie_before_partial_sums() {
 #[test]
 fn a_launch_allocates_nothing_and_describes_tokens_once() {
     let bench = Bench::new(0);
-    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let plan = Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap();
     let mut buffers = Buffers::new(&bench.stream, &plan);
     let mut all = || (1..=M).for_each(|m| plan.launch(&bench.stream, buffers.operands(m)).unwrap());
     all();
@@ -197,7 +197,7 @@ fn kernels_that_take_turns_describe_tokens_once() {
     const ROWS: u32 = 1024;
     let bench = Bench::new(0);
     let encodes_again = || {
-        let plan = Engine::with_forge(&bench.device, forge()).plan(&problem().m_up_to(ROWS)).unwrap();
+        let plan = Engine::with_cache(&bench.device, cache()).plan(&problem().m_up_to(ROWS)).unwrap();
         assert!(plan.intervals().count() > 4, "few kernels are not the harder case");
         let again = |_| {
             let mut buffers = Buffers::of_rows(&bench.stream, &plan, ROWS);
@@ -219,7 +219,7 @@ fn kernels_that_take_turns_describe_tokens_once() {
 #[test]
 fn a_bound_plan_has_described_tokens_for_every_thread() {
     let bench = Bench::new(0);
-    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let plan = Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap();
     let [mut here, mut elsewhere] = [0; 2].map(|_| Buffers::new(&bench.stream, &plan));
     let bound = plan.bind(&bench.stream, &here.operands(M)).unwrap();
     let words = |seen: Seen| [0, 1, 2, 3, 4].map(|map| [0, 1, 2, 3, 6, 7, 8].map(|word| seen.map(map, word)));
@@ -255,7 +255,7 @@ fn a_bound_plan_has_described_tokens_for_every_thread() {
 #[test]
 fn threads_and_streams_share_a_plan() {
     let bench = Bench::new(0);
-    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let plan = Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let (plan, stream) = (plan.clone(), bench.device.context().new_stream().unwrap());
@@ -279,7 +279,7 @@ fn threads_and_streams_share_a_plan() {
 #[test]
 fn loads_take_turns_and_nothing_else_waits_for_them() {
     let bench = Bench::new(0);
-    let plan = Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap();
+    let plan = Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap();
     let mut buffers = Buffers::new(&bench.stream, &plan);
     let kernel = plan.kernel(1).unwrap();
     // SAFETY: it was loaded from this spec.
@@ -306,7 +306,7 @@ fn loads_take_turns_and_nothing_else_waits_for_them() {
 #[test]
 fn a_kernel_in_flight_stays_until_it_is_done() {
     let bench = Bench::new(0);
-    let engine = Engine::with_forge(&bench.device, forge());
+    let engine = Engine::with_cache(&bench.device, cache());
     let plan = engine.plan(&problem()).unwrap();
     let kernels = plan.intervals().map(|(_, kernel)| kernel.spec()).collect::<std::collections::HashSet<_>>().len();
     let mut buffers = Buffers::new(&bench.stream, &plan);
@@ -342,8 +342,8 @@ fn what_an_engine_evicts_does_not_stay_loaded() {
         let picker = all.iter().fold(picker, |picker, problem| picker.pin(problem, &baseline(problem)));
         let disk = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-small");
         // SAFETY: the null driver runs nothing.
-        let forge = unsafe { Forge::builder().render(small) }.disk(disk).build();
-        Engine::with_forge_and_picker(device, forge, picker.build().unwrap())
+        let cache = unsafe { KernelCache::builder().render(small) }.disk(disk).build();
+        Engine::with_cache_and_picker(device, cache, picker.build().unwrap())
     };
     // How many are served, and how many modules are loaded meanwhile, at most.
     let serve = |engine: &Engine, problems: &[Problem]| {
@@ -396,7 +396,7 @@ fn what_an_engine_evicts_does_not_stay_loaded() {
 #[test]
 fn a_graph_holds_what_was_captured_into_it() {
     let bench = Bench::new(0);
-    let engine = Engine::with_forge(&bench.device, forge());
+    let engine = Engine::with_cache(&bench.device, cache());
     let plan = engine.plan(&problem()).unwrap();
     let mut buffers = Buffers::new(&bench.stream, &plan);
     let graph = captured(&bench.stream, || {
@@ -421,7 +421,7 @@ fn a_graph_holds_what_was_captured_into_it() {
 #[test]
 fn nothing_is_reclaimed_during_a_capture() {
     let bench = Bench::new(0);
-    drop(Engine::with_forge(&bench.device, forge()).plan(&problem()).unwrap());
+    drop(Engine::with_cache(&bench.device, cache()).plan(&problem()).unwrap());
     let (retired, unloaded) = (bench.device.retired(), bench.null.unloaded());
     let refused = |refused: warpsmith::Result<usize>| {
         let error = refused.unwrap_err();
@@ -452,7 +452,7 @@ fn nothing_is_reclaimed_during_a_capture() {
 fn a_closed_device_unloads_what_is_left_and_spares_its_graphs() {
     let bench = Bench::new(0);
     let (device, stream) = open(1);
-    let engine = Engine::with_forge(&device, forge());
+    let engine = Engine::with_cache(&device, cache());
     let plan = engine.plan(&problem()).unwrap();
     let kernels = bench.null.unloaded();
     let graph = {
@@ -470,13 +470,13 @@ fn a_closed_device_unloads_what_is_left_and_spares_its_graphs() {
 }
 
 #[test]
-fn two_devices_share_a_forge_and_nothing_else() {
+fn two_devices_share_a_cache_and_nothing_else() {
     let bench = Bench::new(0);
-    let shared = Arc::new(Forge::builder().disk(tempfile::tempdir().unwrap().path()).build());
+    let shared = Arc::new(KernelCache::builder().disk(tempfile::tempdir().unwrap().path()).build());
     let problem = problem().m_up_to(8);
     let pairs = [(bench.device.clone(), Arc::clone(&bench.stream)), open(1)];
     let plans =
-        pairs.each_ref().map(|(device, _)| Engine::with_forge(device, Arc::clone(&shared)).plan(&problem).unwrap());
+        pairs.each_ref().map(|(device, _)| Engine::with_cache(device, Arc::clone(&shared)).plan(&problem).unwrap());
     assert_eq!(shared.stats().compiles, plans[0].intervals().count() as u64);
     for (plan, (_, stream)) in plans.iter().zip(&pairs) {
         let mut buffers = Buffers::new(stream, plan);
@@ -495,7 +495,7 @@ fn events_that_cudarc_tracks_and_captures_do_not_go_together() {
     let bench = Bench::new(0);
     let device = Device::open(1).unwrap();
     let stream = device.context().new_stream().unwrap();
-    let plan = Engine::with_forge(&device, forge()).plan(&problem().m_up_to(8)).unwrap();
+    let plan = Engine::with_cache(&device, cache()).plan(&problem().m_up_to(8)).unwrap();
     let mut buffers = Buffers::new(&stream, &plan);
     plan.launch(&stream, buffers.operands(8)).unwrap();
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();

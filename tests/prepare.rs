@@ -4,7 +4,7 @@
 
 use warpsmith_testing as common;
 
-use warpsmith::cache::{Forge, Tier};
+use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::format::{Format, PreparedLayout, ScaleLayout};
 use warpsmith::internal::build::Preparation;
 use warpsmith::spec::Arch;
@@ -44,11 +44,11 @@ fn rendered_source_is_the_reviewed_one() {
 fn one_cubin_serves_every_shape_and_is_cached() {
     let Some(toolchain) = common::toolchain("one cubin for every shape") else { return };
     let temp = tempfile::tempdir().unwrap();
-    let forge = || Forge::builder().toolchain(toolchain.clone()).disk(temp.path().join("cubins")).build();
+    let cache = || KernelCache::builder().toolchain(toolchain.clone()).disk(temp.path().join("cubins")).build();
     let other = PreparedLayout::new(2, Format::F16, 8, 4096, 7168).unwrap();
     let other = Preparation::new(&other, ScaleLayout::Swizzled128x4);
-    let (first, later) = (forge(), forge());
-    let tier = |forge: &Forge, arch| forge.prepare_cubin(other, arch).unwrap().tier();
+    let (first, later) = (cache(), cache());
+    let tier = |cache: &KernelCache, arch| cache.prepare_cubin(other, arch).unwrap().tier();
     let _ = first.prepare_cubin(dual_f16(), &Arch::H200).unwrap();
     assert_eq!(tier(&first, &Arch::H200), Tier::Memory);
     assert_eq!(tier(&first, &Arch::A100), Tier::Compiled, "another target is another cubin");

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc_other::driver::DevicePtr as _;
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
 use warpsmith::pick::Choice;
@@ -45,8 +45,8 @@ fn grouped() -> Problem {
 fn plan(device: &Device) -> (Engine, Problem, Plan) {
     let cubins = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("raw");
     let install = std::env::var_os("WARPSMITH_TEST_INSTALL").is_some();
-    let forge = Forge::builder().disk(cubins);
-    let engine = Engine::with_forge(device, if install { forge.install_if_missing().build() } else { forge.build() });
+    let cache = KernelCache::builder().disk(cubins);
+    let engine = Engine::with_cache(device, if install { cache.install_if_missing().build() } else { cache.build() });
     let problem = engine.native(&Problem::dual_gemm(Activation::Silu).n(N as u32).k(K as u32).m_up_to(M));
     let plan = engine.plan(&problem).unwrap();
     (engine, problem, plan)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use warpsmith::Result;
-use warpsmith::cache::{Forge, Seal, Tier};
+use warpsmith::cache::{KernelCache, Seal, Tier};
 use warpsmith::engine::{Engine, Manifest, OnMiss};
 use warpsmith::internal::build::Source;
 use warpsmith::internal::engine::doctor;
@@ -42,8 +42,8 @@ fn engine(test: &str) -> Option<(Engine, MutexGuard<'static, ()>)> {
     let device = Device::open(0).unwrap();
     // SAFETY: nothing runs.
     unsafe { device.context().disable_event_tracking() };
-    let forge = Forge::builder().renders(render).toolchain(toolchain).no_disk().build();
-    let engine = Engine::with_forge(&device, forge).on_miss(OnMiss::Fallback);
+    let cache = KernelCache::builder().renders(render).toolchain(toolchain).no_disk().build();
+    let engine = Engine::with_cache(&device, cache).on_miss(OnMiss::Fallback);
     let report = engine.warm_up(&Manifest::new().with(&problem(), &"1..=64".parse().unwrap()));
     assert!(report.is_complete(), "{report}");
     assert!(report.warm.iter().all(|warmed| warmed.load_ms.is_some()));
@@ -63,7 +63,7 @@ fn a_call_for_a_loaded_kernel_allocates_nothing() {
     (1..=64).for_each(call);
     assert_eq!(counting::allocations() - before, 0);
     let stats = engine.stats();
-    assert_eq!((stats.resident, stats.stand_ins, stats.forge.sealed.refusals), (65, 0, 0), "{stats}");
+    assert_eq!((stats.resident, stats.fallbacks, stats.cache.sealed.refusals), (65, 0, 0), "{stats}");
     assert_eq!(engine.record().manifest(), Manifest::new().with(&problem(), &"1..=64".parse().unwrap()));
     let error = engine.kernel_or(&problem(), 8192, OnMiss::Block).unwrap_err();
     assert!(error.is_sealed() && error.to_string().contains("for 8192 rows"), "{error}");

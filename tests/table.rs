@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use jiff::civil::{Date, date};
 use proptest::prelude::*;
-use warpsmith::internal::pick::{Change, Entry, Evidence, Measured};
+use warpsmith::internal::pick::{Entry, Evidence, Measured, TableChange};
 use warpsmith::internal::spec::{Tile, baseline};
 use warpsmith::pick::Table;
 use warpsmith::spec::{Activation, Arch, Problem, Variant};
@@ -94,8 +94,8 @@ proptest! {
         let mut lines = decisions(&before);
         for change in after.diff(&before) {
             match change {
-                Change::Added(entry) => lines.push(entry),
-                Change::Removed(entry) => lines.retain(|line| *line != entry),
+                TableChange::Added(entry) => lines.push(entry),
+                TableChange::Removed(entry) => lines.retain(|line| *line != entry),
             }
         }
         prop_assert_eq!(decisions(&table(lines)), decisions(&after));
@@ -198,7 +198,7 @@ fn decisions_are_sorted_by_number_and_change_one_line() {
     let (old, new) = (before.to_string(), after.to_string());
     assert_eq!(old.lines().zip(new.lines()).filter(|(old, new)| old != new).count(), 1);
     let changes = after.diff(&before);
-    assert!(matches!(&changes[..], [Change::Removed(_), Change::Added(_)]));
+    assert!(matches!(&changes[..], [TableChange::Removed(_), TableChange::Added(_)]));
     assert!(
         changes[0].to_string().starts_with("-NVIDIA H200 | ") && changes[1].to_string().starts_with("+NVIDIA H200 | ")
     );

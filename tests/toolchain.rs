@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use common::stand_in::{SIZES, fake, make_dir, pip, python, runs, tempdir, whole};
+use common::fallback::{SIZES, fake, make_dir, pip, python, runs, tempdir, whole};
 use warpsmith::build::{Search, Toolchain};
 use warpsmith::internal::build::{Header, Source};
 

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::stand_in::{compile, elf, has_run, make_dir, set_mode, telling, tempdir, whole, write};
+use common::fallback::{compile, elf, has_run, make_dir, set_mode, telling, tempdir, whole, write};
 use warpsmith::build::{Search, Toolchain};
 
 /// Another user than the one who runs the tests, be it root or not.

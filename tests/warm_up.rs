@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::Result;
 use warpsmith::build::Toolchain;
-use warpsmith::cache::{Forge, ForgeBuilder, Seal, Share, Tier};
+use warpsmith::cache::{KernelCache, KernelCacheBuilder, Seal, Share, Tier};
 use warpsmith::engine::{Manifest, Progress, Rows, WarmUp};
 use warpsmith::internal::build::Source;
 use warpsmith::internal::engine::{KernelSet, warm_up};
@@ -40,8 +40,8 @@ fn render(spec: &Spec) -> Result<Source> {
         .rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
-fn builder(toolchain: &Toolchain) -> ForgeBuilder {
-    Forge::builder().renders(render).toolchain(toolchain.clone()).no_disk()
+fn builder(toolchain: &Toolchain) -> KernelCacheBuilder {
+    KernelCache::builder().renders(render).toolchain(toolchain.clone()).no_disk()
 }
 
 fn rows(text: &str) -> Rows {
@@ -99,22 +99,22 @@ fn a_set_is_exact() {
 #[test]
 fn after_a_warm_up_nothing_is_compiled() {
     let Some(toolchain) = common::toolchain("after_a_warm_up_nothing_is_compiled") else { return };
-    let (forge, picker, manifest) = (builder(&toolchain).build(), picker(), moe());
-    let report = warm_up(&forge, &picker, &manifest);
+    let (cache, picker, manifest) = (builder(&toolchain).build(), picker(), moe());
+    let report = warm_up(&cache, &picker, &manifest);
     assert!(report.is_complete(), "{report}");
-    let compiles = forge.stats().compiles;
+    let compiles = cache.stats().compiles;
     assert_eq!((report.compiles(), report.kernels), (report.kernels, compiles as usize), "{report}");
 
-    forge.seal(Seal::Refuse);
+    cache.seal(Seal::Refuse);
     let problems: Vec<&Problem> = manifest.problems().map(|(problem, _)| problem).collect();
     let mut random = SmallRng::seed_from_u64(7);
     for _ in 0..100_000 {
         let problem = problems[random.random_range(0..problems.len())];
         let choice = picker.choose(problem, random.random_range(1..=8192)).unwrap();
-        assert_eq!(forge.cubin(choice.spec()).unwrap().tier(), Tier::Memory);
+        assert_eq!(cache.cubin(choice.spec()).unwrap().tier(), Tier::Memory);
     }
-    assert_eq!((forge.stats().compiles, forge.stats().sealed.refusals), (compiles, 0));
-    let again = warm_up(&forge, &picker, &manifest);
+    assert_eq!((cache.stats().compiles, cache.stats().sealed.refusals), (compiles, 0));
+    let again = warm_up(&cache, &picker, &manifest);
     assert_eq!((again.from(Tier::Memory), again.is_complete()), (again.kernels, true), "{again}");
 }
 
@@ -132,26 +132,26 @@ fn a_second_start_compiles_nothing() {
 #[test]
 fn a_seal_is_kept() {
     let Some(toolchain) = common::toolchain("a_seal_is_kept") else { return };
-    let (forge, picker) = (builder(&toolchain).build(), picker());
+    let (cache, picker) = (builder(&toolchain).build(), picker());
     let [known, other, third] =
         [512, 1024, 2048].map(|n| *picker.choose(&Problem::gemm().n(n).k(512), 9).unwrap().spec());
-    let _ = forge.cubin(&known).unwrap();
-    forge.seal(Seal::Refuse);
-    assert_eq!(forge.cubin(&known).unwrap().tier(), Tier::Memory);
-    let error = forge.cubin(&other).unwrap_err();
+    let _ = cache.cubin(&known).unwrap();
+    cache.seal(Seal::Refuse);
+    assert_eq!(cache.cubin(&known).unwrap().tier(), Tier::Memory);
+    let error = cache.cubin(&other).unwrap_err();
     let text = error.to_string();
     assert!(error.is_sealed() && text.starts_with(&other.name()) && text.contains("remedy: warm up"), "{text}");
     assert!(text.contains("not in cache"), "{text}");
     let layout = Problem::gemm().n(64).k(64).prepared_layout().unwrap();
     let preparation = warpsmith::internal::build::Preparation::new(&layout, Default::default());
-    assert!(forge.prepare_cubin(preparation, &Arch::H200).unwrap_err().is_sealed());
-    forge.seal(Seal::Warn);
-    assert_eq!(forge.cubin(&third).unwrap().tier(), Tier::Compiled);
-    let sealed = forge.stats().sealed;
+    assert!(cache.prepare_cubin(preparation, &Arch::H200).unwrap_err().is_sealed());
+    cache.seal(Seal::Warn);
+    assert_eq!(cache.cubin(&third).unwrap().tier(), Tier::Compiled);
+    let sealed = cache.stats().sealed;
     assert_eq!((sealed.seal, sealed.compiles, sealed.refusals), (Seal::Warn, 1, 2));
-    forge.seal(Seal::Open);
-    assert_eq!(forge.cubin(&other).unwrap().tier(), Tier::Compiled);
-    assert_eq!(forge.stats().sealed.compiles, 1);
+    cache.seal(Seal::Open);
+    assert_eq!(cache.cubin(&other).unwrap().tier(), Tier::Compiled);
+    assert_eq!(cache.stats().sealed.compiles, 1);
 }
 
 /// A kernel that the compiler refuses, and a problem that the architecture refuses: said, with what serves instead, and
@@ -193,7 +193,7 @@ fn a_failure_loses_nothing_else() {
 #[test]
 fn it_is_watched_and_can_be_cancelled() {
     let Some(toolchain) = common::toolchain("it_is_watched_and_can_be_cancelled") else { return };
-    let (forge, picker, manifest) = (builder(&toolchain).build(), picker(), moe());
+    let (cache, picker, manifest) = (builder(&toolchain).build(), picker(), moe());
     let seen = AtomicUsize::new(0);
     let watch = |step: &Progress<'_>| {
         assert!(step.outcome.is_ok() && step.done <= step.total);
@@ -203,11 +203,11 @@ fn it_is_watched_and_can_be_cancelled() {
         }
     };
     let one = NonZero::new(1).unwrap();
-    let report = WarmUp::new().threads(one).progress(&watch).run(&forge, &picker, &manifest);
+    let report = WarmUp::new().threads(one).progress(&watch).run(&cache, &picker, &manifest);
     assert_eq!((seen.into_inner(), report.warm.len(), report.left_out), (5, 5, report.kernels - 5), "{report}");
     assert!(!report.is_complete() && report.to_string().contains("cancelled"), "{report}");
     // The memory of one compile is that of one thread.
-    let report = WarmUp::new().memory(WarmUp::COMPILE_BYTES).run(&forge, &picker, &manifest);
+    let report = WarmUp::new().memory(WarmUp::COMPILE_BYTES).run(&cache, &picker, &manifest);
     assert_eq!((report.threads, report.from(Tier::Memory)), (1, 5));
     assert!(report.is_complete(), "{report}");
 }
@@ -219,9 +219,9 @@ fn shares_are_compiled_once() {
     let temp = tempfile::tempdir().unwrap();
     let compiled: usize = std::thread::scope(|scope| {
         let rank = |rank| {
-            let forge = builder(&toolchain).disk(temp.path().join("cubins")).build();
+            let cache = builder(&toolchain).disk(temp.path().join("cubins")).build();
             scope.spawn(move || {
-                let report = WarmUp::new().share(Share::new(rank, 2).unwrap()).run(&forge, &picker(), &moe());
+                let report = WarmUp::new().share(Share::new(rank, 2).unwrap()).run(&cache, &picker(), &moe());
                 assert!(report.is_complete(), "{report}");
                 report.compiles()
             })

@@ -72,7 +72,7 @@ pub fn compile(toolchain: &Toolchain, source: &Source, target: &str) -> Result<C
 }
 
 impl Built {
-    /// Renders and compiles `spec`. Blocks for as long as NVRTC takes (20 to 700 ms); [`Forge`](crate::cache::Forge) does it
+    /// Renders and compiles `spec`. Blocks for as long as NVRTC takes (20 to 700 ms); [`KernelCache`](crate::cache::KernelCache) does it
     /// once for all.
     ///
     /// # Errors

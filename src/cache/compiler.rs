@@ -1,4 +1,4 @@
-//! The compiler of a forge.
+//! The compiler of a cache.
 
 use once_cell::sync::OnceCell;
 
@@ -8,12 +8,12 @@ use crate::build::{self, Cubin, Source, Toolchain};
 /// Which toolchain, and the toolchain, once it is found.
 #[derive(Debug, Default)]
 pub(super) struct Compiler {
-    choice: Choice,
+    choice: CompilerChoice,
     toolchain: OnceCell<Toolchain>,
 }
 
 #[derive(Debug, Default)]
-enum Choice {
+enum CompilerChoice {
     #[default]
     Find,
     FindOrInstall,
@@ -21,17 +21,17 @@ enum Choice {
 
 impl Compiler {
     pub(super) fn given(toolchain: Toolchain) -> Self {
-        Self { choice: Choice::Find, toolchain: OnceCell::with_value(toolchain) }
+        Self { choice: CompilerChoice::Find, toolchain: OnceCell::with_value(toolchain) }
     }
 
     pub(super) fn found_or_installed() -> Self {
-        Self { choice: Choice::FindOrInstall, toolchain: OnceCell::new() }
+        Self { choice: CompilerChoice::FindOrInstall, toolchain: OnceCell::new() }
     }
 
     pub(super) fn toolchain(&self) -> Result<&Toolchain> {
         self.toolchain.get_or_try_init(|| match self.choice {
-            Choice::Find => Toolchain::find(),
-            Choice::FindOrInstall => Toolchain::find_or_install(),
+            CompilerChoice::Find => Toolchain::find(),
+            CompilerChoice::FindOrInstall => Toolchain::find_or_install(),
         })
     }
 

@@ -19,7 +19,7 @@ pub enum Miss {
         /// The file.
         place: String,
         /// What differs, at least one thing.
-        changes: Vec<Change>,
+        changes: Vec<KeyChange>,
     },
     /// It is there and cannot be used.
     Unusable {
@@ -34,7 +34,7 @@ pub enum Miss {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Change {
+pub enum KeyChange {
     /// The compiler, by identity.
     Toolchain {
         /// Of what was found.
@@ -74,14 +74,14 @@ impl Miss {
     }
 }
 
-fn changes(wanted: &Recipe, toolchain: Option<&str>, found: &Provenance) -> Vec<Change> {
+fn changes(wanted: &Recipe, toolchain: Option<&str>, found: &Provenance) -> Vec<KeyChange> {
     let toolchain = toolchain
         .filter(|wanted| *wanted != found.toolchain())
-        .map(|wanted| Change::Toolchain { was: found.toolchain().to_owned(), is: wanted.to_owned() });
+        .map(|wanted| KeyChange::Toolchain { was: found.toolchain().to_owned(), is: wanted.to_owned() });
     let source = (wanted.source() != found.source())
-        .then(|| Change::Source { was: found.source().to_owned(), is: wanted.source().to_owned() });
+        .then(|| KeyChange::Source { was: found.source().to_owned(), is: wanted.source().to_owned() });
     let options = (!wanted.options().iter().eq(found.code_options()))
-        .then(|| Change::Options { was: found.code_options().cloned().collect(), is: wanted.options().to_vec() });
+        .then(|| KeyChange::Options { was: found.code_options().cloned().collect(), is: wanted.options().to_vec() });
     [toolchain, source, options].into_iter().flatten().collect()
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Miss {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Toolchain { was, is } => match (version(was), version(is)) {
@@ -130,12 +130,13 @@ mod tests {
 
     #[test]
     fn changes_are_said_in_words() {
-        let toolchain = |was: &str, is: &str| Change::Toolchain { was: was.to_owned(), is: is.to_owned() }.to_string();
+        let toolchain =
+            |was: &str, is: &str| KeyChange::Toolchain { was: was.to_owned(), is: is.to_owned() }.to_string();
         assert_eq!(toolchain("nvrtc-13.0.88+1.2", "nvrtc-13.5.37+1.2"), "NVRTC 13.0.88 → 13.5.37");
         assert_eq!(toolchain("nvrtc-13+1.2", "nvrtc-13+1.3"), "NVRTC nvrtc-13+1.2 → nvrtc-13+1.3");
         let changes = vec![
-            Change::Source { was: "0123456789abcdef".to_owned(), is: "fedcba9876543210".to_owned() },
-            Change::Options { was: vec!["-a".to_owned()], is: vec!["-a".to_owned(), "-b".to_owned()] },
+            KeyChange::Source { was: "0123456789abcdef".to_owned(), is: "fedcba9876543210".to_owned() },
+            KeyChange::Options { was: vec!["-a".to_owned()], is: vec!["-a".to_owned(), "-b".to_owned()] },
         ];
         assert_eq!(
             Miss::Changed { place: "/p".to_owned(), changes }.to_string(),

@@ -1,6 +1,6 @@
 //! Compiled once, kept: memory ▸ packs ▸ disk ▸ layers ▸ compile.
 //!
-//! [`Forge`] turns a [`Spec`](crate::spec::Spec) into a [`Cubin`](crate::build::Cubin) through the tiers. A key
+//! [`KernelCache`] turns a [`Spec`](crate::spec::Spec) into a [`Cubin`](crate::build::Cubin) through the tiers. A key
 //! covers everything that can change the machine code; a [`Disk`] entry stores its key and a digest of itself and is
 //! believed only if both are right. Trouble with the cache is a log line and a compile, never an error. A [`Pack`] is
 //! one file of kernels, made ahead; its trouble is an error when it is opened, and a log line after that.
@@ -12,8 +12,8 @@
 mod compiler;
 mod disk;
 mod entry;
-mod forge;
-mod forged;
+mod fetched;
+mod kernel_cache;
 pub(crate) mod key;
 pub(crate) mod memory;
 pub(crate) mod miss;
@@ -31,13 +31,13 @@ mod sweep;
 #[cfg(feature = "compile")]
 use compiler::Compiler;
 pub use disk::Disk;
-pub use forge::Forge;
-pub use forged::{Forged, Tier};
+pub use fetched::{Fetched, Tier};
+pub use kernel_cache::KernelCache;
 pub(crate) use memory::Memory;
 #[cfg(not(feature = "compile"))]
 use no_compiler::Compiler;
 pub use pack::{Pack, PackBuilder};
 pub use sealing::Seal;
-pub use settings::{DiskBuilder, ForgeBuilder};
+pub use settings::{DiskBuilder, KernelCacheBuilder};
 pub use share::Share;
-pub use stats::ForgeStats;
+pub use stats::CacheStats;

@@ -1,4 +1,4 @@
-//! What stands in for the compiler of a forge in a program that is built without one.
+//! What stands in for the compiler of a cache in a program that is built without one.
 
 use crate::build::{Cubin, Source};
 use crate::{Error, Result};

@@ -35,7 +35,7 @@ pub(super) struct Sealing {
     refusals: AtomicU64,
 }
 
-/// Compiles behind a [`Seal`], since the forge was made.
+/// Compiles behind a [`Seal`], since the cache was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SealStats {

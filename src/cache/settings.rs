@@ -1,11 +1,11 @@
-//! Settings of a [`Forge`] and of its [`Disk`].
+//! Settings of a [`KernelCache`] and of its [`Disk`].
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Compiler;
 use super::disk::Disk;
-use super::forge::Forge;
+use super::kernel_cache::KernelCache;
 use super::pack::Pack;
 use crate::Result;
 use crate::build::{self, Source};
@@ -15,10 +15,10 @@ use crate::spec::Spec;
 /// How a spec becomes CUDA.
 pub(super) type Render = fn(&Spec) -> Result<Source>;
 
-/// Settings of a [`Forge`].
+/// Settings of a [`KernelCache`].
 #[derive(Debug)]
 #[must_use]
-pub struct ForgeBuilder {
+pub struct KernelCacheBuilder {
     pub(super) render: Render,
     pub(super) compiler: Compiler,
     pub(super) max_entries: usize,
@@ -27,7 +27,7 @@ pub struct ForgeBuilder {
     pub(super) disk: Option<DiskBuilder>,
 }
 
-impl Default for ForgeBuilder {
+impl Default for KernelCacheBuilder {
     fn default() -> Self {
         Self {
             render: build::render,
@@ -40,11 +40,11 @@ impl Default for ForgeBuilder {
     }
 }
 
-impl ForgeBuilder {
+impl KernelCacheBuilder {
     /// Renders with this function instead of the crate's own: for experiments with other kernels, and tests.
     ///
     /// # Safety
-    /// What the forge gives is taken for machine code of the spec: [`Built::unproven`](build::Built::unproven) says what has
+    /// What the cache gives is taken for machine code of the spec: [`Built::unproven`](build::Built::unproven) says what has
     /// to hold of it.
     pub unsafe fn render(mut self, render: Render) -> Self {
         self.render = render;
@@ -94,10 +94,10 @@ impl ForgeBuilder {
         self.disk_with(Disk::builder())
     }
 
-    /// The forge. Nothing is searched for or opened yet but the cache directories.
+    /// The cache. Nothing is searched for or opened yet but the cache directories.
     #[must_use]
-    pub fn build(self) -> Forge {
-        Forge::with(self)
+    pub fn build(self) -> KernelCache {
+        KernelCache::with(self)
     }
 }
 

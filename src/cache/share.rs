@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
-use super::forge::Forge;
-use super::forged::Forged;
+use super::fetched::Fetched;
+use super::kernel_cache::KernelCache;
 use crate::build::Digest;
 use crate::spec::Spec;
 use crate::{Error, Result, crew};
@@ -46,7 +46,7 @@ fn digest(spec: &Spec) -> [u8; 32] {
     *Digest::of(format!("{}\n{}", spec.name(), spec.arch()).as_bytes()).as_bytes()
 }
 
-impl Forge {
+impl KernelCache {
     /// The cubin of every spec, in the list's order, made by `threads` threads (at least one). Each is built once, and
     /// where several processes with the same list and disk each take a [`Share`], once between them: a process builds
     /// its own share, then picks up what the others have stored, and builds what nobody has, or waits for whoever is at
@@ -55,21 +55,21 @@ impl Forge {
     /// `progress` is told of every distinct spec as it is done, by the thread that has done it.
     ///
     /// # Errors
-    /// Each spec has its own: see [`Forge::cubin`]. A spec that failed and is in the list again is tried again.
+    /// Each spec has its own: see [`KernelCache::cubin`]. A spec that failed and is in the list again is tried again.
     pub fn cubins(
         &self,
         specs: &[Spec],
         share: Share,
         threads: usize,
-        progress: impl Fn(&Spec, &Result<Forged>) + Sync,
-    ) -> Vec<Result<Forged>> {
+        progress: impl Fn(&Spec, &Result<Fetched>) + Sync,
+    ) -> Vec<Result<Fetched>> {
         let order = share.order(specs);
         let made = crew::each(&order, threads, |spec| {
-            let forged = self.cubin(spec);
-            progress(spec, &forged);
-            ControlFlow::Continue(forged)
+            let fetched = self.cubin(spec);
+            progress(spec, &fetched);
+            ControlFlow::Continue(fetched)
         });
-        let mut made: HashMap<Spec, _> = made.into_iter().map(|(index, forged)| (order[index], forged)).collect();
+        let mut made: HashMap<Spec, _> = made.into_iter().map(|(index, fetched)| (order[index], fetched)).collect();
         specs.iter().map(|spec| made.remove(spec).unwrap_or_else(|| self.cubin(spec))).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted: by a forge, and by its disk.
+//! What is counted: by a cache, and by its disk.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::sealing::SealStats;
 use crate::build::Cubin;
 
-/// Those of a forge.
+/// Those of a cache.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub memory_hits: AtomicU64,
@@ -37,8 +37,8 @@ impl Counters {
     }
 
     /// The numbers now, with how many cubins and bytes are kept in memory.
-    pub fn snapshot(&self, sealed: SealStats, (kept, kept_bytes): (usize, usize), disk: DiskStats) -> ForgeStats {
-        ForgeStats {
+    pub fn snapshot(&self, sealed: SealStats, (kept, kept_bytes): (usize, usize), disk: DiskStats) -> CacheStats {
+        CacheStats {
             memory_hits: self.memory_hits.load(Relaxed),
             pack_hits: self.pack_hits.load(Relaxed),
             pack_errors: self.pack_errors.load(Relaxed),
@@ -56,10 +56,10 @@ impl Counters {
     }
 }
 
-/// Counters of a [`Forge`](super::Forge) since it was made.
+/// Counters of a [`KernelCache`](super::KernelCache) since it was made.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct ForgeStats {
+pub struct CacheStats {
     /// Cubins that were in memory or just being made by another thread.
     pub memory_hits: u64,
     /// Cubins that were in a pack.
@@ -88,7 +88,7 @@ pub struct ForgeStats {
     pub disk: DiskStats,
 }
 
-impl fmt::Display for ForgeStats {
+impl fmt::Display for CacheStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { memory_hits, pack_hits, pack_errors, kept, kept_bytes, disk, .. } = self;
         write!(f, "memory {memory_hits} hits ({kept} kept, {kept_bytes} B), ")?;

@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// it cannot make has a reason. A panic of it is one, too.
     pub fn work(&self, make: impl Fn(&K) -> Result<(), String>) {
         while let Some(key) = self.next() {
-            let mut turn = Turn { queue: self, key, outcome: Err("the thread that made it panicked".to_owned()) };
+            let mut turn = Claim { queue: self, key, outcome: Err("the thread that made it panicked".to_owned()) };
             turn.outcome = make(&turn.key);
         }
     }
@@ -187,13 +187,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 /// A key that is being made. Whatever happens, it is not on its way for ever.
-struct Turn<'a, K: Clone + Eq + Hash> {
+struct Claim<'a, K: Clone + Eq + Hash> {
     queue: &'a Queue<K>,
     key: K,
     outcome: Result<(), String>,
 }
 
-impl<K: Clone + Eq + Hash> Drop for Turn<'_, K> {
+impl<K: Clone + Eq + Hash> Drop for Claim<'_, K> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
         let mut state = self.queue.lock();

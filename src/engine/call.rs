@@ -1,10 +1,10 @@
-//! What is asked of a stock, and what it answers.
+//! What is asked of a residency, and what it answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::on_miss::OnMiss;
-use super::route::Found;
+use super::problem_kernels::Found;
 use crate::cache::Tier;
 use crate::error::{Error, Result};
 use crate::pick::Choice;
@@ -67,7 +67,7 @@ pub(super) struct Made<V> {
     pub value: Arc<V>,
     /// Where its machine code came from; memory, if it was loaded already.
     pub tier: Tier,
-    pub forged: Duration,
+    pub fetched: Duration,
     /// None, if it was loaded already.
     pub loaded: Option<LoadTime>,
 }

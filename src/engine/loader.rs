@@ -6,7 +6,7 @@ use crate::build::{Built, Preparation};
 use crate::error::{Error, Result};
 use crate::run::{self, Device, Kernel, LoadTime, Preparer};
 
-/// What an engine's stock needs of a device. Tests have one that only pretends.
+/// What an engine's residency needs of a device. Tests have one that only pretends.
 pub(super) trait Loader: Send + Sync + 'static {
     /// A loaded kernel.
     type Kernel: Send + Sync + 'static;

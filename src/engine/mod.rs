@@ -1,23 +1,23 @@
 //! The composition root on a device: what was only described becomes a loaded kernel.
 //!
-//! [`Engine`] holds a [`Device`], a [`Forge`], a [`Picker`] and the kernels that are loaded. There is no
+//! [`Engine`] holds a [`Device`], a [`KernelCache`], a [`Picker`] and the kernels that are loaded. There is no
 //! global state: two engines on two devices, or on one, do not know of each other.
 
 mod background;
 mod bound;
 mod call;
 pub(crate) mod doctor;
-mod ends;
+mod interval_index;
 mod loader;
 mod manifest;
 mod on_miss;
 mod plan;
+mod problem_index;
+mod problem_kernels;
 mod recorder;
-mod route;
-mod routes;
+mod residency;
 mod rows;
 pub(crate) mod stats;
-mod stock;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -40,14 +40,14 @@ pub use rows::Rows;
 pub use stats::EngineStats;
 pub use warm_up::{Progress, WarmUp, WarmUpReport};
 
-use crate::cache::{Forge, Seal, Tier};
+use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
 use crate::run::{Device, Kernel};
 use crate::spec::Problem;
 
 use self::call::{Call, Served};
-use self::stock::Stock;
+use self::residency::Residency;
 use self::worker::Worker;
 
 /// Picks, builds and loads kernels on one device. Shared between threads by reference.
@@ -86,7 +86,7 @@ use self::worker::Worker;
 /// the longest gives its own back; whoever holds one keeps it. Dropping the engine waits for the compile that is under way
 /// in the background, if there is one.
 pub struct Engine {
-    stock: Arc<Stock<Device>>,
+    residency: Arc<Residency<Device>>,
     worker: Worker<Device>,
     on_miss: OnMiss,
 }
@@ -133,25 +133,25 @@ impl Selected {
 }
 
 impl Engine {
-    /// An engine with a forge of default settings: it finds NVRTC, and never installs it.
+    /// An engine with a cache of default settings: it finds NVRTC, and never installs it.
     #[must_use]
     pub fn new(device: &Device) -> Self {
-        Self::with_forge(device, Forge::builder().build())
+        Self::with_cache(device, KernelCache::builder().build())
     }
 
-    /// An engine with a forge of its own, or one that it shares with engines on other devices (`Arc<Forge>`), so that a
+    /// An engine with a cache of its own, or one that it shares with engines on other devices (`Arc<KernelCache>`), so that a
     /// kernel is compiled once for all of them; and a picker of default settings: it knows the built-in tuning table.
     #[must_use]
-    pub fn with_forge(device: &Device, forge: impl Into<Arc<Forge>>) -> Self {
-        Self::with_forge_and_picker(device, forge, Picker::new(device.name(), device.arch()))
+    pub fn with_cache(device: &Device, cache: impl Into<Arc<KernelCache>>) -> Self {
+        Self::with_cache_and_picker(device, cache, Picker::new(device.name(), device.arch()))
     }
 
     /// The same with its own picker, from [`Picker::builder`] with the device's name and architecture.
     #[must_use]
-    pub fn with_forge_and_picker(device: &Device, forge: impl Into<Arc<Forge>>, picker: Picker) -> Self {
-        let stock = Arc::new(Stock::new(device.clone(), forge.into(), picker));
-        let worker = Worker::new(Arc::clone(&stock));
-        Self { stock, worker, on_miss: OnMiss::default() }
+    pub fn with_cache_and_picker(device: &Device, cache: impl Into<Arc<KernelCache>>, picker: Picker) -> Self {
+        let residency = Arc::new(Residency::new(device.clone(), cache.into(), picker));
+        let worker = Worker::new(Arc::clone(&residency));
+        Self { residency, worker, on_miss: OnMiss::default() }
     }
 
     /// What becomes of a call of [`Engine::kernel`] whose kernel is not loaded, from now on (until something is said:
@@ -168,7 +168,7 @@ impl Engine {
     /// captures calls [`Device::reclaim`] when nothing is captured; nothing more is loaded when a thousand wait for it.
     #[must_use]
     pub fn reclaims(self, reclaims: bool) -> Self {
-        self.stock.set_reclaims(reclaims);
+        self.residency.set_reclaims(reclaims);
         self
     }
 
@@ -178,7 +178,7 @@ impl Engine {
     /// A kernel that failed in a warm-up or in the background is not tried again: another stands in for it.
     ///
     /// # Errors
-    /// Those of [`Picker::choose`], whatever becomes of a miss; where it waits, those of [`Forge::cubin`] and
+    /// Those of [`Picker::choose`], whatever becomes of a miss; where it waits, those of [`KernelCache::cubin`] and
     /// [`Kernel::load`]; else not loaded, if the kernel is not and no other may or can serve; also if there is no room for it
     /// ([`Engine::reclaims`]).
     pub fn kernel(&self, problem: &Problem, m: u32) -> Result<Selected> {
@@ -203,23 +203,23 @@ impl Engine {
     }
 
     fn serve(&self, problem: &Problem, m: u32, on_miss: OnMiss, may_load: &dyn Fn() -> Result<()>) -> Result<Selected> {
-        // What routes do not know of.
+        // What problem_index do not know of.
         if problem.m_limit().is_some() {
             problem.check()?;
         }
         let wake = || self.worker.wake();
         // No rows launch nothing, by any kernel.
         let call = Call { problem: problem.for_kernel(), m: m.max(1), on_miss, may_load, wake: &wake };
-        self.stock.serve(&call).map(Selected::from)
+        self.residency.serve(&call).map(Selected::from)
     }
 
     /// The kernel for a choice that was made elsewhere, by [`Choice::pinned`] say. Waits for it.
     ///
     /// # Errors
-    /// Those of [`Forge::cubin`] and [`Kernel::load`].
+    /// Those of [`KernelCache::cubin`] and [`Kernel::load`].
     pub fn kernel_for(&self, choice: Choice) -> Result<Selected> {
-        let made = self.stock.kernel(choice.spec())?;
-        let elapsed = made.forged + made.loaded.map_or(Duration::ZERO, |time| time.waited + time.driver);
+        let made = self.residency.kernel(choice.spec())?;
+        let elapsed = made.fetched + made.loaded.map_or(Duration::ZERO, |time| time.waited + time.driver);
         Ok(Selected { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed })
     }
 
@@ -231,24 +231,24 @@ impl Engine {
 
     /// As [`Engine::warm_up`], with settings.
     pub fn warm_up_with(&self, manifest: &Manifest, settings: &WarmUp<'_>) -> WarmUpReport {
-        settings.stock(&self.stock, manifest)
+        settings.residency(&self.residency, manifest)
     }
 
-    /// What becomes of a compile from now on: [`Forge::seal`]. Engines that share a forge share its seal.
+    /// What becomes of a compile from now on: [`KernelCache::seal`]. Engines that share a cache share its seal.
     pub fn seal(&self, seal: Seal) {
-        self.stock.forge.seal(seal);
+        self.residency.cache.seal(seal);
     }
 
     /// Problems and rows that this engine was asked for.
     #[must_use]
     pub fn record(&self) -> &Recorder {
-        &self.stock.recorder
+        &self.residency.recorder
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        self.stock.stats()
+        self.residency.stats()
     }
 
     /// Why [`Engine::kernel`] picks what it does: [`Picker::explain`].
@@ -256,25 +256,25 @@ impl Engine {
     /// # Errors
     /// Those of [`Picker::explain`].
     pub fn explain(&self, problem: &Problem, m: u32) -> Result<Explanation> {
-        self.stock.picker.explain(problem, m)
+        self.residency.picker.explain(problem, m)
     }
 
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.stock.loader
+        &self.residency.loader
     }
 
     /// What picks its variants.
     #[must_use]
     pub fn picker(&self) -> &Picker {
-        &self.stock.picker
+        &self.residency.picker
     }
 
     /// What makes its cubins, with its counters.
     #[must_use]
-    pub fn forge(&self) -> &Forge {
-        &self.stock.forge
+    pub fn cache(&self) -> &KernelCache {
+        &self.residency.cache
     }
 }
 
@@ -287,7 +287,7 @@ impl From<Served<Kernel>> for Selected {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kernels, _) = self.stock.loaded.usage();
+        let (kernels, _) = self.residency.loaded.usage();
         write!(f, "engine on {} with {kernels} kernels loaded lately", self.device())
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use cudarc::driver::CudaStream;
 
 use super::Engine;
-use super::ends::Ends;
+use super::interval_index::IntervalIndex;
 use super::recorder::Seen;
 use crate::crew;
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ struct Inner {
     problem: Problem,
     schedule: Arc<Schedule>,
     /// Those of its intervals.
-    ends: Ends,
+    ends: IntervalIndex,
     /// One an interval.
     kernels: Box<[Arc<Kernel>]>,
     /// Where the engine's recorder looks.
@@ -179,7 +179,7 @@ impl Engine {
         let kernels = self.kernels_for(&choices).map_err(|error| error.context(format!("planning {problem}")))?;
         let kernels = indices.into_iter().map(|index| Arc::clone(&kernels[index])).collect();
         let seen = self.record().seen(problem);
-        let ends = Ends::new(schedule.intervals().iter().map(|interval| interval.last));
+        let ends = IntervalIndex::new(schedule.intervals().iter().map(|interval| interval.last));
         Ok(Plan(Arc::new(Inner { problem: *problem, schedule, ends, kernels, seen })))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cache::ForgeStats;
+use crate::cache::CacheStats;
 use crate::run::LoadTime;
 
 /// A number that goes up.
@@ -54,11 +54,11 @@ impl Striped {
     }
 }
 
-/// Those of a stock.
+/// Those of a residency.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub resident: Striped,
-    pub stand_ins: Striped,
+    pub fallbacks: Striped,
     pub unserved: Count,
     pub background_asked: Count,
     pub background_made: Count,
@@ -98,7 +98,7 @@ pub struct EngineStats {
     /// Calls served by the kernel that is chosen, which was loaded already.
     pub resident: u64,
     /// Calls served by another kernel in its place.
-    pub stand_ins: u64,
+    pub fallbacks: u64,
     /// Calls that got nothing, since they did not wait.
     pub unserved: u64,
     /// Kernels loaded onto the device, preparing ones included.
@@ -125,7 +125,7 @@ pub struct EngineStats {
     /// Work behind the callers.
     pub background: BackgroundStats,
     /// Compiling and its caches.
-    pub forge: ForgeStats,
+    pub cache: CacheStats,
 }
 
 /// Counters of an engine's background thread.
@@ -146,9 +146,9 @@ pub struct BackgroundStats {
 
 impl fmt::Display for EngineStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resident, stand_ins, unserved, loads, load_ms, load_wait_ms, .. } = self;
+        let Self { resident, fallbacks, unserved, loads, load_ms, load_wait_ms, .. } = self;
         let Self { problems, kernels, kernel_bytes, evictions, retired, reclaimed, forgotten, .. } = self;
-        writeln!(f, "calls: {resident} of loaded kernels, {stand_ins} of stand-ins, {unserved} not served")?;
+        writeln!(f, "calls: {resident} of loaded kernels, {fallbacks} of fallbacks, {unserved} not served")?;
         writeln!(
             f,
             "loaded: {kernels} kernels ({kernel_bytes} B) of {problems} problems, {evictions} problems evicted"
@@ -162,7 +162,7 @@ impl fmt::Display for EngineStats {
         for (kernel, why) in failures {
             writeln!(f, "  {kernel}: {why}")?;
         }
-        write!(f, "forge: {}", self.forge)
+        write!(f, "cache: {}", self.cache)
     }
 }
 

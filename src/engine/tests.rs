@@ -1,4 +1,4 @@
-//! An engine's stock on a device that only pretends.
+//! An engine's residency on a device that only pretends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -10,12 +10,12 @@ use super::call::{Call, Served};
 use super::loader::Loader;
 use super::manifest::Manifest;
 use super::on_miss::OnMiss;
+use super::residency::{RECLAIM_AT, RETIRED_MAX, Residency};
 use super::rows::Rows;
-use super::stock::{RECLAIM_AT, RETIRED_MAX, Stock};
 use super::warm_up::WarmUp;
 use super::worker::Worker;
 use crate::build::{Built, Preparation, Source, Toolchain};
-use crate::cache::{Forge, Seal, Tier};
+use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::pick::Picker;
@@ -114,9 +114,9 @@ fn render(spec: &Spec) -> Result<Source> {
     Ok(Source::new(spec.name(), text, &[], [symbol]))
 }
 
-/// A stock with its worker.
+/// A residency with its worker.
 struct Shop {
-    stock: Arc<Stock<Pretence>>,
+    residency: Arc<Residency<Pretence>>,
     worker: Worker<Pretence>,
 }
 
@@ -137,10 +137,10 @@ impl Shop {
 
     fn with(toolchain: Toolchain, picker: Picker) -> Self {
         // SAFETY: nobody loads what it makes.
-        let forge = unsafe { Forge::builder().render(render) }.toolchain(toolchain).no_disk().build();
-        let stock = Arc::new(Stock::new(Pretence::default(), Arc::new(forge), picker));
-        let worker = Worker::new(Arc::clone(&stock));
-        Self { stock, worker }
+        let cache = unsafe { KernelCache::builder().render(render) }.toolchain(toolchain).no_disk().build();
+        let residency = Arc::new(Residency::new(Pretence::default(), Arc::new(cache), picker));
+        let worker = Worker::new(Arc::clone(&residency));
+        Self { residency, worker }
     }
 
     fn ask(&self, problem: &Problem, m: u32, on_miss: OnMiss) -> Result<Served<Spec>> {
@@ -155,20 +155,21 @@ impl Shop {
         may_load: &dyn Fn() -> Result<()>,
     ) -> Result<Served<Spec>> {
         let wake = || self.worker.wake();
-        self.stock.serve(&Call { problem: *problem, m, on_miss, may_load, wake: &wake })
+        self.residency.serve(&Call { problem: *problem, m, on_miss, may_load, wake: &wake })
     }
 
     fn warm(&self, problem: &Problem, rows: &str) {
-        let report = WarmUp::new().stock(&self.stock, &Manifest::new().with(problem, &rows.parse::<Rows>().unwrap()));
+        let report =
+            WarmUp::new().residency(&self.residency, &Manifest::new().with(problem, &rows.parse::<Rows>().unwrap()));
         assert!(report.is_complete(), "{report}");
     }
 
     fn chosen(&self, problem: &Problem, m: u32) -> Spec {
-        *self.stock.picker.choose(problem, m).unwrap().spec()
+        *self.residency.picker.choose(problem, m).unwrap().spec()
     }
 
     fn loader(&self) -> &Pretence {
-        &self.stock.loader
+        &self.residency.loader
     }
 }
 
@@ -190,7 +191,7 @@ fn after_a_warm_up_every_call_finds_its_kernel() {
     let Some(shop) = Shop::open("after_a_warm_up_every_call_finds_its_kernel") else { return };
     let problem = problem();
     shop.warm(&problem, "1..=512");
-    shop.stock.forge.seal(Seal::Refuse);
+    shop.residency.cache.seal(Seal::Refuse);
     let loads = shop.loader().all_loads();
     for m in (1..=512).chain([1, 512]) {
         for on_miss in [OnMiss::Block, OnMiss::Fallback, OnMiss::Error] {
@@ -202,12 +203,12 @@ fn after_a_warm_up_every_call_finds_its_kernel() {
             assert!(served.wanted.is_none() && served.choice.spec() == &*served.kernel);
         }
     }
-    let stats = shop.stock.stats();
-    assert_eq!((stats.resident, stats.stand_ins, stats.unserved), (3 * 514, 0, 0), "{stats}");
+    let stats = shop.residency.stats();
+    assert_eq!((stats.resident, stats.fallbacks, stats.unserved), (3 * 514, 0, 0), "{stats}");
     assert_eq!((stats.loads, shop.loader().all_loads()), (loads as u64, loads), "{stats}");
     assert_eq!((stats.problems, stats.kernels, stats.kernel_bytes), (1, loads, 1000 * loads), "{stats}");
-    assert_eq!((stats.forge.sealed.refusals, stats.background.asked), (0, 0), "{stats}");
-    assert_eq!(shop.stock.recorder.manifest(), Manifest::new().with(&problem, &Rows::new(1..=512).unwrap()));
+    assert_eq!((stats.cache.sealed.refusals, stats.background.asked), (0, 0), "{stats}");
+    assert_eq!(shop.residency.recorder.manifest(), Manifest::new().with(&problem, &Rows::new(1..=512).unwrap()));
     // Beyond what any kernel takes.
     assert!(shop.ask(&problem, Problem::M_MAX + 1, OnMiss::Block).unwrap_err().is_unsupported());
 }
@@ -225,10 +226,10 @@ fn what_is_not_legal_is_refused_at_once_and_not_recorded() {
             assert!(error.is_unsupported() && error.to_string() == refusal, "{on_miss}: {error}");
         }
     }
-    let stats = shop.stock.stats();
+    let stats = shop.residency.stats();
     assert_eq!((stats.background.asked, stats.background.on_its_way, stats.unserved), (0, 0, 0), "{stats}");
-    assert!(shop.stock.routes.read().is_empty());
-    assert_eq!(shop.stock.recorder.manifest(), Manifest::new());
+    assert!(shop.residency.problem_index.read().is_empty());
+    assert_eq!(shop.residency.recorder.manifest(), Manifest::new());
     // Also of a problem that is known.
     shop.warm(&legal, "1..=64");
     for (m, on_miss) in [(0, OnMiss::Error), (0, OnMiss::Fallback), (Problem::M_MAX + 1, OnMiss::Fallback)] {
@@ -236,7 +237,7 @@ fn what_is_not_legal_is_refused_at_once_and_not_recorded() {
         assert_eq!(error, legal.check_for(m).unwrap_err().to_string());
     }
     let _ = shop.ask(&legal, 9, OnMiss::Error).unwrap();
-    let manifest = shop.stock.recorder.manifest();
+    let manifest = shop.residency.recorder.manifest();
     assert_eq!(manifest.rows(&legal).unwrap().to_string(), "9");
     assert_eq!(Manifest::parse(&manifest.to_string()).unwrap(), manifest);
 }
@@ -247,30 +248,30 @@ fn what_is_kept_of_many_problems_is_bounded() {
     let all: Vec<Problem> = (0..5000u32).map(|at| problem().n(16 * (at % 250 + 1)).k(64 * (at / 250 + 1))).collect();
     let Some(shop) = Shop::open_pinned("what_is_kept_of_many_problems_is_bounded", &all) else { return };
     shop.warm(&problem(), "1..=64");
-    shop.stock.forge.seal(Seal::Refuse);
+    shop.residency.cache.seal(Seal::Refuse);
     for problem in &all {
         assert!(shop.ask(problem, 8, OnMiss::Block).unwrap_err().is_sealed());
     }
-    assert!(shop.stock.routes.read().len() <= 1024 + 1);
-    let stats = shop.stock.stats();
+    assert!(shop.residency.problem_index.read().len() <= 1024 + 1);
+    let stats = shop.residency.stats();
     // The warmed-up problem is in use.
     assert_eq!((stats.forgotten, stats.problems), (5001 - 4096, 1), "{stats}");
-    assert_eq!(shop.stock.recorder.manifest().problems().count(), 4096 - 1);
+    assert_eq!(shop.residency.recorder.manifest().problems().count(), 4096 - 1);
     // The latest are known.
-    assert!(shop.stock.recorder.manifest().rows(&all[4999]).is_some());
-    assert!(shop.stock.recorder.manifest().rows(&all[0]).is_none());
+    assert!(shop.residency.recorder.manifest().rows(&all[4999]).is_some());
+    assert!(shop.residency.recorder.manifest().rows(&all[0]).is_none());
 
     // And so do failures in the background.
     for (done, problem) in all[..2500].iter().enumerate() {
         assert!(shop.ask(problem, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
         if done % 500 == 499 {
-            soon("they were refused", || shop.stock.queue.on_its_way() == 0);
+            soon("they were refused", || shop.residency.queue.on_its_way() == 0);
         }
     }
-    let stats = shop.stock.stats();
+    let stats = shop.residency.stats();
     assert_eq!(stats.background.failures.len(), 1024, "{}", stats.background.failures.len());
     assert_eq!(stats.background.forgotten, 2500 - 1024);
-    assert!(shop.stock.routes.read().len() <= 1024 + 1);
+    assert!(shop.residency.problem_index.read().len() <= 1024 + 1);
     assert_eq!(shop.ask(&problem(), 8, OnMiss::Error).unwrap().tier, Tier::Memory, "what is warm stays");
 }
 
@@ -290,33 +291,33 @@ fn dropped_kernels_are_unloaded_or_nothing_more_is_loaded() {
     loader.retired.store(RECLAIM_AT, SeqCst);
     let _ = load().unwrap();
     assert_eq!((reclaims(), loader.retired.load(SeqCst)), (1, 0));
-    assert_eq!(shop.stock.stats().reclaimed, RECLAIM_AT as u64);
+    assert_eq!(shop.residency.stats().reclaimed, RECLAIM_AT as u64);
 
     // Where something may be captured nothing is unloaded, and so many may wait only.
     loader.is_tracking.store(false, SeqCst);
     loader.retired.store(RETIRED_MAX - 1, SeqCst);
     let _ = load().unwrap();
     loader.retired.store(RETIRED_MAX, SeqCst);
-    let compiles = shop.stock.forge.stats().compiles;
+    let compiles = shop.residency.cache.stats().compiles;
     let error = load().unwrap_err();
     assert!(error.is_not_loaded() && error.to_string().contains("remedy: `Device::reclaim`"), "{error}");
     assert!(error.to_string().contains("1024 kernels that were dropped are still loaded"), "{error}");
     // Nor is it in the background, which says nothing of the kernel.
     let last = all.last().unwrap();
     assert!(shop.ask(last, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
-    soon("it was refused", || shop.stock.queue.on_its_way() == 0);
-    let stats = shop.stock.stats();
-    assert_eq!((reclaims(), stats.forge.compiles, stats.retired), (1, compiles, RETIRED_MAX));
+    soon("it was refused", || shop.residency.queue.on_its_way() == 0);
+    let stats = shop.residency.stats();
+    assert_eq!((reclaims(), stats.cache.compiles, stats.retired), (1, compiles, RETIRED_MAX));
     assert!(stats.background.failures.is_empty(), "{stats}");
 
     // Whatever was said holds.
-    shop.stock.set_reclaims(true);
+    shop.residency.set_reclaims(true);
     let _ = load().unwrap();
     assert_eq!((reclaims(), loader.retired.load(SeqCst)), (2, 0));
     assert!(shop.ask(last, 8, OnMiss::Fallback).is_err());
     soon("it is there", || shop.ask(last, 8, OnMiss::Error).is_ok());
     loader.is_tracking.store(true, SeqCst);
-    shop.stock.set_reclaims(false);
+    shop.residency.set_reclaims(false);
     loader.retired.store(RETIRED_MAX, SeqCst);
     assert!(load().unwrap_err().is_not_loaded());
 }
@@ -335,13 +336,13 @@ fn a_miss_is_served_by_its_neighbour_until_its_own_is_there() {
         assert_eq!((*served.kernel, *served.choice.spec()), (near, near));
         assert_eq!(served.wanted.unwrap().spec(), &wanted);
     }
-    let stats = shop.stock.stats();
-    assert_eq!((stats.stand_ins, stats.background.asked, stats.background.on_its_way), (10, 1, 1), "{stats}");
+    let stats = shop.residency.stats();
+    assert_eq!((stats.fallbacks, stats.background.asked, stats.background.on_its_way), (10, 1, 1), "{stats}");
     shop.loader().open();
     soon("it is published", || shop.ask(&problem, 8192, OnMiss::Fallback).unwrap().wanted.is_none());
     assert_eq!(*shop.ask(&problem, 8192, OnMiss::Error).unwrap().kernel, wanted);
-    soon("it is counted", || shop.stock.stats().background.made == 1);
-    assert_eq!((shop.loader().loads(&wanted), shop.stock.stats().background.on_its_way), (1, 0));
+    soon("it is counted", || shop.residency.stats().background.made == 1);
+    assert_eq!((shop.loader().loads(&wanted), shop.residency.stats().background.on_its_way), (1, 0));
 }
 
 #[test]
@@ -350,7 +351,7 @@ fn a_problem_that_nobody_knows_is_an_error_and_made_behind() {
     let problem = problem();
     let error = shop.ask(&problem, 100, OnMiss::Error).unwrap_err();
     assert!(error.is_not_loaded() && error.to_string().contains("remedy: warm up"), "{error}");
-    assert_eq!((shop.loader().all_loads(), shop.stock.forge.stats().compiles), (0, 0), "nothing is made");
+    assert_eq!((shop.loader().all_loads(), shop.residency.cache.stats().compiles), (0, 0), "nothing is made");
     shop.loader().shut();
     let error = shop.ask(&problem, 100, OnMiss::Fallback).unwrap_err();
     assert!(error.is_not_loaded() && error.to_string().contains("is being made"), "{error}");
@@ -358,7 +359,7 @@ fn a_problem_that_nobody_knows_is_an_error_and_made_behind() {
     shop.loader().open();
     soon("it is made for the rows that were asked for", || shop.ask(&problem, 100, OnMiss::Error).is_ok());
     assert_eq!(shop.loader().loads(&shop.chosen(&problem, 100)), 1);
-    assert!(shop.stock.stats().unserved >= 2);
+    assert!(shop.residency.stats().unserved >= 2);
 }
 
 #[test]
@@ -369,38 +370,38 @@ fn a_failure_is_tried_once_until_the_next_warm_up() {
     let wanted = shop.chosen(&problem, 8192);
     shop.loader().failing.lock().unwrap().insert(wanted);
     let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
-    soon("it failed", || shop.stock.stats().background.failures.len() == 1);
+    soon("it failed", || shop.residency.stats().background.failures.len() == 1);
     for on_miss in [OnMiss::Fallback, OnMiss::Block].repeat(5) {
         assert_eq!(shop.ask(&problem, 8192, on_miss).unwrap().wanted.unwrap().spec(), &wanted);
     }
     assert!(shop.ask(&problem, 8192, OnMiss::Error).unwrap_err().is_not_loaded());
     assert_eq!(shop.loader().loads(&wanted), 1);
-    let stats = shop.stock.stats();
+    let stats = shop.residency.stats();
     let (name, why) = &stats.background.failures[0];
     assert!(*name == wanted.name() && why.contains("no room"), "{stats}");
 
     // A warm-up tries again, and remembers, too.
     let manifest = Manifest::new().with(&problem, &"8192".parse().unwrap());
-    let report = WarmUp::new().stock(&shop.stock, &manifest);
+    let report = WarmUp::new().residency(&shop.residency, &manifest);
     assert_eq!((report.failures.len(), shop.loader().loads(&wanted)), (1, 2), "{report}");
     let _ = shop.ask(&problem, 8192, OnMiss::Block).unwrap();
     assert_eq!(shop.loader().loads(&wanted), 2);
     shop.loader().failing.lock().unwrap().clear();
     shop.warm(&problem, "8192");
     assert_eq!(*shop.ask(&problem, 8192, OnMiss::Block).unwrap().kernel, wanted);
-    assert!(shop.stock.stats().background.failures.is_empty());
+    assert!(shop.residency.stats().background.failures.is_empty());
 }
 
 /// A problem whose only kernel fails: calls get the reason, at once.
 #[test]
-fn without_a_stand_in_a_failure_is_an_error() {
-    let Some(shop) = Shop::open("without_a_stand_in_a_failure_is_an_error") else { return };
+fn without_a_fallback_a_failure_is_an_error() {
+    let Some(shop) = Shop::open("without_a_fallback_a_failure_is_an_error") else { return };
     let problem = problem();
     let wanted = shop.chosen(&problem, 8);
     shop.loader().failing.lock().unwrap().insert(wanted);
     assert!(shop.ask(&problem, 8, OnMiss::Block).unwrap_err().is_driver(), "who waits gets the error itself");
     assert!(shop.ask(&problem, 8, OnMiss::Fallback).unwrap_err().is_not_loaded());
-    soon("it failed", || shop.stock.stats().background.failures.len() == 1);
+    soon("it failed", || shop.residency.stats().background.failures.len() == 1);
     for on_miss in [OnMiss::Fallback, OnMiss::Block] {
         let error = shop.ask(&problem, 8, on_miss).unwrap_err();
         assert!(error.is_not_loaded() && error.to_string().contains("no room"), "{error}");
@@ -413,15 +414,15 @@ fn a_seal_holds_for_the_background_too() {
     let Some(shop) = Shop::open("a_seal_holds_for_the_background_too") else { return };
     let problem = problem();
     shop.warm(&problem, "1..=64");
-    shop.stock.forge.seal(Seal::Refuse);
-    let compiles = shop.stock.forge.stats().compiles;
+    shop.residency.cache.seal(Seal::Refuse);
+    let compiles = shop.residency.cache.stats().compiles;
     let error = shop.ask(&problem, 8192, OnMiss::Block).unwrap_err();
     assert!(error.is_sealed() && error.to_string().contains("for 8192 rows"), "{error}");
     let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
-    soon("it was refused", || shop.stock.stats().background.failures.len() == 1);
+    soon("it was refused", || shop.residency.stats().background.failures.len() == 1);
     let _ = shop.ask(&problem, 8192, OnMiss::Fallback).unwrap();
-    let stats = shop.stock.stats();
-    assert_eq!((stats.forge.compiles, stats.forge.sealed.refusals), (compiles, 2), "{stats}");
+    let stats = shop.residency.stats();
+    assert_eq!((stats.cache.compiles, stats.cache.sealed.refusals), (compiles, 2), "{stats}");
 }
 
 #[test]
@@ -442,7 +443,7 @@ fn sixteen_threads_of_every_policy_make_it_once() {
     let Some(shop) = Shop::open("sixteen_threads_of_every_policy_make_it_once") else { return };
     let (problem, start) = (problem(), Barrier::new(16));
     shop.warm(&problem, "1..=64");
-    let before = shop.stock.forge.stats().compiles;
+    let before = shop.residency.cache.stats().compiles;
     thread::scope(|scope| {
         for thread in 0..16 {
             let (shop, problem, start) = (&shop, &problem, &start);
@@ -454,7 +455,7 @@ fn sixteen_threads_of_every_policy_make_it_once() {
         }
     });
     let wanted = shop.chosen(&problem, 8192);
-    assert_eq!((shop.stock.forge.stats().compiles, shop.loader().loads(&wanted)), (before + 1, 1));
+    assert_eq!((shop.residency.cache.stats().compiles, shop.loader().loads(&wanted)), (before + 1, 1));
     // Who made it hands it on when it comes to it.
     soon("it is there for all", || shop.ask(&problem, 8192, OnMiss::Error).is_ok_and(|found| *found.kernel == wanted));
 }
@@ -472,20 +473,20 @@ fn the_end_waits_for_what_is_being_made_and_begins_nothing() {
     shop.loader().waiting.store(0, SeqCst);
     far.iter().for_each(|m| drop(shop.ask(&problem, *m, OnMiss::Fallback).unwrap()));
     soon("the first is being loaded", || shop.loader().waiting.load(SeqCst) == 1);
-    let stock = Arc::clone(&shop.stock);
+    let residency = Arc::clone(&shop.residency);
     let opener = thread::spawn({
-        let stock = Arc::clone(&stock);
+        let residency = Arc::clone(&residency);
         move || {
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(stock.loader.all_loads(), loads, "the drop below waits");
-            stock.loader.open();
+            assert_eq!(residency.loader.all_loads(), loads, "the drop below waits");
+            residency.loader.open();
         }
     });
     drop(shop);
-    assert_eq!(stock.loader.all_loads(), loads + 1, "one was under way, the others were not begun");
-    let compiles = stock.forge.stats().compiles;
+    assert_eq!(residency.loader.all_loads(), loads + 1, "one was under way, the others were not begun");
+    let compiles = residency.cache.stats().compiles;
     opener.join().unwrap();
     thread::sleep(Duration::from_millis(20));
-    assert_eq!((stock.loader.all_loads(), stock.forge.stats().compiles), (loads + 1, compiles));
-    assert_eq!(Arc::strong_count(&stock), 1, "nobody else holds it");
+    assert_eq!((residency.loader.all_loads(), residency.cache.stats().compiles), (loads + 1, compiles));
+    assert_eq!(Arc::strong_count(&residency), 1, "nobody else holds it");
 }

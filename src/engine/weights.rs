@@ -49,7 +49,7 @@ impl Engine {
     /// # Errors
     /// Operand, if a number, format, size, alignment or context does not fit, or the stream is being captured and weights
     /// are to be repacked, before anything is launched; those of [`Problem::prepared_layout`],
-    /// [`Forge::prepare_cubin`](crate::cache::Forge::prepare_cubin) and [`Preparer::load`]; driver, if the device has no
+    /// [`KernelCache::prepare_cubin`](crate::cache::KernelCache::prepare_cubin) and [`Preparer::load`]; driver, if the device has no
     /// room or refuses the launch.
     pub fn weights<'a>(
         &self,
@@ -111,7 +111,7 @@ impl Engine {
     fn preparer(&self, problem: &Problem) -> Result<(PreparedLayout, Arc<Preparer>)> {
         let layout = problem.prepared_layout()?;
         let preparation = Preparation::new(&layout, problem.scale_layout());
-        Ok((layout, self.stock.preparer(preparation)?.value))
+        Ok((layout, self.residency.preparer(preparation)?.value))
     }
 
     fn keep<'a>(

@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::loader::Loader;
-use super::stock::Stock;
+use super::residency::Residency;
 
 /// One thread that makes what calls did not wait for. It begins with the first of these, and ends with this: a compile
 /// that is under way is waited for, since NVRTC cannot be interrupted; none begins after it.
 pub(super) struct Worker<L: Loader> {
-    stock: Arc<Stock<L>>,
+    residency: Arc<Residency<L>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl<L: Loader> Worker<L> {
-    pub fn new(stock: Arc<Stock<L>>) -> Self {
-        Self { stock, thread: Mutex::new(None) }
+    pub fn new(residency: Arc<Residency<L>>) -> Self {
+        Self { residency, thread: Mutex::new(None) }
     }
 
     /// Sees to it that there is a thread.
@@ -24,8 +24,8 @@ impl<L: Loader> Worker<L> {
         if thread.is_some() {
             return;
         }
-        let stock = Arc::clone(&self.stock);
-        let work = move || stock.queue.work(|job| stock.make(job));
+        let residency = Arc::clone(&self.residency);
+        let work = move || residency.queue.work(|job| residency.make(job));
         match thread::Builder::new().name("warpsmith".to_owned()).spawn(work) {
             Ok(handle) => *thread = Some(handle),
             // The next request tries again.
@@ -36,7 +36,7 @@ impl<L: Loader> Worker<L> {
 
 impl<L: Loader> Drop for Worker<L> {
     fn drop(&mut self) {
-        self.stock.queue.close();
+        self.residency.queue.close();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // A panic of it was reported where it happened.
         thread.into_iter().for_each(|thread| drop(thread.join()));

@@ -24,10 +24,10 @@ impl Decision<'_> {
 
 /// Sorted and apart.
 #[derive(Debug, Default)]
-pub(super) struct Intervals(Vec<Interval>);
+pub(super) struct Intervals(Vec<Span>);
 
 #[derive(Debug)]
-struct Interval {
+struct Span {
     from: u32,
     to: u32,
     choice: Choice,
@@ -40,14 +40,14 @@ impl Intervals {
         begins.extend(decisions.iter().map(|decision| decision.entry.m().end() + 1));
         begins.sort_unstable();
         begins.dedup();
-        let mut intervals: Vec<Interval> = Vec::new();
+        let mut intervals: Vec<Span> = Vec::new();
         for pair in begins.windows(2) {
             let (from, to) = (pair[0], pair[1] - 1);
             let covering = decisions.iter().filter(|decision| decision.entry.m().contains(&from));
             let Some(best) = covering.min_by(|a, b| a.compare(b)) else { continue };
             match intervals.last_mut() {
                 Some(last) if last.to + 1 == from && last.choice == best.choice => last.to = to,
-                _ => intervals.push(Interval { from, to, choice: best.choice }),
+                _ => intervals.push(Span { from, to, choice: best.choice }),
             }
         }
         Self(intervals)

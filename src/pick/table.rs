@@ -49,18 +49,18 @@ impl fmt::Display for Skipped {
 
 /// What one table has and another has not; printed like a line of a diff.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum TableChange {
     /// A decision that is there no more.
     Removed(Entry),
     /// A decision that was not there; behind the one that it replaces, if it does.
     Added(Entry),
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for TableChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Removed(entry) => write!(f, "-{entry}"),
-            Change::Added(entry) => write!(f, "+{entry}"),
+            TableChange::Removed(entry) => write!(f, "-{entry}"),
+            TableChange::Added(entry) => write!(f, "+{entry}"),
         }
     }
 }
@@ -152,11 +152,12 @@ impl Table {
 
     /// What has changed from `before` to `self`, in the table's order.
     #[must_use]
-    pub fn diff(&self, before: &Table) -> Vec<Change> {
+    pub fn diff(&self, before: &Table) -> Vec<TableChange> {
         let left = before.entries.iter().filter(|(key, entry)| self.entries.get(*key) != Some(entry));
         let came = self.entries.iter().filter(|(key, entry)| before.entries.get(*key) != Some(entry));
-        let removed = left.map(|(key, entry)| (key, Change::Removed(entry.clone())));
-        let mut changes: Vec<_> = removed.chain(came.map(|(key, entry)| (key, Change::Added(entry.clone())))).collect();
+        let removed = left.map(|(key, entry)| (key, TableChange::Removed(entry.clone())));
+        let mut changes: Vec<_> =
+            removed.chain(came.map(|(key, entry)| (key, TableChange::Added(entry.clone())))).collect();
         changes.sort_by_key(|(key, _)| *key);
         changes.into_iter().map(|(_, change)| change).collect()
     }

@@ -44,12 +44,12 @@ fn identity(context: &Arc<CudaContext>) -> usize {
 
 /// The context that a launch is in: that of its stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Home {
+pub(super) struct ContextId {
     pub(super) context: usize,
     pub(super) ordinal: usize,
 }
 
-impl Home {
+impl ContextId {
     #[inline]
     pub(super) fn of(stream: &CudaStream) -> Self {
         Self { context: identity(stream.context()), ordinal: stream.context().ordinal() }
@@ -81,7 +81,7 @@ impl Home {
 
 /// What a problem asks of its operands, as far as it can be worked out once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Contract {
+pub(super) struct OperandSpec {
     operation: Operation,
     lines: [Line; Operand::COUNT],
     /// Operands that have to be there for any M, a bit each.
@@ -134,23 +134,23 @@ const fn bit(operand: Operand) -> u32 {
     1 << operand as u32
 }
 
-impl Contract {
+impl OperandSpec {
     /// # Errors
     /// Those of [`Problem::prepared_layout`].
     pub(super) fn new(spec: &Spec) -> Result<Self> {
         let problem = spec.problem();
-        let mut contract = Self::of(problem, |operand| operand.needs(spec));
+        let mut operand_spec = Self::of(problem, |operand| operand.needs(spec));
         if problem.is_prepared() {
             let layout = problem.prepared_layout()?;
-            contract.prepared = Some((layout, layout.bytes() as u64));
-            contract.lines.iter_mut().zip(Operand::ALL).filter(|(_, operand)| operand.is_of_weights()).for_each(
+            operand_spec.prepared = Some((layout, layout.bytes() as u64));
+            operand_spec.lines.iter_mut().zip(Operand::ALL).filter(|(_, operand)| operand.is_of_weights()).for_each(
                 |(line, operand)| {
                     *line = Line::UNWANTED;
-                    contract.required &= !bit(*operand) | bit(Operand::B1);
+                    operand_spec.required &= !bit(*operand) | bit(Operand::B1);
                 },
             );
         }
-        Ok(contract)
+        Ok(operand_spec)
     }
 
     /// Of B, or B1 and B2, as they are given, alone.
@@ -177,14 +177,14 @@ impl Contract {
     ///
     /// # Errors
     /// Operand, if no problem has so many.
-    pub(super) fn check(&self, home: Home, m: u32) -> Result<Check<'_>> {
-        if m > Problem::M_MAX { Err(no_such_m(m)) } else { Ok(self.begin(home, m)) }
+    pub(super) fn check(&self, context_id: ContextId, m: u32) -> Result<Check<'_>> {
+        if m > Problem::M_MAX { Err(no_such_m(m)) } else { Ok(self.begin(context_id, m)) }
     }
 
     /// The same, where M is looked at elsewhere.
     #[inline(always)]
-    pub(super) fn begin(&self, home: Home, m: u32) -> Check<'_> {
-        Check { contract: self, home, m, given: 0 }
+    pub(super) fn begin(&self, context_id: ContextId, m: u32) -> Check<'_> {
+        Check { operand_spec: self, context_id, m, given: 0 }
     }
 
     /// Refuses the first address that is not aligned.
@@ -197,7 +197,7 @@ impl Contract {
     }
 
     #[cold]
-    fn misfit(&self, home: Home, m: u32, operand: Operand, format: Format, buffer: Buffer) -> Error {
+    fn misfit(&self, context_id: ContextId, m: u32, operand: Operand, format: Format, buffer: Buffer) -> Error {
         let (name, line) = (self.name(operand), &self.lines[operand as usize]);
         if !line.is_wanted() {
             return unwanted(operand, &name, self.prepared.is_some());
@@ -205,8 +205,8 @@ impl Contract {
         if operand.has_formats() && line.format != format {
             return Error::operand(format!("{name} is {format}, the kernel is for {}", line.format));
         }
-        if !home.has(&buffer) {
-            return home.elsewhere(&name, buffer.ordinal);
+        if !context_id.has(&buffer) {
+            return context_id.elsewhere(&name, buffer.ordinal);
         }
         let (elements, one) = (buffer.elements, line.fixed);
         match (operand.is_one_or_each(), line.groups) {
@@ -219,14 +219,14 @@ impl Contract {
     }
 
     #[cold]
-    fn other_layout(&self, home: Home, layout: &PreparedLayout, bytes: Buffer) -> Error {
+    fn other_layout(&self, context_id: ContextId, layout: &PreparedLayout, bytes: Buffer) -> Error {
         let name = "the prepared weights";
         match &self.prepared {
             None => Error::operand(format!("{layout} given, the kernel takes weights as they are")),
             Some((expected, _)) if layout != expected => {
                 Error::operand(format!("the weights are {layout}, the kernel is for {expected}"))
             }
-            Some(_) if !home.has(&bytes) => home.elsewhere(name, bytes.ordinal),
+            Some(_) if !context_id.has(&bytes) => context_id.elsewhere(name, bytes.ordinal),
             Some((_, needed)) => too_few(name, "bytes", bytes.elements, *needed),
         }
     }
@@ -256,8 +256,8 @@ impl Contract {
 
 /// Checks format, size and place of one operand after the other.
 pub(super) struct Check<'c> {
-    contract: &'c Contract,
-    home: Home,
+    operand_spec: &'c OperandSpec,
+    context_id: ContextId,
     m: u32,
     /// Those that there are.
     given: u32,
@@ -266,7 +266,7 @@ pub(super) struct Check<'c> {
 impl Check<'_> {
     #[inline(always)]
     fn line(&self, operand: Operand) -> &Line {
-        &self.contract.lines[operand as usize]
+        &self.operand_spec.lines[operand as usize]
     }
 
     /// Notes one; whether it fits.
@@ -278,16 +278,17 @@ impl Check<'_> {
             true => elements == line.fixed || elements == line.fixed.wrapping_mul(line.groups.into()),
             false => elements >= line.needed(self.m),
         };
-        fits && (!operand.has_formats() || line.format == format) && self.home.has(buffer)
+        fits && (!operand.has_formats() || line.format == format) && self.context_id.has(buffer)
     }
 
     /// Notes all B; whether it fits.
     #[inline(always)]
     pub(super) fn takes_prepared(&mut self, layout: &PreparedLayout, bytes: &Buffer) -> bool {
         self.given |= bit(Operand::B1);
-        let prepared = self.contract.prepared.as_ref();
-        prepared
-            .is_some_and(|(expected, needed)| layout == expected && self.home.has(bytes) && bytes.elements >= *needed)
+        let prepared = self.operand_spec.prepared.as_ref();
+        prepared.is_some_and(|(expected, needed)| {
+            layout == expected && self.context_id.has(bytes) && bytes.elements >= *needed
+        })
     }
 
     /// # Errors
@@ -295,7 +296,7 @@ impl Check<'_> {
     fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
         match self.takes(operand, format, buffer) {
             true => Ok(()),
-            false => Err(self.contract.misfit(self.home, self.m, operand, format, *buffer)),
+            false => Err(self.operand_spec.misfit(self.context_id, self.m, operand, format, *buffer)),
         }
     }
 
@@ -306,7 +307,7 @@ impl Check<'_> {
     fn prepared_weights(&mut self, layout: &PreparedLayout, bytes: &Buffer) -> Result<()> {
         match self.takes_prepared(layout, bytes) {
             true => Ok(()),
-            false => Err(self.contract.other_layout(self.home, layout, *bytes)),
+            false => Err(self.operand_spec.other_layout(self.context_id, layout, *bytes)),
         }
     }
 
@@ -314,7 +315,7 @@ impl Check<'_> {
     #[inline(always)]
     pub(super) fn is_complete(&self) -> bool {
         let has_workspace = self.given & bit(Operand::Workspace) != 0;
-        self.contract.required & !self.given == 0 && (has_workspace || self.workspace_needed() == 0)
+        self.operand_spec.required & !self.given == 0 && (has_workspace || self.workspace_needed() == 0)
     }
 
     #[inline(always)]
@@ -328,9 +329,9 @@ impl Check<'_> {
         if self.is_complete() {
             return Ok(());
         }
-        match self.contract.required & !self.given {
+        match self.operand_spec.required & !self.given {
             0 => Err(no_workspace(self.m, self.workspace_needed())),
-            missing => Err(self.contract.missing(missing)),
+            missing => Err(self.operand_spec.missing(missing)),
         }
     }
 }
@@ -387,12 +388,12 @@ fn unwanted(operand: Operand, name: &str, is_prepared: bool) -> Error {
 }
 
 /// Checks number, formats, sizes and places of B, or B1 and B2, as `problem` has them where they are not prepared.
-pub(super) fn each_b(home: Home, problem: &Problem, given: &[Matrix<'_>]) -> Result<()> {
-    let (contract, products) = (Contract::of_weights(problem), problem.operation().products() as usize);
+pub(super) fn each_b(context_id: ContextId, problem: &Problem, given: &[Matrix<'_>]) -> Result<()> {
+    let (operand_spec, products) = (OperandSpec::of_weights(problem), problem.operation().products() as usize);
     if given.len() != products {
         return Err(Error::operand(format!("{} B given, {products} are needed", given.len())));
     }
-    let mut check = contract.check(home, 0)?;
+    let mut check = operand_spec.check(context_id, 0)?;
     given.iter().zip(Operand::B).try_for_each(|(b, operands)| b.visit(operands, &mut check))
 }
 

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::capture::{BesideCaptures, Captured};
+use super::load_lock::{LoadLock, LoadTime};
 use super::module::{Function, Module};
 use super::retired::{Owner, Retired};
-use super::turns::{LoadTime, Turns};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Modules {
     context: Arc<CudaContext>,
-    turns: Turns,
+    turns: LoadLock,
     retired: Arc<Retired>,
     /// Keeps cudarc ordering memory between streams: it does so where it has made one.
     several: OnceLock<Arc<CudaStream>>,
@@ -38,7 +38,7 @@ pub(super) struct Code {
 
 impl Modules {
     pub(super) fn new(context: &Arc<CudaContext>, owner: Option<Owner>) -> Arc<Self> {
-        let (context, turns) = (Arc::clone(context), Turns::of(context));
+        let (context, turns) = (Arc::clone(context), LoadLock::of(context));
         Arc::new(Self { context, turns, retired: Arc::default(), several: OnceLock::new(), _owner: owner })
     }
 

@@ -3,7 +3,7 @@
 use cudarc::driver::{CudaSlice, CudaStream, CudaView};
 use half::{bf16, f16};
 
-use super::check::{self, Home};
+use super::check::{self, ContextId};
 use super::memory::Memory;
 use super::operand::Matrix;
 use super::shared::{OwnedMemory, Shared};
@@ -100,7 +100,7 @@ impl<'a> Given<'a> {
     ) -> Result<Self> {
         let b = b.into_iter().map(|b| b.into().kept(stream)).collect::<Result<Vec<_>>>()?;
         let matrices: Vec<_> = b.iter().map(GivenMatrix::matrix).collect();
-        check::each_b(Home::of(stream), problem, &matrices)?;
+        check::each_b(ContextId::of(stream), problem, &matrices)?;
         drop(matrices);
         let mut b = b.into_iter();
         let first = b.next().ok_or_else(|| Error::internal("no weights after they were checked"))?;

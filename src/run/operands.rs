@@ -3,7 +3,7 @@
 use cudarc::driver::CudaStream;
 
 use super::PreparedWeights;
-use super::check::Home;
+use super::check::ContextId;
 use super::guards::Tracked;
 use super::memory::Memory;
 use super::operand::{Alpha, Bias, Matrix, MatrixMut};
@@ -286,9 +286,9 @@ impl<'a> Operands<'a> {
     }
 
     /// Refuses A and a workspace of another context.
-    pub(super) fn tokens_are_in(&self, home: Home) -> Result<()> {
-        home.check("a", &self.a.values())?;
-        self.workspace.as_ref().map_or(Ok(()), |workspace| home.check("workspace", &workspace.buffer()))
+    pub(super) fn tokens_are_in(&self, context_id: ContextId) -> Result<()> {
+        context_id.check("a", &self.a.values())?;
+        self.workspace.as_ref().map_or(Ok(()), |workspace| context_id.check("workspace", &workspace.buffer()))
     }
 
     /// Addresses of A and of the workspace (0 for none), for nothing to be done with them but to be remembered.

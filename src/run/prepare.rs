@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, result};
 
 use super::capture::is_captured;
-use super::check::{self, Home};
+use super::check::{self, ContextId};
 use super::code::{Code, Modules};
 use super::guards::Tracked;
 use super::module::Function;
@@ -101,7 +101,7 @@ impl Preparer {
         given: Vec<GivenMatrix<'_>>,
         memory: impl FnOnce() -> Result<OwnedMemory<u8>>,
     ) -> Result<PreparedWeights> {
-        let (context, home) = (stream.context(), Home::of(stream));
+        let (context, context_id) = (stream.context(), ContextId::of(stream));
         if context.cu_ctx() != self.modules.context().cu_ctx() {
             let (here, there) = (self.modules.context().ordinal(), context.ordinal());
             return Err(Error::operand(format!(
@@ -109,7 +109,7 @@ impl Preparer {
             )));
         }
         let operands: Vec<_> = given.iter().map(GivenMatrix::matrix).collect();
-        check_sizes(self.preparation, layout, home, &operands)?;
+        check_sizes(self.preparation, layout, context_id, &operands)?;
         if is_captured(stream)? {
             return Err(Error::operand("the stream is being captured: prepare weights before"));
         }
@@ -118,7 +118,7 @@ impl Preparer {
 
         let mut memory = memory()?;
         weights::check_place(layout, &memory)?;
-        home.check("the memory", &memory.buffer())?;
+        context_id.check("the memory", &memory.buffer())?;
         {
             let mut guards = Tracked::default();
             let mut given = operand::Params::default();
@@ -192,7 +192,12 @@ impl fmt::Debug for Preparer {
 }
 
 /// Checks number, formats, sizes and places of the operands.
-fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, operands: &[Matrix<'_>]) -> Result<()> {
+fn check_sizes(
+    preparation: Preparation,
+    layout: &PreparedLayout,
+    context_id: ContextId,
+    operands: &[Matrix<'_>],
+) -> Result<()> {
     let scales = preparation.scales();
     let needed = Preparation::new(layout, scales);
     if needed != preparation {
@@ -200,7 +205,7 @@ fn check_sizes(preparation: Preparation, layout: &PreparedLayout, home: Home, op
     }
     let problem = if layout.products() == 1 { Problem::gemm() } else { Problem::dual_gemm(Activation::None) };
     let problem = problem.n(layout.n()).k(layout.k()).grouped(layout.groups()).scales(scales);
-    check::each_b(home, &problem, operands)
+    check::each_b(context_id, &problem, operands)
 }
 
 /// Passed by value; `PrepareParams` in `templates/common/prepare.cu` has the same order and sizes. Addresses are device memory,
@@ -233,7 +238,7 @@ mod tests {
     use super::*;
     use crate::format::{Format, ScaleLayout};
 
-    const HOME: Home = Home { context: 0x1000, ordinal: 0 };
+    const CONTEXT: ContextId = ContextId { context: 0x1000, ordinal: 0 };
 
     fn operand<'a>(codes: usize, scales: usize) -> Matrix<'a> {
         // SAFETY: nothing is launched.
@@ -261,11 +266,11 @@ mod tests {
         let swizzled = Preparation::new(&layout, ScaleLayout::Swizzled128x4);
         let (codes, scales, padded) = (3 * 48 * 96, 3 * 48 * 12, 3 * 128 * 12);
         let good = || operand(codes, padded);
-        check_sizes(linear, &layout, HOME, &[operand(codes, scales), operand(codes, scales)]).unwrap();
-        check_sizes(swizzled, &layout, HOME, &[good(), good()]).unwrap();
+        check_sizes(linear, &layout, CONTEXT, &[operand(codes, scales), operand(codes, scales)]).unwrap();
+        check_sizes(swizzled, &layout, CONTEXT, &[good(), good()]).unwrap();
 
         let refusal = |preparation, operands: &[Matrix<'_>]| {
-            let error = check_sizes(preparation, &layout, HOME, operands).unwrap_err();
+            let error = check_sizes(preparation, &layout, CONTEXT, operands).unwrap_err();
             assert!(error.is_operand());
             error.to_string()
         };

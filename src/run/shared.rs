@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError};
 
 use super::capture::BesideCaptures;
-use super::check::{Buffer, Home};
+use super::check::{Buffer, ContextId};
 use super::guards::Guards;
 use super::memory::Memory;
 use super::retired::{Owner, Retired};
@@ -145,7 +145,7 @@ impl<T> Shared<T> {
     /// Operand, if stream and memory are of two contexts; driver, if it makes no event.
     pub fn written_in(stream: &CudaStream, memory: impl Into<OwnedMemory<T>>) -> Result<Self> {
         let memory = memory.into();
-        Home::of(stream).check("the memory", &memory.buffer())?;
+        ContextId::of(stream).check("the memory", &memory.buffer())?;
         if let Held::Slice(slice) = &memory.0 {
             // The stream waits for what wrote it in others, as far as cudarc tracks that. The guard would record a use.
             std::mem::forget(slice.device_ptr(stream).1);

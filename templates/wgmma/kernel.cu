@@ -48,13 +48,13 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   decode/, compute/, e2m1, scales/   prepared weights, and NVFP4 tokens, to 16-bit values; where block scales lie
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
-//   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(role, held) for HELD_COLUMNS of a thread;
+//   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
-//   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(role) before a further tile, finish_stores()
+//   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
 //   result/      store_result(…, sums): as C, or as partial sums
-//   warps/       run(…, consume): who produces, and who consumes; Refill, for consumers that also load
+//   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "wgmma/ptx.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
@@ -69,7 +69,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "wgmma/instruction.cuh"
 
 <{ instruction }>
-#include "wgmma/along_k.cuh"
+#include "wgmma/main_loop.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"
 #include "common/activation/<{ activation }>.cuh"
@@ -97,15 +97,15 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   __syncthreads();
   const Schedule schedule(params, ring);
 
-  run(params, tokens, ring, schedule, [&](const Tile& tile, const Role& role, u32 stage, const Refill& refill) {
-    if constexpr (PERSISTENT) reuse_scratch(role);
+  run(params, tokens, ring, schedule, [&](const Tile& tile, const ConsumerId& consumer, u32 stage, const InlineProducer& inline_producer) {
+    if constexpr (PERSISTENT) reuse_scratch(consumer);
     float sums[Fusion::COUNT][ACCUMULATORS];
-    Fusion::multiply(sums, params, ring, role, stage, tile, refill);
+    Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
     // Scratch memory may be where the ring is.
-    if constexpr (!PERSISTENT) group_sync(role);
-    add_k_groups(sums, role);
-    add_cluster_splits(sums, ring, role);
-    store_result(params, ring, tile, role, CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8, sums);
+    if constexpr (!PERSISTENT) group_sync(consumer);
+    add_k_groups(sums, consumer);
+    add_cluster_splits(sums, ring, consumer);
+    store_result(params, ring, tile, consumer, CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8, sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

@@ -59,13 +59,13 @@ __device__ __forceinline__ int warp_index() { return __shfl_sync(~0u, threadIdx.
 __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
 
 // Which part of the work a consumer warpgroup has.
-struct Role {
+struct ConsumerId {
   int part;         // of the columns
   int k_group;      // of the stages: every K_GROUPSth
   int product;      // where each product has its own warpgroups
   int tile_group;   // of the tiles: every TILE_GROUPSth
 
-  __device__ explicit Role(int warpgroup)
+  __device__ explicit ConsumerId(int warpgroup)
       : part(warpgroup % PARTS),
         k_group(warpgroup / PARTS % K_GROUPS),
         product(warpgroup / (PARTS * K_GROUPS) % PRODUCT_GROUPS),
@@ -73,8 +73,8 @@ struct Role {
 };
 
 // All threads that work on the same tile of C.
-__device__ __forceinline__ void group_sync(const Role& role) {
-  named_barrier_sync<GROUP_THREADS>(1 + role.tile_group);
+__device__ __forceinline__ void group_sync(const ConsumerId& consumer) {
+  named_barrier_sync<GROUP_THREADS>(1 + consumer.tile_group);
 }
 
 // A tile of C, and the part of K that this block multiplies for it.

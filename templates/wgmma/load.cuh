@@ -34,7 +34,7 @@ inline constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES /
 
 // A producer on its way round the ring. Where stages are small this is what limits, not memory: so a step is additions
 // only.
-class Filling {
+class Producer {
   const Ring ring;
   Place place;
   u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
@@ -49,7 +49,7 @@ class Filling {
   static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
 
  public:
-  __device__ explicit Filling(const Ring& ring) : ring(ring), place(ring.place(0)) {}
+  __device__ explicit Producer(const Ring& ring) : ring(ring), place(ring.place(0)) {}
 
   // Where it is, whether that is empty, and on to the next place: for who does not fill a stage at once.
   __device__ const Place& at() const { return place; }

@@ -11,23 +11,23 @@ inline constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
 static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");
 
 // Scratch memory of a tile group: behind the barriers where the ring is in use all the time, else where the ring was.
-__device__ __forceinline__ int scratch_offset(const Role& role) { return SCRATCH_OFFSET + role.tile_group * SCRATCH_BYTES; }
+__device__ __forceinline__ int scratch_offset(const ConsumerId& consumer) { return SCRATCH_OFFSET + consumer.tile_group * SCRATCH_BYTES; }
 
 // Adds the sums of all K groups, in their order, into those of the first. Whoever uses scratch memory next lets all read it.
 template <int COUNT>
-__device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS], const Role& role) {
+__device__ __forceinline__ void add_k_groups(float (&sums)[COUNT][ACCUMULATORS], const ConsumerId& consumer) {
   if constexpr (K_GROUPS > 1) {
     constexpr int LENGTH = COUNT * ACCUMULATORS, LANES = 128 * PARTS * PRODUCT_GROUPS;
     static_assert((K_GROUPS - 1) * LENGTH * LANES * 4 <= SCRATCH_BYTES, "the sums fit");
-    float* scratch = reinterpret_cast<float*>(shared_memory + scratch_offset(role));
-    const int lane = threadIdx.x % 128 + 128 * (role.part + PARTS * role.product);
-    if (role.k_group > 0) {
+    float* scratch = reinterpret_cast<float*>(shared_memory + scratch_offset(consumer));
+    const int lane = threadIdx.x % 128 + 128 * (consumer.part + PARTS * consumer.product);
+    if (consumer.k_group > 0) {
 #pragma unroll
       for (int i = 0; i < LENGTH; i++)
-        scratch[((role.k_group - 1) * LENGTH + i) * LANES + lane] = sums[i / ACCUMULATORS][i % ACCUMULATORS];
+        scratch[((consumer.k_group - 1) * LENGTH + i) * LANES + lane] = sums[i / ACCUMULATORS][i % ACCUMULATORS];
     }
-    group_sync(role);
-    if (role.k_group == 0) {
+    group_sync(consumer);
+    if (consumer.k_group == 0) {
 #pragma unroll
       for (int other = 0; other < K_GROUPS - 1; other++)
 #pragma unroll
@@ -53,15 +53,15 @@ __device__ __forceinline__ void add(float* sums, const uint4& part) {
 // Slot s holds what rank (own xor s + 1) sent. They are added in pairs, (own + slot 0) + (slot 1 + slot 2): that is
 // (0 + 1) + (2 + 3) in every rank but for the order of two addends, so a row has the same bits wherever in a tile it is.
 template <int COUNT>
-__device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULATORS], const Ring& ring, const Role& role) {
+__device__ __forceinline__ void add_cluster_splits(float (&sums)[COUNT][ACCUMULATORS], const Ring& ring, const ConsumerId& consumer) {
   if constexpr (CLUSTER_SPLITS > 1) {
     constexpr int LANES = 128 * PARTS, SHARE = COUNT * HELD_N8;  // 16 bytes each
     static_assert(EXCHANGE_BYTES >= (CLUSTER_SPLITS - 1) * SHARE * LANES * 16, "the shares fit");
     const u32 rank = cluster_rank();
-    const u32 mine = ring.base + EXCHANGE_OFFSET + (threadIdx.x % 128 + 128 * role.part) * 16;
+    const u32 mine = ring.base + EXCHANGE_OFFSET + (threadIdx.x % 128 + 128 * consumer.part) * 16;
     if (threadIdx.x == 0) mbarrier_arrive_expect_tx(ring.exchanged(), (CLUSTER_SPLITS - 1) * SHARE * LANES * 16);
     cluster_wait();  // all blocks have begun
-    if (role.k_group == 0) {
+    if (consumer.k_group == 0) {
 #pragma unroll
       for (u32 to = 0; to < CLUSTER_SPLITS; to++) {
         if (to == rank) continue;

@@ -52,7 +52,7 @@ impl Footprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::cache::Forge;
+    use warpsmith::cache::KernelCache;
     use warpsmith::internal::spec::baseline;
     use warpsmith::spec::{Activation, Arch, Problem};
 
@@ -60,12 +60,12 @@ mod tests {
     fn the_gate_reads_what_the_compiler_made() {
         let problem = Problem::dual_gemm(Activation::Silu).n(128).k(256);
         let spec = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
-        let forge = Forge::builder().no_disk().build();
-        if forge.toolchain().is_err() {
+        let cache = KernelCache::builder().no_disk().build();
+        if cache.toolchain().is_err() {
             eprintln!("SKIPPED the_gate_reads_what_the_compiler_made: no NVRTC here");
             return;
         }
-        let footprint = Footprint::of(&spec, forge.cubin(&spec).unwrap().cubin());
+        let footprint = Footprint::of(&spec, cache.cubin(&spec).unwrap().cubin());
         assert!(footprint.shared_bytes >= spec.geometry().shared_bytes);
         assert_eq!((footprint.too_large(&spec), footprint.spilling()), (None, None));
         let large = Footprint { shared_bytes: 240_000, ..footprint };

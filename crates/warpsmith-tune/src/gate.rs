@@ -1,4 +1,4 @@
-//! The comparing half of the correctness gate: bytes that a kernel left behind → [`Verdict`].
+//! The comparing half of the correctness gate: bytes that a kernel left behind → [`GateReport`].
 //!
 //! A result is written into the middle of one buffer:
 //!
@@ -90,7 +90,7 @@ impl Guarded {
     /// # Errors
     /// [`Error::is_data`] if the buffer has not [`Guarded::bytes`] bytes, or if the reference is of another shape or
     /// format.
-    pub fn judge(&self, buffer: &[u8], reference: &Reference) -> Result<Verdict> {
+    pub fn judge(&self, buffer: &[u8], reference: &Reference) -> Result<GateReport> {
         if buffer.len() != self.bytes() {
             let (needed, found) = (self.bytes(), buffer.len());
             return Err(Error::data(format!("the guarded result has {needed} bytes, found {found}")));
@@ -110,13 +110,13 @@ impl Guarded {
             let judges: Vec<_> = parts.map(judge).collect();
             judges.into_iter().map(|judge| judge.join().map_err(|_| Error::internal("a judge panicked"))).collect()
         });
-        let parts: Result<Vec<Verdict>> = parts;
-        Ok(parts?.into_iter().fold(Verdict::new(self, self.damaged(buffer)), Verdict::followed_by))
+        let parts: Result<Vec<GateReport>> = parts;
+        Ok(parts?.into_iter().fold(GateReport::new(self, self.damaged(buffer)), GateReport::followed_by))
     }
 
     /// The verdict on the elements from `first` on.
-    fn judge_part(&self, first: usize, found: &[u8], expected: &[Expected]) -> Verdict {
-        let mut verdict = Verdict::new(self, None);
+    fn judge_part(&self, first: usize, found: &[u8], expected: &[Expected]) -> GateReport {
+        let mut verdict = GateReport::new(self, None);
         for (at, (bytes, expected)) in found.chunks_exact(self.output.bytes(1)).zip(expected).enumerate() {
             let got = self.read(bytes);
             let error = got.map_or(f64::INFINITY, |got| expected.error(got, self.output));
@@ -168,7 +168,7 @@ pub struct Bad {
 /// What the gate says of a kernel. Its text is one sentence.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
-pub struct Verdict {
+pub struct GateReport {
     n: usize,
     elements: usize,
     worst: f64,
@@ -179,7 +179,7 @@ pub struct Verdict {
     damaged: Option<usize>,
 }
 
-impl Verdict {
+impl GateReport {
     fn new(guarded: &Guarded, damaged: Option<usize>) -> Self {
         Self {
             n: guarded.n,
@@ -206,7 +206,7 @@ impl Verdict {
     }
 
     /// This verdict and that on later elements, as one.
-    fn followed_by(mut self, later: Verdict) -> Self {
+    fn followed_by(mut self, later: GateReport) -> Self {
         if later.worst > self.worst {
             (self.worst, self.worst_at) = (later.worst, later.worst_at);
         }
@@ -252,7 +252,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for GateReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (row, col) = self.worst_at;
         match self.first_bad {

@@ -4,21 +4,21 @@
 //! random ones among them, and [`mod@reference`] is what comes out; a [`Trial`] has them on a device, checks kernels, and
 //! times those that passed.
 //!
-//! A [`Tuner`] chooses. It knows no device either: it asks a [`Laboratory`] what is right and how long it takes, and
+//! A [`Tuner`] chooses. It knows no device either: it asks a [`Measure`] what is right and how long it takes, and
 //! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Comparison`] (who is faster, and
 //! whether that is certain) and [`Outcome`] (what came of it).
 //!
-//! Two laboratories have a device, for one [`Setup`]: a [`LocalLaboratory`] in this process, and a [`WorkerLaboratory`]
+//! Two measurers have a device, for one [`Setup`]: a [`LocalMeasurer`] in this process, and a [`WorkerMeasurer`]
 //! in another, which may hang or crash without harm. Both remember in a [`Quarantine`] what should not be tried again.
 
 mod adversarial;
 mod ahead;
-mod contest;
 mod footprint;
 pub mod gate;
-mod keeper;
-mod laboratory;
 mod local;
+mod local_backend;
+mod measure;
+mod measurer;
 mod operands;
 pub mod oracle;
 mod outcome;
@@ -26,7 +26,6 @@ mod progress;
 mod quarantine;
 mod random;
 pub mod reference;
-mod rig;
 mod search;
 mod set;
 mod setup;
@@ -37,14 +36,15 @@ mod testing;
 mod timing;
 mod trial;
 mod tuner;
+mod tuning;
 mod wait;
 mod worker;
 
 pub use footprint::Footprint;
-pub use laboratory::{Admission, Laboratory, Rejection};
-pub use local::LocalLaboratory;
+pub use local::LocalMeasurer;
+pub use measure::{Admission, Measure, Rejection};
 pub use operands::{HostColumns, HostMatrix, HostOperands, Shape};
-pub use outcome::{Evidence, Outcome, Reason, Role, Standing, Tried, Verdict};
+pub use outcome::{Measurements, Outcome, Role, Standing, Tried, Verdict, WhyInconclusive};
 pub use progress::{Progress, Stage};
 pub use quarantine::{Platform, Quarantine};
 pub use random::Spread;
@@ -55,4 +55,4 @@ pub use timing::{Pace, Timer, Timing, operand_sets};
 pub use trial::{Checked, Launching, Trial};
 pub use tuner::Tuner;
 pub use wait::{Health, wait};
-pub use worker::{WorkerCommand, WorkerDevice, WorkerLaboratory, serve, serve_if_asked};
+pub use worker::{WorkerCommand, WorkerDevice, WorkerMeasurer, serve, serve_if_asked};

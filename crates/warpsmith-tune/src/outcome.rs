@@ -32,7 +32,7 @@ pub struct Outcome {
     /// What happened.
     pub verdict: Verdict,
     /// What speaks for the choice; none if it could not be measured.
-    pub evidence: Option<Evidence>,
+    pub evidence: Option<Measurements>,
     /// Everything that was tried, in that order; the incumbent first.
     pub tried: Vec<Tried>,
     /// How long it took, in seconds.
@@ -51,14 +51,14 @@ pub enum Verdict {
     /// Nothing is certain to be faster than the incumbent.
     Kept,
     /// Nothing was found out, and nothing is to be saved.
-    Inconclusive(Reason),
+    Inconclusive(WhyInconclusive),
 }
 
 /// Why nothing was found out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Reason {
+pub enum WhyInconclusive {
     /// The device was not left alone, however often the two kernels were timed.
     Disturbed(Disturbance),
     /// The caller has stopped it.
@@ -71,7 +71,7 @@ pub enum Reason {
 
 /// What speaks for a choice. Ratios are of its time by another's, so below 1 it is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Evidence {
+pub struct Measurements {
     /// The choice's median, in microseconds a call.
     pub us: f64,
     /// The width of the middle four fifths of its samples, as a share of their median; none if it was only screened.
@@ -195,7 +195,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Display for Evidence {
+impl fmt::Display for Measurements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} µs", self.us)?;
         if let Some(spread) = self.spread {
@@ -214,13 +214,13 @@ impl fmt::Display for Evidence {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for WhyInconclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Disturbed(disturbance) => write!(f, "{disturbance}"),
-            Reason::Cancelled => f.write_str("it was stopped"),
-            Reason::NothingRight => f.write_str("no kernel is right, the baseline included"),
-            Reason::OutOfTime => f.write_str("the time was up before any challenger was timed"),
+            WhyInconclusive::Disturbed(disturbance) => write!(f, "{disturbance}"),
+            WhyInconclusive::Cancelled => f.write_str("it was stopped"),
+            WhyInconclusive::NothingRight => f.write_str("no kernel is right, the baseline included"),
+            WhyInconclusive::OutOfTime => f.write_str("the time was up before any challenger was timed"),
         }
     }
 }

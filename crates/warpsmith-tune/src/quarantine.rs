@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::laboratory::Rejection;
-use warpsmith::cache::Forge;
+use super::measure::Rejection;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::Raise;
 use warpsmith::internal::build::Digest;
 use warpsmith::internal::cache::Key;
@@ -99,10 +99,10 @@ impl Quarantine {
         Self { root: Some(root.into()), here: Mutex::default() }
     }
 
-    /// Kept in the folder `quarantine` of a forge's directory of cubins; in this process only, if it has none.
+    /// Kept in the folder `quarantine` of a cache's directory of cubins; in this process only, if it has none.
     #[must_use]
-    pub fn beside(forge: &Forge) -> Self {
-        forge.disk().root().map_or_else(Self::default, |root| Self::open(root.join("quarantine")))
+    pub fn beside(cache: &KernelCache) -> Self {
+        cache.disk().root().map_or_else(Self::default, |root| Self::open(root.join("quarantine")))
     }
 
     /// Kept in this process only.

@@ -1,4 +1,4 @@
-//! What a laboratory is for.
+//! What a measurer is for.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Rows of the second check at most: more than any tile has, and soon compared.
 const AWKWARD_MAX: u32 = 1021;
 
-/// The problem and the rows that a laboratory checks and times kernels for, and on what.
+/// The problem and the rows that a measurer checks and times kernels for, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     #[serde(with = "spelled")]
@@ -26,7 +26,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// For `m` rows (of all groups together, in even shares), on device 0, with plain launches. A laboratory refuses what
+    /// For `m` rows (of all groups together, in even shares), on device 0, with plain launches. A measurer refuses what
     /// is not legal.
     #[must_use]
     pub fn new(problem: &Problem, m: u32) -> Self {
@@ -129,7 +129,7 @@ impl Setup {
         if *spec.problem() == self.problem {
             return Ok(());
         }
-        Err(Error::unsupported(format!("{} was given to a laboratory for {}", spec.name(), self.problem)))
+        Err(Error::unsupported(format!("{} was given to a measurer for {}", spec.name(), self.problem)))
     }
 }
 

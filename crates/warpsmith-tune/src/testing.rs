@@ -1,10 +1,10 @@
-//! What the tests of laboratories share: kernels that nobody compiles or runs.
+//! What the tests of measurers share: kernels that nobody compiles or runs.
 
 use std::fs;
 use std::path::Path;
 
 use warpsmith::build::{Cubin, Toolchain};
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::spec::{Arch, Problem, Spec};
 
 pub fn problem() -> Problem {
@@ -25,13 +25,13 @@ pub fn cubin() -> Cubin {
     warpsmith_testing::cubins::cubin(b"an image\nof two lines")
 }
 
-/// A forge whose disk has cubins of these specs; it has no compiler.
-pub fn forge(dir: &Path, specs: &[Spec]) -> Forge {
+/// A cache whose disk has cubins of these specs; it has no compiler.
+pub fn cache(dir: &Path, specs: &[Spec]) -> KernelCache {
     let library = dir.join("libnvrtc.so.13.0.88");
     fs::write(&library, "").unwrap();
     let toolchain = Toolchain::at(library).unwrap();
-    let forge = Forge::builder().toolchain(toolchain).disk(dir.join("cubins")).build();
+    let cache = KernelCache::builder().toolchain(toolchain).disk(dir.join("cubins")).build();
     // SAFETY: nobody loads it.
-    specs.iter().for_each(|spec| unsafe { forge.disk().put(&forge.key(spec).unwrap(), &cubin()) });
-    forge
+    specs.iter().for_each(|spec| unsafe { cache.disk().put(&cache.key(spec).unwrap(), &cubin()) });
+    cache
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cudarc::driver::{CudaSlice, CudaStream};
 use serde::{Deserialize, Serialize};
 
-use super::gate::{Guarded, Verdict};
+use super::gate::{GateReport, Guarded};
 use super::operands::HostOperands;
 use super::set::{Set, refused};
 use crate::oracle::Reference;
@@ -70,7 +70,7 @@ pub struct Trial<'a> {
 #[must_use]
 pub struct Checked {
     kernel: Arc<Kernel>,
-    verdict: Verdict,
+    verdict: GateReport,
     repeatable: bool,
     c: Vec<u8>,
 }
@@ -83,7 +83,7 @@ impl Checked {
     }
 
     /// The gate's verdict on the first launch.
-    pub fn verdict(&self) -> &Verdict {
+    pub fn verdict(&self) -> &GateReport {
         &self.verdict
     }
 

@@ -15,10 +15,10 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-use super::contest::{Contest, Settings, Surroundings};
-use super::{Budget, Footprint, Laboratory, MARGIN, Outcome, Progress};
+use super::tuning::{Settings, Surroundings, Tuning};
+use super::{Budget, Footprint, MARGIN, Measure, Outcome, Progress};
 use warpsmith::Result;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::spec::Spec;
 
 /// Each thread that compiles takes a few hundred megabytes.
@@ -27,17 +27,17 @@ const THREADS_MAX: usize = 16;
 type Build<'a> = Box<dyn Fn(&Spec) -> Result<Footprint> + Sync + 'a>;
 type Watch<'a> = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a>;
 
-/// Chooses by measurement in a [`Laboratory`]. Knows no device and no compiler.
+/// Chooses by measurement in a [`Measure`]. Knows no device and no compiler.
 ///
 /// ```
 /// use warpsmith::internal::spec::{baseline, space};
 /// use warpsmith::spec::{Arch, Problem, Spec};
-/// use warpsmith_tune::{Admission, Budget, Footprint, Laboratory, Tuner, Verdict};
+/// use warpsmith_tune::{Admission, Budget, Footprint, Measure, Tuner, Verdict};
 ///
 /// /// Where everything is right, and takes longer the more stages it has.
 /// struct Toy;
 ///
-/// impl Laboratory for Toy {
+/// impl Measure for Toy {
 ///     fn admit(&mut self, _: &Spec) -> warpsmith::Result<Admission> {
 ///         Ok(Admission::Passed { worst: 0.0 })
 ///     }
@@ -59,16 +59,16 @@ type Watch<'a> = Box<dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a>;
 /// ```
 #[must_use]
 pub struct Tuner<'a, L> {
-    laboratory: L,
+    measurer: L,
     build: Build<'a>,
     watch: Watch<'a>,
     settings: Settings,
 }
 
-impl<'a, L: Laboratory> Tuner<'a, L> {
-    /// Measures in `laboratory` what `build` has built. `build` is called from several threads; what it makes has to be
-    /// where the laboratory finds it (in a cache). It searches with [`Budget::Normal`] unless told otherwise.
-    pub fn new(laboratory: L, build: impl Fn(&Spec) -> Result<Footprint> + Sync + 'a) -> Self {
+impl<'a, L: Measure> Tuner<'a, L> {
+    /// Measures in `measurer` what `build` has built. `build` is called from several threads; what it makes has to be
+    /// where the measurer finds it (in a cache). It searches with [`Budget::Normal`] unless told otherwise.
+    pub fn new(measurer: L, build: impl Fn(&Spec) -> Result<Footprint> + Sync + 'a) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let settings = Settings {
             budget: Budget::Normal,
@@ -78,12 +78,12 @@ impl<'a, L: Laboratory> Tuner<'a, L> {
             threads: (cores - 1).clamp(1, THREADS_MAX),
         };
         let watch = |_: &Progress<'_>| ControlFlow::Continue(());
-        Self { laboratory, build: Box::new(build), watch: Box::new(watch), settings }
+        Self { measurer, build: Box::new(build), watch: Box::new(watch), settings }
     }
 
-    /// Measures in `laboratory` what `forge` makes.
-    pub fn with_forge(laboratory: L, forge: &'a Forge) -> Self {
-        Self::new(laboratory, |spec| Ok(Footprint::of(spec, forge.cubin(spec)?.cubin())))
+    /// Measures in `measurer` what `cache` makes.
+    pub fn with_cache(measurer: L, cache: &'a KernelCache) -> Self {
+        Self::new(measurer, |spec| Ok(Footprint::of(spec, cache.cubin(spec)?.cubin())))
     }
 
     /// How far to search.
@@ -117,32 +117,32 @@ impl<'a, L: Laboratory> Tuner<'a, L> {
         self
     }
 
-    /// The laboratory, when all is tuned.
-    pub fn into_laboratory(self) -> L {
-        self.laboratory
+    /// The measurer, when all is tuned.
+    pub fn into_measurer(self) -> L {
+        self.measurer
     }
 
-    /// Chooses for the incumbent's problem and `m` rows (of all groups together), for which the laboratory is made.
+    /// Chooses for the incumbent's problem and `m` rows (of all groups together), for which the measurer is made.
     /// `candidates` are given best first, as predicted; as many are tried as the budget has, and the incumbent and the
     /// baseline always. The same candidates and the same samples give the same choice.
     ///
     /// # Errors
     /// Unsupported, if a candidate is for another problem or architecture; missing library, if there is no compiler;
-    /// driver, if the baseline crashes or hangs before any kernel has run; those of the laboratory. A candidate that cannot
+    /// driver, if the baseline crashes or hangs before any kernel has run; those of the measurer. A candidate that cannot
     /// be built, is wrong, hangs or crashes is none.
     pub fn tune(&mut self, incumbent: &Spec, m: u32, candidates: impl IntoIterator<Item = Spec>) -> Result<Outcome> {
         let around = Surroundings {
-            laboratory: &mut self.laboratory,
+            measurer: &mut self.measurer,
             build: &*self.build,
             watch: &mut *self.watch,
             settings: self.settings,
         };
-        Contest::new(around, incumbent, m).run(candidates)
+        Tuning::new(around, incumbent, m).run(candidates)
     }
 }
 
 impl<L: std::fmt::Debug> std::fmt::Debug for Tuner<'_, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tuner").field("laboratory", &self.laboratory).field("settings", &self.settings).finish()
+        f.debug_struct("Tuner").field("measurer", &self.measurer).field("settings", &self.settings).finish()
     }
 }

@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::spec::baseline;
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem, Spec};
-use warpsmith_tune::{Footprint, Laboratory, Setup, Tuner, WorkerCommand, WorkerLaboratory};
+use warpsmith_tune::{Footprint, Measure, Setup, Tuner, WorkerCommand, WorkerMeasurer};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_warpsmith-trial");
 
 /// Where this process finds a device, the worker does; where not, both say the same.
 #[test]
 fn it_finds_the_device_that_this_process_finds() {
-    let forge = Forge::builder().no_disk().build();
+    let cache = KernelCache::builder().no_disk().build();
     let setup = Setup::new(&Problem::gemm().n(64).k(128), 8);
-    let mut laboratory = WorkerLaboratory::new(WorkerCommand::new(WORKER), &forge, setup);
-    match (laboratory.device(), Device::open(0)) {
+    let mut measurer = WorkerMeasurer::new(WorkerCommand::new(WORKER), &cache, setup);
+    match (measurer.device(), Device::open(0)) {
         (Ok(theirs), Ok(ours)) => assert_eq!((theirs.name(), theirs.arch()), (ours.name(), ours.arch())),
         (Err(theirs), Err(ours)) => {
             assert_eq!(theirs.to_string(), format!("in the worker process: {ours}"));
@@ -31,15 +31,15 @@ fn it_finds_the_device_that_this_process_finds() {
         }
         (theirs, ours) => panic!("the worker: {theirs:?}, this process: {ours:?}"),
     }
-    assert_eq!(laboratory.starts(), 1);
+    assert_eq!(measurer.starts(), 1);
 }
 
 #[test]
 fn rows_that_do_not_fit_are_refused_before_the_device_is_opened() {
-    let forge = Forge::builder().no_disk().build();
+    let cache = KernelCache::builder().no_disk().build();
     let setup = Setup::new(&Problem::gemm().n(64).k(128).grouped(2), 8).rows([8]);
-    let mut laboratory = WorkerLaboratory::new(WorkerCommand::new(WORKER), &forge, setup);
-    let error = laboratory.device().unwrap_err();
+    let mut measurer = WorkerMeasurer::new(WorkerCommand::new(WORKER), &cache, setup);
+    let error = measurer.device().unwrap_err();
     assert!(error.is_data() && error.to_string().contains("rows of 1 groups given"), "{error}");
 }
 
@@ -78,14 +78,14 @@ fn a_driver_without_a_function_quarantines_nothing() {
     let problem = Problem::gemm().n(64).k(128);
     let spec = |variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
     let candidates = ["mma.t32x64x64.s2.single.uniform.direct", "mma.t32x64x64.s3.single.uniform.direct"].map(spec);
-    let forge = Forge::builder().toolchain(toolchain).disk(temp.path().join("cubins")).build();
+    let cache = KernelCache::builder().toolchain(toolchain).disk(temp.path().join("cubins")).build();
     for _ in 0..2 {
-        let mut laboratory = WorkerLaboratory::new(command(), &forge, Setup::new(&problem, 8));
-        let error = laboratory.admit(&candidates[0]).unwrap_err();
+        let mut measurer = WorkerMeasurer::new(command(), &cache, Setup::new(&problem, 8));
+        let error = measurer.admit(&candidates[0]).unwrap_err();
         assert!(error.is_missing_library() && error.to_string().contains("cuMemcpyDtoDAsync"), "{error}");
-        let build = |spec: &Spec| Ok(Footprint::of(spec, forge.cubin(spec)?.cubin()));
+        let build = |spec: &Spec| Ok(Footprint::of(spec, cache.cubin(spec)?.cubin()));
         let baseline = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
-        let tuned = Tuner::new(laboratory, build).tune(&candidates[1], 8, [candidates[0], baseline]);
+        let tuned = Tuner::new(measurer, build).tune(&candidates[1], 8, [candidates[0], baseline]);
         let error = tuned.unwrap_err().to_string();
         assert!(error.contains("cuMemcpyDtoDAsync"), "{error}");
         assert!(!temp.path().join("cubins/quarantine").exists());

@@ -136,7 +136,7 @@ impl Disk {
     /// Stores the entry of `key`, replacing what is there, and evicts if that was too much. A failure is logged.
     ///
     /// # Safety
-    /// A forge with this directory takes it for machine code of what renders to the key's recipe:
+    /// A cache with this directory takes it for machine code of what renders to the key's recipe:
     /// [`Built::unproven`](crate::build::Built::unproven) says what has to hold of it.
     pub unsafe fn put(&self, key: &Key, cubin: &Cubin) {
         self.store(key, cubin);

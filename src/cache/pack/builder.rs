@@ -14,15 +14,15 @@ use crate::{Error, Result, file};
 /// Collects kernels, for any number of architectures, and writes them as one file.
 ///
 /// ```no_run
-/// use warpsmith::cache::{Forge, PackBuilder};
+/// use warpsmith::cache::{KernelCache, PackBuilder};
 /// use warpsmith::pick;
 /// use warpsmith::spec::{Activation, Arch, Problem};
 ///
-/// let (forge, mut pack) = (Forge::new(), PackBuilder::new());
+/// let (cache, mut pack) = (KernelCache::new(), PackBuilder::new());
 /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
 /// for arch in [Arch::H200, Arch::B200] {
 ///     for m in [1, 64, 512] {
-///         pack.add(forge.cubin(pick::choose(&problem, m, &arch)?.spec())?.cubin())?;
+///         pack.add(cache.cubin(pick::choose(&problem, m, &arch)?.spec())?.cubin())?;
 ///     }
 /// }
 /// pack.write("kernels.pack")?;

@@ -39,10 +39,10 @@ const MAGIC_STEM: &[u8] = b"warpsmith-pack ";
 /// Kernels from one file, which is read as they are asked for. Shared between threads by reference.
 ///
 /// ```no_run
-/// use warpsmith::cache::{Forge, Pack};
+/// use warpsmith::cache::{KernelCache, Pack};
 ///
 /// // static PACK: &[u8] = include_bytes!("kernels.pack");    and Pack::from_static(PACK), to have it in the binary
-/// let forge = Forge::builder().pack(Pack::open("/opt/engine/kernels.pack")?).build();
+/// let cache = KernelCache::builder().pack(Pack::open("/opt/engine/kernels.pack")?).build();
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub struct Pack {

@@ -9,7 +9,7 @@ use std::result::Result as StdResult;
 
 use serde::Serialize;
 
-use crate::cache::Forge;
+use crate::cache::KernelCache;
 use crate::error::Result;
 use crate::run::{Device, DriverVersion};
 
@@ -31,7 +31,7 @@ pub struct Diagnosis {
     /// Packs of kernels, in the order in which they are asked.
     pub packs: Vec<String>,
     /// What will work, and what not.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Capability>,
 }
 
 /// A device.
@@ -53,7 +53,7 @@ pub struct Directory {
     /// The directory.
     pub path: PathBuf,
     /// What it is used for.
-    pub role: Role,
+    pub role: DirectoryUse,
     /// Why it is not, if it is not.
     pub trouble: Option<String>,
 }
@@ -62,7 +62,7 @@ pub struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Role {
+pub enum DirectoryUse {
     /// Read and written.
     Root,
     /// Only read.
@@ -74,34 +74,34 @@ pub enum Role {
 /// Whether something will work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Verdict {
+pub struct Capability {
     /// What.
     pub what: String,
     /// Why not, if not.
     pub trouble: Option<String>,
 }
 
-/// Looks at the machine as [`Forge::new`] and [`Device::open`] will find it. Works with no GPU, no driver and no NVRTC, and
+/// Looks at the machine as [`KernelCache::new`] and [`Device::open`] will find it. Works with no GPU, no driver and no NVRTC, and
 /// never fails. Makes the cache directory, opens the driver and NVRTC, and leaves the devices alone but for asking each what
 /// it is (which makes its context).
 pub fn doctor() -> Diagnosis {
-    Diagnosis::of(&Forge::new())
+    Diagnosis::of(&KernelCache::new())
 }
 
 impl Diagnosis {
-    /// As [`doctor`], with a forge of one's own: its compiler, directories and packs.
-    pub fn of(forge: &Forge) -> Self {
+    /// As [`doctor`], with a cache of one's own: its compiler, directories and packs.
+    pub fn of(cache: &KernelCache) -> Self {
         let driver = DriverVersion::installed();
         let devices = if driver.is_ok() { devices() } else { Ok(Vec::new()) };
         let (driver, devices) = match (driver, devices) {
             (Ok(version), Ok(devices)) => (Ok(version), devices),
             (Err(error), _) | (_, Err(error)) => (Err(error.to_string()), Vec::new()),
         };
-        let nvrtc = NvrtcFound::of(forge).map_err(|error| error.to_string());
-        let cache = directories(forge);
-        let packs: Vec<String> = forge.packs().iter().map(ToString::to_string).collect();
-        let verdicts = verdicts::all(&driver, &devices, &nvrtc, &cache, &packs);
-        Self { driver: driver.map(|version| version.to_string()), devices, nvrtc, cache, packs, verdicts }
+        let nvrtc = NvrtcFound::of(cache).map_err(|error| error.to_string());
+        let directories = directories(cache);
+        let packs: Vec<String> = cache.packs().iter().map(ToString::to_string).collect();
+        let verdicts = verdicts::all(&driver, &devices, &nvrtc, &directories, &packs);
+        Self { driver: driver.map(|version| version.to_string()), devices, nvrtc, cache: directories, packs, verdicts }
     }
 
     /// Whether everything will work.
@@ -123,14 +123,15 @@ fn devices() -> Result<Vec<DeviceFound>> {
     Ok((0..Device::count()?).map(found).collect())
 }
 
-fn directories(forge: &Forge) -> Vec<Directory> {
-    let disk = forge.disk();
+fn directories(cache: &KernelCache) -> Vec<Directory> {
+    let disk = cache.disk();
     let used = |path: &Path, role, trouble| Directory { path: path.to_owned(), role, trouble };
-    let root = disk.root().map(|root| used(root, Role::Root, writing(root).err().map(|error| error.to_string())));
+    let root =
+        disk.root().map(|root| used(root, DirectoryUse::Root, writing(root).err().map(|error| error.to_string())));
     let layers = disk.layers().map(|layer| {
-        used(layer, Role::Layer, layer.read_dir().err().map(|error| format!("it cannot be read: {error}")))
+        used(layer, DirectoryUse::Layer, layer.read_dir().err().map(|error| format!("it cannot be read: {error}")))
     });
-    let unused = disk.refused().iter().map(|(path, why)| used(path, Role::Unused, Some(why.clone())));
+    let unused = disk.refused().iter().map(|(path, why)| used(path, DirectoryUse::Unused, Some(why.clone())));
     root.into_iter().chain(layers).chain(unused).collect()
 }
 
@@ -161,15 +162,15 @@ impl fmt::Display for Diagnosis {
         }
         for Directory { path, role, trouble } in cache {
             let role = match role {
-                Role::Root => "read and written",
-                Role::Layer => "read",
-                Role::Unused => "not used",
+                DirectoryUse::Root => "read and written",
+                DirectoryUse::Layer => "read",
+                DirectoryUse::Unused => "not used",
             };
             let trouble = trouble.iter().map(|why| format!("; {why}")).collect::<String>();
             writeln!(f, "cache     {} ({role}{trouble})", path.display())?;
         }
         packs.iter().try_for_each(|pack| writeln!(f, "pack      {pack}"))?;
-        let lines = verdicts.iter().map(|Verdict { what, trouble }| match trouble {
+        let lines = verdicts.iter().map(|Capability { what, trouble }| match trouble {
             None => format!("yes       {what}"),
             Some(why) => format!("NO        {what}: {why}"),
         });
@@ -183,10 +184,13 @@ mod tests {
 
     #[test]
     fn a_machine_with_nothing_is_described() {
-        let nowhere = Forge::builder().disk("/proc/warpsmith").build();
+        let nowhere = KernelCache::builder().disk("/proc/warpsmith").build();
         let diagnosis = Diagnosis::of(&nowhere);
         assert_eq!(diagnosis.cache.len(), 1);
-        assert_eq!((diagnosis.cache[0].role, &*diagnosis.cache[0].path), (Role::Unused, Path::new("/proc/warpsmith")));
+        assert_eq!(
+            (diagnosis.cache[0].role, &*diagnosis.cache[0].path),
+            (DirectoryUse::Unused, Path::new("/proc/warpsmith"))
+        );
         assert!(diagnosis.cache[0].trouble.is_some() && !diagnosis.is_well());
         let text = diagnosis.to_string();
         assert!(text.contains("/proc/warpsmith (not used; "), "{text}");
@@ -205,10 +209,10 @@ mod tests {
     #[test]
     fn a_directory_that_can_be_used_leaves_nothing_behind() {
         let temp = tempfile::tempdir().unwrap();
-        let forge = Forge::builder().disk(temp.path().join("cubins")).build();
-        let [directory] = directories(&forge).try_into().unwrap();
-        assert_eq!((directory.role, directory.trouble), (Role::Root, None));
+        let cache = KernelCache::builder().disk(temp.path().join("cubins")).build();
+        let [directory] = directories(&cache).try_into().unwrap();
+        assert_eq!((directory.role, directory.trouble), (DirectoryUse::Root, None));
         assert_eq!(temp.path().join("cubins").read_dir().unwrap().count(), 0);
-        assert!(Diagnosis::of(&forge).to_string().contains("yes       keep compiled kernels"));
+        assert!(Diagnosis::of(&cache).to_string().contains("yes       keep compiled kernels"));
     }
 }

@@ -1,4 +1,4 @@
-//! The compiler that a forge finds.
+//! The compiler that a cache finds.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::result::Result as StdResult;
 
 use serde::Serialize;
 
-use crate::cache::Forge;
+use crate::cache::KernelCache;
 use crate::error::Result;
 
 /// The compiler.
@@ -29,8 +29,8 @@ pub struct NvrtcFound {
 
 impl NvrtcFound {
     #[cfg(feature = "compile")]
-    pub(super) fn of(forge: &Forge) -> Result<Self> {
-        let toolchain = forge.toolchain()?;
+    pub(super) fn of(cache: &KernelCache) -> Result<Self> {
+        let toolchain = cache.toolchain()?;
         Ok(Self {
             library: toolchain.library().to_owned(),
             builtins: toolchain.builtins().map(std::path::Path::to_owned),
@@ -42,7 +42,7 @@ impl NvrtcFound {
     }
 
     #[cfg(not(feature = "compile"))]
-    pub(super) fn of(_: &Forge) -> Result<Self> {
+    pub(super) fn of(_: &KernelCache) -> Result<Self> {
         Err(crate::Error::missing_library("this program is built without warpsmith's feature `compile`"))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::result::Result as StdResult;
 
-use super::{DeviceFound, Directory, NvrtcFound, Role, Verdict};
+use super::{Capability, DeviceFound, Directory, DirectoryUse, NvrtcFound};
 use crate::run::DriverVersion;
 
 /// What will work with these.
@@ -12,9 +12,9 @@ pub(super) fn all(
     nvrtc: &StdResult<NvrtcFound, String>,
     cache: &[Directory],
     packs: &[String],
-) -> Vec<Verdict> {
+) -> Vec<Capability> {
     let verdict =
-        |what: &str, trouble: StdResult<(), String>| Verdict { what: what.to_owned(), trouble: trouble.err() };
+        |what: &str, trouble: StdResult<(), String>| Capability { what: what.to_owned(), trouble: trouble.err() };
     let mut verdicts = vec![verdict("choose variants and render CUDA", Ok(())), verdict("compile", compiles(nvrtc))];
     verdicts.push(verdict("keep compiled kernels for the next process", keeps(cache)));
     if !packs.is_empty() {
@@ -40,7 +40,7 @@ fn compiles(nvrtc: &StdResult<NvrtcFound, String>) -> StdResult<(), String> {
 }
 
 fn keeps(cache: &[Directory]) -> StdResult<(), String> {
-    match cache.iter().find(|directory| directory.role == Role::Root) {
+    match cache.iter().find(|directory| directory.role == DirectoryUse::Root) {
         Some(Directory { trouble: None, .. }) => Ok(()),
         Some(Directory { path, trouble: Some(why), .. }) => Err(format!("{}: {why}", path.display())),
         None => {
@@ -111,7 +111,7 @@ mod tests {
         assert!(keeps(&[]).unwrap_err().contains("WARPSMITH_CACHE_DIR"));
         let root = |trouble: Option<&str>| Directory {
             path: "/c".into(),
-            role: Role::Root,
+            role: DirectoryUse::Root,
             trouble: trouble.map(str::to_owned),
         };
         assert_eq!(keeps(&[root(None)]), Ok(()));

@@ -18,8 +18,8 @@ use self::set::Needed;
 use super::call::{Job, Made};
 use super::loader::Loader;
 use super::manifest::Manifest;
-use super::stock::Stock;
-use crate::cache::{Forge, Share, Tier};
+use super::residency::Residency;
+use crate::cache::{KernelCache, Share, Tier};
 use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::Picker;
@@ -47,7 +47,7 @@ type Watch<'a> = dyn Fn(&Progress<'_>) -> ControlFlow<()> + Sync + 'a;
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
-/// use warpsmith::cache::Forge;
+/// use warpsmith::cache::KernelCache;
 /// use warpsmith::engine::{Manifest, WarmUp};
 /// use warpsmith::pick::Picker;
 /// use warpsmith::spec::Arch;
@@ -57,7 +57,7 @@ type Watch<'a> = dyn Fn(&Progress<'_>) -> ControlFlow<()> + Sync + 'a;
 ///     ControlFlow::Continue(())
 /// };
 /// let picker = Picker::new("NVIDIA H200", &Arch::H200);
-/// let report = WarmUp::new().progress(&show).run(&Forge::new(), &picker, &Manifest::load("serving.toml")?);
+/// let report = WarmUp::new().progress(&show).run(&KernelCache::new(), &picker, &Manifest::load("serving.toml")?);
 /// println!("{report}");
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
@@ -86,13 +86,13 @@ impl Default for WarmUp<'_> {
 /// A kernel that was made, and what that took.
 struct Step {
     tier: Tier,
-    forged: Duration,
+    fetched: Duration,
     loaded: Option<LoadTime>,
 }
 
 impl<V> From<Made<V>> for Step {
     fn from(made: Made<V>) -> Self {
-        Self { tier: made.tier, forged: made.forged, loaded: made.loaded }
+        Self { tier: made.tier, fetched: made.fetched, loaded: made.loaded }
     }
 }
 
@@ -132,35 +132,38 @@ impl<'a> WarmUp<'a> {
         self
     }
 
-    /// Sees to it that every kernel that `picker` can choose for `manifest` is in the caches of `forge`. Needs no GPU, and
+    /// Sees to it that every kernel that `picker` can choose for `manifest` is in the caches of `cache`. Needs no GPU, and
     /// loads nothing. A kernel that fails is said in the report, and no reason not to make the others.
-    pub fn run(&self, forge: &Forge, picker: &Picker, manifest: &Manifest) -> WarmUpReport {
+    pub fn run(&self, cache: &KernelCache, picker: &Picker, manifest: &Manifest) -> WarmUpReport {
         self.drive(picker, manifest, &|| {}, &|needed| {
-            let step = |tier, forged| Step { tier, forged, loaded: None };
+            let step = |tier, fetched| Step { tier, fetched, loaded: None };
             Ok(match needed {
-                Needed::Spec(spec) => forge.cubin(spec).map(|forged| step(forged.tier(), forged.elapsed()))?,
+                Needed::Spec(spec) => cache.cubin(spec).map(|fetched| step(fetched.tier(), fetched.elapsed()))?,
                 Needed::Preparation(preparation) => {
-                    let forged = forge.prepare_cubin(*preparation, picker.arch())?;
-                    step(forged.tier(), forged.elapsed())
+                    let fetched = cache.prepare_cubin(*preparation, picker.arch())?;
+                    step(fetched.tier(), fetched.elapsed())
                 }
             })
         })
     }
 
     /// As [`WarmUp::run`], and loads them, for good.
-    pub(super) fn stock<L: Loader>(&self, stock: &Stock<L>, manifest: &Manifest) -> WarmUpReport {
+    pub(super) fn residency<L: Loader>(&self, residency: &Residency<L>, manifest: &Manifest) -> WarmUpReport {
         let pin = || {
-            // Of problems that have no route the report says why.
-            manifest.problems().filter_map(|(problem, _)| stock.route(problem).ok()).for_each(|route| route.pin());
+            // Of problems that have no problem_kernels the report says why.
+            manifest
+                .problems()
+                .filter_map(|(problem, _)| residency.problem_kernels(problem).ok())
+                .for_each(|problem_kernels| problem_kernels.pin());
         };
-        self.drive(&stock.picker, manifest, &pin, &|needed| match needed {
+        self.drive(&residency.picker, manifest, &pin, &|needed| match needed {
             Needed::Spec(spec) => {
-                let made = stock.kernel(spec);
+                let made = residency.kernel(spec);
                 // Calls do not try again what has failed here, and try what works now.
-                stock.queue.note(&Job::Kernel(*spec), made.as_ref().err().map(ToString::to_string));
+                residency.queue.note(&Job::Kernel(*spec), made.as_ref().err().map(ToString::to_string));
                 made.map(Step::from)
             }
-            Needed::Preparation(preparation) => stock.preparer(*preparation).map(Step::from),
+            Needed::Preparation(preparation) => residency.preparer(*preparation).map(Step::from),
         })
     }
 
@@ -193,10 +196,10 @@ impl<'a> WarmUp<'a> {
         let is_there = |spec: &Spec| steps.iter().any(|(needed, step)| *needed == Needed::Spec(*spec) && step.is_ok());
         for (needed, step) in &steps {
             match step {
-                Ok(Step { tier, forged, loaded }) => report.warm.push(Warmed {
+                Ok(Step { tier, fetched, loaded }) => report.warm.push(Warmed {
                     kernel: needed.name(),
                     tier: *tier,
-                    forge_ms: ms(*forged),
+                    fetch_ms: ms(*fetched),
                     load_ms: loaded.map(|time| ms(time.driver)),
                     load_wait_ms: loaded.map(|time| ms(time.waited)),
                 }),
@@ -238,8 +241,8 @@ impl<'a> WarmUp<'a> {
 }
 
 /// [`WarmUp::run`] with the usual settings.
-pub fn warm_up(forge: &Forge, picker: &Picker, manifest: &Manifest) -> WarmUpReport {
-    WarmUp::new().run(forge, picker, manifest)
+pub fn warm_up(cache: &KernelCache, picker: &Picker, manifest: &Manifest) -> WarmUpReport {
+    WarmUp::new().run(cache, picker, manifest)
 }
 
 fn refused(manifest: &Manifest, problem: &crate::spec::Problem, error: &Error) -> Failure {

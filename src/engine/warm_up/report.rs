@@ -39,7 +39,7 @@ pub struct Warmed {
     /// Where its machine code came from; memory, if it was loaded before.
     pub tier: Tier,
     /// Getting that, in milliseconds.
-    pub forge_ms: f64,
+    pub fetch_ms: f64,
     /// Loading it, in milliseconds in the driver; none, if it was loaded before or is only compiled.
     pub load_ms: Option<f64>,
     /// Waiting until the loads before it were done, in milliseconds; none, as above.
@@ -88,8 +88,8 @@ impl fmt::Display for WarmUpReport {
         let tiers = Tier::ALL.iter().map(|tier| format!("{tier} {}", self.from(*tier)));
         writeln!(f, "{}", tiers.collect::<Vec<_>>().join(", "))?;
         let total = |times: &[f64]| (times.iter().sum::<f64>(), times.iter().copied().fold(0.0, f64::max));
-        let (forging, slowest) = total(&warm.iter().map(|warmed| warmed.forge_ms).collect::<Vec<_>>());
-        write!(f, "machine code: {forging:.0} ms of all threads, {slowest:.1} ms at most")?;
+        let (fetching, slowest) = total(&warm.iter().map(|warmed| warmed.fetch_ms).collect::<Vec<_>>());
+        write!(f, "machine code: {fetching:.0} ms of all threads, {slowest:.1} ms at most")?;
         let loads: Vec<f64> = warm.iter().filter_map(|warmed| warmed.load_ms).collect();
         if !loads.is_empty() {
             let (loading, slowest) = total(&loads);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::build::Preparation;
 use crate::engine::manifest::Manifest;
-use crate::engine::route::stand_in;
+use crate::engine::problem_kernels::fallback;
 use crate::engine::rows::Rows;
 use crate::error::{Error, Result};
 use crate::pick::{Picker, Schedule};
@@ -149,7 +149,7 @@ impl KernelSet {
         let (index, range) = scheduled.intervals(spec).last()?;
         let choices = scheduled.schedule.intervals();
         let known = |other: usize| is_there(choices[other].choice.spec());
-        stand_in(&scheduled.schedule, index, *range.end(), known).map(|found| *choices[found].choice.spec())
+        fallback(&scheduled.schedule, index, *range.end(), known).map(|found| *choices[found].choice.spec())
     }
 }
 

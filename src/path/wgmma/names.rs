@@ -13,7 +13,7 @@ pub(in crate::path) fn cuda() -> Cuda {
     Cuda {
         templates: templates!["wgmma/early_prepass.cu", "wgmma/kernel.cu", "wgmma/prepass.cu"],
         headers: templates![
-            "wgmma/along_k.cuh",
+            "wgmma/main_loop.cuh",
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/f16.cuh",
             "wgmma/epilogue/direct.cuh",

@@ -1,6 +1,6 @@
 //! What no variant of many can undercut: predictions with the best value of whatever is left open.
 
-use super::cost::{Around, Device, ends_us, launches, memory_us, power_us, together};
+use super::cost::{Device, LaunchOverhead, ends_us, launches, memory_us, power_us, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::spec::{
@@ -61,7 +61,8 @@ impl<'a> Question<'a> {
     }
 
     fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
-        let Around { launch, prepass, finish } = Around::new(self.problem, variant, self.m, self.constants);
+        let LaunchOverhead { launch, prepass, finish } =
+            LaunchOverhead::new(self.problem, variant, self.m, self.constants);
         let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
         unhurried + self.power / unhurried
     }

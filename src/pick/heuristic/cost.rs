@@ -140,7 +140,7 @@ impl Loop {
 }
 
 /// What the busiest SM does in a launch, in cycles.
-struct Busiest {
+struct CriticalSm {
     loops: Loop,
     /// From the first loop to the last.
     cycles: f64,
@@ -151,7 +151,7 @@ struct Busiest {
     tail: f64,
 }
 
-impl Busiest {
+impl CriticalSm {
     fn new(variant: &Variant, resident: f64, block: &Block, device: &Device, c: &Constants) -> Self {
         let mut loops = Loop::default();
         let mut cycles = 0.0;
@@ -189,7 +189,7 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
     let cycle = 1e-3 / c.ghz;
     let resident = f64::from(spec.geometry().blocks_per_sm);
     let launches = launches(variant);
-    let busiest = Busiest::new(variant, resident, block, device, c);
+    let busiest = CriticalSm::new(variant, resident, block, device, c);
     let scaled = |cycles: f64| launches * cycles * cycle;
 
     // SMs that are lucky run ahead of the others, by as much as their stages hold, and are done too early.
@@ -198,7 +198,7 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
     let memory = memory_us(problem, m, arch, c) + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);
-    let Around { launch, prepass, finish } = Around::new(problem, variant, m, c);
+    let LaunchOverhead { launch, prepass, finish } = LaunchOverhead::new(problem, variant, m, c);
     let first = f64::from(spec.geometry().stage_bytes) * (device.sms * beside).min(device.blocks);
     let fixed = scaled(busiest.start) + launches * ends_us(first, block.serial * block.steps_per_stage, arch, c);
     let tail = scaled(busiest.tail);
@@ -242,13 +242,13 @@ pub(super) fn launches(variant: &Variant) -> f64 {
 }
 
 /// What a call takes beside its matrix kernel, in µs.
-pub(super) struct Around {
+pub(super) struct LaunchOverhead {
     pub(super) launch: f64,
     pub(super) prepass: f64,
     pub(super) finish: f64,
 }
 
-impl Around {
+impl LaunchOverhead {
     pub(super) fn new(problem: &Problem, variant: &Variant, m: u32, c: &Constants) -> Self {
         let cycle = 1e-3 / c.ghz;
         let (rows, splits) = (f64::from(m), f64::from(variant.split_k));

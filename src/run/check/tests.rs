@@ -4,10 +4,10 @@ use super::*;
 use crate::format::ScaleLayout;
 use crate::spec::{Activation, Arch, Variant, baseline};
 
-const HOME: Home = Home { context: 0x1000, ordinal: 0 };
+const CONTEXT: ContextId = ContextId { context: 0x1000, ordinal: 0 };
 
 fn buffer(elements: u64) -> Buffer {
-    Buffer { elements, context: HOME.context, ordinal: HOME.ordinal }
+    Buffer { elements, context: CONTEXT.context, ordinal: CONTEXT.ordinal }
 }
 
 /// Operands without memory.
@@ -19,8 +19,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn check(&self, contract: &Contract) -> Result<()> {
-        let mut check = contract.check(HOME, self.m)?;
+    fn check(&self, operand_spec: &OperandSpec) -> Result<()> {
+        let mut check = operand_spec.check(CONTEXT, self.m)?;
         self.pieces.iter().try_for_each(|(operand, format, buffer)| check.piece(*operand, *format, buffer))?;
         self.prepared.iter().try_for_each(|(layout, bytes)| check.prepared_weights(layout, bytes))?;
         check.finish()
@@ -89,9 +89,9 @@ fn exact(spec: &Spec) -> Sizes {
 #[track_caller]
 fn refused(spec: &Spec, change: impl FnOnce(&mut Sizes), words: &str) {
     let mut operands = exact(spec);
-    operands.check(&Contract::new(spec).unwrap()).unwrap();
+    operands.check(&OperandSpec::new(spec).unwrap()).unwrap();
     change(&mut operands);
-    let error = operands.check(&Contract::new(spec).unwrap()).unwrap_err();
+    let error = operands.check(&OperandSpec::new(spec).unwrap()).unwrap_err();
     assert!(error.is_operand());
     assert_eq!(error.to_string(), words);
 }
@@ -101,7 +101,7 @@ fn exact_sizes_are_enough_in_every_layout() {
     for problem in [gemm(), dual(), gemm().grouped(3), dual().grouped(3).a(Format::Nvfp4).c(Format::F32)] {
         for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
             let spec = spec(&problem.scales(layout));
-            exact(&spec).check(&Contract::new(&spec).unwrap()).unwrap();
+            exact(&spec).check(&OperandSpec::new(&spec).unwrap()).unwrap();
         }
     }
 }
@@ -166,7 +166,7 @@ fn alpha_is_one_or_one_a_group() {
     refused(&spec(&gemm()), |o| *o.elements(Operand::Alpha1) = 3, "alpha has 3 elements, expected 1");
     let mut each = exact(&grouped);
     each.with(Operand::Alpha1, 3);
-    each.check(&Contract::new(&grouped).unwrap()).unwrap();
+    each.check(&OperandSpec::new(&grouped).unwrap()).unwrap();
 }
 
 #[test]
@@ -176,18 +176,18 @@ fn what_columns_have_is_there_where_the_problem_has_it() {
             Operand::Bias1 => (dual().grouped(3).bias(Format::F32), "bias"),
             _ => (dual().grouped(3).row_scale(), "row_scale"),
         };
-        let contract = Contract::new(&spec(&problem)).unwrap();
+        let operand_spec = OperandSpec::new(&spec(&problem)).unwrap();
         let of = |elements: [u64; 2]| {
             let mut sizes = exact(&spec(&problem));
             sizes.with(first, elements[0]);
             sizes.with(second, elements[1]);
-            sizes.check(&contract).map_err(|error| error.to_string())
+            sizes.check(&operand_spec).map_err(|error| error.to_string())
         };
         of([48, 144]).unwrap();
         of([144, 48]).unwrap();
         let wrong = format!("{name}2 has 96 elements, expected 48, or 48 for each of 3 groups");
         assert_eq!(of([48, 96]), Err(wrong));
-        let missing = exact(&spec(&problem)).check(&contract).unwrap_err().to_string();
+        let missing = exact(&spec(&problem)).check(&operand_spec).unwrap_err().to_string();
         assert_eq!(missing, format!("no {name}1 given: the problem has one, of 48 elements"));
         let unwanted = format!("{name} given, but the problem has none");
         refused(&spec(&gemm()), |o| o.with(first, 48), &unwanted);
@@ -195,7 +195,7 @@ fn what_columns_have_is_there_where_the_problem_has_it() {
     let halves = spec(&gemm().bias(Format::Bf16));
     let mut sizes = exact(&halves);
     sizes.with(Operand::Bias1, 48);
-    let error = sizes.check(&Contract::new(&halves).unwrap()).unwrap_err().to_string();
+    let error = sizes.check(&OperandSpec::new(&halves).unwrap()).unwrap_err().to_string();
     assert_eq!(error, "bias is f32, the kernel is for bf16");
 }
 
@@ -208,7 +208,7 @@ fn workspace_is_asked_for_where_partial_sums_leave_the_kernel() {
     let interleaved = Spec::new(&dual(), &interleaved, &Arch::H200).unwrap();
     let mut without = exact(&interleaved);
     without.without(Operand::Workspace);
-    without.check(&Contract::new(&interleaved).unwrap()).unwrap();
+    without.check(&OperandSpec::new(&interleaved).unwrap()).unwrap();
 }
 
 #[test]
@@ -239,13 +239,13 @@ fn everything_is_in_the_streams_context() {
 
 #[test]
 fn addresses_are_aligned() {
-    let contract = Contract::new(&spec(&dual())).unwrap();
+    let operand_spec = OperandSpec::new(&spec(&dual())).unwrap();
     let params = |operand, address| {
         let mut params = Params::default();
         *params.address(operand) = address;
         params
     };
-    contract.aligned(params(Operand::A, 0x100)).unwrap();
+    operand_spec.aligned(params(Operand::A, 0x100)).unwrap();
     for (operand, address, words) in [
         (Operand::A, 0x108, "a begins at 0x108, which is not a multiple of 16 bytes"),
         (Operand::B2, 0x304, "b2 begins at 0x304, which is not a multiple of 16 bytes"),
@@ -256,7 +256,7 @@ fn addresses_are_aligned() {
         (Operand::Bias1, 2, "bias1 begins at 0x2, which is not a multiple of 4 bytes"),
         (Operand::Offsets, 0x606, "offsets begins at 0x606, which is not a multiple of 4 bytes"),
     ] {
-        let error = contract.aligned(params(operand, address)).unwrap_err();
+        let error = operand_spec.aligned(params(operand, address)).unwrap_err();
         assert!(error.is_operand());
         assert_eq!(error.to_string(), words);
     }
@@ -276,7 +276,7 @@ fn prepared_weights_are_those_of_the_problem() {
             sizes.without(Operand::B1);
             sizes.without(Operand::B1Scales);
         }
-        sizes.check(&Contract::new(spec).unwrap()).map_err(|error| error.to_string())
+        sizes.check(&OperandSpec::new(spec).unwrap()).map_err(|error| error.to_string())
     };
     answer(&wgmma, Some(right), false).unwrap();
     let wrong = answer(&wgmma, Some(wider), false).unwrap_err();

@@ -9,7 +9,7 @@ use super::Kernel;
 use crate::error::{Error, Result};
 use crate::operand::Params;
 use crate::run::capture::{Captured, is_captured};
-use crate::run::check::{self, Home};
+use crate::run::check::{self, ContextId};
 use crate::run::guards::{Tracked, Untracked};
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
@@ -67,7 +67,7 @@ impl Kernel {
     }
 
     fn place(&self, stream: &CudaStream, operands: &Operands<'_>) -> Result<Option<BoundTokens>> {
-        operands.tokens_are_in(self.home(stream)?)?;
+        operands.tokens_are_in(self.context_id(stream)?)?;
         let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
         let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands.token_room()));
@@ -77,9 +77,9 @@ impl Kernel {
 
     /// The stream's context, which has to have the kernel's handle.
     #[inline]
-    fn home(&self, stream: &CudaStream) -> Result<Home> {
+    fn context_id(&self, stream: &CudaStream) -> Result<ContextId> {
         match stream.context().cu_ctx() as usize == self.context {
-            true => Ok(Home::of(stream)),
+            true => Ok(ContextId::of(stream)),
             false => Err(self.elsewhere(stream)),
         }
     }
@@ -106,27 +106,27 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let home = self.home(stream)?;
+        let context_id = self.context_id(stream)?;
         let context = stream.context();
         // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
         let tracks = context.is_event_tracking();
         if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
-            return self.tracked_launch(stream, keeper, operands, home, bound, is_dependent);
+            return self.tracked_launch(stream, keeper, operands, context_id, bound, is_dependent);
         }
         let m = operands.m();
         if !(1..=self.most_rows).contains(&m) {
-            return self.refuse(stream, keeper, operands, home);
+            return self.refuse(stream, keeper, operands, context_id);
         }
         let (mut params, mut guards) = (Params::default(), Untracked::default());
         operands.note(self.spec.problem().columns(), &mut params);
         let place = Place::new(stream, &mut guards, &mut params);
-        let mut both = CheckAndPlace::new(self.contract.begin(home, m), place);
+        let mut both = CheckAndPlace::new(self.operand_spec.begin(context_id, m), place);
         let fits = operands.visit(&mut both).is_ok() && both.check.is_complete();
         let (is_ordered, has_weights) = (both.is_ordered, both.has_weights);
         let readable = self.tokens.readable([both.a, both.workspace]);
         let has_owners = guards.has_owners;
         if !fits || (has_owners && keeper.is_none()) {
-            return self.refuse(stream, keeper, operands, home);
+            return self.refuse(stream, keeper, operands, context_id);
         }
         let is_captured = is_captured(stream)?;
         if is_captured {
@@ -152,22 +152,22 @@ impl Kernel {
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
-        home: Home,
+        context_id: ContextId,
     ) -> Result<()> {
-        if !self.has_rows(operands, home)? {
+        if !self.has_rows(operands, context_id)? {
             return Ok(());
         }
         let (mut params, mut guards) = (Params::default(), Untracked::default());
         let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
-        self.contract.aligned(params)?;
+        self.operand_spec.aligned(params)?;
         can_hold(keeper, guards.has_owners)?;
         Err(Error::internal("operands were refused that there is nothing wrong with"))
     }
 
     /// Checks operands, but for their addresses; whether there are any rows.
-    fn has_rows(&self, operands: &mut Operands<'_>, home: Home) -> Result<bool> {
+    fn has_rows(&self, operands: &mut Operands<'_>, context_id: ContextId) -> Result<bool> {
         let m = operands.m();
-        let mut check = self.contract.check(home, m)?;
+        let mut check = self.operand_spec.check(context_id, m)?;
         operands.visit(&mut check)?;
         check.finish()?;
         if m > self.most_rows { Err(self.too_many_blocks(m)) } else { Ok(m > 0) }
@@ -180,11 +180,11 @@ impl Kernel {
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
-        home: Home,
+        context_id: ContextId,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        if !self.has_rows(operands, home)? {
+        if !self.has_rows(operands, context_id)? {
             return Ok(());
         }
         if is_captured(stream)? {
@@ -197,7 +197,7 @@ impl Kernel {
         let (mut params, mut guards) = (Params::default(), Tracked::default());
         operands.note(self.spec.problem().columns(), &mut params);
         let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
-        self.contract.aligned(params)?;
+        self.operand_spec.aligned(params)?;
         let has_owners = guards.has_owners;
         can_hold(keeper, has_owners)?;
         // Shows what those waits may have met, too.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream};
 
-use super::check::Contract;
+use super::check::OperandSpec;
 use super::code::{Code, Modules};
 use super::launch::Ready;
 use super::set_up::{early_prepass, most_rows, ready};
@@ -25,7 +25,7 @@ use crate::spec::Spec;
 pub struct Kernel {
     spec: Spec,
     cubin: Arc<Cubin>,
-    contract: Contract,
+    operand_spec: OperandSpec,
     /// The driver's handle of the context that it is loaded in.
     context: usize,
     /// In their order.
@@ -79,7 +79,7 @@ impl Kernel {
         Ok(Self {
             spec: *spec,
             cubin: Arc::clone(cubin),
-            contract: Contract::new(spec)?,
+            operand_spec: OperandSpec::new(spec)?,
             context: context.cu_ctx() as usize,
             launches,
             early_prepass,

@@ -5,13 +5,13 @@ namespace ws {
 
 // value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
 template <class Out = Output, class Value>
-__device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const Role& role,
+__device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
-  if (role.k_group == 0 && role.product == 0) {
+  if (consumer.k_group == 0 && consumer.product == 0) {
     const int lane = lane_index(), columns = tile.columns();
 #pragma unroll
     for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
-      const int column = Fusion::column(role, held);
+      const int column = Fusion::column(consumer, held);
       if (column >= columns) continue;
 #pragma unroll
       for (int n8 = 0; n8 < HELD_N8; n8++) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
 }
 
 // Before scratch memory is used for a further tile: sums of the one before may still be read there.
-__device__ __forceinline__ void reuse_scratch(const Role& role) {
-  if constexpr (K_GROUPS > 1) group_sync(role);
+__device__ __forceinline__ void reuse_scratch(const ConsumerId& consumer) {
+  if constexpr (K_GROUPS > 1) group_sync(consumer);
 }
 __device__ __forceinline__ void finish_stores() {}
 

@@ -6,13 +6,13 @@
 namespace ws {
 
 template <class Value>
-__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
+__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
-  stage_tile(ring, role, value);
-  group_sync(role);
+  stage_tile(ring, consumer, value);
+  group_sync(consumer);
   constexpr int PIECES = COLUMNS * Output::BYTES / 16;
   const int pieces = tile.columns() * Output::BYTES / 16;
-  const u8* staged = shared_memory + scratch_offset(role);
+  const u8* staged = shared_memory + scratch_offset(consumer);
   for (int i = threadIdx.x % GROUP_THREADS; i < STAGED_ROWS * PIECES; i += GROUP_THREADS) {
     const int row = i / PIECES, piece = i % PIECES, token = first_token + row;
     if (token < tile.rows && piece < pieces) {
@@ -22,10 +22,10 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
     }
   }
   // The next tile is staged in the same place.
-  if constexpr (PERSISTENT) group_sync(role);
+  if constexpr (PERSISTENT) group_sync(consumer);
 }
 
-__device__ __forceinline__ void reuse_scratch(const Role&) {}
+__device__ __forceinline__ void reuse_scratch(const ConsumerId&) {}
 __device__ __forceinline__ void finish_stores() {}
 
 }  // namespace ws

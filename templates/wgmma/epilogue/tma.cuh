@@ -9,22 +9,22 @@ namespace ws {
 __device__ __forceinline__ bool is_storing() { return threadIdx.x % GROUP_THREADS < 32; }
 
 // Before scratch memory is used for a further tile: the one before may still be on its way out of it.
-__device__ __forceinline__ void reuse_scratch(const Role& role) {
+__device__ __forceinline__ void reuse_scratch(const ConsumerId& consumer) {
   if (is_storing()) bulk_wait_group_read();
-  group_sync(role);
+  group_sync(consumer);
 }
 
 template <class Value>
-__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
+__device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
-  stage_tile(ring, role, value);
+  stage_tile(ring, consumer, value);
   fence_proxy_async();
-  group_sync(role);
+  group_sync(consumer);
   if (is_storing()) {
     const u32 bytes = tile.columns() * Output::BYTES;
     for (int row = lane_index(); row < STAGED_ROWS && first_token + row < tile.rows; row += 32) {
       const long long at = static_cast<long long>(tile.first_row + first_token + row) * N + tile.first_column();
-      bulk_store(params.c + at * Output::BYTES, ring.base + scratch_offset(role) + row * STAGED_ROW, bytes);
+      bulk_store(params.c + at * Output::BYTES, ring.base + scratch_offset(consumer) + row * STAGED_ROW, bytes);
     }
     bulk_commit_group();
   }

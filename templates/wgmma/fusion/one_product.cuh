@@ -8,8 +8,8 @@ struct OneProduct {
   static_assert(TILES_PER_PART == 2, "host and device agree");
 
   // The first of eight columns, one for each lane / 4.
-  __device__ static int column(const Role& role, int held) {
-    return role.part * 64 + held * 32 + threadIdx.x / 32 % 4 * 8;
+  __device__ static int column(const ConsumerId& consumer, int held) {
+    return consumer.part * 64 + held * 32 + threadIdx.x / 32 % 4 * 8;
   }
 };
 

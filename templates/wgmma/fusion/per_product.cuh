@@ -9,27 +9,27 @@ struct Fusion : OneProduct {
   static constexpr int COUNT = 2, PARTIAL_PRODUCTS = 2;
   static_assert(PRODUCT_GROUPS == 2 && PASSES == 1, "host and device agree");
 
-  template <class Refill>
-  __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
-                                  u32 stage, const Tile& tile, const Refill& refill) {
-    if (role.product == 0)
-      along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
+  template <class InlineProducer>
+  __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const ConsumerId& consumer,
+                                  u32 stage, const Tile& tile, const InlineProducer& inline_producer) {
+    if (consumer.product == 0)
+      main_loop<ProductRows<0>>(sums[0], ring, consumer, stage, tile, inline_producer);
     else
-      along_k<ProductRows<1>>(sums[0], ring, role, stage, tile, refill);
+      main_loop<ProductRows<1>>(sums[0], ring, consumer, stage, tile, inline_producer);
 
     constexpr int LANES = 128 * PARTS;
     static_assert(ACCUMULATORS * LANES * 4 <= SCRATCH_BYTES, "the sums fit");
-    float* scratch = reinterpret_cast<float*>(shared_memory + scratch_offset(role));
-    const int lane = threadIdx.x % 128 + 128 * role.part;
-    group_sync(role);
-    if (role.product == 1) {
+    float* scratch = reinterpret_cast<float*>(shared_memory + scratch_offset(consumer));
+    const int lane = threadIdx.x % 128 + 128 * consumer.part;
+    group_sync(consumer);
+    if (consumer.product == 1) {
 #pragma unroll
       for (int i = 0; i < ACCUMULATORS; i++) scratch[i * LANES + lane] = sums[0][i];
     }
-    group_sync(role);
+    group_sync(consumer);
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; i++) sums[1][i] = scratch[i * LANES + lane];
-    group_sync(role);
+    group_sync(consumer);
   }
 
   __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int product, int held, int i) {

@@ -9,13 +9,13 @@ struct Fusion : OneProduct {
   static constexpr int COUNT = 2, PARTIAL_PRODUCTS = 2;
   static_assert(PRODUCT_GROUPS == 1 && PASSES == 2, "host and device agree");
 
-  template <class Refill>
-  __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const Role& role,
-                                  u32 stage, const Tile& tile, const Refill& refill) {
-    along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
+  template <class InlineProducer>
+  __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params&, const Ring& ring, const ConsumerId& consumer,
+                                  u32 stage, const Tile& tile, const InlineProducer& inline_producer) {
+    main_loop<ProductRows<0>>(sums[0], ring, consumer, stage, tile, inline_producer);
     // The next stage of a K group may be so far ahead that its barrier is still in the phase before the last.
-    if constexpr (K_GROUPS > 1) group_sync(role);
-    along_k<ProductRows<1>>(sums[1], ring, role, stage + tile.k_tiles, tile, refill);
+    if constexpr (K_GROUPS > 1) group_sync(consumer);
+    main_loop<ProductRows<1>>(sums[1], ring, consumer, stage + tile.k_tiles, tile, inline_producer);
   }
 
   __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int product, int held, int i) {

@@ -9,13 +9,13 @@ struct Fusion : OneProduct {
   static constexpr int COUNT = 1, PARTIAL_PRODUCTS = 1;
   static_assert(PRODUCT_GROUPS == 1 && PASSES == 1, "host and device agree");
 
-  template <class Refill>
+  template <class InlineProducer>
   __device__ static void multiply(float (&sums)[COUNT][ACCUMULATORS], const Params& params, const Ring& ring,
-                                  const Role& role, u32 stage, const Tile& tile, const Refill& refill) {
+                                  const ConsumerId& consumer, u32 stage, const Tile& tile, const InlineProducer& inline_producer) {
     if (params.product == 0)
-      along_k<ProductRows<0>>(sums[0], ring, role, stage, tile, refill);
+      main_loop<ProductRows<0>>(sums[0], ring, consumer, stage, tile, inline_producer);
     else
-      along_k<ProductRows<1>>(sums[0], ring, role, stage, tile, refill);
+      main_loop<ProductRows<1>>(sums[0], ring, consumer, stage, tile, inline_producer);
   }
 
   __device__ static float sum(const float (&sums)[COUNT][ACCUMULATORS], int, int held, int i) {

@@ -4,13 +4,13 @@
 namespace ws {
 
 template <class Sums>
-__device__ __forceinline__ void store_result(const Params& params, const Ring& ring, const Tile& tile, const Role& role,
+__device__ __forceinline__ void store_result(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Sums& sums) {
   const Alphas alphas(params, tile.group);
   const HeldColumns<Fusion::HELD_COLUMNS> columns(params, tile.group, [&](int held) {
-    return tile.first_column() + Fusion::column(role, held) + lane_index() / 4;
+    return tile.first_column() + Fusion::column(consumer, held) + lane_index() / 4;
   });
-  store_tile(params, ring, tile, role, first_token, [&](int held, int n8, int token) {
+  store_tile(params, ring, tile, consumer, first_token, [&](int held, int n8, int token) {
     float products[PRODUCTS];
 #pragma unroll
     for (int product = 0; product < PRODUCTS; product++)

@@ -4,13 +4,13 @@
 namespace ws {
 
 template <class Sums>
-__device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const Role& role,
+__device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Sums& sums) {
-  if (role.k_group != 0 || role.product != 0) return;
+  if (consumer.k_group != 0 || consumer.product != 0) return;
   const int lane = lane_index(), columns = tile.columns();
 #pragma unroll
   for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
-    const int column = Fusion::column(role, held);
+    const int column = Fusion::column(consumer, held);
     if (column >= columns) continue;
 #pragma unroll
     for (int which = 0; which < Fusion::PARTIAL_PRODUCTS; which++) {

@@ -73,10 +73,10 @@ struct Tokens {
   }
 
   // All stages of a tile, by warp `warp` of WARPS.
-  __device__ static void load(const Params& params, const TensorMaps&, Filling& filling, const Tile& tile, int warp) {
+  __device__ static void load(const Params& params, const TensorMaps&, Producer& producer, const Tile& tile, int warp) {
     const int lane = lane_index(), thread = warp * 32 + lane, stages = PASSES * tile.k_tiles;
     const auto k_tile_of = [&](int stage) { return tile.first_k_tile + (PASSES == 1 ? stage : stage % tile.k_tiles); };
-    Filling asked = filling;
+    Producer asked = producer;
 #pragma unroll 1
     for (int stage = 0; stage < stages + AHEAD; stage++) {
       if (stage < stages) {
@@ -87,11 +87,11 @@ struct Tokens {
       cp_async_commit_group();
       if (stage < AHEAD) continue;
       cp_async_wait_group<AHEAD>();
-      decode(tile, filling.at(), k_tile_of(stage - AHEAD), thread);
+      decode(tile, producer.at(), k_tile_of(stage - AHEAD), thread);
       fence_proxy_async();
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(filling.at().full);
-      filling.next();
+      if (lane == 0) mbarrier_arrive(producer.at().full);
+      producer.next();
     }
   }
 };

@@ -27,8 +27,8 @@ struct Tokens {
   }
 
   // All stages of a tile, by one thread.
-  __device__ static void load(const Params&, const TensorMaps& maps, Filling& filling, const Tile& tile, int) {
-    filling.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
+  __device__ static void load(const Params&, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
+    producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
   }
 };
 

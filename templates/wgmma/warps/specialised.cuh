@@ -8,10 +8,10 @@ inline constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
-  Filling filling(ring);
+  Producer producer(ring);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
     Weights<Tokens> weights(params, tile);
-    filling.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
+    producer.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
 }
 
@@ -19,15 +19,15 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMaps& maps, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
-  Filling filling(ring);
+  Producer producer(ring);
   for_each_tile<1>(params, schedule, 0,
-                   [&](const Tile& tile, u32) { Tokens::load(params, maps, filling, tile, warp); });
+                   [&](const Tile& tile, u32) { Tokens::load(params, maps, producer, tile, warp); });
   // Every read of what came before is done or under way, and nothing is written before it has arrived.
   launch_dependents();
 }
 
 // Who multiplies has nothing to load.
-struct Refill {
+struct InlineProducer {
   __device__ void operator()(u32) const {}
 };
 
@@ -42,9 +42,9 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
     if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
     __syncwarp();
   } else {
-    const Role role(warp / 4);
-    for_each_tile<TILE_GROUPS>(params, schedule, role.tile_group,
-                               [&](const Tile& tile, u32 stage) { consume(tile, role, stage, Refill()); });
+    const ConsumerId consumer(warp / 4);
+    for_each_tile<TILE_GROUPS>(params, schedule, consumer.tile_group,
+                               [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });
     finish_stores();
   }
 }

@@ -7,7 +7,7 @@ inline constexpr int THREADS = CONSUMER_THREADS;
 static_assert(!PERSISTENT && Tokens::WARPS == 1, "checked by Spec");
 
 // Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
-struct Refill {
+struct InlineProducer {
   const TensorMaps& maps;
   const Ring& ring;
   const Tile& tile;
@@ -16,7 +16,7 @@ struct Refill {
   mutable u32 loaded = 0;          // stages so far
   mutable Cursor at = Cursor::at(0);
 
-  __device__ Refill(const Params& params, const TensorMaps& maps, const Ring& ring, const Tile& tile, bool loads)
+  __device__ InlineProducer(const Params& params, const TensorMaps& maps, const Ring& ring, const Tile& tile, bool loads)
       : maps(maps), ring(ring), tile(tile), weights(params, tile), loads(loads) {
     if (loads) fill(STAGES, 0);
   }
@@ -61,12 +61,12 @@ template <class Consume>
 __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
-  const Role role(warp / 4);
+  const ConsumerId consumer(warp / 4);
   // Also a block without a tile ends after what came before.
   if (warp == 0) wait_for_dependencies();
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32 stage) {
-    const Refill refill(params, maps, ring, tile, warp == 0);
-    consume(tile, role, stage, refill);
+    const InlineProducer inline_producer(params, maps, ring, tile, warp == 0);
+    consume(tile, consumer, stage, inline_producer);
   });
   finish_stores();
 }

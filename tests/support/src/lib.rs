@@ -3,18 +3,18 @@
 
 pub mod counting;
 pub mod cubins;
+pub mod fallback;
 pub mod fuzz;
 pub mod mutate;
 pub mod null;
 pub mod numbers;
-pub mod stand_in;
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpsmith::build::{Cubin, Toolchain};
-use warpsmith::cache::{Disk, ForgeBuilder};
+use warpsmith::cache::{Disk, KernelCacheBuilder};
 use warpsmith::internal::build::Source;
 use warpsmith::internal::cache::Key;
 use warpsmith::spec::Spec;
@@ -69,11 +69,11 @@ pub fn axpy() -> Source {
 
 /// Kernels of the tests' own, which no device ever runs.
 pub trait Renders {
-    /// As [`ForgeBuilder::render`].
+    /// As [`KernelCacheBuilder::render`].
     fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self;
 }
 
-impl Renders for ForgeBuilder {
+impl Renders for KernelCacheBuilder {
     fn renders(self, render: fn(&Spec) -> warpsmith::Result<Source>) -> Self {
         // SAFETY: what is made of them is not loaded, or by the null driver, which runs nothing.
         unsafe { self.render(render) }

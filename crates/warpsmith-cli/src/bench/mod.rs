@@ -21,7 +21,7 @@ use std::slice;
 use std::time::Instant;
 
 use warpsmith::build;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::pick::{Choice, Picker};
 use warpsmith::spec::Spec;
 use warpsmith_tune::{HostOperands, Spread, Trial, reference};
@@ -47,14 +47,14 @@ pub fn run(args: &Args) -> Result<bool> {
     let arch = place.arch();
     // On sm_90 the list has its weights prepared, as the fastest kernels take them.
     let items = args.wanted.items(&[], crate::shared::prepares(&arch))?;
-    let forge = Forge::builder().install_if_missing().build();
-    say!("NVRTC: {}", forge.toolchain()?)?;
+    let cache = KernelCache::builder().install_if_missing().build();
+    say!("NVRTC: {}", cache.toolchain()?)?;
 
-    let ceilings = ceilings::compile(forge.toolchain()?, &arch)?;
-    let candidates = candidates(args, &place.picker(), &forge, &items);
+    let ceilings = ceilings::compile(cache.toolchain()?, &arch)?;
+    let candidates = candidates(args, &place.picker(), &cache, &items);
     let (rows, ceilings) = match &place {
         Place::Device(device) => {
-            let gpu = Gpu::new(device, forge)?;
+            let gpu = Gpu::new(device, cache)?;
             let ceilings = ceilings::measure(gpu.stream(), gpu.engine().device().arch(), &ceilings)?;
             say!("{ceilings}\n\n{}", table::head())?;
             (on_device(&gpu, &items, candidates, ceilings)?, Some(ceilings))
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<bool> {
 }
 
 /// The kernels of every item, built on all cores: those that are pinned, or the one that is picked.
-fn candidates(args: &Args, picker: &Picker, forge: &Forge, items: &[Item]) -> Vec<Vec<Candidate>> {
+fn candidates(args: &Args, picker: &Picker, cache: &KernelCache, items: &[Item]) -> Vec<Vec<Candidate>> {
     let choices = |item: &Item| -> Vec<warpsmith::Result<Choice>> {
         match &args.variant[..] {
             [] => vec![picker.choose(&item.problem, item.m())],
@@ -94,7 +94,7 @@ fn candidates(args: &Args, picker: &Picker, forge: &Forge, items: &[Item]) -> Ve
     let choices: Vec<_> = items.iter().map(choices).collect();
     let specs: Vec<Spec> = choices.iter().flatten().flatten().map(|choice| *choice.spec()).collect();
     let progress = bar(specs.len(), "kernels built");
-    let mut made = compile::all(forge, &specs, &progress).into_iter();
+    let mut made = compile::all(cache, &specs, &progress).into_iter();
     progress.finish_and_clear();
     let mut candidate = |choice: warpsmith::Result<Choice>| -> Candidate {
         let choice = choice.map_err(|error| error.to_string())?;
@@ -140,7 +140,7 @@ fn shown(item: &Item, candidate: Candidate, outcome: impl FnOnce(&Choice, &build
     let row = match candidate {
         Err(why) => Row::new(item, None, Outcome::Failed(why)),
         Ok((choice, Err(why))) => Row::new(item, Some(choice), Outcome::Failed(why)),
-        Ok((choice, Ok(forged))) => Row::new(item, Some(choice), outcome(&choice, forged.cubin())),
+        Ok((choice, Ok(fetched))) => Row::new(item, Some(choice), outcome(&choice, fetched.cubin())),
     };
     say!("{}", row.line())?;
     Ok(row)

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use warpsmith::cache::{Forge, Forged};
+use warpsmith::cache::{Fetched, KernelCache};
 use warpsmith::run::{Device, Kernel, Matrix, PreparedWeights};
 use warpsmith::spec::{Arch, Problem, Spec, Variant};
 use warpsmith_tune::{Checked, HostMatrix, Pace, Timing, Trial, operand_sets, wait};
@@ -62,10 +62,10 @@ pub const BROKEN: i32 = 4;
 /// file is lost by that, and neither kernels that are half built nor a broken context are worth waiting for.
 pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) -> Result<Infallible> {
     let hosts: Vec<OnceLock<Host>> = items.iter().map(|_| OnceLock::new()).collect();
-    let forge = || Forge::builder().install_if_missing().memory(16, 16 << 20).build();
+    let cache = || KernelCache::builder().install_if_missing().memory(16, 16 << 20).build();
     let known = items.iter().map(|item| known(item, record)).collect();
-    let builder = Builder { args, arch: *device.arch(), items, known, hosts: &hosts, forge: forge() };
-    let gpu = Gpu::new(device, forge())?;
+    let builder = Builder { args, arch: *device.arch(), items, known, hosts: &hosts, cache: cache() };
+    let gpu = Gpu::new(device, cache())?;
     let (wanted, asked) = mpsc::channel::<Wanted>();
     let (built, ready) = mpsc::channel::<Result<Batch>>();
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ struct Builder<'a> {
     /// Of each problem and M, the best that are in the file.
     known: Vec<Vec<Vec<Variant>>>,
     hosts: &'a [OnceLock<Host>],
-    forge: Forge,
+    cache: KernelCache,
 }
 
 impl Builder<'_> {
@@ -100,12 +100,12 @@ impl Builder<'_> {
         let mut next = 0..self.items.len();
         loop {
             let batch = match asked.try_recv() {
-                Ok(wanted) => Ok(make(&self.forge, wanted)),
+                Ok(wanted) => Ok(make(&self.cache, wanted)),
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => match next.next() {
                     Some(at) => self.first_round(at),
                     None => match asked.recv() {
-                        Ok(wanted) => Ok(make(&self.forge, wanted)),
+                        Ok(wanted) => Ok(make(&self.cache, wanted)),
                         Err(_) => return,
                     },
                 },
@@ -121,7 +121,7 @@ impl Builder<'_> {
         let made = Host::new(&item.problem, &item.rows)?;
         self.hosts[at].set(made).map_err(|_| "a problem was made twice")?;
         let specs = first_specs(self.args, &self.arch, at, item, &self.known[at]);
-        Ok(make(&self.forge, Wanted { item: at, round: 0, specs }))
+        Ok(make(&self.cache, Wanted { item: at, round: 0, specs }))
     }
 }
 
@@ -148,10 +148,10 @@ pub fn first_specs(args: &Args, arch: &Arch, at: usize, item: &Item, known: &[Ve
     item.rows.iter().enumerate().map(of).collect()
 }
 
-fn make(forge: &Forge, wanted: Wanted) -> Batch {
+fn make(cache: &KernelCache, wanted: Wanted) -> Batch {
     let Wanted { item, round, specs } = wanted;
     let all: Vec<Spec> = specs.concat();
-    let mut made = compile::all(forge, &all, &ProgressBar::hidden()).into_iter();
+    let mut made = compile::all(cache, &all, &ProgressBar::hidden()).into_iter();
     let mut pair =
         |specs: Vec<Spec>| specs.into_iter().map(|spec| (spec, made.next().unwrap_or(Err(String::new())))).collect();
     Batch { item, round, work: specs.into_iter().map(&mut pair).collect() }
@@ -172,7 +172,7 @@ struct State<'a> {
     trial: Trial<'a>,
     tried: HashSet<Variant>,
     /// What passed, with its µs.
-    good: Vec<(f64, Spec, Forged)>,
+    good: Vec<(f64, Spec, Fetched)>,
 }
 
 impl<'a> Campaign<'a> {
@@ -280,8 +280,8 @@ impl<'a> Campaign<'a> {
             return Ok(false);
         }
         let known = self.record.known(&problem, m, &variant);
-        let forged = match made {
-            Ok(forged) => forged,
+        let fetched = match made {
+            Ok(fetched) => fetched,
             Err(_) if known.is_some() => return Ok(false),
             Err(why) => {
                 self.record.add(&Line::new(problem, m, &spec, None).refused(Phase::Refused, &why))?;
@@ -289,18 +289,18 @@ impl<'a> Campaign<'a> {
             }
         };
         if let Some(known) = known {
-            state.good.extend(known.map(|us| (us, spec, forged)));
+            state.good.extend(known.map(|us| (us, spec, fetched)));
             return Ok(false);
         }
-        let line = Line::new(problem, m, &spec, Some(&forged));
-        let timed = self.check(&state.trial, &forged).and_then(|checked| match checked.passed() {
+        let line = Line::new(problem, m, &spec, Some(&fetched));
+        let timed = self.check(&state.trial, &fetched).and_then(|checked| match checked.passed() {
             true => state.trial.time_at(&checked, Pace::BRIEF).map(Ok),
             false => Ok(Err(checked.to_string())),
         });
         match timed {
             Ok(Ok(timing)) => {
                 self.record.add(&line.timed(Phase::Short, &timing))?;
-                state.good.push((timing.median_us, spec, forged));
+                state.good.push((timing.median_us, spec, fetched));
             }
             Ok(Err(wrong)) => self.record.add(&line.refused(Phase::Refused, &wrong))?,
             Err(error) => self.failed(line, &error)?,
@@ -308,9 +308,9 @@ impl<'a> Campaign<'a> {
         Ok(true)
     }
 
-    fn check(&self, trial: &Trial<'_>, forged: &Forged) -> warpsmith::Result<Checked> {
+    fn check(&self, trial: &Trial<'_>, fetched: &Fetched) -> warpsmith::Result<Checked> {
         self.gpu.engine().device().reclaim()?;
-        let kernel = Kernel::load(self.gpu.engine().device(), forged.built())?;
+        let kernel = Kernel::load(self.gpu.engine().device(), fetched.built())?;
         trial.check(&Arc::new(kernel))
     }
 
@@ -330,9 +330,9 @@ impl<'a> Campaign<'a> {
         let mut finalists: Vec<(Line, Checked, Option<Timing>)> = Vec::new();
         // What is ranked is to be compared with the best, and so is timed beside them.
         let most = if self.args.also_rank { FINALISTS + candidates::RANKED } else { FINALISTS };
-        for (_, spec, forged) in state.good.iter().take(most) {
-            let line = Line::new(problem, m, spec, Some(forged));
-            match self.check(&state.trial, forged) {
+        for (_, spec, fetched) in state.good.iter().take(most) {
+            let line = Line::new(problem, m, spec, Some(fetched));
+            match self.check(&state.trial, fetched) {
                 Ok(checked) if checked.passed() => finalists.push((line, checked, None)),
                 Ok(checked) => self.record.add(&line.refused(Phase::Refused, &checked.to_string()))?,
                 Err(error) => self.failed(line, &error)?,

@@ -27,7 +27,7 @@ use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic::Constants;
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
@@ -131,7 +131,7 @@ fn supervise(args: &Args) -> Result<bool> {
 
 fn worker(args: &Args) -> Result<bool> {
     let device = Device::open(args.device)?;
-    let toolchain = Forge::builder().install_if_missing().build();
+    let toolchain = KernelCache::builder().install_if_missing().build();
     let identity = toolchain.toolchain()?.identity().to_string();
     let head = [
         format!("{device}, {}", device.arch()),

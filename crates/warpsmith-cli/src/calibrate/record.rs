@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use warpsmith::build::Resources;
-use warpsmith::cache::Forged;
+use warpsmith::cache::Fetched;
 use warpsmith::spec::{Problem, Spec, Variant};
 use warpsmith_tune::Timing;
 
@@ -57,8 +57,8 @@ pub struct Line {
 
 impl Line {
     /// Of a kernel, built or not, that nothing is known of yet.
-    pub fn new(problem: Problem, m: u32, spec: &Spec, forged: Option<&Forged>) -> Self {
-        let used = forged.and_then(|forged| forged.cubin().resources_of(&spec.symbol()));
+    pub fn new(problem: Problem, m: u32, spec: &Spec, fetched: Option<&Fetched>) -> Self {
+        let used = fetched.and_then(|fetched| fetched.cubin().resources_of(&spec.symbol()));
         let bytes = |bytes: Option<u32>| bytes.unwrap_or(0);
         Self {
             problem,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::json;
-use warpsmith::cache::{Forge, Pack, PackBuilder};
+use warpsmith::cache::{KernelCache, Pack, PackBuilder};
 use warpsmith::internal::build::Preparation;
 use warpsmith::pick;
 use warpsmith::spec::{Arch, Problem, Spec};
@@ -30,16 +30,16 @@ fn make(args: &Args) -> Result<()> {
     ];
     crate::shared::files::apart(&read, &[("the pack", Some(&args.file))])?;
     let problems = problems(args)?;
-    let forge = Forge::builder().install_if_missing().build();
+    let cache = KernelCache::builder().install_if_missing().build();
     let specs = specs(args, &problems)?;
     let progress = bar(specs.len(), "kernels");
-    let made = compile::all(&forge, &specs, &progress);
+    let made = compile::all(&cache, &specs, &progress);
     progress.finish_and_clear();
 
     let (mut pack, mut failed) = (PackBuilder::new(), 0);
     for (spec, made) in specs.iter().zip(made) {
         match made {
-            Ok(forged) => drop(pack.add(forged.cubin())?),
+            Ok(fetched) => drop(pack.add(fetched.cubin())?),
             Err(error) => {
                 complain!("error: {spec}: {error}");
                 failed += 1;
@@ -47,7 +47,7 @@ fn make(args: &Args) -> Result<()> {
         }
     }
     for (preparation, arch) in preparations(args, &problems)? {
-        pack.add(forge.prepare_cubin(preparation, &arch)?.cubin())?;
+        pack.add(cache.prepare_cubin(preparation, &arch)?.cubin())?;
     }
     if failed > 0 {
         return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());
@@ -62,7 +62,7 @@ fn make(args: &Args) -> Result<()> {
         pack = sign(pack, &fs::read(path)?)?;
     }
     pack.write(&args.file)?;
-    let stats = forge.stats();
+    let stats = cache.stats();
     let pack = Pack::open(&args.file)?;
     say!("{pack}")?;
     say!("{} compiled in {:.1} s, {} from the cache", stats.compiles, stats.compile_ms / 1e3, stats.disk_hits)?;

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use warpsmith::cache::{Forge, ForgeStats};
+use warpsmith::cache::{CacheStats, KernelCache};
 use warpsmith::pick::Choice;
 use warpsmith::spec::Spec;
 use warpsmith_tune::{Checked, Timing, Trial, reference};
@@ -45,24 +45,24 @@ pub fn run(args: &Args) -> Result<bool> {
     let place = Place::find(args.arch, args.device)?;
     say!("{}", place.describe(INSTEAD))?;
     let cases = case::cases(args, &place.picker())?;
-    let forge = Forge::builder().install_if_missing().build();
-    say!("NVRTC: {}", forge.toolchain()?)?;
+    let cache = KernelCache::builder().install_if_missing().build();
+    say!("NVRTC: {}", cache.toolchain()?)?;
 
     let specs: Vec<Spec> = cases.iter().flat_map(|case| &case.choices).map(|choice| *choice.spec()).collect();
     let progress = bar(specs.len(), "kernels built");
-    let made = compile::all(&forge, &specs, &progress);
+    let made = compile::all(&cache, &specs, &progress);
     progress.finish_and_clear();
     if let Some(to) = &args.dump {
-        dump::dump(&forge, &specs, &made, to)?;
+        dump::dump(&cache, &specs, &made, to)?;
     }
 
     let mut out = Out { path: args.out.as_deref(), is_written: false };
     let (rows, stats) = match &place {
         Place::Device(device) => {
-            let gpu = Gpu::new(device, forge)?;
-            (on_device(args, &gpu, &cases, &made, &mut out)?, gpu.engine().forge().stats())
+            let gpu = Gpu::new(device, cache)?;
+            (on_device(args, &gpu, &cases, &made, &mut out)?, gpu.engine().cache().stats())
         }
-        Place::Host(..) => (on_host(args, &cases, &made, &mut out)?, forge.stats()),
+        Place::Host(..) => (on_host(args, &cases, &made, &mut out)?, cache.stats()),
     };
     report(args, &place, &rows, &stats)?;
     say!("{:.1} s in all", start.elapsed().as_secs_f64())?;
@@ -184,7 +184,7 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made], out: &mut Out<'_>) -> Res
     Ok(rows)
 }
 
-fn report(args: &Args, place: &Place, rows: &[Row], stats: &ForgeStats) -> Result<()> {
+fn report(args: &Args, place: &Place, rows: &[Row], stats: &CacheStats) -> Result<()> {
     document(&table::json(rows, &place.describe(INSTEAD)))?;
     say!("\n{}", if args.is_ladder() { table::ladder(rows) } else { table::table(rows) })?;
     if args.is_ladder() {

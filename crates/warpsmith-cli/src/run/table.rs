@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 use warpsmith::build::Resources;
-use warpsmith::cache::Forged;
+use warpsmith::cache::Fetched;
 use warpsmith::pick::Choice;
 use warpsmith::spec::Spec;
 use warpsmith_tune::Timing;
@@ -13,7 +13,7 @@ use warpsmith_tune::Timing;
 pub struct Row {
     choice: Choice,
     m: u32,
-    forged: Option<Forged>,
+    fetched: Option<Fetched>,
     outcome: Outcome,
 }
 
@@ -42,9 +42,9 @@ pub enum Outcome {
 }
 
 impl Row {
-    /// A row; `forged` is missing if compiling failed.
-    pub fn new(choice: Choice, m: u32, forged: Option<Forged>, outcome: Outcome) -> Self {
-        Self { choice, m, forged, outcome }
+    /// A row; `fetched` is missing if compiling failed.
+    pub fn new(choice: Choice, m: u32, fetched: Option<Fetched>, outcome: Outcome) -> Self {
+        Self { choice, m, fetched, outcome }
     }
 
     /// Whether a kernel did what it must not.
@@ -77,7 +77,7 @@ impl Row {
     }
 
     fn resources(&self) -> Option<&Resources> {
-        self.forged.as_ref()?.cubin().resources_of(&self.spec().symbol())
+        self.fetched.as_ref()?.cubin().resources_of(&self.spec().symbol())
     }
 
     /// Microseconds that the device needs at least: for the bytes at its bandwidth, or the work at its matrix rate.
@@ -100,8 +100,8 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 10] {
-        let (build, tier) = self.forged.as_ref().map_or(("-".to_owned(), "-".to_owned()), |forged| {
-            (format!("{:.1}", forged.elapsed().as_secs_f64() * 1e3), forged.tier().to_string())
+        let (build, tier) = self.fetched.as_ref().map_or(("-".to_owned(), "-".to_owned()), |fetched| {
+            (format!("{:.1}", fetched.elapsed().as_secs_f64() * 1e3), fetched.tier().to_string())
         });
         let (error, us, tflops, floor) = match &self.outcome {
             Outcome::Passed { worst, timing } => {
@@ -141,12 +141,12 @@ impl Row {
                 "shared_bytes": self.spec().geometry().shared_bytes,
             })
         });
-        let build = self.forged.as_ref().map(|forged| {
+        let build = self.fetched.as_ref().map(|fetched| {
             json!({
-                "ms": forged.elapsed().as_secs_f64() * 1e3,
-                "tier": forged.tier().to_string(),
-                "compile_ms": forged.cubin().compile_ms(),
-                "toolchain": forged.cubin().provenance().toolchain(),
+                "ms": fetched.elapsed().as_secs_f64() * 1e3,
+                "tier": fetched.tier().to_string(),
+                "compile_ms": fetched.cubin().compile_ms(),
+                "toolchain": fetched.cubin().provenance().toolchain(),
             })
         });
         let outcome = match &self.outcome {

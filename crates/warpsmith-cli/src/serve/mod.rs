@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use serde_json::json;
-use warpsmith::cache::{Forge, Seal};
+use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, OnMiss, WarmUp};
 use warpsmith::pick::Picker;
 use warpsmith::run::{Device, Kernel};
@@ -39,30 +39,30 @@ pub fn run(args: &Args) -> Result<bool> {
     let place = Place::find(args.arch, args.device)?;
     say!("{}", place.describe("nothing is served"))?;
     let mlp = Mlp::new(args, &place.arch());
-    let builder = Forge::builder().install_if_missing();
-    let forge = if args.no_disk { builder.no_disk().build() } else { builder.build() };
-    say!("NVRTC: {}\n", forge.toolchain()?)?;
+    let builder = KernelCache::builder().install_if_missing();
+    let cache = if args.no_disk { builder.no_disk().build() } else { builder.build() };
+    say!("NVRTC: {}\n", cache.toolchain()?)?;
     match &place {
-        Place::Device(device) => on_device(args, device, forge, &mlp),
-        Place::Host(arch, _) => on_host(arch, &forge, &mlp),
+        Place::Device(device) => on_device(args, device, cache, &mlp),
+        Place::Host(arch, _) => on_host(arch, &cache, &mlp),
     }
 }
 
 /// What can be done without a device: every kernel is there when one comes.
-fn on_host(arch: &Arch, forge: &Forge, mlp: &Mlp) -> Result<bool> {
-    let report = WarmUp::new().run(forge, &Picker::new(&arch.to_string(), arch), &mlp.manifest()?);
+fn on_host(arch: &Arch, cache: &KernelCache, mlp: &Mlp) -> Result<bool> {
+    let report = WarmUp::new().run(cache, &Picker::new(&arch.to_string(), arch), &mlp.manifest()?);
     say!("{report}\n\nno GPU used: nothing was served")?;
     document(&report)?;
     if report.is_complete() { Ok(true) } else { Err("a kernel is not there".into()) }
 }
 
-fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bool> {
+fn on_device(args: &Args, device: &Device, cache: KernelCache, mlp: &Mlp) -> Result<bool> {
     // SAFETY: a buffer is used in the one stream of its thread, which has passed every use of it when it is released;
     // weights are read by all, after the stream that made them was waited for, and released after all others.
     // (Capturing graphs and tracking events do not go together.)
     unsafe { device.context().disable_event_tracking() };
     let stream = device.context().new_stream()?;
-    let engine = Engine::with_forge(device, forge).on_miss(OnMiss::Fallback);
+    let engine = Engine::with_cache(device, cache).on_miss(OnMiss::Fallback);
 
     let report = engine.warm_up(&mlp.manifest()?);
     say!("warm-up: {report}\n")?;
@@ -72,7 +72,7 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
         Layer::new(&engine, &stream, mlp.down, mlp.tokens, 2)?,
     ];
     stream.synchronize()?;
-    let compiles = engine.stats().forge.compiles;
+    let compiles = engine.stats().cache.compiles;
 
     let phase = AtomicU8::new(0);
     let is_over = |result: Result<bool>| {
@@ -95,7 +95,7 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
     let stats = engine.stats();
     say!("\n{stats}\n\nwhat was asked for, as a manifest:\n{}", engine.record().manifest())?;
     // The unexpected shapes took the only compiles.
-    let behind = stats.forge.compiles - compiles;
+    let behind = stats.cache.compiles - compiles;
     say!("compiled behind the seal: {behind}; the serving threads waited for none")?;
     let latencies =
         |of: fn(&Served) -> Latencies| served.iter().fold(Latencies::default(), |all, served| all.and(&of(served)));
@@ -109,7 +109,7 @@ fn on_device(args: &Args, device: &Device, forge: Forge, mlp: &Mlp) -> Result<bo
         "compiled_behind": behind,
         "stats": stats,
     }))?;
-    Ok(is_right & surprised? & report.is_complete() & (behind == stats.forge.sealed.compiles))
+    Ok(is_right & surprised? & report.is_complete() & (behind == stats.cache.sealed.compiles))
 }
 
 /// Lets the threads serve, then asks for what nobody expected, and lets them serve on. Whether that was served as it
@@ -135,17 +135,17 @@ fn phases(args: &Args, engine: &Engine, stream: &Arc<CudaStream>, mlp: &Mlp, pha
 fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32, enter: impl Fn(u8)) -> Result<bool> {
     say!("unexpected: {problem} for {m} rows")?;
     enter(1);
-    let compiled = engine.forge().cubin(engine.picker().choose(problem, m)?.spec())?;
+    let compiled = engine.cache().cubin(engine.picker().choose(problem, m)?.spec())?;
     say!("  compiled, or found, in {:.0} ms", compiled.elapsed().as_secs_f64() * 1e3)?;
     enter(2);
-    let (start, mut calls, mut stand_in, mut nothing) = (Instant::now(), Latencies::with_room(1 << 16), None, 0);
+    let (start, mut calls, mut fallback, mut nothing) = (Instant::now(), Latencies::with_room(1 << 16), None, 0);
     let own = loop {
         let asked = Instant::now();
         let answer = engine.kernel(problem, m);
         calls.note(asked.elapsed());
         match answer {
             Ok(selected) if selected.stands_in_for().is_none() => break selected,
-            Ok(selected) => stand_in = Some(selected),
+            Ok(selected) => fallback = Some(selected),
             Err(error) if error.is_not_loaded() => nothing += 1,
             Err(error) => return Err(error.into()),
         }
@@ -158,9 +158,9 @@ fn surprise(engine: &Engine, stream: &Arc<CudaStream>, problem: &Problem, m: u32
     say!("  its own kernel after {:.0} ms: {}", start.elapsed().as_secs_f64() * 1e3, own.choice().spec().variant())?;
     say!("  every call until then: {calls}; {nothing} found nothing loaded")?;
     let mut kernels: Vec<&Arc<Kernel>> = vec![own.kernel()];
-    if let Some(stand_in) = &stand_in {
-        say!("  served meanwhile by {}", stand_in.choice().spec().variant())?;
-        kernels.push(stand_in.kernel());
+    if let Some(fallback) = &fallback {
+        say!("  served meanwhile by {}", fallback.choice().spec().variant())?;
+        kernels.push(fallback.kernel());
     }
     let host = HostOperands::random(problem, &[m], Spread::Uniform, 3);
     let reference = reference::of(&host)?;

@@ -4,7 +4,7 @@ use std::process;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
 use warpsmith::pick::Choice;
 use warpsmith::run::Device;
@@ -21,11 +21,11 @@ pub struct Gpu {
 
 impl Gpu {
     /// An engine on a device.
-    pub fn new(device: &Device, forge: Forge) -> Result<Self> {
+    pub fn new(device: &Device, cache: KernelCache) -> Result<Self> {
         // SAFETY: this program uses one stream for everything, so no buffer is shared between streams or released
         // while another stream uses it. (Timing captures graphs, which event tracking would break.)
         unsafe { device.context().disable_event_tracking() };
-        Ok(Self { engine: Engine::with_forge(device, forge), stream: device.context().new_stream()? })
+        Ok(Self { engine: Engine::with_cache(device, cache), stream: device.context().new_stream()? })
     }
 
     /// The engine.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::spec::Spec;
 
 use super::report::Resources;
@@ -15,10 +15,10 @@ pub struct Built(HashMap<Spec, Made>);
 
 impl Built {
     /// Builds those that are not yet there, on all cores.
-    pub fn add(&mut self, forge: &Forge, specs: impl Iterator<Item = Spec>) {
+    pub fn add(&mut self, cache: &KernelCache, specs: impl Iterator<Item = Spec>) {
         let new: Vec<Spec> = specs.filter(|spec| !self.0.contains_key(spec)).collect();
         let progress = bar(new.len(), "kernels built");
-        let made = compile::all(forge, &new, &progress);
+        let made = compile::all(cache, &new, &progress);
         progress.finish_and_clear();
         self.0.extend(new.into_iter().zip(made));
     }
@@ -38,8 +38,8 @@ impl Built {
     /// What a kernel takes of an SM that holds `blocks` of its blocks; by the architecture's numbers if nobody has asked a
     /// device.
     pub fn resources(&self, spec: &Spec, blocks: Option<u32>) -> Option<Resources> {
-        let forged = self.get(spec).ok()?.as_ref().ok()?;
-        let found = forged.cubin().resources_of(&spec.symbol())?;
+        let fetched = self.get(spec).ok()?.as_ref().ok()?;
+        let found = fetched.cubin().resources_of(&spec.symbol())?;
         let (geometry, arch) = (spec.geometry(), spec.arch());
         let (threads, shared, registers) = (geometry.threads, geometry.shared_bytes, found.registers());
         let blocks_per_sm = blocks.unwrap_or_else(|| arch.blocks_per_sm(threads, shared, registers));

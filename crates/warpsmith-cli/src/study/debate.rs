@@ -1,6 +1,6 @@
 //! The experiments, in order: every proposal on every ground.
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::pick::Picker;
 use warpsmith::spec::{Arch, Spec};
 
@@ -44,17 +44,17 @@ impl<'a> Debate<'a> {
     }
 
     /// Builds what does not depend on what is measured.
-    pub fn build_ahead(&mut self, forge: &Forge) {
+    pub fn build_ahead(&mut self, cache: &KernelCache) {
         let fixed = [Ground::Baseline, Ground::Pick].map(|ground| (ground, self.shapes(ground)));
         let experiments = fixed.iter().flat_map(|(ground, shapes)| {
             PROPOSALS.iter().map(|proposal| Experiment::new(proposal, *ground, shapes, self.cases, self.arch))
         });
         let specs: Vec<Spec> = experiments.flat_map(|experiment| experiment.specs().collect::<Vec<_>>()).collect();
-        self.built.add(forge, specs.into_iter());
+        self.built.add(cache, specs.into_iter());
     }
 
     /// All grounds; without a clock there is nothing to stack by.
-    pub fn run(&mut self, forge: &Forge, mut clock: Option<&mut Clock<'_>>) -> Result<Vec<GroundReport>> {
+    pub fn run(&mut self, cache: &KernelCache, mut clock: Option<&mut Clock<'_>>) -> Result<Vec<GroundReport>> {
         let (mut stacked, has_times) = (Vec::new(), clock.is_some());
         let mut reports = Vec::new();
         for ground in GROUNDS.into_iter().filter(|ground| has_times || *ground != Ground::Stack) {
@@ -63,14 +63,14 @@ impl<'a> Debate<'a> {
             let mut proposals = Vec::new();
             for proposal in &PROPOSALS {
                 let experiment = Experiment::new(proposal, ground, &shapes, self.cases, self.arch);
-                let report = self.compare(&experiment, ground.name(), forge, clock.as_deref_mut())?;
+                let report = self.compare(&experiment, ground.name(), cache, clock.as_deref_mut())?;
                 if ground == Ground::Stack {
                     self.stack(&experiment, &report, &mut shapes, &mut stacked);
                 }
                 proposals.push(report);
             }
             if ground == Ground::Stack {
-                proposals.push(self.compare_whole(&stacked, ground.name(), forge, clock.as_deref_mut())?);
+                proposals.push(self.compare_whole(&stacked, ground.name(), cache, clock.as_deref_mut())?);
             }
             reports.push(GroundReport { ground: ground.name(), meaning: ground.meaning(), proposals });
         }
@@ -81,10 +81,10 @@ impl<'a> Debate<'a> {
         &mut self,
         experiment: &Experiment,
         ground: &str,
-        forge: &Forge,
+        cache: &KernelCache,
         clock: Option<&mut Clock<'_>>,
     ) -> Result<ProposalReport> {
-        self.built.add(forge, experiment.specs());
+        self.built.add(cache, experiment.specs());
         let report = experiment.run(self.cases, &self.built, clock)?;
         show::proposal(ground, &report, self.cases.len()).iter().try_for_each(|line| say!("{line}"))?;
         show::notes(&report).iter().try_for_each(|line| say!("{line}"))?;
@@ -112,13 +112,13 @@ impl<'a> Debate<'a> {
         &mut self,
         stacked: &[Spec],
         ground: &str,
-        forge: &Forge,
+        cache: &KernelCache,
         clock: Option<&mut Clock<'_>>,
     ) -> Result<ProposalReport> {
         let claims = PROPOSALS.iter().filter_map(|proposal| proposal.claim);
         let claim = claims.reduce(|all, claim| (all.0 * claim.0, all.1 * claim.1));
         let values = [("the stack", stacked), ("the pick", &self.picks[..])];
         let experiment = Experiment::whole(claim, ("the baseline", &self.baselines), &values);
-        self.compare(&experiment, ground, forge, clock)
+        self.compare(&experiment, ground, cache, clock)
     }
 }

@@ -32,7 +32,7 @@ mod verdict;
 
 use std::time::Instant;
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::file;
 use warpsmith::spec::Spec;
 use warpsmith_tune::oracle::Reference;
@@ -58,12 +58,12 @@ pub fn run(args: &Args) -> Result<bool> {
         [] => cases::cases(args.tokens, crate::shared::prepares(&arch) && !args.unprepared)?,
         own => cases::own(own, |problem| crate::shared::rows(problem, &args.m))?,
     };
-    let forge = Forge::builder().install_if_missing().build();
-    say!("{machine}\nNVRTC: {}", forge.toolchain()?)?;
+    let cache = KernelCache::builder().install_if_missing().build();
+    say!("{machine}\nNVRTC: {}", cache.toolchain()?)?;
 
     let picker = place.picker();
     let mut debate = Debate::new(&picker, &cases)?;
-    debate.build_ahead(&forge);
+    debate.build_ahead(&cache);
     let line = |case: &Case| CaseLine {
         kind: case.kind.clone(),
         label: case.label.clone(),
@@ -83,13 +83,13 @@ pub fn run(args: &Args) -> Result<bool> {
     say!("{}\n", show::rules())?;
     report.grounds = match &place {
         Place::Device(device) => {
-            let gpu = Gpu::new(device, forge)?;
+            let gpu = Gpu::new(device, cache)?;
             let truths = truths(&cases)?;
             let launching = if args.dependent { Launching::Dependent } else { Launching::Plain };
             let mut lab = Lab::new(&gpu, &cases, &truths, args.turns, launching)?;
-            debate.run(gpu.engine().forge(), Some(&mut |case, specs: &[Spec]| lab.measure(case, specs)))?
+            debate.run(gpu.engine().cache(), Some(&mut |case, specs: &[Spec]| lab.measure(case, specs)))?
         }
-        Place::Host(..) => debate.run(&forge, None)?,
+        Place::Host(..) => debate.run(&cache, None)?,
     };
 
     if let Some(path) = &args.html {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::Parser;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
 use warpsmith::internal::spec::{Epilogue, Fusion, Warps, baseline};
@@ -293,17 +293,17 @@ fn imagined_us(spec: &Spec) -> f64 {
 #[test]
 fn what_is_faster_is_stacked() {
     let Some(toolchain) = common::toolchain("what_is_faster_is_stacked") else { return };
-    let forge = Forge::builder().toolchain(toolchain).no_disk().renders(empty).build();
+    let cache = KernelCache::builder().toolchain(toolchain).no_disk().renders(empty).build();
     let problems = [dual(512, 1024).prepared(), Problem::gemm().n(512).k(1024).grouped(2).prepared()];
     let cases = cases::own(&problems, |problem| shared::rows(problem, &[256])).unwrap();
     let picker = Picker::new(&Arch::H200.to_string(), &Arch::H200);
     let mut debate = debate::Debate::new(&picker, &cases).unwrap();
-    debate.build_ahead(&forge);
+    debate.build_ahead(&cache);
     let mut clock = |_: usize, specs: &[Spec]| {
         let timed = |us: f64| experiment::Timed { us: vec![us, 1.1 * us, us], worst: 0.5, blocks_per_sm: 1 };
         Ok(specs.iter().map(|spec| (*spec, Ok(timed(imagined_us(spec))))).collect())
     };
-    let grounds = debate.run(&forge, Some(&mut clock)).unwrap();
+    let grounds = debate.run(&cache, Some(&mut clock)).unwrap();
 
     assert_eq!(grounds.iter().map(|ground| ground.ground).collect::<Vec<_>>(), ["alone", "stacked", "in the pick"]);
     let best = |ground: usize, proposal: &str| {
@@ -343,7 +343,7 @@ fn what_is_faster_is_stacked() {
         };
         Ok(specs.iter().map(|spec| (*spec, found(spec))).collect())
     };
-    let grounds = debate.run(&forge, Some(&mut clock)).unwrap();
+    let grounds = debate.run(&cache, Some(&mut clock)).unwrap();
     let (wrong, failed) = (count(&grounds, is_wrong), count(&grounds, has_failed));
     assert!(wrong > 0 && failed > 0 && wrong + failed == count(&grounds, is_faulty), "{wrong}, {failed}");
 }

@@ -18,7 +18,7 @@ mod report;
 mod tests;
 mod tuning;
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::file;
 use warpsmith::pick::Table;
 use warpsmith_tune::Quarantine;
@@ -33,11 +33,11 @@ use tuning::Tuning;
 pub fn run(args: &Args) -> Result<bool> {
     let written = [("--table", args.table.as_deref()), ("--html", args.html.as_deref())];
     crate::shared::files::apart(&[], &written)?;
-    let forge = Forge::builder().install_if_missing().build();
+    let cache = KernelCache::builder().install_if_missing().build();
     if args.clear_quarantine {
-        say!("{} entries removed from quarantine", Quarantine::beside(&forge).clear()?)?;
+        say!("{} entries removed from quarantine", Quarantine::beside(&cache).clear()?)?;
     }
-    let means = tuning::means(&forge, args.device)?;
+    let means = tuning::means(&cache, args.device)?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let items = args.wanted.items(&[Part::Dual, Part::Grouped], crate::shared::prepares(&means.arch))?;
     let mut table = match &args.table {
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<bool> {
         _ => Table::new(),
     };
     let before = table.clone();
-    let tuning = Tuning::new(args, &forge, &means, &table)?;
+    let tuning = Tuning::new(args, &cache, &means, &table)?;
     let mut rows = Vec::new();
     let mut concluded = 0;
     // What was found is kept, also if the device is lost in between, or nobody reads on.

@@ -1,8 +1,8 @@
-//! Without a GPU: the report from sample data, and what becomes of a tuning in an imagined laboratory.
+//! Without a GPU: the report from sample data, and what becomes of a tuning in an imagined measurer.
 
 use warpsmith::pick::{self, Table};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
-use warpsmith_tune::{Admission, Budget, Footprint, Laboratory, Outcome, Rejection, Tuner, Verdict};
+use warpsmith_tune::{Admission, Budget, Footprint, Measure, Outcome, Rejection, Tuner, Verdict};
 
 use super::record;
 use super::report::{Candidate, Ceilings, Report, Row};
@@ -105,7 +105,7 @@ impl Imagined {
     }
 }
 
-impl Laboratory for Imagined {
+impl Measure for Imagined {
     fn admit(&mut self, spec: &Spec) -> warpsmith::Result<Admission> {
         let tile = spec.variant().tile;
         Ok(match (tile.tokens, tile.columns) {
@@ -172,7 +172,7 @@ fn what_is_found_goes_into_table_and_report() {
 #[test]
 fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
-    outcome.verdict = Verdict::Inconclusive(warpsmith_tune::Reason::Cancelled);
+    outcome.verdict = Verdict::Inconclusive(warpsmith_tune::WhyInconclusive::Cancelled);
     let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
     assert!(record::entry(&outcome, 1, &means).unwrap().is_none());
     assert!(record::row("dual", &outcome, &means.arch).source.starts_with("inconclusive"));

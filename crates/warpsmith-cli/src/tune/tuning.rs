@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic;
 use warpsmith::pick::{Picker, Table};
 use warpsmith::spec::{Activation, Problem};
-use warpsmith_tune::{Budget, Launching, Outcome, Progress, Setup, Stage, Tuner, WorkerCommand, WorkerLaboratory};
+use warpsmith_tune::{Budget, Launching, Outcome, Progress, Setup, Stage, Tuner, WorkerCommand, WorkerMeasurer};
 
 use super::args::Args;
 use super::record::Means;
@@ -16,12 +16,12 @@ use crate::shared::list::Item;
 use crate::shared::{Result, bar};
 
 /// What there is to tune with. The device is as a worker has found it: this process never opens it.
-pub fn means(forge: &Forge, ordinal: usize) -> Result<Means> {
+pub fn means(cache: &KernelCache, ordinal: usize) -> Result<Means> {
     let anything = Problem::dual_gemm(Activation::Silu).n(64).k(64);
     let setup = Setup::new(&anything, 1).device(ordinal);
-    let mut laboratory = WorkerLaboratory::new(WorkerCommand::this_binary()?, forge, setup);
-    let device = laboratory.device()?;
-    let nvrtc = forge.toolchain()?.version();
+    let mut measurer = WorkerMeasurer::new(WorkerCommand::this_binary()?, cache, setup);
+    let device = measurer.device()?;
+    let nvrtc = cache.toolchain()?.version();
     Ok(Means {
         device: device.name().to_owned(),
         arch: *device.arch(),
@@ -32,7 +32,7 @@ pub fn means(forge: &Forge, ordinal: usize) -> Result<Means> {
 
 /// Tunes one problem after the other.
 pub struct Tuning<'a> {
-    forge: &'a Forge,
+    cache: &'a KernelCache,
     picker: Picker,
     command: WorkerCommand,
     device: usize,
@@ -43,9 +43,9 @@ pub struct Tuning<'a> {
 
 impl<'a> Tuning<'a> {
     /// As the command line says; incumbents come from `table`, where it has any.
-    pub fn new(args: &Args, forge: &'a Forge, means: &Means, table: &Table) -> Result<Self> {
+    pub fn new(args: &Args, cache: &'a KernelCache, means: &Means, table: &Table) -> Result<Self> {
         Ok(Self {
-            forge,
+            cache,
             picker: Picker::builder(&means.device, &means.arch).table(table).build()?,
             command: WorkerCommand::this_binary()?,
             device: args.device,
@@ -65,13 +65,13 @@ impl<'a> Tuning<'a> {
         let incumbent = *self.picker.choose(problem, m)?.spec();
         let candidates = heuristic::rank(problem, m, arch, self.budget.candidates());
         let setup = Setup::new(problem, m).rows(item.rows.clone()).device(self.device).launching(self.launching);
-        let laboratory = WorkerLaboratory::new(self.command.clone(), self.forge, setup);
+        let measurer = WorkerMeasurer::new(self.command.clone(), self.cache, setup);
         let progress = bar(0, "");
         let watch = |at: &Progress<'_>| {
             show(&progress, item, at);
             ControlFlow::Continue(())
         };
-        let tuner = Tuner::with_forge(laboratory, self.forge).budget(self.budget).watch(watch);
+        let tuner = Tuner::with_cache(measurer, self.cache).budget(self.budget).watch(watch);
         let mut tuner = if let Some(limit) = self.limit { tuner.limit(limit) } else { tuner };
         let outcome = tuner.tune(&incumbent, m, candidates.into_iter().map(|ranked| ranked.spec));
         drop(tuner);

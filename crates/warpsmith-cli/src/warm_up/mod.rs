@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use warpsmith::cache::{Forge, Seal, Share, Tier};
+use warpsmith::cache::{KernelCache, Seal, Share, Tier};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Progress, WarmUp, WarmUpReport};
 use warpsmith::internal::engine::KernelSet;
 use warpsmith::pick::Picker;
@@ -45,12 +45,12 @@ pub fn run(args: &Args) -> Result<bool> {
         };
     }
 
-    let builder = Forge::builder().install_if_missing();
-    let forge = match &args.cache {
+    let builder = KernelCache::builder().install_if_missing();
+    let cache = match &args.cache {
         Some(dir) => builder.disk(dir).build(),
         None => builder.build(),
     };
-    say!("NVRTC: {}\n", forge.toolchain()?)?;
+    say!("NVRTC: {}\n", cache.toolchain()?)?;
     let progress = bar(set.len(), "kernels");
     let watch = |step: &Progress<'_>| {
         progress.set_position(step.done as u64);
@@ -66,17 +66,17 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     let (report, compiles) = match &place {
         Place::Device(device) => {
-            let engine = Engine::with_forge_and_picker(device, forge, picker);
+            let engine = Engine::with_cache_and_picker(device, cache, picker);
             let report = engine.warm_up_with(&manifest, &settings);
             progress.finish_and_clear();
             show(&report)?;
             (report, sealed_calls_to_engine(&engine, &manifest, args.calls)?)
         }
         Place::Host(..) => {
-            let report = settings.run(&forge, &picker, &manifest);
+            let report = settings.run(&cache, &picker, &manifest);
             progress.finish_and_clear();
             show(&report)?;
-            (report, sealed_calls_to_forge(&forge, &picker, &manifest, args.calls)?)
+            (report, sealed_calls_to_cache(&cache, &picker, &manifest, args.calls)?)
         }
     };
     document(&report)?;
@@ -120,25 +120,25 @@ fn show(report: &WarmUpReport) -> Result<()> {
     say!("{report}")?;
     let slowest = |tier| {
         let of_tier = report.warm.iter().filter(|warmed| warmed.tier == tier);
-        of_tier.max_by(|a, b| a.forge_ms.total_cmp(&b.forge_ms))
+        of_tier.max_by(|a, b| a.fetch_ms.total_cmp(&b.fetch_ms))
     };
     for tier in [Tier::Compiled, Tier::Disk] {
         if let Some(slowest) = slowest(tier) {
-            say!("slowest of tier {tier}: {:.1} ms, {}", slowest.forge_ms, slowest.kernel)?;
+            say!("slowest of tier {tier}: {:.1} ms, {}", slowest.fetch_ms, slowest.kernel)?;
         }
     }
     Ok(say!("")?)
 }
 
-/// Asks the forge for the kernels of random problems and M of the manifest; how many were compiled.
-fn sealed_calls_to_forge(forge: &Forge, picker: &Picker, manifest: &Manifest, calls: u32) -> Result<u64> {
-    forge.seal(Seal::Warn);
-    let before = forge.stats().compiles;
+/// Asks the cache for the kernels of random problems and M of the manifest; how many were compiled.
+fn sealed_calls_to_cache(cache: &KernelCache, picker: &Picker, manifest: &Manifest, calls: u32) -> Result<u64> {
+    cache.seal(Seal::Warn);
+    let before = cache.stats().compiles;
     random(manifest, calls, |problem, m| {
         let choice = picker.choose(problem, m)?;
-        Ok(forge.cubin(choice.spec()).map(drop)?)
+        Ok(cache.cubin(choice.spec()).map(drop)?)
     })?;
-    Ok(forge.stats().compiles - before)
+    Ok(cache.stats().compiles - before)
 }
 
 /// Asks the engine, which has them loaded; how many were not, or were compiled.
@@ -148,7 +148,7 @@ fn sealed_calls_to_engine(engine: &Engine, manifest: &Manifest, calls: u32) -> R
     random(manifest, calls, |problem, m| Ok(engine.kernel_or(problem, m, OnMiss::Error).map(drop)?))?;
     let after = engine.stats();
     say!("\n{after}")?;
-    Ok(after.forge.compiles - before.forge.compiles + after.loads - before.loads)
+    Ok(after.cache.compiles - before.cache.compiles + after.loads - before.loads)
 }
 
 fn random(manifest: &Manifest, calls: u32, mut ask: impl FnMut(&Problem, u32) -> Result<()>) -> Result<()> {

@@ -1,13 +1,13 @@
-//! The laboratory's side: asks, waits, and starts another worker when one is lost.
+//! The measurer's side: asks, waits, and starts another worker when one is lost.
 
 use std::time::Duration;
 
-use super::super::keeper::{Notice, Stand, Timed};
-use super::super::laboratory::{Admission, Rejection};
+use super::super::measure::{Admission, Rejection};
+use super::super::measurer::{Backend, Notice, Timed};
 use super::super::quarantine::Platform;
 use super::super::setup::Setup;
 use super::command::WorkerCommand;
-use super::process::{Process, Silence, Why};
+use super::process::{NoReply, Process, Why};
 use super::protocol::{self, Answer, Asked, Facts, Request, WorkerDevice};
 use warpsmith::build::Built;
 use warpsmith::internal::{self, Raise};
@@ -19,7 +19,7 @@ const OPENING: Duration = Duration::from_secs(180);
 /// A worker finds out itself that a kernel hangs (see [`Setup::limit`]); this is for one that cannot tell any more.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A stand in a process of its own, which is started when it is first needed.
+/// A backend in a process of its own, which is started when it is first needed.
 #[derive(Debug)]
 pub(super) struct Client {
     command: WorkerCommand,
@@ -112,9 +112,9 @@ impl Client {
                 };
             }
             // Only a kernel that was launched can be to blame, for what kernels do.
-            Err(Silence { why: Why::Late, launched: true }) => Ok(Reached::Fell(Rejection::Hangs)),
-            Err(Silence { why: Why::Faulted(how), launched: true }) => Ok(Reached::Fell(Rejection::Crashes(how))),
-            Err(Silence { why, .. }) => Err(Error::driver(format!(
+            Err(NoReply { why: Why::Late, launched: true }) => Ok(Reached::Fell(Rejection::Hangs)),
+            Err(NoReply { why: Why::Faulted(how), launched: true }) => Ok(Reached::Fell(Rejection::Crashes(how))),
+            Err(NoReply { why, .. }) => Err(Error::driver(format!(
                 "the worker is lost, which says nothing of the kernel: {}",
                 told(why, deadline)
             ))),
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-impl Stand for Client {
+impl Backend for Client {
     fn platform(&mut self) -> Result<Platform> {
         self.device().map(|device| Platform::new(device.name(), device.driver_version()))
     }

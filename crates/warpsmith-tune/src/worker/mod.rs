@@ -1,14 +1,14 @@
-//! Crash isolation: a laboratory whose kernels run in another process.
+//! Crash isolation: a measurer whose kernels run in another process.
 //!
 //! ```text
-//! WorkerLaboratory ─ forge, quarantine ─▶ Client ─ request, image ─▶ worker: serve ─ Rig ─ device
+//! WorkerMeasurer ─ cache, quarantine ─▶ Client ─ request, image ─▶ worker: serve ─ LocalBackend ─ device
 //!    this process, never touches the device      ◀─ answer ─         its own context, may hang or crash
 //! ```
 //!
 //! Kernels are built in this process and their machine code is sent, so a worker needs neither compiler nor cache. A
 //! worker that does not answer in time is killed, with whatever it has started; one that was lost is replaced when it is
 //! next needed, and what has to be timed then is loaded and checked again. It says when it launches: what it comes to
-//! before that is an error of the laboratory, and no word on the kernel.
+//! before that is an error of the measurer, and no word on the kernel.
 
 mod client;
 mod command;
@@ -24,42 +24,42 @@ pub use command::WorkerCommand;
 pub use protocol::WorkerDevice;
 pub use serve::{serve, serve_if_asked};
 
-use super::keeper::Keeper;
-use super::laboratory::{Admission, Laboratory};
+use super::measure::{Admission, Measure};
+use super::measurer::Measurer;
 use super::quarantine::Quarantine;
 use super::setup::Setup;
 use client::Client;
 use warpsmith::Result;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::spec::Spec;
 
 /// Checks and times kernels in a worker process: one that hangs or faults leaves this process, and its CUDA context if
 /// it has one, as they are.
 ///
 /// ```no_run
-/// use warpsmith::cache::Forge;
+/// use warpsmith::cache::KernelCache;
 /// use warpsmith::pick;
 /// use warpsmith::spec::{Activation, Problem};
-/// use warpsmith_tune::{Laboratory, Setup, WorkerCommand, WorkerLaboratory, serve_if_asked};
+/// use warpsmith_tune::{Measure, Setup, WorkerCommand, WorkerMeasurer, serve_if_asked};
 ///
 /// serve_if_asked();      // first in main
-/// let forge = Forge::new();
+/// let cache = KernelCache::new();
 /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
-/// let mut laboratory = WorkerLaboratory::new(WorkerCommand::this_binary()?, &forge, Setup::new(&problem, 64));
-/// let arch = *laboratory.device()?.arch();
+/// let mut measurer = WorkerMeasurer::new(WorkerCommand::this_binary()?, &cache, Setup::new(&problem, 64));
+/// let arch = *measurer.device()?.arch();
 /// let spec = *pick::choose(&problem, 64, &arch)?.spec();
-/// println!("{}", laboratory.admit(&spec)?);
+/// println!("{}", measurer.admit(&spec)?);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct WorkerLaboratory<'f>(Keeper<'f, Client>);
+pub struct WorkerMeasurer<'f>(Measurer<'f, Client>);
 
-impl<'f> WorkerLaboratory<'f> {
-    /// A laboratory whose worker is started when it is first needed. Kernels are built by `forge`, and quarantined
+impl<'f> WorkerMeasurer<'f> {
+    /// A measurer whose worker is started when it is first needed. Kernels are built by `cache`, and quarantined
     /// beside its cubins.
     #[must_use]
-    pub fn new(command: WorkerCommand, forge: &'f Forge, setup: Setup) -> Self {
-        Self(Keeper::new(forge, Quarantine::beside(forge), Client::new(command, setup)))
+    pub fn new(command: WorkerCommand, cache: &'f KernelCache, setup: Setup) -> Self {
+        Self(Measurer::new(cache, Quarantine::beside(cache), Client::new(command, setup)))
     }
 
     /// With another quarantine.
@@ -96,11 +96,11 @@ impl<'f> WorkerLaboratory<'f> {
     /// How many workers were started so far: one, and one more for each that was lost since.
     #[must_use]
     pub fn starts(&self) -> u64 {
-        self.0.stand().starts()
+        self.0.backend().starts()
     }
 }
 
-impl Laboratory for WorkerLaboratory<'_> {
+impl Measure for WorkerMeasurer<'_> {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         self.0.admit(spec)
     }

@@ -1,6 +1,6 @@
 //! A worker process, and what is known of it from outside.
 //!
-//! Three threads stand between: one writes (a worker that hangs does not read, and the pipe is soon full), one reads
+//! Three threads backend between: one writes (a worker that hangs does not read, and the pipe is soon full), one reads
 //! answers, one keeps the end of what it says on stderr. Each ends with the process and those that it has started, which
 //! are of its group and killed with it: whoever holds the other end of a pipe holds a thread and its file.
 
@@ -19,9 +19,9 @@ use warpsmith::internal::child::{end, has_ended, within};
 use warpsmith::{Error, Result};
 
 /// A killed process is waited for at most so long; a thread goes on waiting.
-const BURIAL: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A process whose output has ended ends within this time.
-const LAST_BREATH: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of stderr that are kept.
 const LAST_WORDS: usize = 600;
 
@@ -38,7 +38,7 @@ pub(super) struct Process {
 
 /// Why there was no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Silence {
+pub(super) struct NoReply {
     pub why: Why,
     /// Whether it had said that the kernel was about to run.
     pub launched: bool,
@@ -106,9 +106,9 @@ impl Process {
         request: Vec<u8>,
         number: u64,
         deadline: Duration,
-    ) -> std::result::Result<Reply, Silence> {
+    ) -> std::result::Result<Reply, NoReply> {
         let mut launched = false;
-        self.answer_to(request, number, deadline, &mut launched).map_err(|why| Silence { why, launched })
+        self.answer_to(request, number, deadline, &mut launched).map_err(|why| NoReply { why, launched })
     }
 
     fn answer_to(
@@ -133,22 +133,23 @@ impl Process {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(error)) => return Err(Why::Garbled(error.to_string())),
                 Err(RecvTimeoutError::Timeout) => return Err(Why::Late),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.autopsy()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.exit_reason()),
             }
         }
     }
 
     /// How it ended, once its output has.
-    fn autopsy(&mut self) -> Why {
-        let ended = self.child.take().and_then(|child| match within(LAST_BREATH, || has_ended(&child).then_some(())) {
-            Some(()) => end(child, BURIAL),
-            None => {
-                self.child = Some(child);
-                None
-            }
-        });
+    fn exit_reason(&mut self) -> Why {
+        let ended =
+            self.child.take().and_then(|child| match within(EXIT_TIMEOUT, || has_ended(&child).then_some(())) {
+                Some(()) => end(child, KILL_TIMEOUT),
+                None => {
+                    self.child = Some(child);
+                    None
+                }
+            });
         // What it said last is in the pipe, which nobody holds any more who is of its group.
-        within(BURIAL, || self.listener.is_finished().then_some(()));
+        within(KILL_TIMEOUT, || self.listener.is_finished().then_some(()));
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let words = String::from_utf8_lossy(&words).split_whitespace().collect::<Vec<_>>().join(" ");
         let said = |how: String| if words.is_empty() { how } else { format!("{how}, after saying: {words}") };
@@ -164,7 +165,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            end(child, BURIAL);
+            end(child, KILL_TIMEOUT);
         }
     }
 }

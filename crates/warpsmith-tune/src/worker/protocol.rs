@@ -1,7 +1,7 @@
-//! What a laboratory and its worker say to each other: one JSON object a line, in turn.
+//! What a measurer and its worker say to each other: one JSON object a line, in turn.
 //!
 //! ```text
-//! laboratory                                            worker
+//! measurer                                            worker
 //! {"open":{"version":2,"setup":{…}}}                 →
 //!                                        ←  {"to":0,"answer":{"ready":{"version":2,"device":{…}}},"last":false}
 //! {"number":1,"admit":{"variant":"…","about":{…},"image_bytes":7}}, then the image's 7 bytes
@@ -23,8 +23,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::keeper::Timed;
-use super::super::laboratory::Admission;
+use super::super::measure::Admission;
+use super::super::measurer::Timed;
 use super::super::setup::{Setup, spelled};
 use warpsmith::internal::Raise;
 use warpsmith::internal::build::About;
@@ -161,7 +161,7 @@ impl WorkerDevice {
         &self.name
     }
 
-    /// Its row of hardware numbers: what specs for this laboratory are made with.
+    /// Its row of hardware numbers: what specs for this measurer are made with.
     #[must_use]
     pub fn arch(&self) -> &Arch {
         &self.arch

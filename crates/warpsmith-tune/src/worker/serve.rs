@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, getppid, kill_process};
 
-use super::super::keeper::{Notice, Stand};
-use super::super::rig::{Condition, Rig};
+use super::super::local_backend::{Condition, LocalBackend};
+use super::super::measurer::{Backend, Notice};
 use super::super::setup::Setup;
 use super::command::is_asked;
 use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
@@ -55,12 +55,12 @@ fn serve_on_stdio() -> Result<()> {
     let output = kept.and_then(|kept| Ok(rustix::stdio::dup2_stdout(io::stderr()).map(|()| kept)?));
     let output = output.map_err(|error| Error::internal("taking stdout for answers").with_source(error))?;
     let open = |setup| {
-        let rig = Rig::open(setup)?;
-        let facts = Facts::of(rig.device());
-        let arch = *rig.device().arch();
-        Ok((rig, facts, arch))
+        let backend = LocalBackend::open(setup)?;
+        let facts = Facts::of(backend.device());
+        let arch = *backend.device().arch();
+        Ok((backend, facts, arch))
     };
-    let is_usable = |rig: &Rig| *rig.condition() == Condition::Sound;
+    let is_usable = |backend: &LocalBackend| *backend.condition() == Condition::Sound;
     if answer_all(io::stdin().lock(), std::fs::File::from(output), open, is_usable)? {
         return Ok(());
     }
@@ -68,8 +68,8 @@ fn serve_on_stdio() -> Result<()> {
     kill_process(getpid(), Signal::KILL).map_err(|error| Error::internal("ending the worker").with_source(error))
 }
 
-/// Answers requests; says whether the stand is still usable at the end.
-pub(super) fn answer_all<S: Stand>(
+/// Answers requests; says whether the backend is still usable at the end.
+pub(super) fn answer_all<S: Backend>(
     mut input: impl BufRead,
     mut output: impl Write,
     open: impl FnOnce(Setup) -> Result<(S, Facts, Arch)>,
@@ -78,9 +78,9 @@ pub(super) fn answer_all<S: Stand>(
     let Some(Request { number: to, what: first }) = protocol::hear(&mut input)? else { return Ok(true) };
     let opened = setup_in(first).and_then(|setup| {
         let problem = *setup.problem();
-        open(setup).map(|(stand, device, arch)| (stand, device, arch, problem))
+        open(setup).map(|(backend, device, arch)| (backend, device, arch, problem))
     });
-    let (mut stand, device, arch, problem) = match opened {
+    let (mut backend, device, arch, problem) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             protocol::say(&mut output, &Reply { to, answer: Answer::Failed(Failure::from(error)), last: true })?;
@@ -90,9 +90,9 @@ pub(super) fn answer_all<S: Stand>(
     protocol::say(&mut output, &Reply { to, answer: Answer::ready(&device)?, last: false })?;
     while let Some(Request { number: to, what }) = protocol::hear(&mut input)? {
         let mut launching = || protocol::say(&mut output, &Reply { to, answer: Answer::Launching, last: false });
-        let answer = answer(&mut stand, &problem, &arch, what, &mut input, &mut launching);
+        let answer = answer(&mut backend, &problem, &arch, what, &mut input, &mut launching);
         let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
-        let last = !is_usable(&stand);
+        let last = !is_usable(&backend);
         protocol::say(&mut output, &Reply { to, answer, last })?;
         if last {
             return Ok(false);
@@ -114,7 +114,7 @@ fn setup_in(first: Asked) -> Result<Setup> {
 }
 
 fn answer(
-    stand: &mut impl Stand,
+    backend: &mut impl Backend,
     problem: &Problem,
     arch: &Arch,
     asked: Asked,
@@ -129,11 +129,11 @@ fn answer(
             // SAFETY: whoever started this process and writes to its standard input has built it from this spec: a client
             // sends nothing else (client.rs).
             let built = unsafe { Built::unproven(spec(variant)?, cubin) };
-            stand.admit(&built, launching).map(Answer::Admitted)
+            backend.admit(&built, launching).map(Answer::Admitted)
         }
-        Asked::Screen { variant } => stand.screen(&spec(variant)?, launching).map(Answer::Screened),
+        Asked::Screen { variant } => backend.screen(&spec(variant)?, launching).map(Answer::Screened),
         Asked::Duel { incumbent, challenger, pairs } => {
-            stand.duel(&spec(incumbent)?, &spec(challenger)?, pairs, launching).map(Answer::Duelled)
+            backend.duel(&spec(incumbent)?, &spec(challenger)?, pairs, launching).map(Answer::Duelled)
         }
     }
 }

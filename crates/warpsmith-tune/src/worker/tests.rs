@@ -8,9 +8,9 @@ use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request, VERSI
 use super::serve::answer_all;
 use super::*;
 use crate::Rejection;
-use crate::keeper::{Notice, Stand, Timed};
+use crate::measurer::{Backend, Notice, Timed};
 use crate::quarantine::Platform;
-use crate::testing::{cubin, forge, problem, specs};
+use crate::testing::{cache, cubin, problem, specs};
 use warpsmith::Error;
 use warpsmith::build::{Built, Cubin};
 use warpsmith::internal::Raise;
@@ -40,13 +40,13 @@ fn facts_are_a_device() {
     assert!(serde_json::from_str::<Facts>(&unknown).unwrap().device().unwrap_err().is_unsupported());
 }
 
-/// Kernels with two stages are wrong, and leave the stand unusable. Those that are there are launched.
+/// Kernels with two stages are wrong, and leave the backend unusable. Those that are there are launched.
 struct Told {
     usable: bool,
     images: Vec<Vec<u8>>,
 }
 
-impl Stand for Told {
+impl Backend for Told {
     fn platform(&mut self) -> Result<Platform> {
         facts().device().map(|device| Platform::new(device.name(), device.driver_version()))
     }
@@ -107,7 +107,7 @@ fn replies(heard: &[u8]) -> (Vec<Reply>, Result<bool>) {
         assert_eq!(asked, setup());
         Ok((Told { usable: true, images: Vec::new() }, facts(), Arch::H200))
     };
-    let ended = answer_all(heard, &mut said, open, |stand| stand.usable);
+    let ended = answer_all(heard, &mut said, open, |backend| backend.usable);
     let mut said = &said[..];
     let replies = std::iter::from_fn(|| protocol::hear(&mut said).unwrap()).collect();
     (replies, ended)
@@ -400,18 +400,18 @@ fn what_a_worker_has_started_is_killed_with_it() {
 }
 
 #[test]
-fn a_hang_is_quarantined_for_the_next_laboratory() {
+fn a_hang_is_quarantined_for_the_next_measurer() {
     let temp = tempfile::tempdir().unwrap();
     let [good, bad] = specs();
-    let forge = forge(temp.path(), &[good, bad]);
-    let laboratory = || {
+    let cache = cache(temp.path(), &[good, bad]);
+    let measurer = || {
         let command = script("hear; image; launch; pass; hear; launch; exec sleep 1000");
-        WorkerLaboratory::new(command, &forge, setup()).deadline(MOMENT)
+        WorkerMeasurer::new(command, &cache, setup()).deadline(MOMENT)
     };
-    let mut first = laboratory();
+    let mut first = measurer();
     assert_eq!(first.admit(&good).unwrap(), PASSED);
     assert_eq!(first.admit(&bad).unwrap(), Admission::Refused(Rejection::Hangs));
-    let mut second = laboratory();
+    let mut second = measurer();
     let reason = Rejection::Quarantined(Rejection::Hangs.to_string());
     assert_eq!(second.admit(&bad).unwrap(), Admission::Refused(reason));
     // A worker tells which driver there is; it was asked for nothing else.
@@ -424,7 +424,7 @@ fn a_hang_is_quarantined_for_the_next_laboratory() {
 fn a_broken_environment_quarantines_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let all = specs::<3>();
-    let forge = forge(temp.path(), &all);
+    let cache = cache(temp.path(), &all);
     for (then, is_error, kernels) in [
         ("hear; launch; echo 'missing symbol cuMemcpyDtoDAsync_v2' >&2; exit 101", true, 3),
         ("hear; launch; kill -ABRT $$", true, 3),
@@ -433,9 +433,9 @@ fn a_broken_environment_quarantines_nothing() {
         ("hear; launch; exec sleep 1000", false, 1),
     ] {
         for _ in 0..2 {
-            let mut laboratory = WorkerLaboratory::new(script(then), &forge, setup()).deadline(MOMENT);
+            let mut measurer = WorkerMeasurer::new(script(then), &cache, setup()).deadline(MOMENT);
             for spec in &all[..kernels] {
-                match laboratory.admit(spec) {
+                match measurer.admit(spec) {
                     Err(error) => assert!(is_error && error.is_driver(), "{then}: {error}"),
                     Ok(Admission::Refused(Rejection::Crashes(_) | Rejection::Hangs)) => assert!(!is_error, "{then}"),
                     Ok(admission) => panic!("{then}: {admission}"),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
 use warpsmith::build::{Built, Toolchain};
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
@@ -21,7 +21,7 @@ pub struct Bench {
     pub stream: Arc<CudaStream>,
     /// One launch at a time: a fault is then its own.
     turn: Mutex<()>,
-    forge: Forge,
+    cache: KernelCache,
     report: Option<Mutex<File>>,
 }
 
@@ -31,11 +31,11 @@ impl Bench {
         // SAFETY: the one stream below is the only one in this process.
         unsafe { device.context().disable_event_tracking() };
         let stream = device.context().new_stream().map_err(text)?;
-        let forge = Forge::builder().install_if_missing().memory(1 << 14, 1 << 32).no_disk().build();
+        let cache = KernelCache::builder().install_if_missing().memory(1 << 14, 1 << 32).no_disk().build();
         let report = std::env::var_os("WARPSMITH_TEST_JSON")
             .map(|path| OpenOptions::new().create(true).append(true).open(path).unwrap())
             .map(Mutex::new);
-        Ok(Self { device, stream, turn: Mutex::new(()), forge, report })
+        Ok(Self { device, stream, turn: Mutex::new(()), cache, report })
     }
 
     /// The device for oneself until the guard is dropped, whatever became of those before.
@@ -54,7 +54,7 @@ impl Bench {
     }
 
     pub fn toolchain(&self) -> &Toolchain {
-        self.forge.toolchain().unwrap()
+        self.cache.toolchain().unwrap()
     }
 
     pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
@@ -62,8 +62,8 @@ impl Bench {
             let source = warpsmith::internal::build::render(spec).map_err(text)?;
             return self.kernel_of(spec, &every_lane_arrives(&source)?);
         }
-        let forged = self.forge.cubin(spec).map_err(|error| format!("{error:?}"))?;
-        Kernel::load(&self.device, forged.built()).map(Arc::new).map_err(text)
+        let fetched = self.cache.cubin(spec).map_err(|error| format!("{error:?}"))?;
+        Kernel::load(&self.device, fetched.built()).map(Arc::new).map_err(text)
     }
 
     /// Compiles `specs` on all cores.
@@ -74,7 +74,7 @@ impl Bench {
                 scope.spawn(|| {
                     while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
                         // What cannot be compiled is reported where the kernel is asked for.
-                        let _ = self.forge.cubin(spec);
+                        let _ = self.cache.cubin(spec);
                     }
                 });
             }

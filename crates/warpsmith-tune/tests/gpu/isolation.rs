@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::build::Source;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{
-    Admission, HostOperands, Laboratory, Launching, LocalLaboratory, Rejection, Setup, Spread, Trial, WorkerCommand,
-    WorkerLaboratory, even_rows,
+    Admission, HostOperands, Launching, LocalMeasurer, Measure, Rejection, Setup, Spread, Trial, WorkerCommand,
+    WorkerMeasurer, even_rows,
 };
 
 use crate::bench::{Bench, changed, text};
@@ -96,84 +96,84 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
     goes_on()?;
 
     let temp = tempfile::tempdir().unwrap();
-    let forge = || {
+    let cache = || {
         let toolchain = bench.toolchain().clone();
         // SAFETY: they are wrong on purpose, in a process that may crash.
-        unsafe { Forge::builder().toolchain(toolchain).render(planted) }.disk(temp.path()).build()
+        unsafe { KernelCache::builder().toolchain(toolchain).render(planted) }.disk(temp.path()).build()
     };
-    let forge_ = forge();
+    let cache_ = cache();
     let setup = Setup::new(&problem, M).limit(Duration::from_secs(2));
     let command = WorkerCommand::this_binary().map_err(text)?;
-    let mut laboratory = WorkerLaboratory::new(command.clone(), &forge_, setup.clone());
-    expect("architecture", *laboratory.device().map_err(text)?.arch(), *arch)?;
+    let mut measurer = WorkerMeasurer::new(command.clone(), &cache_, setup.clone());
+    expect("architecture", *measurer.device().map_err(text)?.arch(), *arch)?;
 
-    let is_timed = |laboratory: &mut WorkerLaboratory<'_>| -> Result<(), String> {
+    let is_timed = |measurer: &mut WorkerMeasurer<'_>| -> Result<(), String> {
         for spec in &good {
-            match laboratory.admit(spec).map_err(text)? {
+            match measurer.admit(spec).map_err(text)? {
                 Admission::Passed { worst } if worst <= 1.0 => {}
                 other => return Err(format!("{spec}: {other}")),
             }
-            let us = laboratory.screen(spec).map_err(text)?;
+            let us = measurer.screen(spec).map_err(text)?;
             expect("finite", us.is_finite() && us > 0.0, true)?;
         }
-        let pairs = laboratory.duel(&good[0], &good[1], 5).map_err(text)?;
+        let pairs = measurer.duel(&good[0], &good[1], 5).map_err(text)?;
         expect("pairs", pairs.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).count(), 5)
     };
-    is_timed(&mut laboratory)?;
-    expect("workers", laboratory.starts(), 1)?;
+    is_timed(&mut measurer)?;
+    expect("workers", measurer.starts(), 1)?;
 
     let planted = [(hangs, path.hang), (faults, "crashes"), (wrong, "wrong")];
     let mut reasons = Vec::new();
     for (count, (spec, word)) in planted.iter().enumerate() {
-        let reason = match laboratory.admit(spec).map_err(text)? {
+        let reason = match measurer.admit(spec).map_err(text)? {
             Admission::Refused(reason) => reason,
             passed => return Err(format!("{spec}: {passed}")),
         };
         expect("reason", reason.word(), *word)?;
         goes_on().map_err(|error| format!("after one that {word}: {error}"))?;
         // What passed before is timed again, in another worker.
-        let us = laboratory.screen(&good[0]).map_err(text)?;
+        let us = measurer.screen(&good[0]).map_err(text)?;
         expect("finite", us.is_finite(), true)?;
-        expect("workers", laboratory.starts(), count as u64 + 2)?;
-        is_timed(&mut laboratory)?;
+        expect("workers", measurer.starts(), count as u64 + 2)?;
+        is_timed(&mut measurer)?;
         reasons.push(reason);
     }
     expect("code", reasons[1].to_string().contains("ILLEGAL_ADDRESS"), true).map_err(|_| reasons[1].to_string())?;
 
-    // Neither this laboratory nor one of a second start tries them again.
-    let forge_ = forge();
-    let mut next = WorkerLaboratory::new(command, &forge_, setup);
+    // Neither this measurer nor one of a second start tries them again.
+    let cache_ = cache();
+    let mut next = WorkerMeasurer::new(command, &cache_, setup);
     for ((spec, _), reason) in planted.iter().zip(&reasons) {
         let expected = Admission::Refused(Rejection::Quarantined(reason.to_string()));
-        expect("this start", laboratory.admit(spec).map_err(text)?, expected.clone())?;
+        expect("this start", measurer.admit(spec).map_err(text)?, expected.clone())?;
         expect("next start", next.admit(spec).map_err(text)?, expected)?;
     }
-    // The next laboratory's worker has told which driver there is, and was asked for nothing else.
-    expect("workers", (laboratory.starts(), next.starts()), (4, 1))?;
+    // The next measurer's worker has told which driver there is, and was asked for nothing else.
+    expect("workers", (measurer.starts(), next.starts()), (4, 1))?;
     goes_on()
 }
 
-/// The laboratory of this process: the same kernels, and how long a short timing takes.
+/// The measurer of this process: the same kernels, and how long a short timing takes.
 pub fn a_kernel_is_as_fast_as_itself(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
     let arch = bench.arch();
-    let forge = Forge::builder().toolchain(bench.toolchain().clone()).no_disk().build();
+    let cache = KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build();
     for path in all(arch) {
         for launching in [Launching::Plain, Launching::Dependent] {
             let grouped = path.problem.grouped(3);
             for (problem, m) in [(path.problem, M), (path.problem, 1), (grouped, 200)] {
                 let setup = Setup::new(&problem, m).launching(launching);
-                let mut laboratory = LocalLaboratory::open(&forge, setup).map_err(text)?;
+                let mut measurer = LocalMeasurer::open(&cache, setup).map_err(text)?;
                 let spec = path.spec(&problem, arch, GOOD[0]);
-                match laboratory.admit(&spec).map_err(text)? {
+                match measurer.admit(&spec).map_err(text)? {
                     Admission::Passed { .. } => {}
                     refused => return Err(format!("{spec}, m = {m}: {refused}")),
                 }
-                let us = laboratory.screen(&spec).map_err(text)?;
+                let us = measurer.screen(&spec).map_err(text)?;
                 let start = Instant::now();
-                let again = laboratory.screen(&spec).map_err(text)?;
+                let again = measurer.screen(&spec).map_err(text)?;
                 let took = start.elapsed();
-                let pairs = laboratory.duel(&spec, &spec, 31).map_err(text)?;
+                let pairs = measurer.duel(&spec, &spec, 31).map_err(text)?;
                 let mut ratios: Vec<f64> = pairs.iter().map(|(first, second)| second / first).collect();
                 ratios.sort_by(f64::total_cmp);
                 let median = ratios[ratios.len() / 2];

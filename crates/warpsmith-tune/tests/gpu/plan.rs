@@ -6,7 +6,7 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
 use warpsmith::run::{Device, Matrix, MatrixMut, Operands, PreparedWeights};
@@ -31,7 +31,7 @@ fn problems() -> [Problem; 4] {
 }
 
 fn engine(device: &Device) -> Engine {
-    Engine::with_forge(device, Forge::builder().install_if_missing().no_disk().build())
+    Engine::with_cache(device, KernelCache::builder().install_if_missing().no_disk().build())
 }
 
 /// Operands on a device, with what is expected of them.
@@ -348,24 +348,24 @@ pub fn is_shared_by_threads(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// An engine on each of two devices, from one forge: one compile a kernel, right results from both at the same time.
+/// An engine on each of two devices, from one cache: one compile a kernel, right results from both at the same time.
 pub fn is_right_on_two_devices(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
-    let forge = Arc::new(Forge::builder().install_if_missing().no_disk().build());
+    let cache = Arc::new(KernelCache::builder().install_if_missing().no_disk().build());
     let problem = dual();
     let plan_on = |ordinal: usize| {
         let device = Device::open(ordinal).map_err(text)?;
         // SAFETY: the stream below is the only one of this context that is used meanwhile.
         unsafe { device.context().disable_event_tracking() };
         let stream = device.context().new_stream().map_err(text)?;
-        let engine = Engine::with_forge(&device, Arc::clone(&forge));
+        let engine = Engine::with_cache(&device, Arc::clone(&cache));
         let plan = engine.plan(&problem).map_err(text)?;
         Ok::<_, String>((plan, stream, device))
     };
     let (first, second) = (plan_on(0)?, plan_on(1)?);
     let mut specs: Vec<_> = first.0.intervals().map(|(_, kernel)| *kernel.spec()).collect();
     specs.dedup();
-    let compiles = forge.stats().compiles;
+    let compiles = cache.stats().compiles;
     let distinct = specs.iter().collect::<std::collections::HashSet<_>>().len() as u64;
     if compiles != distinct {
         return Err(format!("{compiles} compiles for {distinct} kernels on two devices"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
 use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::run::{Matrix, PreparedWeights};
@@ -58,7 +58,7 @@ fn operand(problem: &Problem, seed: u64) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn engine(bench: &Bench) -> Engine {
-    Engine::with_forge(&bench.device, Forge::builder().toolchain(bench.toolchain().clone()).no_disk().build())
+    Engine::with_cache(&bench.device, KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build())
 }
 
 fn on_device(
@@ -102,7 +102,7 @@ pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), Strin
         }
     }
     // One kernel for all shapes.
-    let compiles = engine.forge().stats().compiles;
+    let compiles = engine.cache().stats().compiles;
     if compiles == 1 { Ok(()) } else { Err(format!("{compiles} compiles, not 1")) }
 }
 

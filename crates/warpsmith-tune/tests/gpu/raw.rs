@@ -9,7 +9,7 @@ use cudarc::driver::DevicePtr;
 use cudarc::driver::sys::{self, CUstreamCaptureMode};
 use cudarc_other::driver::DevicePtr as _;
 use half::f16;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
 use warpsmith::run::{Device, Matrix, Memory, MemoryMut, Operands, OwnedMemory, Owner, RawStream, Weights, Workspace};
@@ -40,7 +40,7 @@ struct Case {
 
 impl Case {
     fn new(device: &Device) -> Result<Self, String> {
-        let engine = Engine::with_forge(device, Forge::builder().install_if_missing().no_disk().build());
+        let engine = Engine::with_cache(device, KernelCache::builder().install_if_missing().no_disk().build());
         let problem = engine.native(&Problem::dual_gemm(Activation::Silu).n(272).k(448).m_up_to(64));
         let plan = engine.plan(&problem).map_err(text)?;
         let mut host = HostOperands::random(&problem, &[M], Spread::Every, 11);

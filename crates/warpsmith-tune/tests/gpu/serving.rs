@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::CudaSlice;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use half::f16;
-use warpsmith::cache::{Forge, Seal};
+use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Selected};
 use warpsmith::run::{Kernel, Matrix, MatrixMut, Operands};
 use warpsmith::spec::{Arch, Problem};
@@ -28,8 +28,8 @@ fn problem(arch: &Arch) -> Problem {
 
 /// An engine that keeps nothing on disk, warmed up for few rows.
 fn engine(bench: &Bench) -> Result<Engine, String> {
-    let forge = Forge::builder().install_if_missing().no_disk().build();
-    let engine = Engine::with_forge(&bench.device, forge).on_miss(OnMiss::Fallback);
+    let cache = KernelCache::builder().install_if_missing().no_disk().build();
+    let engine = Engine::with_cache(&bench.device, cache).on_miss(OnMiss::Fallback);
     let manifest = Manifest::new().with(&problem(bench.arch()), &WARM.parse().map_err(text)?);
     let report = engine.warm_up(&manifest);
     if report.is_complete() { Ok(engine) } else { Err(report.to_string()) }
@@ -37,11 +37,11 @@ fn engine(bench: &Bench) -> Result<Engine, String> {
 
 /// Asks until the right kernel serves; the last that stood in for it, if one did.
 fn until_it_is_there(engine: &Engine, problem: &Problem, m: u32) -> Result<(Selected, Option<Selected>), String> {
-    let (start, mut stand_in) = (Instant::now(), None);
+    let (start, mut fallback) = (Instant::now(), None);
     while start.elapsed() < WAIT {
         match engine.kernel(problem, m).map_err(text)? {
-            selected if selected.stands_in_for().is_none() => return Ok((selected, stand_in)),
-            selected => stand_in = Some(selected),
+            selected if selected.stands_in_for().is_none() => return Ok((selected, fallback)),
+            selected => fallback = Some(selected),
         }
         thread::sleep(Duration::from_millis(1));
     }
@@ -62,7 +62,7 @@ pub fn nothing_is_made_after_a_warm_up(bench: &Bench) -> Result<(), String> {
         }
     }
     let after = engine.stats();
-    let made = (after.loads - before.loads, after.forge.compiles - before.forge.compiles);
+    let made = (after.loads - before.loads, after.cache.compiles - before.cache.compiles);
     if made != (0, 0) {
         return Err(format!("{made:?} loads and compiles: {after}"));
     }
@@ -76,12 +76,12 @@ pub fn nothing_is_made_after_a_warm_up(bench: &Bench) -> Result<(), String> {
 pub fn a_stand_in_is_right(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
     let (engine, problem) = (engine(bench)?, problem(bench.arch()));
-    let (own, stand_in) = until_it_is_there(&engine, &problem, MORE)?;
-    let stand_in = stand_in.ok_or("nothing stood in: the test needs another kernel for more rows")?;
+    let (own, fallback) = until_it_is_there(&engine, &problem, MORE)?;
+    let fallback = fallback.ok_or("nothing stood in: the test needs another kernel for more rows")?;
     let host = HostOperands::random(&problem, &[MORE], Spread::Every, 5);
     let reference = reference::of(&host).map_err(text)?;
     let trial = Trial::new(&bench.stream, &host, &reference).map_err(text)?;
-    for kernel in [stand_in.kernel(), own.kernel()] {
+    for kernel in [fallback.kernel(), own.kernel()] {
         let checked = trial.check(kernel).map_err(text)?;
         if !checked.passed() {
             return Err(format!("{kernel:?}: {checked}"));
@@ -124,13 +124,13 @@ pub fn a_miss_does_not_spoil_a_capture(bench: &Bench) -> Result<(), String> {
             Err(error) if error.is_not_loaded() && error.to_string().contains("captured") => {}
             other => return Err(format!("{other:?} while a graph is captured")),
         }
-        let stand_in = engine.kernel_in(stream, &problem, MORE, OnMiss::Fallback).map_err(text)?;
-        if stand_in.stands_in_for().is_none() {
+        let fallback = engine.kernel_in(stream, &problem, MORE, OnMiss::Fallback).map_err(text)?;
+        if fallback.stands_in_for().is_none() {
             return Err("nothing stood in".to_owned());
         }
         // Compiled and loaded by another thread, while this one still captures.
         let _ = until_it_is_there(&engine, &problem, MORE)?;
-        Ok(Arc::clone(stand_in.kernel()))
+        Ok(Arc::clone(fallback.kernel()))
     };
     let kernel = captured().and_then(|kernel| launch(&kernel, &mut c, &mut workspace).map(|()| kernel));
     let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;

@@ -1,10 +1,10 @@
 //! A tuner whose candidates are all the same kernel changes nothing.
 
 use warpsmith::Result;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
-use warpsmith_tune::{Admission, Budget, Laboratory, LocalLaboratory, Setup, Tuner, Verdict};
+use warpsmith_tune::{Admission, Budget, LocalMeasurer, Measure, Setup, Tuner, Verdict};
 
 use crate::bench::Bench;
 
@@ -15,21 +15,21 @@ const M: u32 = 16;
 
 /// Takes every spec for the same one.
 struct Alike<L> {
-    laboratory: L,
+    measurer: L,
     one: Spec,
 }
 
-impl<L: Laboratory> Laboratory for Alike<L> {
+impl<L: Measure> Measure for Alike<L> {
     fn admit(&mut self, _: &Spec) -> Result<Admission> {
-        self.laboratory.admit(&self.one)
+        self.measurer.admit(&self.one)
     }
 
     fn screen(&mut self, _: &Spec) -> Result<f64> {
-        self.laboratory.screen(&self.one)
+        self.measurer.screen(&self.one)
     }
 
     fn duel(&mut self, _: &Spec, _: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
-        self.laboratory.duel(&self.one, &self.one, pairs)
+        self.measurer.duel(&self.one, &self.one, pairs)
     }
 }
 
@@ -41,10 +41,10 @@ pub fn alike_kernels_change_nothing(bench: &Bench) -> std::result::Result<(), St
     let problem = if arch.capability() == Arch::H200.capability() { given.prepared() } else { given };
     let candidates: Vec<Spec> =
         heuristic::rank(&problem, M, arch, CANDIDATES).iter().map(|ranked| ranked.spec).collect();
-    let forge = Forge::builder().toolchain(bench.toolchain().clone()).build();
+    let cache = KernelCache::builder().toolchain(bench.toolchain().clone()).build();
     let text = |error: warpsmith::Error| error.to_string();
-    let laboratory = LocalLaboratory::open(&forge, Setup::new(&problem, M)).map_err(text)?;
-    let mut tuner = Tuner::with_forge(Alike { laboratory, one: candidates[0] }, &forge).budget(Budget::Quick);
+    let measurer = LocalMeasurer::open(&cache, Setup::new(&problem, M)).map_err(text)?;
+    let mut tuner = Tuner::with_cache(Alike { measurer, one: candidates[0] }, &cache).budget(Budget::Quick);
     let (mut kept, mut inconclusive) = (0, 0);
     for tuning in 0..tunings {
         let incumbent = candidates[tuning % candidates.len()];

@@ -1,4 +1,4 @@
-//! The tuner, in laboratories without a device: what it finds, what it never chooses, and that noise changes nothing.
+//! The tuner, in measurers without a device: what it finds, what it never chooses, and that noise changes nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use warpsmith::build::Toolchain;
 use warpsmith::internal::spec::{baseline, space};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{
-    Admission, Budget, Footprint, Laboratory, Outcome, Progress, Reason, Rejection, Role, Stage, Standing, Tuner,
-    Verdict,
+    Admission, Budget, Footprint, Measure, Outcome, Progress, Rejection, Role, Stage, Standing, Tuner, Verdict,
+    WhyInconclusive,
 };
 
 const M: u32 = 64;
@@ -95,8 +95,8 @@ fn alike_kernels_never_change_a_choice() {
         let mut undecided = 0;
         for seed in 0..200 {
             let (incumbent, candidates) = (all[seed], all.iter().skip(seed * 7).step_by(13).copied());
-            let laboratory = Simulated::new(&|_| 40.0, noise, seed as u64);
-            let mut tuner = Tuner::new(laboratory, no_spills).budget(Budget::Quick).threads(1);
+            let measurer = Simulated::new(&|_| 40.0, noise, seed as u64);
+            let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick).threads(1);
             let outcome = tuner.tune(&incumbent, M, candidates).unwrap();
             assert_eq!(outcome.choice, *incumbent.variant(), "{noise:?} {seed}: {outcome}");
             assert_ne!(outcome.verdict, Verdict::Changed, "{noise:?} {seed}: {outcome}");
@@ -255,9 +255,9 @@ fn what_is_refused_is_never_chosen() {
         _ => no_spills(spec),
     };
     let incumbent = *ranked.iter().rev().find(|spec| fate(spec) >= 6).unwrap();
-    let mut laboratory = Simulated::new(&truth, Noise::White(0.003), 5);
-    laboratory.admission = &admission;
-    let mut tuner = Tuner::new(laboratory, build);
+    let mut measurer = Simulated::new(&truth, Noise::White(0.003), 5);
+    measurer.admission = &admission;
+    let mut tuner = Tuner::new(measurer, build);
     let outcome = tuner.tune(&incumbent, M, ranked.iter().copied()).unwrap();
     assert_eq!(outcome.verdict, Verdict::Changed);
     assert!(fate(&chosen(&outcome)) >= 6, "{outcome}");
@@ -276,9 +276,9 @@ fn where_everything_else_is_refused_the_incumbent_stays() {
     let all = specs();
     let incumbent = all[17];
     let admission = |spec: &Spec| if *spec == incumbent { passed(spec) } else { Admission::Refused(Rejection::Hangs) };
-    let mut laboratory = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
-    laboratory.admission = &admission;
-    let outcome = Tuner::new(laboratory, no_spills).tune(&incumbent, M, all.iter().copied()).unwrap();
+    let mut measurer = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
+    measurer.admission = &admission;
+    let outcome = Tuner::new(measurer, no_spills).tune(&incumbent, M, all.iter().copied()).unwrap();
     assert_eq!((&outcome.verdict, outcome.choice), (&Verdict::Kept, *incumbent.variant()));
     let evidence = outcome.evidence.unwrap();
     assert!((evidence.us - 40.0).abs() < 0.5 && evidence.to_baseline.is_none() && evidence.spread.is_none());
@@ -293,33 +293,33 @@ fn an_incumbent_that_is_wrong_gives_way_and_without_anything_right_there_is_no_c
     let admission = |spec: &Spec| if *spec == incumbent { wrong(spec) } else { passed(spec) };
     let truth = |spec: &Spec| if *spec == all[30] { 20.0 } else { 40.0 };
     let tune = |admission| {
-        let mut laboratory = Simulated::new(&truth, Noise::White(0.003), 5);
-        laboratory.admission = admission;
-        let mut tuner = Tuner::new(laboratory, no_spills).budget(Budget::Quick);
+        let mut measurer = Simulated::new(&truth, Noise::White(0.003), 5);
+        measurer.admission = admission;
+        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
         tuner.tune(&incumbent, M, all[25..35].iter().copied()).unwrap()
     };
     let outcome = tune(&admission);
     assert_eq!((&outcome.verdict, outcome.choice), (&Verdict::Changed, *all[30].variant()));
     assert!(outcome.evidence.is_some_and(|evidence| evidence.to_incumbent.is_none()));
     let outcome = tune(&wrong);
-    assert_eq!(outcome.verdict, Verdict::Inconclusive(Reason::NothingRight));
+    assert_eq!(outcome.verdict, Verdict::Inconclusive(WhyInconclusive::NothingRight));
     assert_eq!(outcome.choice, *incumbent.variant());
 }
 
-/// A driver that is broken, say. What has failed in the laboratory before is nobody's fault.
+/// A driver that is broken, say. What has failed in the measurer before is nobody's fault.
 #[test]
 fn where_not_even_the_baseline_runs_tuning_ends() {
     let all = specs();
     let is_baseline = |spec: &Spec| *spec.variant() == baseline(&problem());
     let tune = |admission: &dyn Fn(&Spec) -> Admission, incumbent: &Spec| {
-        let mut laboratory = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
-        laboratory.admission = admission;
+        let mut measurer = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
+        measurer.admission = admission;
         let mut tried = 0;
         let watch = |_: &Progress<'_>| {
             tried += 1;
             ControlFlow::Continue(())
         };
-        let outcome = Tuner::new(laboratory, no_spills).budget(Budget::Quick).watch(watch).tune(
+        let outcome = Tuner::new(measurer, no_spills).budget(Budget::Quick).watch(watch).tune(
             incumbent,
             M,
             all[25..35].iter().copied(),
@@ -349,8 +349,8 @@ fn kernels_that_spill_are_tried_only_where_there_is_nothing_else() {
     let truth = |spec: &Spec| if *spec == all[30] { 20.0 } else { 40.0 };
     let spills = |_: &Spec| Ok(Footprint { spills: true, ..Footprint::default() });
     let tune = |build: &(dyn Fn(&Spec) -> Result<Footprint> + Sync)| {
-        let laboratory = Simulated::new(&truth, Noise::White(0.003), 5);
-        let mut tuner = Tuner::new(laboratory, build).budget(Budget::Quick);
+        let measurer = Simulated::new(&truth, Noise::White(0.003), 5);
+        let mut tuner = Tuner::new(measurer, build).budget(Budget::Quick);
         tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap()
     };
     let outcome = tune(&spills);
@@ -360,7 +360,7 @@ fn kernels_that_spill_are_tried_only_where_there_is_nothing_else() {
     assert!(matches!(tried(&outcome, &all[30]), Standing::Refused(Rejection::Spills { .. })));
 }
 
-/// A laboratory in which one kernel stops working some time after it was admitted.
+/// A measurer in which one kernel stops working some time after it was admitted.
 struct Breaks<'a>(Simulated<'a>, Spec, u32);
 
 impl Breaks<'_> {
@@ -370,7 +370,7 @@ impl Breaks<'_> {
     }
 }
 
-impl Laboratory for Breaks<'_> {
+impl Measure for Breaks<'_> {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         self.0.admit(spec)
     }
@@ -391,8 +391,8 @@ fn a_kernel_that_fails_while_it_is_timed_is_never_chosen() {
     let all = specs();
     let truth = |spec: &Spec| if *spec == all[30] { 20.0 } else { 40.0 };
     for after in [1, 2, 20, 33, 60, 90, 130] {
-        let laboratory = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[30], after);
-        let mut tuner = Tuner::new(laboratory, no_spills).budget(Budget::Quick);
+        let measurer = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[30], after);
+        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
         let outcome = tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap();
         assert_eq!(outcome.choice, *all[17].variant(), "after {after}: {outcome}");
         assert!(
@@ -402,8 +402,8 @@ fn a_kernel_that_fails_while_it_is_timed_is_never_chosen() {
     }
     // The incumbent itself: whatever is chosen instead, it is not that.
     for after in [1, 2, 4, 20] {
-        let laboratory = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[17], after);
-        let mut tuner = Tuner::new(laboratory, no_spills).budget(Budget::Quick);
+        let measurer = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[17], after);
+        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
         let outcome = tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap();
         assert_eq!((outcome.verdict, outcome.choice), (Verdict::Changed, *all[30].variant()), "after {after}");
     }
@@ -414,8 +414,8 @@ fn the_same_samples_give_the_same_outcome_on_any_number_of_threads() {
     let truth = |spec: &Spec| valley(spec, 0.2);
     let ranked = ranked(&truth, 0.1);
     let tune = |threads| {
-        let laboratory = Simulated::new(&truth, Noise::HeavyTails, 11);
-        let outcome = Tuner::new(laboratory, no_spills).threads(threads).tune(&ranked[900], M, ranked.iter().copied());
+        let measurer = Simulated::new(&truth, Noise::HeavyTails, 11);
+        let outcome = Tuner::new(measurer, no_spills).threads(threads).tune(&ranked[900], M, ranked.iter().copied());
         let mut json = serde_json::to_value(outcome.unwrap()).unwrap();
         json["wall_s"] = 0.into();
         json
@@ -432,9 +432,9 @@ fn whoever_watches_can_stop_it() {
         seen.borrow_mut().push((progress.stage, progress.done, progress.of));
         if seen.borrow().len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let laboratory = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
-    let outcome = Tuner::new(laboratory, no_spills).watch(watch).tune(&all[0], M, all[20..30].to_vec()).unwrap();
-    assert_eq!(outcome.verdict, Verdict::Inconclusive(Reason::Cancelled));
+    let measurer = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
+    let outcome = Tuner::new(measurer, no_spills).watch(watch).tune(&all[0], M, all[20..30].to_vec()).unwrap();
+    assert_eq!(outcome.verdict, Verdict::Inconclusive(WhyInconclusive::Cancelled));
     assert!(outcome.tried.len() == 3 && outcome.evidence.is_none());
     assert_eq!(*seen.borrow(), [1, 2, 3].map(|done| (Stage::Screening, done, Some(12))));
 }
@@ -448,32 +448,31 @@ fn the_limit_ends_a_search_and_what_was_found_counts() {
         no_spills(spec)
     };
     let begun = Instant::now();
-    let laboratory = Simulated::new(&truth, Noise::White(0.003), 5);
-    let mut tuner =
-        Tuner::new(laboratory, slow).budget(Budget::Exhaustive).limit(Duration::from_millis(400)).threads(1);
+    let measurer = Simulated::new(&truth, Noise::White(0.003), 5);
+    let mut tuner = Tuner::new(measurer, slow).budget(Budget::Exhaustive).limit(Duration::from_millis(400)).threads(1);
     let outcome = tuner.tune(&ranked[1500], M, ranked.iter().copied()).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5) && outcome.out_of_time, "{outcome}");
     assert!(outcome.tried.len() < 100, "{outcome}");
     assert_eq!(outcome.verdict, Verdict::Changed, "{outcome}");
 
     // Too little time for anything at all.
-    let laboratory = Simulated::new(&truth, Noise::White(0.003), 5);
-    let mut tuner = Tuner::new(laboratory, slow).limit(Duration::ZERO);
+    let measurer = Simulated::new(&truth, Noise::White(0.003), 5);
+    let mut tuner = Tuner::new(measurer, slow).limit(Duration::ZERO);
     let outcome = tuner.tune(&ranked[1500], M, ranked.iter().copied()).unwrap();
-    assert_eq!(outcome.verdict, Verdict::Inconclusive(Reason::OutOfTime));
+    assert_eq!(outcome.verdict, Verdict::Inconclusive(WhyInconclusive::OutOfTime));
 }
 
 #[test]
 fn what_is_not_a_candidates_fault_is_an_error() {
     let all = specs();
-    let laboratory = || Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
+    let measurer = || Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
     let other = space(&problem().n(2048), &Arch::H200).next().unwrap();
-    assert!(Tuner::new(laboratory(), no_spills).tune(&all[0], M, [other]).unwrap_err().is_unsupported());
+    assert!(Tuner::new(measurer(), no_spills).tune(&all[0], M, [other]).unwrap_err().is_unsupported());
     let no_compiler = |_: &Spec| Toolchain::at("/nowhere").map(|_| Footprint::default());
-    assert!(Tuner::new(laboratory(), no_compiler).tune(&all[0], M, []).unwrap_err().is_missing_library());
+    assert!(Tuner::new(measurer(), no_compiler).tune(&all[0], M, []).unwrap_err().is_missing_library());
 
     struct NoDevice;
-    impl Laboratory for NoDevice {
+    impl Measure for NoDevice {
         fn admit(&mut self, _: &Spec) -> Result<Admission> {
             Err("no device".parse::<Budget>().unwrap_err())
         }

@@ -1,4 +1,4 @@
-//! A laboratory without a device: true times from a formula, and the ways in which real ones are not the true ones.
+//! A measurer without a device: true times from a formula, and the ways in which real ones are not the true ones.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::spec::Spec;
 use warpsmith::{Error, Result};
-use warpsmith_tune::{Admission, Laboratory};
+use warpsmith_tune::{Admission, Measure};
 
 /// What lies between a kernel's true time and a sample of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +108,7 @@ fn never_admitted() -> Error {
     "not a variant".parse::<warpsmith::spec::Variant>().unwrap_err().context("timed without having been admitted")
 }
 
-impl Laboratory for Simulated<'_> {
+impl Measure for Simulated<'_> {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         let admission = (self.admission)(spec);
         if matches!(admission, Admission::Passed { .. }) {

@@ -1,9 +1,9 @@
-//! The end of a contest: the winner has to beat the incumbent once more, and the choice gets its evidence.
+//! The end of a tuning: the winner has to beat the incumbent once more, and the choice gets its evidence.
 
-use super::Contest;
+use super::Tuning;
 use super::duels::{Pairs, Undisturbed};
 use crate::statistics::median;
-use crate::{Comparison, Decision, Disturbance, Evidence, Outcome, Reason, Stage, Standing, Verdict};
+use crate::{Comparison, Decision, Disturbance, Measurements, Outcome, Stage, Standing, Verdict, WhyInconclusive};
 use warpsmith::Result;
 use warpsmith::internal::spec::baseline;
 use warpsmith::spec::Spec;
@@ -16,13 +16,13 @@ const EVIDENCE_PAIRS: usize = 21;
 /// Comparisons of this stage at most: two halves of the confirmation count as one.
 const CONFIRMATIONS: usize = 3;
 
-impl Contest<'_> {
+impl Tuning<'_> {
     /// The outcome, where `best` has won the duels.
     pub(super) fn judge(mut self, best: Option<usize>) -> Result<Outcome> {
         let incumbent = self.places.get(&self.incumbent).copied();
         let incumbent = incumbent.filter(|place| self.entries[*place].is_right());
         let Some(best) = best.filter(|_| !self.cancelled) else {
-            let reason = if self.cancelled { Reason::Cancelled } else { Reason::NothingRight };
+            let reason = if self.cancelled { WhyInconclusive::Cancelled } else { WhyInconclusive::NothingRight };
             return Ok(self.inconclusive(reason));
         };
         let to_incumbent = match incumbent {
@@ -33,18 +33,18 @@ impl Contest<'_> {
         let changed = Some(choice) != incumbent;
         match self.disturbed {
             // One of those that were not decided may be better.
-            Some(disturbance) if !changed => return Ok(self.inconclusive(Reason::Disturbed(disturbance))),
+            Some(disturbance) if !changed => return Ok(self.inconclusive(WhyInconclusive::Disturbed(disturbance))),
             None if !changed && self.out_of_time && self.entries.len() == 1 => {
-                return Ok(self.inconclusive(Reason::OutOfTime));
+                return Ok(self.inconclusive(WhyInconclusive::OutOfTime));
             }
             _ => {}
         }
         let evidence = self.evidence(choice, to_incumbent)?;
         if self.cancelled {
-            return Ok(self.inconclusive(Reason::Cancelled));
+            return Ok(self.inconclusive(WhyInconclusive::Cancelled));
         }
         if !self.entries[choice].is_right() {
-            return Ok(self.inconclusive(Reason::Disturbed(Disturbance::NoTime)));
+            return Ok(self.inconclusive(WhyInconclusive::Disturbed(Disturbance::NoTime)));
         }
         if let Some(incumbent) = incumbent.filter(|_| changed) {
             self.entries[incumbent].tried.standing = Standing::Lost;
@@ -108,7 +108,7 @@ impl Contest<'_> {
     }
 
     /// How fast the choice is, alone and beside the first candidate and the baseline.
-    fn evidence(&mut self, choice: usize, to_incumbent: Option<Comparison>) -> Result<Evidence> {
+    fn evidence(&mut self, choice: usize, to_incumbent: Option<Comparison>) -> Result<Measurements> {
         let baseline = Spec::new(self.incumbent.problem(), &baseline(self.incumbent.problem()), self.incumbent.arch())?;
         let mut beside = [None; 2];
         for (done, (spec, beside)) in [self.first, Some(baseline)].into_iter().zip(&mut beside).enumerate() {
@@ -125,7 +125,7 @@ impl Contest<'_> {
             Some(comparison) => (comparison.challenger_us, Some(comparison.challenger_spread)),
             None => (median(&self.entries[choice].screened), None),
         };
-        Ok(Evidence { us, spread, to_incumbent, to_first, to_baseline })
+        Ok(Measurements { us, spread, to_incumbent, to_first, to_baseline })
     }
 
     /// The choice against another that is right.
@@ -136,12 +136,12 @@ impl Contest<'_> {
         Ok(self.compare(other, choice, EVIDENCE_PAIRS)?.ok())
     }
 
-    fn inconclusive(self, reason: Reason) -> Outcome {
+    fn inconclusive(self, reason: WhyInconclusive) -> Outcome {
         let incumbent = self.incumbent;
         self.outcome(incumbent, Verdict::Inconclusive(reason), None)
     }
 
-    fn outcome(self, choice: Spec, verdict: Verdict, evidence: Option<Evidence>) -> Outcome {
+    fn outcome(self, choice: Spec, verdict: Verdict, evidence: Option<Measurements>) -> Outcome {
         Outcome {
             problem: *self.incumbent.problem(),
             m: self.m,

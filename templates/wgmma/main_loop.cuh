@@ -15,9 +15,9 @@ __device__ __forceinline__ u64 token_descriptor(u32 shared) {
 inline constexpr u64 DESCRIPTOR_K16 = 32 >> 4;  // 16 elements of k further
 
 // A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
-// `first_stage`. `refill(stage)` lets a warp that also loads do so.
-template <class Rows, class Refill, int WIDTH>
-struct AlongK {
+// `first_stage`. `inline_producer(stage)` lets a warp that also loads do so.
+template <class Rows, class InlineProducer, int WIDTH>
+struct MainLoop {
   // One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
   // one block only, half a block is a group.
   static constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
@@ -26,7 +26,7 @@ struct AlongK {
 
   const Ring& ring;
   const Tile& tile;
-  const Refill& refill;
+  const InlineProducer& inline_producer;
   const u32 first_stage;
   const u32 weights;  // from a stage to this part's
   int index;          // of the stage in the tile
@@ -35,14 +35,14 @@ struct AlongK {
   Rows rows;
   u32 a[2][STEPS][4];
 
-  __device__ AlongK(const Ring& ring, const Role& role, u32 first_stage, const Tile& tile, const Refill& refill)
+  __device__ MainLoop(const Ring& ring, const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer& inline_producer)
       : ring(ring),
         tile(tile),
-        refill(refill),
+        inline_producer(inline_producer),
         first_stage(first_stage),
-        weights(TOKEN_BYTES + role.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES),
-        index(role.k_group),
-        at(Cursor::at(first_stage + role.k_group)) {}
+        weights(TOKEN_BYTES + consumer.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES),
+        index(consumer.k_group),
+        at(Cursor::at(first_stage + consumer.k_group)) {}
 
   __device__ void wait_and_load(Cursor where) {
     mbarrier_wait(ring.full(where.slot), where.parity);
@@ -84,7 +84,7 @@ struct AlongK {
               wgmma_wait_group<0>();
               ring.release(at.slot);
             }
-            refill(first_stage + index);
+            inline_producer(first_stage + index);
             if (more) wait_and_load(next);
           }
         }
@@ -115,24 +115,24 @@ struct AlongK {
   }
 };
 
-template <class Rows, class Refill, int WIDTH, int... WIDER>
+template <class Rows, class InlineProducer, int WIDTH, int... WIDER>
 __device__ __forceinline__ void along_k_in(Widths<WIDTH, WIDER...>, float (&sums)[ACCUMULATORS], const Ring& ring,
-                                           const Role& role, u32 first_stage, const Tile& tile, const Refill& refill) {
+                                           const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer& inline_producer) {
   if constexpr (sizeof...(WIDER) > 0) {
     if (tile.rows > WIDTH) {
-      along_k_in<Rows>(Widths<WIDER...>(), sums, ring, role, first_stage, tile, refill);
+      along_k_in<Rows>(Widths<WIDER...>(), sums, ring, consumer, first_stage, tile, inline_producer);
       return;
     }
   }
   clear_sums<WIDTH>();
-  AlongK<Rows, Refill, WIDTH>(ring, role, first_stage, tile, refill).run();
+  MainLoop<Rows, InlineProducer, WIDTH>(ring, consumer, first_stage, tile, inline_producer).run();
   read_sums<WIDTH>(sums);
 }
 
-template <class Rows, class Refill>
-__device__ __forceinline__ void along_k(float (&sums)[ACCUMULATORS], const Ring& ring, const Role& role, u32 first_stage,
-                                        const Tile& tile, const Refill& refill) {
-  along_k_in<Rows>(TileWidths(), sums, ring, role, first_stage, tile, refill);
+template <class Rows, class InlineProducer>
+__device__ __forceinline__ void main_loop(float (&sums)[ACCUMULATORS], const Ring& ring, const ConsumerId& consumer, u32 first_stage,
+                                        const Tile& tile, const InlineProducer& inline_producer) {
+  along_k_in<Rows>(TileWidths(), sums, ring, consumer, first_stage, tile, inline_producer);
 }
 
 }  // namespace ws

@@ -3,9 +3,9 @@
 /// Where intervals end that are ascending and without gaps from one row on. M changes from launch to launch in no order, so
 /// the look-up compares with all ends at once, eight at a time, and has no branch to be mispredicted.
 #[derive(Debug)]
-pub(super) struct Ends(Box<[[i32; 8]]>);
+pub(super) struct IntervalIndex(Box<[[i32; 8]]>);
 
-impl Ends {
+impl IntervalIndex {
     pub fn new(lasts: impl IntoIterator<Item = u32>) -> Self {
         // M is far below.
         let lasts: Vec<i32> = lasts.into_iter().map(|last| i32::try_from(last).unwrap_or(i32::MAX)).collect();
@@ -29,7 +29,7 @@ mod tests {
     fn every_row_is_in_its_interval() {
         for count in [1u32, 2, 7, 8, 9, 16, 20] {
             let lasts: Vec<u32> = (1..=count).map(|end| end * end).collect();
-            let ends = Ends::new(lasts.iter().copied());
+            let ends = IntervalIndex::new(lasts.iter().copied());
             for m in 0..=count * count {
                 assert_eq!(ends.index(m), lasts.iter().position(|last| m <= *last).unwrap(), "{m} of {lasts:?}");
             }

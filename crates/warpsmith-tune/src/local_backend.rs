@@ -1,4 +1,4 @@
-//! A device with the operands of one setup: the stand that others run here or in another process.
+//! A device with the operands of one setup: the backend that others run here or in another process.
 
 use std::fmt;
 use std::num::NonZero;
@@ -9,8 +9,8 @@ use cudarc::driver::CudaStream;
 use lru::LruCache;
 
 use super::adversarial;
-use super::keeper::{Notice, Stand, Timed};
-use super::laboratory::{Admission, Rejection};
+use super::measure::{Admission, Rejection};
+use super::measurer::{Backend, Notice, Timed};
 use super::quarantine::Platform;
 use super::random::Spread;
 use super::setup::Setup;
@@ -47,7 +47,7 @@ const BY_KERNELS: [&str; 10] = [
 ];
 
 /// Checks and times kernels for one setup on one device.
-pub(super) struct Rig {
+pub(super) struct LocalBackend {
     device: Device,
     stream: Arc<CudaStream>,
     setup: Setup,
@@ -66,7 +66,7 @@ struct Held {
     c: Digest,
 }
 
-/// What the kernels so far have left of the rig.
+/// What the kernels so far have left of the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// It can be used.
@@ -77,7 +77,7 @@ pub(super) enum Condition {
     Lost(String),
 }
 
-impl Rig {
+impl LocalBackend {
     /// Opens the device and puts the operands on it.
     pub(super) fn open(setup: Setup) -> Result<Self> {
         let (timed_rows, awkward_rows) = (setup.timed_rows()?.to_vec(), setup.awkward_rows()?);
@@ -161,7 +161,7 @@ impl Rig {
     }
 }
 
-impl Stand for Rig {
+impl Backend for LocalBackend {
     fn platform(&mut self) -> Result<Platform> {
         Ok(Platform::new(self.device.name(), self.device.driver_version()))
     }
@@ -219,7 +219,7 @@ impl Stand for Rig {
     }
 }
 
-impl fmt::Debug for Rig {
+impl fmt::Debug for LocalBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} on {}, {} kernels, {:?}", self.setup, self.device, self.held.len(), self.condition)
     }

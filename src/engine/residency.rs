@@ -7,12 +7,12 @@ use super::background::{Asked, Queue};
 use super::call::{Call, Job, Made, Served};
 use super::loader::Loader;
 use super::on_miss::OnMiss;
+use super::problem_index::ProblemIndex;
+use super::problem_kernels::{Found, ProblemKernels};
 use super::recorder::Recorder;
-use super::route::{Found, Route};
-use super::routes::Routes;
 use super::stats::{BackgroundStats, Counters, EngineStats};
 use crate::build::Preparation;
-use crate::cache::{Forge, Memory, Tier};
+use crate::cache::{KernelCache, Memory, Tier};
 use crate::error::{Error, Result};
 use crate::pick::Picker;
 use crate::spec::{Problem, Spec};
@@ -33,13 +33,13 @@ pub(super) const RETIRED_MAX: usize = 4 * LOADED_MAX;
 
 /// Everything of an engine that does not depend on a device, and a loader that does. Shared by the engine and its
 /// background thread.
-pub(super) struct Stock<L: Loader> {
+pub(super) struct Residency<L: Loader> {
     pub loader: L,
-    pub forge: Arc<Forge>,
+    pub cache: Arc<KernelCache>,
     pub picker: Picker,
     pub recorder: Recorder,
     pub counters: Counters,
-    pub routes: Routes<L::Kernel>,
+    pub problem_index: ProblemIndex<L::Kernel>,
     pub queue: Queue<Job>,
     /// What was loaded last, however it was asked for; loads of one kernel are one load.
     pub loaded: Memory<Spec, L::Kernel>,
@@ -49,15 +49,15 @@ pub(super) struct Stock<L: Loader> {
     reclaims: Mutex<Option<bool>>,
 }
 
-impl<L: Loader> Stock<L> {
-    pub fn new(loader: L, forge: Arc<Forge>, picker: Picker) -> Self {
+impl<L: Loader> Residency<L> {
+    pub fn new(loader: L, cache: Arc<KernelCache>, picker: Picker) -> Self {
         Self {
             loader,
-            forge,
+            cache,
             picker,
             recorder: Recorder::new(),
             counters: Counters::default(),
-            routes: Routes::new(LOADED_MAX, EMPTY_MAX),
+            problem_index: ProblemIndex::new(LOADED_MAX, EMPTY_MAX),
             queue: Queue::new(WAITING_MAX),
             loaded: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::bytes),
             preparers: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::preparer_bytes),
@@ -72,20 +72,20 @@ impl<L: Loader> Stock<L> {
 
     /// The kernel for a call, or one that stands in for it.
     pub fn serve(&self, call: &Call<'_>) -> Result<Served<L::Kernel>> {
-        let table = self.routes.read();
-        let Some(route) = table.get(&call.problem) else {
+        let table = self.problem_index.read();
+        let Some(problem_kernels) = table.get(&call.problem) else {
             drop(table);
             // Before anything is noted, counted or asked for.
             call.problem.check_for(call.m)?;
             return self.serve_first(call).map_err(|error| call.context(error));
         };
-        let Some(index) = route.index(call.m) else { return Err(self.no_choice(call)) };
-        route.seen().note(call.m);
-        if let Some(found) = route.get(index, self.routes.now()) {
+        let Some(index) = problem_kernels.index(call.m) else { return Err(self.no_choice(call)) };
+        problem_kernels.seen().note(call.m);
+        if let Some(found) = problem_kernels.get(index, self.problem_index.now()) {
             self.counters.resident.add();
             return Ok(Served::resident(found, None));
         }
-        self.miss(route, index, call).map_err(|error| call.context(error))
+        self.miss(problem_kernels, index, call).map_err(|error| call.context(error))
     }
 
     /// A problem that was never asked for before: choosing for it takes milliseconds, which only `OnMiss::Block` waits for.
@@ -94,12 +94,12 @@ impl<L: Loader> Stock<L> {
         self.recorder.note(&call.problem, call.m);
         match call.on_miss {
             OnMiss::Block => {
-                let route = self.route(&call.problem)?;
-                let Some(index) = route.index(call.m) else { return Err(self.no_choice(call)) };
-                self.miss(&route, index, call)
+                let problem_kernels = self.problem_kernels(&call.problem)?;
+                let Some(index) = problem_kernels.index(call.m) else { return Err(self.no_choice(call)) };
+                self.miss(&problem_kernels, index, call)
             }
             OnMiss::Fallback => {
-                let is_there = || self.routes.read().contains_key(&call.problem);
+                let is_there = || self.problem_index.read().contains_key(&call.problem);
                 Err(self.unserved(&self.ask(&Job::First(call.problem), is_there, call), NOTHING))
             }
             OnMiss::Error => Err(self.refused(NOTHING)),
@@ -107,8 +107,13 @@ impl<L: Loader> Stock<L> {
     }
 
     /// A call whose kernel is in no slot.
-    fn miss(&self, route: &Route<L::Kernel>, index: usize, call: &Call<'_>) -> Result<Served<L::Kernel>> {
-        let choice = route.choice(index);
+    fn miss(
+        &self,
+        problem_kernels: &ProblemKernels<L::Kernel>,
+        index: usize,
+        call: &Call<'_>,
+    ) -> Result<Served<L::Kernel>> {
+        let choice = problem_kernels.choice(index);
         // Loaded for somebody else, by a pinned choice, say.
         if let Some(kernel) = self.loaded.get(choice.spec()) {
             self.publish(choice.spec(), &kernel);
@@ -119,7 +124,7 @@ impl<L: Loader> Stock<L> {
         match call.on_miss {
             OnMiss::Block => {
                 if let Some(why) = self.queue.failure(&job) {
-                    return self.stand_in(route, index, call.m).ok_or_else(|| failed(&why));
+                    return self.fallback(problem_kernels, index, call.m).ok_or_else(|| failed(&why));
                 }
                 (call.may_load)()?;
                 let start = Instant::now();
@@ -128,22 +133,22 @@ impl<L: Loader> Stock<L> {
                 Ok(Served { choice: *choice, wanted: None, kernel, tier, elapsed: start.elapsed() })
             }
             OnMiss::Fallback => {
-                let asked = self.ask(&job, || route.has(index), call);
+                let asked = self.ask(&job, || problem_kernels.has(index), call);
                 // Published since it was looked for.
-                if let Some(found) = route.get(index, self.routes.now()) {
+                if let Some(found) = problem_kernels.get(index, self.problem_index.now()) {
                     return Ok(Served::resident(found, None));
                 }
                 let nothing = "no loaded kernel of this problem can stand in";
-                self.stand_in(route, index, call.m).ok_or_else(|| self.unserved(&asked, nothing))
+                self.fallback(problem_kernels, index, call.m).ok_or_else(|| self.unserved(&asked, nothing))
             }
             OnMiss::Error => Err(self.refused(&format!("{} is not loaded", choice.spec().variant()))),
         }
     }
 
-    fn stand_in(&self, route: &Route<L::Kernel>, index: usize, m: u32) -> Option<Served<L::Kernel>> {
-        let found = route.stand_in(index, m)?;
-        self.counters.stand_ins.add();
-        Some(Served::resident(found, Some(Box::new(*route.choice(index)))))
+    fn fallback(&self, problem_kernels: &ProblemKernels<L::Kernel>, index: usize, m: u32) -> Option<Served<L::Kernel>> {
+        let found = problem_kernels.fallback(index, m)?;
+        self.counters.fallbacks.add();
+        Some(Served::resident(found, Some(Box::new(*problem_kernels.choice(index)))))
     }
 
     fn ask(&self, job: &Job, is_there: impl FnOnce() -> bool, call: &Call<'_>) -> Asked {
@@ -182,27 +187,27 @@ impl<L: Loader> Stock<L> {
         })
     }
 
-    /// The route of a problem, without its stated range of M.
-    pub fn route(&self, problem: &Problem) -> Result<Arc<Route<L::Kernel>>> {
-        if let Some(route) = self.routes.read().get(problem) {
-            return Ok(Arc::clone(route));
+    /// The problem_kernels of a problem, without its stated range of M.
+    pub fn problem_kernels(&self, problem: &Problem) -> Result<Arc<ProblemKernels<L::Kernel>>> {
+        if let Some(problem_kernels) = self.problem_index.read().get(problem) {
+            return Ok(Arc::clone(problem_kernels));
         }
         let schedule = {
             let _picking = tracing::info_span!("pick", %problem).entered();
             self.picker.schedule(problem)?
         };
-        let route = Route::new(schedule, self.recorder.seen(problem));
-        for interval in route.intervals() {
+        let problem_kernels = ProblemKernels::new(schedule, self.recorder.seen(problem));
+        for interval in problem_kernels.intervals() {
             if let Some(kernel) = self.loaded.get(interval.choice.spec()) {
-                route.publish(interval.choice.spec(), &kernel);
+                problem_kernels.publish(interval.choice.spec(), &kernel);
             }
         }
-        let (route, gone) = self.routes.add(*problem, route);
+        let (problem_kernels, gone) = self.problem_index.add(*problem, problem_kernels);
         self.gone(&gone);
-        Ok(route)
+        Ok(problem_kernels)
     }
 
-    /// Problems that have lost their routes, which noted their rows, are no longer in use.
+    /// Problems that have lost their problem_index, which noted their rows, are no longer in use.
     fn gone(&self, problems: &[Problem]) {
         // The latest first, so that they are forgotten in the order in which they were asked for.
         problems.iter().rev().for_each(|problem| self.recorder.asked_until_now(problem));
@@ -210,34 +215,34 @@ impl<L: Loader> Stock<L> {
 
     /// A loaded kernel, made if need be. Threads that ask for the same one wait for one compile and one load.
     pub fn kernel(&self, spec: &Spec) -> Result<Made<L::Kernel>> {
-        let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
+        let (mut tier, mut fetching, mut loading) = (Tier::Memory, Duration::ZERO, None);
         let (value, _) = self.loaded.get_or_try_compute(spec, || {
             self.make_room()?;
-            let forged = self.forge.cubin(spec)?;
-            (tier, forging) = (forged.tier(), forged.elapsed());
-            let kernel = self.load(&spec.name(), || self.loader.load(forged.built()))?;
+            let fetched = self.cache.cubin(spec)?;
+            (tier, fetching) = (fetched.tier(), fetched.elapsed());
+            let kernel = self.load(&spec.name(), || self.loader.load(fetched.built()))?;
             loading = Some(self.counters.loaded(L::load_time(&kernel)));
             Ok::<_, Error>(kernel)
         })?;
         if loading.is_some() {
             self.publish(spec, &value);
         }
-        Ok(Made { value, tier, forged: forging, loaded: loading })
+        Ok(Made { value, tier, fetched: fetching, loaded: loading })
     }
 
     /// A loaded kernel that prepares weights, made if need be.
     pub fn preparer(&self, preparation: Preparation) -> Result<Made<L::Preparer>> {
-        let (mut tier, mut forging, mut loading) = (Tier::Memory, Duration::ZERO, None);
+        let (mut tier, mut fetching, mut loading) = (Tier::Memory, Duration::ZERO, None);
         let (value, _) = self.preparers.get_or_try_compute(&preparation, || {
             self.make_room()?;
-            let forged = self.forge.prepare_cubin(preparation, self.picker.arch())?;
-            (tier, forging) = (forged.tier(), forged.elapsed());
-            let load = || self.loader.load_preparer(forged.built());
+            let fetched = self.cache.prepare_cubin(preparation, self.picker.arch())?;
+            (tier, fetching) = (fetched.tier(), fetched.elapsed());
+            let load = || self.loader.load_preparer(fetched.built());
             let preparer = self.load(&preparation.symbol(), load)?;
             loading = Some(self.counters.loaded(L::preparer_load_time(&preparer)));
             Ok::<_, Error>(preparer)
         })?;
-        Ok(Made { value, tier, forged: forging, loaded: loading })
+        Ok(Made { value, tier, fetched: fetching, loaded: loading })
     }
 
     /// Sees to it that kernels which were dropped do not stay loaded without end.
@@ -273,30 +278,30 @@ impl<L: Loader> Stock<L> {
 
     /// Makes a loaded kernel visible to the calls of its problem.
     fn publish(&self, spec: &Spec, kernel: &Arc<L::Kernel>) {
-        if let Some(route) = self.routes.read().get(spec.problem())
-            && route.publish(spec, kernel)
+        if let Some(problem_kernels) = self.problem_index.read().get(spec.problem())
+            && problem_kernels.publish(spec, kernel)
         {
-            self.gone(&self.routes.published());
+            self.gone(&self.problem_index.published());
         }
     }
 
     /// The counters.
     pub fn stats(&self) -> EngineStats {
-        let Counters { resident, stand_ins, unserved, background_asked, background_made, .. } = &self.counters;
-        let table = self.routes.read();
-        let found = || table.values().flat_map(|route| route.kernels());
+        let Counters { resident, fallbacks, unserved, background_asked, background_made, .. } = &self.counters;
+        let table = self.problem_index.read();
+        let found = || table.values().flat_map(|problem_kernels| problem_kernels.kernels());
         let failed = self.queue.failures().into_iter().map(|(job, why)| (job.name(), why.to_string()));
         EngineStats {
             resident: resident.get(),
-            stand_ins: stand_ins.get(),
+            fallbacks: fallbacks.get(),
             unserved: unserved.get(),
             loads: self.counters.loads(),
             load_ms: self.counters.load_ms(),
             load_wait_ms: self.counters.load_wait_ms(),
-            problems: table.values().filter(|route| route.kernels().next().is_some()).count(),
+            problems: table.values().filter(|problem_kernels| problem_kernels.kernels().next().is_some()).count(),
             kernels: found().count(),
             kernel_bytes: found().map(|kernel| L::bytes(kernel)).sum(),
-            evictions: self.routes.evictions(),
+            evictions: self.problem_index.evictions(),
             retired: self.loader.retired(),
             reclaimed: self.counters.reclaimed.get(),
             forgotten: self.recorder.forgotten(),
@@ -307,7 +312,7 @@ impl<L: Loader> Stock<L> {
                 failures: failed.collect(),
                 forgotten: self.queue.forgotten(),
             },
-            forge: self.forge.stats(),
+            cache: self.cache.stats(),
         }
     }
 
@@ -316,9 +321,11 @@ impl<L: Loader> Stock<L> {
         let spec = match job {
             Job::Kernel(spec) => *spec,
             Job::First(problem) => {
-                let route = self.route(problem).map_err(|error| error.to_string())?;
-                let Some(index) = route.seen().most().and_then(|m| route.index(m)) else { return Ok(()) };
-                *route.choice(index).spec()
+                let problem_kernels = self.problem_kernels(problem).map_err(|error| error.to_string())?;
+                let Some(index) = problem_kernels.seen().most().and_then(|m| problem_kernels.index(m)) else {
+                    return Ok(());
+                };
+                *problem_kernels.choice(index).spec()
             }
         };
         let made = self.kernel(&spec);

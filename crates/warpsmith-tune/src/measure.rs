@@ -1,6 +1,6 @@
 //! What the tuner needs of a device, and what a device says of a kernel.
 //!
-//! Choosing knows no device: it asks a [`Laboratory`], which may be the device of this process, a worker process that
+//! Choosing knows no device: it asks a [`Measure`], which may be the device of this process, a worker process that
 //! may crash, or a simulation.
 
 use std::fmt;
@@ -12,11 +12,11 @@ use warpsmith::spec::Spec;
 
 /// A place where kernels are checked and timed, for one problem and one M.
 ///
-/// The order of calls is [`admit`](Laboratory::admit), then [`screen`](Laboratory::screen) and
-/// [`duel`](Laboratory::duel) of what has passed. A kernel that is wrong, hangs or crashes is an [`Admission`] like any
-/// other; an error of any method means that the laboratory itself is of no more use (no device, no worker can be
+/// The order of calls is [`admit`](Measure::admit), then [`screen`](Measure::screen) and
+/// [`duel`](Measure::duel) of what has passed. A kernel that is wrong, hangs or crashes is an [`Admission`] like any
+/// other; an error of any method means that the measurer itself is of no more use (no device, no worker can be
 /// started), and ends the tuning. A kernel that was admitted but fails while it is timed gives an infinite time.
-pub trait Laboratory {
+pub trait Measure {
     /// Loads a built kernel and checks its result against the reference. What it uses of the machine (spills, shared
     /// memory) has been looked at before.
     ///
@@ -38,7 +38,7 @@ pub trait Laboratory {
     fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>>;
 }
 
-impl<L: Laboratory + ?Sized> Laboratory for &mut L {
+impl<L: Measure + ?Sized> Measure for &mut L {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         (**self).admit(spec)
     }

@@ -10,7 +10,7 @@ use crate::spec::Spec;
 
 /// What calls for one problem look at. All of it but the slots is there from the beginning.
 #[derive(Debug)]
-pub(super) struct Route<K> {
+pub(super) struct ProblemKernels<K> {
     schedule: Arc<Schedule>,
     /// One an interval; an interval's kernel may be another's, too.
     slots: Box<[Slot<K>]>,
@@ -19,14 +19,14 @@ pub(super) struct Route<K> {
     pinned: AtomicBool,
 }
 
-/// A kernel of a route, and the choice that it was loaded for.
+/// A kernel of a problem_kernels, and the choice that it was loaded for.
 #[derive(Debug)]
 pub(super) struct Found<'a, K> {
     pub choice: &'a Choice,
     pub kernel: &'a Arc<K>,
 }
 
-impl<K> Route<K> {
+impl<K> ProblemKernels<K> {
     pub fn new(schedule: Arc<Schedule>, seen: Arc<Seen>) -> Self {
         let slots = schedule.intervals().iter().map(|_| Slot::new()).collect();
         Self { schedule, slots, seen, used: AtomicU64::new(0), pinned: AtomicBool::new(false) }
@@ -60,8 +60,8 @@ impl<K> Route<K> {
     }
 
     /// What serves `m` rows while the kernel of interval `index` is not there.
-    pub fn stand_in(&self, index: usize, m: u32) -> Option<Found<'_, K>> {
-        let found = stand_in(&self.schedule, index, m, |other| self.has(other))?;
+    pub fn fallback(&self, index: usize, m: u32) -> Option<Found<'_, K>> {
+        let found = fallback(&self.schedule, index, m, |other| self.has(other))?;
         Some(Found { choice: self.choice(found), kernel: self.slots[found].get()? })
     }
 
@@ -118,7 +118,7 @@ impl<K> Route<K> {
 /// The interval whose kernel serves `m` rows in place of that of interval `index`: of those that are there and have room
 /// in a grid the nearest, of two equally near ones that for more rows. All kernels of a schedule are of one problem and, if
 /// the problem is pinned to one, of one numerics class.
-pub(super) fn stand_in(schedule: &Schedule, index: usize, m: u32, is_there: impl Fn(usize) -> bool) -> Option<usize> {
+pub(super) fn fallback(schedule: &Schedule, index: usize, m: u32, is_there: impl Fn(usize) -> bool) -> Option<usize> {
     let intervals = schedule.intervals();
     let serves = |other: &usize| *other != index && is_there(*other) && intervals[*other].choice.spec().fits_grid(m);
     (0..intervals.len()).rev().filter(serves).min_by_key(|other| other.abs_diff(index))

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warpsmith::build::Toolchain;
-use warpsmith::cache::{Forge, ForgeBuilder, Tier};
+use warpsmith::cache::{KernelCache, KernelCacheBuilder, Tier};
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
 use warpsmith::internal::spec::baseline;
@@ -32,30 +32,30 @@ fn render(spec: &Spec) -> Result<Source> {
         .rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
-fn builder(toolchain: &Toolchain) -> ForgeBuilder {
-    Forge::builder().renders(render).toolchain(toolchain.clone())
+fn builder(toolchain: &Toolchain) -> KernelCacheBuilder {
+    KernelCache::builder().renders(render).toolchain(toolchain.clone())
 }
 
 #[test]
 fn each_tier_in_turn() {
     let Some(toolchain) = common::toolchain("each_tier_in_turn") else { return };
     let temp = tempfile::tempdir().unwrap();
-    let forge = builder(&toolchain).disk(temp.path().join("cubins")).build();
-    let tier = |forge: &Forge, n| forge.cubin(&spec(n)).unwrap().tier();
+    let cache = builder(&toolchain).disk(temp.path().join("cubins")).build();
+    let tier = |cache: &KernelCache, n| cache.cubin(&spec(n)).unwrap().tier();
     assert_eq!(
-        [tier(&forge, 256), tier(&forge, 256), tier(&forge, 512)],
+        [tier(&cache, 256), tier(&cache, 256), tier(&cache, 512)],
         [Tier::Compiled, Tier::Memory, Tier::Compiled]
     );
-    let stats = forge.stats();
+    let stats = cache.stats();
     assert_eq!((stats.memory_hits, stats.disk_hits, stats.compiles, stats.failures, stats.kept), (1, 0, 2, 0, 2));
     assert_eq!((stats.disk.misses, stats.disk.stores, stats.disk.errors), (2, 2, 0));
     assert!(stats.compile_ms > 0.0 && stats.kept_bytes > 0, "{stats}");
 
     let later = builder(&toolchain).disk(temp.path().join("cubins")).memory(1, 1 << 20).build();
-    let forged = later.cubin(&spec(256)).unwrap();
-    assert_eq!(forged.tier(), Tier::Disk);
-    assert_eq!(forged.cubin(), forge.cubin(&spec(256)).unwrap().cubin(), "bytes, resources, provenance and log");
-    assert_eq!(forged.cubin().provenance().problem(), spec(256).problem().to_string());
+    let fetched = later.cubin(&spec(256)).unwrap();
+    assert_eq!(fetched.tier(), Tier::Disk);
+    assert_eq!(fetched.cubin(), cache.cubin(&spec(256)).unwrap().cubin(), "bytes, resources, provenance and log");
+    assert_eq!(fetched.cubin().provenance().problem(), spec(256).problem().to_string());
     // Only one is kept in memory here; the other comes from disk again.
     assert_eq!([tier(&later, 512), tier(&later, 256), tier(&later, 256)], [Tier::Disk, Tier::Disk, Tier::Memory]);
     assert_eq!(later.stats().compiles, 0);
@@ -64,24 +64,24 @@ fn each_tier_in_turn() {
 #[test]
 fn sixteen_threads_one_compile() {
     let Some(toolchain) = common::toolchain("sixteen_threads_one_compile") else { return };
-    let (forge, start) = (builder(&toolchain).no_disk().build(), Barrier::new(16));
+    let (cache, start) = (builder(&toolchain).no_disk().build(), Barrier::new(16));
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 start.wait();
-                forge.cubin(&spec(256)).unwrap()
+                cache.cubin(&spec(256)).unwrap()
             });
         }
     });
-    assert_eq!((forge.stats().compiles, forge.stats().memory_hits), (1, 15));
+    assert_eq!((cache.stats().compiles, cache.stats().memory_hits), (1, 15));
 }
 
 #[test]
 fn without_a_disk_everything_still_works() {
     let Some(toolchain) = common::toolchain("without_a_disk_everything_still_works") else { return };
-    let forge = builder(&toolchain).disk("/proc/warpsmith").build();
-    assert_eq!(forge.cubin(&spec(256)).unwrap().tier(), Tier::Compiled);
-    assert_eq!((forge.stats().disk.stores, forge.stats().disk.errors), (0, 1));
+    let cache = builder(&toolchain).disk("/proc/warpsmith").build();
+    assert_eq!(cache.cubin(&spec(256)).unwrap().tier(), Tier::Compiled);
+    assert_eq!((cache.stats().disk.stores, cache.stats().disk.errors), (0, 1));
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn failures_are_not_remembered() {
         }
     }
     let Some(toolchain) = common::toolchain("failures_are_not_remembered") else { return };
-    let forge = builder(&toolchain).renders(second_time_lucky).no_disk().build();
-    let error = forge.cubin(&spec(256)).unwrap_err();
+    let cache = builder(&toolchain).renders(second_time_lucky).no_disk().build();
+    let error = cache.cubin(&spec(256)).unwrap_err();
     assert!(error.is_compile() && error.to_string().starts_with(&spec(256).name()), "{error}");
-    assert_eq!(forge.cubin(&spec(256)).unwrap().tier(), Tier::Compiled);
-    assert_eq!((forge.stats().failures, forge.stats().compiles), (1, 1));
+    assert_eq!(cache.cubin(&spec(256)).unwrap().tier(), Tier::Compiled);
+    assert_eq!((cache.stats().failures, cache.stats().compiles), (1, 1));
 }
 
 #[test]
@@ -114,10 +114,10 @@ fn child() {
         return;
     };
     let toolchain = Toolchain::at(nvrtc).unwrap();
-    let forge = builder(&toolchain).disk(root).build();
-    let forged = forge.cubin(&spec(256)).unwrap();
+    let cache = builder(&toolchain).disk(root).build();
+    let fetched = cache.cubin(&spec(256)).unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    println!("\ntier {}, open {}, mapped {}", forged.tier(), toolchain.is_open(), maps.contains("libnvrtc"));
+    println!("\ntier {}, open {}, mapped {}", fetched.tier(), toolchain.is_open(), maps.contains("libnvrtc"));
 }
 
 /// After a warm-up, no compile happens, nor is NVRTC even opened.

@@ -1,6 +1,6 @@
-//! The second half of a contest: the best of the screened are timed in turn with the best so far, then its neighbours.
+//! The second half of a tuning: the best of the screened are timed in turn with the best so far, then its neighbours.
 
-use super::Contest;
+use super::Tuning;
 use super::screening::failed_while_timed;
 use crate::{Comparison, Decision, Disturbance, Role, Stage, Standing, neighbours};
 use warpsmith::Result;
@@ -22,7 +22,7 @@ pub(super) type Undisturbed<T> = Result<T, Disturbance>;
 /// Pairs of times in microseconds a call, the best's (or the incumbent's) first.
 pub(super) type Pairs = Vec<(f64, f64)>;
 
-impl Contest<'_> {
+impl Tuning<'_> {
     /// The incumbent or, where it is not right, whoever was screened best.
     pub(super) fn best_before(&self) -> Option<usize> {
         let right = |place: &usize| self.entries[*place].is_right();
@@ -123,7 +123,7 @@ impl Contest<'_> {
         for _ in 0..DUEL_TRIES {
             let (first, second) = if exchanged { (rival, best) } else { (best, rival) };
             let [one, other] = [first, second].map(|place| self.entries[place].spec);
-            let mut samples = self.around.laboratory.duel(&one, &other, pairs)?;
+            let mut samples = self.around.measurer.duel(&one, &other, pairs)?;
             for (place, time) in [(first, (|pair| pair.0) as fn(&(f64, f64)) -> f64), (second, |pair| pair.1)] {
                 if !samples.iter().map(time).all(f64::is_finite) {
                     self.entries[place].refuse(failed_while_timed());

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::Compiler;
 use super::disk::{Disk, Turn};
-use super::forged::{Forged, Tier};
+use super::fetched::{Fetched, Tier};
 use super::key::{Key, Recipe};
 use super::memory::Memory;
 use super::miss::Miss;
 use super::pack::Pack;
 use super::sealing::{Seal, Sealing};
-use super::settings::{DiskBuilder, ForgeBuilder, Render};
-use super::stats::{Counters, ForgeStats};
+use super::settings::{DiskBuilder, KernelCacheBuilder, Render};
+use super::stats::{CacheStats, Counters};
 use crate::build::{Built, Cubin, Preparation, Source};
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// and where there is none, what another compiler made of the same source is taken. Never needs a GPU. Shared between
 /// threads by reference.
 #[derive(Debug)]
-pub struct Forge {
+pub struct KernelCache {
     render: Render,
     compiler: Compiler,
     memory: Memory<Spec, Cubin>,
@@ -46,9 +46,9 @@ struct Found {
 
 impl Found {
     /// As the machine code of what it was asked for by: its recipe is what that renders to.
-    fn of<S>(self, of: S) -> Forged<S> {
+    fn of<S>(self, of: S) -> Fetched<S> {
         let Self { cubin, tier, miss, elapsed } = self;
-        Forged { built: Built::new(of, cubin), tier, miss, elapsed }
+        Fetched { built: Built::new(of, cubin), tier, miss, elapsed }
     }
 }
 
@@ -59,20 +59,20 @@ struct Made {
     miss: Option<Miss>,
 }
 
-impl Forge {
-    /// A forge with the default settings: the first NVRTC there is, the user's cache directory.
+impl KernelCache {
+    /// A cache with the default settings: the first NVRTC there is, the user's cache directory.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
     /// Settings to change.
-    pub fn builder() -> ForgeBuilder {
-        ForgeBuilder::default()
+    pub fn builder() -> KernelCacheBuilder {
+        KernelCacheBuilder::default()
     }
 
-    pub(super) fn with(settings: ForgeBuilder) -> Self {
-        let ForgeBuilder { render, compiler, max_entries, max_bytes, packs, disk } = settings;
+    pub(super) fn with(settings: KernelCacheBuilder) -> Self {
+        let KernelCacheBuilder { render, compiler, max_entries, max_bytes, packs, disk } = settings;
         Self {
             render,
             compiler,
@@ -91,7 +91,7 @@ impl Forge {
     /// # Errors
     /// Missing library, if no tier has it and there is no NVRTC; sealed, if no tier has it and [`Seal::Refuse`] was said;
     /// compile, if NVRTC refuses the source. None of them is remembered.
-    pub fn cubin(&self, spec: &Spec) -> Result<Forged> {
+    pub fn cubin(&self, spec: &Spec) -> Result<Fetched> {
         self.through_memory(&self.memory, spec, || {
             let source = (self.render)(spec)?;
             self.make(&source, spec.arch().target())
@@ -119,8 +119,8 @@ impl Forge {
     /// The cubin of a kernel that prepares weights, through the same tiers.
     ///
     /// # Errors
-    /// As [`Forge::cubin`].
-    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Forged<Preparation>> {
+    /// As [`KernelCache::cubin`].
+    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Fetched<Preparation>> {
         let target = arch.target();
         self.through_memory(&self.preparing, &(preparation, target), || {
             let source = preparation.render()?;
@@ -149,7 +149,7 @@ impl Forge {
         Ok(Found { cubin, tier, miss, elapsed: start.elapsed() })
     }
 
-    /// What the cubin of `spec` that [`Forge::cubin`] would find or make now is known by: with the compiler that made it, if
+    /// What the cubin of `spec` that [`KernelCache::cubin`] would find or make now is known by: with the compiler that made it, if
     /// it is in a pack, or on disk where there is no NVRTC; else with the compiler that would make it. What memory has may
     /// be older. Opens no library, compiles nothing, counts nothing.
     ///
@@ -195,7 +195,7 @@ impl Forge {
 
     /// The counters.
     #[must_use]
-    pub fn stats(&self) -> ForgeStats {
+    pub fn stats(&self) -> CacheStats {
         let (computing, preparing) = (self.memory.usage(), self.preparing.usage());
         let sealed = self.sealing.stats();
         self.counters.snapshot(sealed, (computing.0 + preparing.0, computing.1 + preparing.1), self.disk.stats())
@@ -267,7 +267,7 @@ impl Forge {
     }
 }
 
-impl Default for Forge {
+impl Default for KernelCache {
     fn default() -> Self {
         Self::new()
     }

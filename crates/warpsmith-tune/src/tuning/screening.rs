@@ -1,10 +1,10 @@
-//! The first half of a contest: through the gates, and a short timing.
+//! The first half of a tuning: through the gates, and a short timing.
 
 use std::collections::HashSet;
 use std::iter;
 use std::ops::ControlFlow;
 
-use super::{Contest, Entry, Reference};
+use super::{Candidate, ScreenReference, Tuning};
 use crate::ahead::build_ahead;
 use crate::statistics::median;
 use crate::{Admission, Footprint, Rejection, Role, Stage, Standing, Tried};
@@ -20,7 +20,7 @@ const SCREENING_SHARE: f64 = 0.7;
 const REFERENCE_SAMPLES: usize = 3;
 const REFERENCE_USES: usize = 32;
 
-impl Contest<'_> {
+impl Tuning<'_> {
     /// The incumbent, the baseline and as many candidates as the budget has.
     pub(super) fn screen_candidates(&mut self, candidates: impl IntoIterator<Item = Spec>) -> Result<()> {
         let (incumbent, most) = (self.incumbent, self.around.settings.budget.candidates());
@@ -40,7 +40,7 @@ impl Contest<'_> {
         Ok(())
     }
 
-    /// Builds, checks and times shortly what has not been in the contest yet, or was refused for its spills and may now
+    /// Builds, checks and times shortly what has not been in the tuning yet, or was refused for its spills and may now
     /// spill.
     pub(super) fn screen_all(
         &mut self,
@@ -64,7 +64,7 @@ impl Contest<'_> {
         })
     }
 
-    /// The place of a spec in the contest, new or not.
+    /// The place of a spec in the tuning, new or not.
     fn enter(&mut self, spec: Spec, role: Role) -> Result<usize> {
         if let Some(place) = self.places.get(&spec) {
             return Ok(*place);
@@ -75,7 +75,7 @@ impl Contest<'_> {
         let place = self.entries.len();
         let (variant, standing) = (*spec.variant(), Standing::Screened);
         let tried = Tried { variant, role, standing, worst: None, screened_us: None, duel: None };
-        self.entries.push(Entry { spec, tried, spills: false, screened: Vec::new(), shares: Vec::new() });
+        self.entries.push(Candidate { spec, tried, spills: false, screened: Vec::new(), shares: Vec::new() });
         self.places.insert(spec, place);
         Ok(place)
     }
@@ -97,7 +97,7 @@ impl Contest<'_> {
             entry.refuse(rejection);
             return Ok(());
         }
-        match self.around.laboratory.admit(&entry.spec)? {
+        match self.around.measurer.admit(&entry.spec)? {
             Admission::Refused(rejection) => {
                 entry.refuse(rejection);
                 self.suspect_surroundings(place)
@@ -111,10 +111,10 @@ impl Contest<'_> {
 
     /// Where even the baseline brings its process or the device down, and nothing else has run, it is not the kernels.
     fn suspect_surroundings(&self, place: usize) -> Result<()> {
-        let Entry { spec, tried, .. } = &self.entries[place];
+        let Candidate { spec, tried, .. } = &self.entries[place];
         match &tried.standing {
             Standing::Refused(rejection @ (Rejection::Crashes(_) | Rejection::Hangs))
-                if tried.variant == baseline(spec.problem()) && !self.entries.iter().any(Entry::is_right) =>
+                if tried.variant == baseline(spec.problem()) && !self.entries.iter().any(Candidate::is_right) =>
             {
                 Err(Error::driver(format!(
                     "not even the baseline runs ({rejection}), so it is not the kernels; remedy: see to the driver, and \
@@ -150,7 +150,7 @@ impl Contest<'_> {
         let place = self.reference.map_or(otherwise, |reference| reference.place);
         self.reference = None;
         let times = iter::repeat_with(|| self.time(place)).take(REFERENCE_SAMPLES).collect::<Result<Option<Vec<_>>>>();
-        self.reference = times?.map(|times| Reference { place, us: median(&times), uses: 0 });
+        self.reference = times?.map(|times| ScreenReference { place, us: median(&times), uses: 0 });
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Contest<'_> {
     /// A short timing; none, if it has no end, and then the entry is refused.
     fn time(&mut self, place: usize) -> Result<Option<f64>> {
         let entry = &mut self.entries[place];
-        let us = self.around.laboratory.screen(&entry.spec)?;
+        let us = self.around.measurer.screen(&entry.spec)?;
         if us.is_finite() && us > 0.0 {
             return Ok(Some(us));
         }

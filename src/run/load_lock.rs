@@ -21,9 +21,9 @@ pub struct LoadTime {
 
 /// The turns of one context, shared by everything in the process that loads into it.
 #[derive(Debug)]
-pub(super) struct Turns(Arc<Mutex<()>>);
+pub(super) struct LoadLock(Arc<Mutex<()>>);
 
-impl Turns {
+impl LoadLock {
     pub(super) fn of(context: &CudaContext) -> Self {
         Self(known(context.cu_ctx() as usize))
     }
@@ -72,7 +72,7 @@ mod tests {
         };
         let times: Vec<LoadTime> = thread::scope(|scope| {
             // Each with turns of its own, as two handles of a device have.
-            let take = || scope.spawn(|| Turns(known(1)).take(load).unwrap().1);
+            let take = || scope.spawn(|| LoadLock(known(1)).take(load).unwrap().1);
             let threads: Vec<_> = (0..8).map(|_| take()).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn contexts_do_not_wait_for_each_other() {
-        let (first, second) = (Turns(known(2)), Turns(known(3)));
+        let (first, second) = (LoadLock(known(2)), LoadLock(known(3)));
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
             // Not done before a load into the other context is.
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_fails_or_panics_gives_its_turn_back() {
-        let turns = Turns(known(4));
+        let turns = LoadLock(known(4));
         assert_eq!(turns.take(|| Err::<(), _>("refused")), Err("refused"));
         let panics = || turns.take(|| -> Result<(), ()> { panic!("on purpose") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());

@@ -1,13 +1,13 @@
-//! The way of a kernel into a laboratory, whichever it is: quarantine, build, gate; and what is remembered of it.
+//! The way of a kernel into a measurer, whichever it is: quarantine, build, gate; and what is remembered of it.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::laboratory::{Admission, Laboratory, Rejection};
+use super::measure::{Admission, Measure, Rejection};
 use super::quarantine::{Platform, Quarantine};
 use warpsmith::build::Built;
-use warpsmith::cache::Forge;
+use warpsmith::cache::KernelCache;
 use warpsmith::internal::Raise;
 use warpsmith::internal::cache::Key;
 use warpsmith::spec::Spec;
@@ -17,7 +17,7 @@ use warpsmith::{Error, Result};
 pub(super) type Notice<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// Where kernels run: in this process, or in one that may crash.
-pub(super) trait Stand {
+pub(super) trait Backend {
     /// The device and its driver.
     fn platform(&mut self) -> Result<Platform>;
     /// Loads and checks a kernel.
@@ -58,41 +58,41 @@ enum Attempt {
     Refused(String, bool),
 }
 
-/// A laboratory made of a forge, a quarantine and a stand.
+/// A measurer made of a cache, a quarantine and a backend.
 ///
 /// Where nothing is right, it is not the kernels: what was refused is quarantined once a kernel has passed here, and until
-/// then remembered by this laboratory only.
+/// then remembered by this measurer only.
 #[derive(Debug)]
-pub(super) struct Keeper<'f, S> {
-    forge: &'f Forge,
+pub(super) struct Measurer<'f, S> {
+    cache: &'f KernelCache,
     quarantine: Quarantine,
-    stand: S,
+    backend: S,
     /// Kernels that were admitted, and whether they have been right ever since.
     admitted: HashMap<Spec, bool>,
     /// Kernels that were refused before any was admitted.
     pending: HashMap<Spec, (Key, Rejection)>,
 }
 
-impl<'f, S: Stand> Keeper<'f, S> {
-    pub(super) fn new(forge: &'f Forge, quarantine: Quarantine, stand: S) -> Self {
-        Self { forge, quarantine, stand, admitted: HashMap::new(), pending: HashMap::new() }
+impl<'f, S: Backend> Measurer<'f, S> {
+    pub(super) fn new(cache: &'f KernelCache, quarantine: Quarantine, backend: S) -> Self {
+        Self { cache, quarantine, backend, admitted: HashMap::new(), pending: HashMap::new() }
     }
 
     pub(super) fn set_quarantine(&mut self, quarantine: Quarantine) {
         self.quarantine = quarantine;
     }
 
-    pub(super) fn stand(&self) -> &S {
-        &self.stand
+    pub(super) fn backend(&self) -> &S {
+        &self.backend
     }
 
     pub(super) fn stand_mut(&mut self) -> &mut S {
-        &mut self.stand
+        &mut self.backend
     }
 
     fn build(&self, spec: &Spec) -> Result<Attempt> {
-        match self.forge.cubin(spec) {
-            Ok(forged) => Ok(Attempt::Built(Box::new(forged.built().clone()))),
+        match self.cache.cubin(spec) {
+            Ok(fetched) => Ok(Attempt::Built(Box::new(fetched.built().clone()))),
             Err(error) if error.is_missing_library() => Err(error),
             Err(error) => Ok(Attempt::Refused(error.to_string(), error.is_compile())),
         }
@@ -100,10 +100,10 @@ impl<'f, S: Stand> Keeper<'f, S> {
 
     /// None, if there is neither the kernel nor a toolchain: then nothing can be looked up, nor remembered.
     fn key(&self, spec: &Spec) -> Option<Key> {
-        self.forge.key(spec).ok()
+        self.cache.key(spec).ok()
     }
 
-    /// Why a kernel was refused, here or in an earlier laboratory on this platform.
+    /// Why a kernel was refused, here or in an earlier measurer on this platform.
     fn refused(&mut self, spec: &Spec, key: &Key) -> Result<Option<Rejection>> {
         if let Some((_, rejection)) = self.pending.get(spec) {
             return Ok(Some(rejection.clone()));
@@ -112,7 +112,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
         if !self.quarantine.has(key) {
             return Ok(None);
         }
-        let platform = self.stand.platform()?;
+        let platform = self.backend.platform()?;
         Ok(self.quarantine.get(key, &platform))
     }
 
@@ -128,7 +128,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let platform = self.stand.platform()?;
+        let platform = self.backend.platform()?;
         for (spec, (key, rejection)) in self.pending.drain() {
             self.quarantine.put(&key, &spec.name(), &rejection, &platform);
         }
@@ -152,7 +152,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
         for spec in specs {
             let refused = match self.build(spec)? {
                 Attempt::Refused(said, _) => Some(Rejection::Build(said)),
-                Attempt::Built(built) => match self.stand.admit(&built, &mut unnoticed)? {
+                Attempt::Built(built) => match self.backend.admit(&built, &mut unnoticed)? {
                     Admission::Passed { .. } => None,
                     Admission::Refused(rejection) => Some(rejection),
                 },
@@ -177,7 +177,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
                     return Ok(Err(None));
                 }
             }
-            match time(&mut self.stand)? {
+            match time(&mut self.backend)? {
                 Timed::Took(times) => return Ok(Ok(times)),
                 Timed::Failed(rejection) => return Ok(Err(Some(rejection))),
                 Timed::Absent => self.readmit(specs)?,
@@ -187,7 +187,7 @@ impl<'f, S: Stand> Keeper<'f, S> {
     }
 }
 
-impl<S: Stand> Laboratory for Keeper<'_, S> {
+impl<S: Backend> Measure for Measurer<'_, S> {
     fn admit(&mut self, spec: &Spec) -> Result<Admission> {
         let key = self.key(spec);
         if let Some(key) = &key
@@ -205,7 +205,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
                 return Ok(Admission::Refused(rejection));
             }
         };
-        let admission = self.stand.admit(&built, &mut unnoticed)?;
+        let admission = self.backend.admit(&built, &mut unnoticed)?;
         match &admission {
             Admission::Passed { .. } => {
                 self.admitted.insert(*spec, true);
@@ -218,7 +218,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
     }
 
     fn screen(&mut self, spec: &Spec) -> Result<f64> {
-        match self.timed(&[spec], |stand| stand.screen(spec, &mut unnoticed))? {
+        match self.timed(&[spec], |backend| backend.screen(spec, &mut unnoticed))? {
             Ok(us) => Ok(us),
             Err(failed) => {
                 if let Some(rejection) = failed {
@@ -230,7 +230,7 @@ impl<S: Stand> Laboratory for Keeper<'_, S> {
     }
 
     fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
-        let duel = |stand: &mut S| stand.duel(incumbent, challenger, pairs, &mut unnoticed);
+        let duel = |backend: &mut S| backend.duel(incumbent, challenger, pairs, &mut unnoticed);
         match self.timed(&[incumbent, challenger], duel)? {
             Ok(times) => Ok(times),
             Err(failed) => {
@@ -262,10 +262,10 @@ fn names(specs: &[&Spec]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{forge, specs};
+    use crate::testing::{cache, specs};
     use warpsmith::run::DriverVersion;
 
-    /// A stand on which kernels do as they are told.
+    /// A backend on which kernels do as they are told.
     #[derive(Default)]
     struct Scripted {
         refused: HashMap<Spec, Rejection>,
@@ -282,7 +282,7 @@ mod tests {
         Platform::new("NVIDIA H200", DriverVersion { major: 13, minor })
     }
 
-    impl Stand for Scripted {
+    impl Backend for Scripted {
         fn platform(&mut self) -> Result<Platform> {
             Ok(platform(self.driver))
         }
@@ -348,32 +348,32 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let all = specs::<6>();
         let (bad, good) = (&all[..5], &all[5]);
-        let forge = forge(temp.path(), &all);
+        let cache = cache(temp.path(), &all);
         let reasons = reasons();
         for second_start in [false, true] {
             let refused = bad.iter().copied().zip(reasons.iter().cloned()).collect();
-            let stand = Scripted { refused, ..Scripted::default() };
-            let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
+            let backend = Scripted { refused, ..Scripted::default() };
+            let mut measurer = Measurer::new(&cache, Quarantine::beside(&cache), backend);
             for (spec, reason) in bad.iter().zip(&reasons) {
                 let expected = if second_start && is_lasting(reason) {
                     Rejection::Quarantined(reason.to_string())
                 } else {
                     reason.clone()
                 };
-                assert_eq!(keeper.admit(spec).unwrap(), Admission::Refused(expected));
-                assert!(keeper.screen(spec).unwrap_err().is_unsupported());
+                assert_eq!(measurer.admit(spec).unwrap(), Admission::Refused(expected));
+                assert!(measurer.screen(spec).unwrap_err().is_unsupported());
             }
-            assert_eq!(keeper.stand().admits, if second_start { 1 } else { 5 });
+            assert_eq!(measurer.backend().admits, if second_start { 1 } else { 5 });
             // Here they are not tried again, whatever comes after.
-            assert!(matches!(keeper.admit(&bad[0]).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
-            assert_eq!(keeper.admit(good).unwrap(), passed());
+            assert!(matches!(measurer.admit(&bad[0]).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
+            assert_eq!(measurer.admit(good).unwrap(), passed());
         }
         // A quarantine of its own knows nothing; nor does any of another driver.
-        let mut keeper = Keeper::new(&forge, Quarantine::in_memory(), Scripted::default());
-        assert_eq!(keeper.admit(&all[0]).unwrap(), passed());
-        let stand = Scripted { driver: 1, ..Scripted::default() };
-        let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
-        assert!(bad.iter().all(|spec| keeper.admit(spec).unwrap() == passed()));
+        let mut measurer = Measurer::new(&cache, Quarantine::in_memory(), Scripted::default());
+        assert_eq!(measurer.admit(&all[0]).unwrap(), passed());
+        let backend = Scripted { driver: 1, ..Scripted::default() };
+        let mut measurer = Measurer::new(&cache, Quarantine::beside(&cache), backend);
+        assert!(bad.iter().all(|spec| measurer.admit(spec).unwrap() == passed()));
     }
 
     /// As on a driver that is broken, or a device that somebody else keeps busy.
@@ -382,30 +382,31 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let all = specs::<6>();
         let (bad, late) = (&all[..4], &all[4..]);
-        let forge = forge(temp.path(), &all);
+        let cache = cache(temp.path(), &all);
         let entries = || {
             let root = temp.path().join("cubins/quarantine");
             root.read_dir().map_or(0, Iterator::count)
         };
         let refused: HashMap<Spec, Rejection> = bad.iter().copied().zip(reasons()).collect();
         for _ in 0..2 {
-            let stand = Scripted { refused: refused.clone(), ..Scripted::default() };
-            let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), stand);
+            let backend = Scripted { refused: refused.clone(), ..Scripted::default() };
+            let mut measurer = Measurer::new(&cache, Quarantine::beside(&cache), backend);
             for (spec, reason) in bad.iter().zip(reasons()) {
-                assert_eq!(keeper.admit(spec).unwrap(), Admission::Refused(reason));
+                assert_eq!(measurer.admit(spec).unwrap(), Admission::Refused(reason));
             }
-            assert_eq!((keeper.stand().admits, entries()), (4, 0));
+            assert_eq!((measurer.backend().admits, entries()), (4, 0));
         }
         // With the first that is right it is the kernels: what was refused before, and after.
         let mut refused = refused;
         refused.insert(late[1], Rejection::NotRepeatable);
-        let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), Scripted { refused, ..Scripted::default() });
+        let mut measurer =
+            Measurer::new(&cache, Quarantine::beside(&cache), Scripted { refused, ..Scripted::default() });
         for (spec, reason) in bad.iter().zip(reasons()) {
-            assert_eq!(keeper.admit(spec).unwrap(), Admission::Refused(reason));
+            assert_eq!(measurer.admit(spec).unwrap(), Admission::Refused(reason));
         }
-        assert_eq!(keeper.admit(&late[0]).unwrap(), passed());
+        assert_eq!(measurer.admit(&late[0]).unwrap(), passed());
         assert_eq!(entries(), 4);
-        assert_eq!(keeper.admit(&late[1]).unwrap(), Admission::Refused(Rejection::NotRepeatable));
+        assert_eq!(measurer.admit(&late[1]).unwrap(), Admission::Refused(Rejection::NotRepeatable));
         assert_eq!(entries(), 5);
     }
 
@@ -413,31 +414,34 @@ mod tests {
     fn what_was_lost_is_admitted_again() {
         let temp = tempfile::tempdir().unwrap();
         let [first, second] = specs();
-        let forge = forge(temp.path(), &[first, second]);
-        let mut keeper = Keeper::new(&forge, Quarantine::in_memory(), Scripted::default());
-        assert_eq!([keeper.admit(&first).unwrap(), keeper.admit(&second).unwrap()], [passed(), passed()]);
-        keeper.stand_mut().loaded.clear();
-        assert_eq!(keeper.duel(&first, &second, 3).unwrap(), [(1.0, 2.0); 3]);
-        assert_eq!(keeper.stand().admits, 4);
-        assert_eq!(keeper.screen(&second).unwrap(), 2.0);
-        assert_eq!(keeper.stand().admits, 4);
+        let cache = cache(temp.path(), &[first, second]);
+        let mut measurer = Measurer::new(&cache, Quarantine::in_memory(), Scripted::default());
+        assert_eq!([measurer.admit(&first).unwrap(), measurer.admit(&second).unwrap()], [passed(), passed()]);
+        measurer.stand_mut().loaded.clear();
+        assert_eq!(measurer.duel(&first, &second, 3).unwrap(), [(1.0, 2.0); 3]);
+        assert_eq!(measurer.backend().admits, 4);
+        assert_eq!(measurer.screen(&second).unwrap(), 2.0);
+        assert_eq!(measurer.backend().admits, 4);
         // It passed before, but now does not.
-        keeper.stand_mut().loaded.clear();
-        keeper.stand_mut().refused.insert(second, Rejection::NotRepeatable);
-        assert_eq!(keeper.screen(&second).unwrap(), f64::INFINITY);
-        assert!(matches!(keeper.admit(&second).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
+        measurer.stand_mut().loaded.clear();
+        measurer.stand_mut().refused.insert(second, Rejection::NotRepeatable);
+        assert_eq!(measurer.screen(&second).unwrap(), f64::INFINITY);
+        assert!(matches!(measurer.admit(&second).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
     }
 
     #[test]
     fn of_two_that_fail_the_one_that_fails_alone_is_to_blame_or_the_newcomer() {
         let temp = tempfile::tempdir().unwrap();
         let [incumbent, challenger] = specs();
-        let forge = forge(temp.path(), &[incumbent, challenger]);
-        let duel = |stand: Scripted| {
-            let mut keeper = Keeper::new(&forge, Quarantine::in_memory(), stand);
-            assert_eq!([keeper.admit(&incumbent).unwrap(), keeper.admit(&challenger).unwrap()], [passed(), passed()]);
-            let pairs = keeper.duel(&incumbent, &challenger, 2).unwrap();
-            assert_eq!(keeper.duel(&incumbent, &challenger, 2).unwrap(), pairs, "and so it stays");
+        let cache = cache(temp.path(), &[incumbent, challenger]);
+        let duel = |backend: Scripted| {
+            let mut measurer = Measurer::new(&cache, Quarantine::in_memory(), backend);
+            assert_eq!(
+                [measurer.admit(&incumbent).unwrap(), measurer.admit(&challenger).unwrap()],
+                [passed(), passed()]
+            );
+            let pairs = measurer.duel(&incumbent, &challenger, 2).unwrap();
+            assert_eq!(measurer.duel(&incumbent, &challenger, 2).unwrap(), pairs, "and so it stays");
             pairs
         };
         let failing = |spec| Scripted { fails_timed: [(spec, Rejection::Hangs)].into(), ..Scripted::default() };
@@ -451,9 +455,9 @@ mod tests {
     fn without_a_compiler_there_is_no_verdict() {
         let temp = tempfile::tempdir().unwrap();
         let [spec] = specs();
-        let forge = forge(temp.path(), &[]);
-        let mut keeper = Keeper::new(&forge, Quarantine::beside(&forge), Scripted::default());
-        assert!(keeper.admit(&spec).unwrap_err().is_missing_library());
-        assert_eq!(keeper.stand().admits, 0);
+        let cache = cache(temp.path(), &[]);
+        let mut measurer = Measurer::new(&cache, Quarantine::beside(&cache), Scripted::default());
+        assert!(measurer.admit(&spec).unwrap_err().is_missing_library());
+        assert_eq!(measurer.backend().admits, 0);
     }
 }

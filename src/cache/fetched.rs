@@ -34,14 +34,14 @@ spelled!(Tier);
 /// Machine code with what it was made from, where it came from, and how long that took.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Forged<S = Spec> {
+pub struct Fetched<S = Spec> {
     pub(super) built: Built<S>,
     pub(super) tier: Tier,
     pub(super) miss: Option<Miss>,
     pub(super) elapsed: Duration,
 }
 
-impl<S> Forged<S> {
+impl<S> Fetched<S> {
     /// The machine code with what it was made from: what loading takes.
     pub fn built(&self) -> &Built<S> {
         &self.built

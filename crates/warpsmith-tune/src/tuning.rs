@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::statistics::median;
-use super::{Budget, Disturbance, Footprint, Laboratory, Outcome, Progress, Rejection, Stage, Standing, Tried};
+use super::{Budget, Disturbance, Footprint, Measure, Outcome, Progress, Rejection, Stage, Standing, Tried};
 use warpsmith::Result;
 use warpsmith::spec::Spec;
 
@@ -28,25 +28,25 @@ impl Settings {
     }
 }
 
-/// What a contest needs of its surroundings.
+/// What a tuning needs of its surroundings.
 pub(super) struct Surroundings<'a> {
-    pub(super) laboratory: &'a mut dyn Laboratory,
+    pub(super) measurer: &'a mut dyn Measure,
     pub(super) build: &'a (dyn Fn(&Spec) -> Result<Footprint> + Sync),
     pub(super) watch: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     pub(super) settings: Settings,
 }
 
 /// One tuning under way.
-pub(super) struct Contest<'a> {
+pub(super) struct Tuning<'a> {
     around: Surroundings<'a>,
     incumbent: Spec,
     /// The first of the candidates.
     first: Option<Spec>,
     m: u32,
     begun: Instant,
-    entries: Vec<Entry>,
+    entries: Vec<Candidate>,
     places: HashMap<Spec, usize>,
-    reference: Option<Reference>,
+    reference: Option<ScreenReference>,
     /// The shortest short timing so far.
     best_us: Option<f64>,
     /// What left a duel undecided.
@@ -55,8 +55,8 @@ pub(super) struct Contest<'a> {
     out_of_time: bool,
 }
 
-/// Someone in the contest.
-struct Entry {
+/// Someone in the tuning.
+struct Candidate {
     spec: Spec,
     tried: Tried,
     spills: bool,
@@ -67,13 +67,13 @@ struct Entry {
 
 /// The entry that short timings are compared with, its own, and how often it has been used.
 #[derive(Clone, Copy)]
-struct Reference {
+struct ScreenReference {
     place: usize,
     us: f64,
     uses: usize,
 }
 
-impl<'a> Contest<'a> {
+impl<'a> Tuning<'a> {
     pub(super) fn new(around: Surroundings<'a>, incumbent: &Spec, m: u32) -> Self {
         Self {
             around,
@@ -124,7 +124,7 @@ impl<'a> Contest<'a> {
     }
 }
 
-impl Entry {
+impl Candidate {
     /// It has passed the gates, and was timed.
     fn is_right(&self) -> bool {
         self.tried.worst.is_some() && !self.shares.is_empty()
