@@ -128,12 +128,6 @@ impl Operand {
         if is_scales { format!("scales of {name}") } else { name }
     }
 
-    /// Whether it is loaded 16 bytes at a time.
-    #[inline(always)]
-    pub(crate) const fn is_wide(self) -> bool {
-        self.alignment() == WIDE
-    }
-
     /// Whether it is B, B1, B2, or the scales of one.
     pub(crate) fn is_of_weights(self) -> bool {
         matches!(self.line().2, Shape::Weights | Shape::WeightScales)

@@ -177,18 +177,23 @@ impl OperandSpec {
     ///
     /// # Errors
     /// Operand, if no problem has so many.
-    #[inline]
     pub(super) fn check(&self, context_id: ContextId, m: u32) -> Result<Check<'_>> {
-        if m > Problem::M_MAX { Err(no_such_m(m)) } else { Ok(Check { operand_spec: self, context_id, m, given: 0 }) }
+        if m > Problem::M_MAX { Err(no_such_m(m)) } else { Ok(self.begin(context_id, m)) }
+    }
+
+    /// The same, where M is looked at elsewhere.
+    #[inline(always)]
+    pub(super) fn begin(&self, context_id: ContextId, m: u32) -> Check<'_> {
+        Check { operand_spec: self, context_id, m, given: 0 }
     }
 
     /// Refuses the first address that is not aligned.
-    #[cold]
     pub(super) fn aligned(&self, mut params: Params) -> Result<()> {
-        Operand::ALL.iter().try_for_each(|operand| {
-            let address = *params.address(*operand);
-            aligned(&[(&operand.title(self.operation), address)], operand.alignment())
-        })
+        let mut addresses = Operand::ALL.iter().map(|operand| (operand, *params.address(*operand)));
+        match addresses.find(|(operand, address)| !address.is_multiple_of(operand.alignment())) {
+            Some((operand, address)) => Err(not_aligned(&operand.title(self.operation), address, operand.alignment())),
+            None => Ok(()),
+        }
     }
 
     #[cold]
@@ -264,57 +269,76 @@ impl Check<'_> {
         &self.operand_spec.lines[operand as usize]
     }
 
-    /// # Errors
-    /// Operand, with what does not fit.
+    /// Notes one; whether it fits.
     #[inline(always)]
-    pub(super) fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
+    pub(super) fn takes(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> bool {
+        self.given |= bit(operand);
         let (line, elements) = (self.line(operand), buffer.elements);
         let fits = match operand.is_one_or_each() {
             true => elements == line.fixed || elements == line.fixed.wrapping_mul(line.groups.into()),
             false => elements >= line.needed(self.m),
         };
-        let is_format = !operand.has_formats() || line.format == format;
-        if !(fits && is_format && self.context_id.has(buffer)) {
-            return Err(self.operand_spec.misfit(self.context_id, self.m, operand, format, *buffer));
+        fits && (!operand.has_formats() || line.format == format) && self.context_id.has(buffer)
+    }
+
+    /// Notes all B; whether it fits.
+    #[inline(always)]
+    pub(super) fn takes_prepared(&mut self, layout: &PreparedLayout, bytes: &Buffer) -> bool {
+        self.given |= bit(Operand::B1);
+        let prepared = self.operand_spec.prepared.as_ref();
+        prepared.is_some_and(|(expected, needed)| {
+            layout == expected && self.context_id.has(bytes) && bytes.elements >= *needed
+        })
+    }
+
+    /// # Errors
+    /// Operand, with what does not fit.
+    fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
+        match self.takes(operand, format, buffer) {
+            true => Ok(()),
+            false => Err(self.operand_spec.misfit(self.context_id, self.m, operand, format, *buffer)),
         }
-        self.given |= bit(operand);
-        Ok(())
     }
 
     /// All B.
     ///
     /// # Errors
     /// Operand, with what does not fit.
-    #[inline(always)]
     fn prepared_weights(&mut self, layout: &PreparedLayout, bytes: &Buffer) -> Result<()> {
-        match &self.operand_spec.prepared {
-            Some((expected, needed))
-                if layout == expected && self.context_id.has(bytes) && bytes.elements >= *needed =>
-            {
-                self.given |= bit(Operand::B1);
-                Ok(())
-            }
-            _ => Err(self.operand_spec.other_layout(self.context_id, layout, *bytes)),
+        match self.takes_prepared(layout, bytes) {
+            true => Ok(()),
+            false => Err(self.operand_spec.other_layout(self.context_id, layout, *bytes)),
         }
     }
 
     /// Whether all are there.
-    ///
+    #[inline(always)]
+    pub(super) fn is_complete(&self) -> bool {
+        let has_workspace = self.given & bit(Operand::Workspace) != 0;
+        self.operand_spec.required & !self.given == 0 && (has_workspace || self.workspace_needed() == 0)
+    }
+
+    #[inline(always)]
+    fn workspace_needed(&self) -> u64 {
+        self.line(Operand::Workspace).needed(self.m)
+    }
+
     /// # Errors
     /// Operand, if one is missing.
-    #[inline]
     pub(super) fn finish(self) -> Result<()> {
-        let missing = self.operand_spec.required & !self.given;
-        if missing != 0 {
-            return Err(self.operand_spec.missing(missing));
+        if self.is_complete() {
+            return Ok(());
         }
-        let needed = self.line(Operand::Workspace).needed(self.m);
-        if needed > 0 && self.given & bit(Operand::Workspace) == 0 { Err(no_workspace(self.m, needed)) } else { Ok(()) }
+        match self.operand_spec.required & !self.given {
+            0 => Err(no_workspace(self.m, self.workspace_needed())),
+            missing => Err(self.operand_spec.missing(missing)),
+        }
     }
 }
 
 impl<'b> Visitor<'b> for Check<'_> {
-    #[inline(always)]
+    type Refusal = Error;
+
     fn read<T: Send + Sync + 'static>(
         &mut self,
         operand: Operand,
@@ -324,17 +348,14 @@ impl<'b> Visitor<'b> for Check<'_> {
         self.piece(operand, format, &memory.buffer())
     }
 
-    #[inline(always)]
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
         self.prepared_weights(weights.layout(), &weights.shared().buffer())
     }
 
-    #[inline(always)]
     fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
         self.piece(operand, format, &memory.buffer())
     }
 
-    #[inline(always)]
     fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
         self.piece(Operand::Workspace, Format::F32, &workspace.buffer())
     }
@@ -379,11 +400,14 @@ pub(super) fn each_b(context_id: ContextId, problem: &Problem, given: &[Matrix<'
 /// Refuses the first address that is not a multiple of `step`.
 pub(super) fn aligned(addresses: &[(&str, u64)], step: u64) -> Result<()> {
     match addresses.iter().find(|(_, address)| !address.is_multiple_of(step)) {
-        Some((name, address)) => {
-            Err(Error::operand(format!("{name} begins at {address:#x}, which is not a multiple of {step} bytes")))
-        }
+        Some((name, address)) => Err(not_aligned(name, *address, step)),
         None => Ok(()),
     }
+}
+
+#[cold]
+fn not_aligned(name: &str, address: u64, step: u64) -> Error {
+    Error::operand(format!("{name} begins at {address:#x}, which is not a multiple of {step} bytes"))
 }
 
 #[cfg(test)]

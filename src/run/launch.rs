@@ -50,7 +50,7 @@ impl Ready {
     }
 
     /// Blocks in x, y, z for `m` rows.
-    #[inline]
+    #[inline(always)]
     pub(super) fn grid(&self, m: u32) -> [u32; 3] {
         self.launch.grid(m)
     }

@@ -129,6 +129,15 @@ impl<'a, T> Memory<'a, T> {
         if let Source::Raw(raw) = self.0 { raw.owner } else { None }
     }
 
+    /// Whether what wrote it needs no order here.
+    #[inline(always)]
+    pub(super) fn is_there(&self) -> bool {
+        match &self.0 {
+            Source::Shared(shared) => shared.is_there(),
+            Source::View(_) | Source::Raw(_) => true,
+        }
+    }
+
     /// Orders a launch on `stream` behind what wrote it, as far as that is known here.
     #[inline]
     pub(super) fn order(&self, stream: &CudaStream, is_captured: bool) -> Result<()> {

@@ -52,7 +52,11 @@ impl<'a> Matrix<'a> {
 
     /// Values and scales.
     #[inline(always)]
-    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, [values, scales]: [Operand; 2], visitor: &mut V) -> Result<()> {
+    pub(super) fn visit<'b, V: Visitor<'b>>(
+        &'b self,
+        [values, scales]: [Operand; 2],
+        visitor: &mut V,
+    ) -> Result<(), V::Refusal> {
         match self {
             Matrix::Nvfp4 { codes, scales: block_scales } => {
                 visitor.read(values, Format::Nvfp4, codes)?;
@@ -71,16 +75,6 @@ impl<'a> Matrix<'a> {
             Matrix::Bf16(values) => values.buffer(),
         }
     }
-
-    /// Values (bytes of codes, if they are NVFP4).
-    #[inline]
-    pub(super) fn elements(&self) -> u64 {
-        match self {
-            Matrix::Nvfp4 { codes, .. } => codes.elements(),
-            Matrix::F16(values) => values.elements(),
-            Matrix::Bf16(values) => values.elements(),
-        }
-    }
 }
 
 impl<'a, C: Into<Memory<'a, u8>>, S: Into<Memory<'a, u8>>> From<(C, S)> for Matrix<'a> {
@@ -97,7 +91,7 @@ impl fmt::Debug for Matrix<'_> {
             Matrix::F16(_) => Format::F16,
             Matrix::Bf16(_) => Format::Bf16,
         };
-        write!(f, "{format} of {} elements", self.elements())
+        write!(f, "{format} of {} elements", self.values().elements)
     }
 }
 
@@ -152,7 +146,7 @@ impl<'a> MatrixMut<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {
             MatrixMut::F16(values) => visitor.write(Operand::C, Format::F16, values),
             MatrixMut::Bf16(values) => visitor.write(Operand::C, Format::Bf16, values),
@@ -256,25 +250,14 @@ impl<'a, M: Into<Memory<'a, f32>>> From<M> for Alpha<'a> {
     }
 }
 
-impl Alpha<'_> {
-    #[inline(always)]
-    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<()> {
+impl<'a> Alpha<'a> {
+    /// The number, where it is one, and else memory.
+    #[inline]
+    pub(super) fn parts(self) -> (f32, Option<Memory<'a, f32>>) {
         match self {
-            Alpha::Value(_) => Ok(()),
-            Alpha::Device(values) => visitor.read(operand, Format::F32, values),
+            Alpha::Value(value) => (value, None),
+            Alpha::Device(values) => (1.0, Some(values)),
         }
-    }
-
-    /// The number, where it is one.
-    #[inline]
-    pub(super) fn value(&self) -> f32 {
-        if let Alpha::Value(value) = self { *value } else { 1.0 }
-    }
-
-    /// From group to group, in numbers.
-    #[inline]
-    pub(super) fn step(&self) -> i32 {
-        i32::from(matches!(self, Alpha::Device(values) if values.elements() > 1))
     }
 }
 
@@ -293,7 +276,7 @@ pub enum Bias<'a> {
 
 impl Bias<'_> {
     #[inline(always)]
-    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<()> {
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {
             Bias::F16(values) => visitor.read(operand, Format::F16, values),
             Bias::Bf16(values) => visitor.read(operand, Format::Bf16, values),

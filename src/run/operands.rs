@@ -13,7 +13,7 @@ use super::weights::Weights;
 use super::workspace::WorkspaceMemory;
 use crate::error::Result;
 use crate::format::Format;
-use crate::operand::{ColumnParams, KernelParams, Operand, Params};
+use crate::operand::{Operand, Params};
 
 /// The operands of one launch, all on the kernel's device, and those of cudarc's from the same `CudaContext` as the
 /// launch's stream.
@@ -31,30 +31,34 @@ pub struct Operands<'a> {
     m: u32,
     a: Matrix<'a>,
     b: B<'a>,
-    alpha: [Alpha<'a>; 2],
-    columns: Columns<'a>,
+    /// α where it is no memory.
+    alpha: [f32; 2],
+    /// Most launches have none.
+    more: Option<More<'a>>,
     offsets: Option<Memory<'a, i32>>,
     c: MatrixMut<'a>,
     workspace: Option<WorkspaceMemory<'a>>,
 }
 
-/// What columns have of their own, of each product.
+/// What there may be besides, of each product: α in memory, and what columns have of their own.
 #[derive(Debug, Default)]
-struct Columns<'a> {
-    /// Most problems have none.
-    are_any: bool,
+struct More<'a> {
+    alpha: [Option<Memory<'a, f32>>; 2],
     row_scale: [Option<Memory<'a, f32>>; 2],
     bias: [Option<Bias<'a>>; 2],
 }
 
-impl Columns<'_> {
+impl More<'_> {
     #[inline(always)]
-    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<()> {
-        if !self.are_any {
-            return Ok(());
-        }
-        let Self { row_scale: [row_scale1, row_scale2], bias: [bias1, bias2], .. } = self;
-        for (operand, values) in [(Operand::RowScale1, row_scale1), (Operand::RowScale2, row_scale2)] {
+    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<(), V::Refusal> {
+        let Self { alpha: [alpha1, alpha2], row_scale: [row_scale1, row_scale2], bias: [bias1, bias2] } = self;
+        let values = [
+            (Operand::Alpha1, alpha1),
+            (Operand::Alpha2, alpha2),
+            (Operand::RowScale1, row_scale1),
+            (Operand::RowScale2, row_scale2),
+        ];
+        for (operand, values) in values {
             if let Some(values) = values {
                 visitor.read(operand, Format::F32, values)?;
             }
@@ -69,10 +73,12 @@ impl Columns<'_> {
 
     /// Elements from group to group, of kernels with `n` columns.
     #[cold]
-    fn note_steps(&self, n: u32, params: &mut ColumnParams) {
-        let step = |elements: Option<u64>| if elements > Some(n.into()) { n as i32 } else { 0 };
-        params.row_scale_step = self.row_scale.each_ref().map(|values| step(values.as_ref().map(Memory::elements)));
-        params.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Bias::elements)));
+    fn note_steps(&self, n: u32, params: &mut Params) {
+        let step = |elements: Option<u64>, n: u32| if elements > Some(n.into()) { n as i32 } else { 0 };
+        let elements = |values: &Option<Memory<'_, f32>>| values.as_ref().map(Memory::elements);
+        params.kernel.alpha_step = self.alpha.each_ref().map(|values| step(elements(values), 1));
+        params.columns.row_scale_step = self.row_scale.each_ref().map(|values| step(elements(values), n));
+        params.columns.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Bias::elements), n));
     }
 }
 
@@ -85,7 +91,7 @@ enum B<'a> {
 
 impl B<'_> {
     #[inline(always)]
-    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<()> {
+    fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<(), V::Refusal> {
         let [b1, b2] = Operand::B;
         match self {
             B::Given(first, None) => first.visit(b1, visitor),
@@ -101,7 +107,7 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b, alpha: Default::default(), columns: Columns::default(), offsets: None, c, workspace: None }
+        Self { m, a, b, alpha: [1.0; 2], more: None, offsets: None, c, workspace: None }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -150,31 +156,45 @@ impl<'a> Operands<'a> {
     /// The factor of the only (or first) product; 1 if not given.
     #[inline]
     pub fn alpha(mut self, alpha: impl Into<Alpha<'a>>) -> Self {
-        self.alpha[0] = alpha.into();
+        self.set_alpha(0, alpha.into());
         self
     }
 
     /// The factors of both products of a dual GEMM; 1 if not given.
     #[inline]
     pub fn alphas(mut self, alpha1: impl Into<Alpha<'a>>, alpha2: impl Into<Alpha<'a>>) -> Self {
-        self.alpha = [alpha1.into(), alpha2.into()];
+        self.set_alpha(0, alpha1.into());
+        self.set_alpha(1, alpha2.into());
         self
+    }
+
+    #[inline]
+    fn set_alpha(&mut self, product: usize, alpha: Alpha<'a>) {
+        let (value, memory) = alpha.parts();
+        self.alpha[product] = value;
+        // What was set before goes.
+        if memory.is_some() || self.more.is_some() {
+            self.more().alpha[product] = memory;
+        }
+    }
+
+    #[inline]
+    fn more(&mut self) -> &mut More<'a> {
+        self.more.get_or_insert_default()
     }
 
     /// The factors of the rows of B, `[N]` for all groups or `[G, N]`: needed where the problem has them
     /// ([`Problem::row_scale`](crate::spec::Problem::row_scale)).
     #[inline]
     pub fn row_scale(mut self, values: impl Into<Memory<'a, f32>>) -> Self {
-        self.columns.are_any = true;
-        self.columns.row_scale[0] = Some(values.into());
+        self.more().row_scale[0] = Some(values.into());
         self
     }
 
     /// The same for both products of a dual GEMM.
     #[inline]
     pub fn row_scales(mut self, first: impl Into<Memory<'a, f32>>, second: impl Into<Memory<'a, f32>>) -> Self {
-        self.columns.are_any = true;
-        self.columns.row_scale = [Some(first.into()), Some(second.into())];
+        self.more().row_scale = [Some(first.into()), Some(second.into())];
         self
     }
 
@@ -182,16 +202,14 @@ impl<'a> Operands<'a> {
     /// ([`Problem::bias`](crate::spec::Problem::bias)).
     #[inline]
     pub fn bias(mut self, values: impl Into<Bias<'a>>) -> Self {
-        self.columns.are_any = true;
-        self.columns.bias[0] = Some(values.into());
+        self.more().bias[0] = Some(values.into());
         self
     }
 
     /// The same for both products of a dual GEMM.
     #[inline]
     pub fn biases(mut self, first: impl Into<Bias<'a>>, second: impl Into<Bias<'a>>) -> Self {
-        self.columns.are_any = true;
-        self.columns.bias = [Some(first.into()), Some(second.into())];
+        self.more().bias = [Some(first.into()), Some(second.into())];
         self
     }
 
@@ -217,16 +235,10 @@ impl<'a> Operands<'a> {
         self.m
     }
 
-    /// Values of A (bytes of codes, if they are NVFP4).
-    #[inline]
-    pub(super) fn a_elements(&self) -> u64 {
-        self.a.elements()
-    }
-
-    /// Bytes of workspace.
-    #[inline]
-    pub(super) fn workspace_bytes(&self) -> u64 {
-        self.workspace.as_ref().map_or(0, |workspace| workspace.buffer().elements)
+    /// Values of A (bytes of codes, if they are NVFP4), and bytes of workspace.
+    pub(super) fn token_room(&self) -> [u64; 2] {
+        let workspace = self.workspace.as_ref().map_or(0, |workspace| workspace.buffer().elements);
+        [self.a.values().elements, workspace]
     }
 
     /// Every piece of memory, in turn.
@@ -234,13 +246,13 @@ impl<'a> Operands<'a> {
     /// # Errors
     /// The visitor's first.
     #[inline(always)]
-    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
-        let Self { m: _, a, b, alpha: [alpha1, alpha2], columns, offsets, c, workspace } = self;
+    pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
+        let Self { m: _, a, b, alpha: _, more, offsets, c, workspace } = self;
         a.visit(Operand::TOKENS, visitor)?;
         b.visit(visitor)?;
-        alpha1.visit(Operand::Alpha1, visitor)?;
-        alpha2.visit(Operand::Alpha2, visitor)?;
-        columns.visit(visitor)?;
+        if let Some(more) = more {
+            more.visit(visitor)?;
+        }
         if let Some(offsets) = offsets {
             visitor.read(Operand::Offsets, Format::F32, offsets)?;
         }
@@ -251,15 +263,13 @@ impl<'a> Operands<'a> {
     /// Does something with each owner, which has to be held until the launch has run.
     #[inline(always)]
     pub(super) fn each_owner<'b>(&'b mut self, act: impl FnMut(&'b Owner)) {
-        // It refuses nothing.
-        let _ = self.visit(&mut EachOwner(act));
+        let Ok(()) = self.visit(&mut EachOwner(act));
     }
 
     /// What a graph that they are captured into can hold of them. Views are borrowed: no graph holds these.
     pub(super) fn held_by_graph(&mut self) -> Vec<Owner> {
         let mut held = HeldByGraph::default();
-        // It refuses nothing.
-        let _ = self.visit(&mut held);
+        let Ok(()) = self.visit(&mut held);
         held.0
     }
 
@@ -268,7 +278,7 @@ impl<'a> Operands<'a> {
     ///
     /// # Errors
     /// Operand, if the workspace is another stream's; driver, if it refuses to wait.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn order(&mut self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
         let mut order = Order { stream, is_captured, has_weights: false };
         self.visit(&mut order)?;
@@ -285,28 +295,47 @@ impl<'a> Operands<'a> {
     pub(super) fn token_addresses(&self, stream: &CudaStream) -> [u64; 2] {
         let (mut guards, mut params) = (Tracked::default(), Params::default());
         let mut place = Place::new(stream, &mut guards, &mut params);
-        // It refuses nothing.
-        let _ = self.a.visit(Operand::TOKENS, &mut place);
+        let Ok(()) = self.a.visit(Operand::TOKENS, &mut place);
         [params.kernel.a, self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream))]
     }
 
-    /// The parameters of a launch of kernels with `n` columns, but for addresses.
+    /// Notes the parameters of a launch of kernels with `n` columns, but for addresses.
     #[inline(always)]
-    pub(super) fn params(&self, n: u32) -> Params {
-        let alpha = self.alpha.each_ref();
-        let mut params = Params {
-            kernel: KernelParams {
-                alpha_value: alpha.map(Alpha::value),
-                alpha_step: alpha.map(Alpha::step),
-                // M_MAX is far below.
-                m: self.m as i32,
-                ..KernelParams::default()
-            },
-            ..Params::default()
-        };
-        if self.columns.are_any {
-            self.columns.note_steps(n, &mut params.columns);
+    pub(super) fn note(&self, n: u32, params: &mut Params) {
+        // M_MAX is far below.
+        params.kernel.m = self.m as i32;
+        params.kernel.alpha_value = self.alpha;
+        if let Some(more) = &self.more {
+            more.note_steps(n, params);
         }
-        params
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::super::memory::MemoryMut;
+    use super::*;
+
+    #[test]
+    fn the_alpha_that_was_set_last_counts() {
+        // SAFETY: nothing is launched.
+        let read = || unsafe { Memory::<f16>::from_raw(16, 8) };
+        // SAFETY: as above.
+        let numbers = || unsafe { Memory::<f32>::from_raw(4, 3) };
+        // SAFETY: as above.
+        let c = unsafe { MemoryMut::<f16>::from_raw(16, 8) };
+        let params = |operands: &Operands<'_>| {
+            let mut params = Params::default();
+            operands.note(16, &mut params);
+            (params.kernel.alpha_value, params.kernel.alpha_step)
+        };
+        let operands = Operands::gemm(1, read(), read(), c).alphas(2.0, numbers());
+        assert_eq!(params(&operands), ([2.0, 1.0], [0, 1]));
+        let operands = operands.alphas(numbers(), 3.0);
+        assert_eq!(params(&operands), ([1.0, 3.0], [1, 0]));
+        let are_memory = operands.more.map(|more| more.alpha.map(|values| values.is_some()));
+        assert_eq!(are_memory, Some([true, false]));
     }
 }

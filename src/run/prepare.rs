@@ -123,7 +123,7 @@ impl Preparer {
             let mut guards = Tracked::default();
             let mut given = operand::Params::default();
             let mut place = Place::new(stream, &mut guards, &mut given);
-            operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut place))?;
+            let Ok(()) = operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut place));
             let operand::KernelParams { b: codes, b_scales: scales, .. } = given.kernel;
             let mut params =
                 Params { codes, scales, n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
@@ -153,7 +153,7 @@ impl Preparer {
         }
         let mut owners = Vec::new();
         let mut held = EachOwner(|owner: &Owner| owners.push(Owner::clone(owner)));
-        operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut held))?;
+        let Ok(()) = operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut held));
         self.retire(stream, owners)?;
         PreparedWeights::from_device(stream, *layout, memory)
     }

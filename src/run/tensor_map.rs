@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
-    self, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
-    CUtensorMapSwizzle,
+    self, CUresult, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use crate::format::Format;
@@ -84,7 +84,9 @@ impl TokenBoxes {
     /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
     #[inline]
     pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
-        MEMO.with_borrow_mut(|memo| memo.maps(self, tokens).map(launch))
+        // The standard library inlines this one only. The memo is there for as long as the thread: it drops nothing.
+        MEMO.try_with(|memo| memo.borrow_mut().maps(self, tokens).map(launch))
+            .unwrap_or(Err(DriverError(CUresult::CUDA_ERROR_DEINITIALIZED)))
     }
 
     /// How many rows may be read.

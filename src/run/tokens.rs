@@ -2,7 +2,6 @@
 
 use cudarc::driver::DriverError;
 
-use super::Operands;
 use super::tensor_map::{Maps, TokenBoxes, Tokens};
 use crate::path;
 use crate::spec::Spec;
@@ -45,13 +44,14 @@ impl TokensFrom {
         }
     }
 
-    /// Bytes that may be read where the tensor memory accelerator reads tokens.
+    /// Bytes that may be read where the tensor memory accelerator reads tokens, of A of so many values and a workspace of so
+    /// many bytes.
     #[inline]
-    pub(super) fn readable(&self, operands: &Operands<'_>) -> u64 {
+    pub(super) fn readable(&self, [a, workspace]: [u64; 2]) -> u64 {
         match self {
             Self::A => 0,
-            Self::Mapped(_) => 2 * operands.a_elements(),
-            Self::Decoded(..) => operands.workspace_bytes(),
+            Self::Mapped(_) => 2 * a,
+            Self::Decoded(..) => workspace,
         }
     }
 
@@ -75,6 +75,8 @@ impl BoundTokens {
     /// Their maps, if they are those of `tokens`.
     #[inline]
     pub(super) fn maps(&self, tokens: Tokens) -> Option<&Maps> {
-        (self.tokens == tokens).then_some(&self.maps)
+        // Word by word, as they were just written.
+        let differ = (self.tokens.address ^ tokens.address) | (self.tokens.bytes ^ tokens.bytes);
+        (differ == 0).then_some(&self.maps)
     }
 }

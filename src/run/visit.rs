@@ -1,35 +1,45 @@
 //! What a launch does with each piece of its memory in turn.
 
+use std::convert::Infallible;
+
 use cudarc::driver::CudaStream;
 
 use super::check::Check;
-use super::guards::Guards;
+use super::guards::{Guards, Untracked};
 use super::memory::{Memory, MemoryMut};
 use super::retired::Owner;
 use super::weights::PreparedWeights;
 use super::workspace::WorkspaceMemory;
-use crate::error::Result;
+use crate::error::Error;
 use crate::format::Format;
 use crate::operand::{Operand, Params};
 
 /// Something that is done with every piece.
 pub(super) trait Visitor<'b> {
+    /// Why it goes no further.
+    type Refusal;
+
     /// Memory that is read, in this format where there is a choice.
     fn read<T: Send + Sync + 'static>(
         &mut self,
         operand: Operand,
         format: Format,
         memory: &'b Memory<'_, T>,
-    ) -> Result<()>;
+    ) -> Result<(), Self::Refusal>;
 
     /// Weights that were prepared: all B.
-    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()>;
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal>;
 
     /// Memory that is written.
-    fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()>;
+    fn write<T>(
+        &mut self,
+        operand: Operand,
+        format: Format,
+        memory: &'b mut MemoryMut<'_, T>,
+    ) -> Result<(), Self::Refusal>;
 
     /// The workspace.
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()>;
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Self::Refusal>;
 }
 
 /// Orders a launch behind what wrote shared operands.
@@ -41,25 +51,28 @@ pub(super) struct Order<'s> {
 }
 
 impl<'b> Visitor<'b> for Order<'_> {
-    #[inline(always)]
-    fn read<T: Send + Sync + 'static>(&mut self, _: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
+    type Refusal = Error;
+
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        _: Operand,
+        _: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<(), Error> {
         memory.order(self.stream, self.is_captured)
     }
 
-    #[inline(always)]
-    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Error> {
         weights.shared().order(self.stream, self.is_captured)?;
         self.has_weights = weights.shared().is_there();
         Ok(())
     }
 
-    #[inline(always)]
-    fn write<T>(&mut self, _: Operand, _: Format, _: &'b mut MemoryMut<'_, T>) -> Result<()> {
+    fn write<T>(&mut self, _: Operand, _: Format, _: &'b mut MemoryMut<'_, T>) -> Result<(), Error> {
         Ok(())
     }
 
-    #[inline(always)]
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Error> {
         workspace.order(self.stream)
     }
 }
@@ -69,104 +82,137 @@ pub(super) struct Place<'b, 'g, G> {
     stream: &'b CudaStream,
     guards: &'g mut G,
     params: &'g mut Params,
-    /// Of each alignment, all addresses together.
-    pub(super) aligned: Aligned,
-}
-
-/// Bits of addresses that have to be aligned alike.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Aligned {
-    wide: u64,
-    narrow: u64,
-}
-
-impl Aligned {
-    #[inline(always)]
-    fn note(&mut self, operand: Operand, address: u64) {
-        if operand.is_wide() { self.wide |= address } else { self.narrow |= address }
-    }
-
-    /// Whether all are.
-    #[inline]
-    pub(super) fn holds(self) -> bool {
-        self.wide.is_multiple_of(Operand::A.alignment()) && self.narrow.is_multiple_of(Operand::Offsets.alignment())
-    }
 }
 
 impl<'b, 'g, G> Place<'b, 'g, G> {
     #[inline(always)]
     pub(super) fn new(stream: &'b CudaStream, guards: &'g mut G, params: &'g mut Params) -> Self {
-        Self { stream, guards, params, aligned: Aligned::default() }
+        Self { stream, guards, params }
     }
 
     #[inline(always)]
-    fn note(&mut self, operand: Operand, address: u64) -> Result<()> {
+    fn note(&mut self, operand: Operand, address: u64) {
         *self.params.address(operand) = address;
-        self.aligned.note(operand, address);
-        Ok(())
+    }
+
+    /// Whether the address noted last for it is aligned.
+    #[inline(always)]
+    fn is_aligned(&mut self, operand: Operand) -> bool {
+        self.params.address(operand).is_multiple_of(operand.alignment())
     }
 }
 
 impl<'b, G: Guards<'b>> Visitor<'b> for Place<'b, '_, G> {
+    type Refusal = Infallible;
+
     #[inline(always)]
-    fn read<T: Send + Sync + 'static>(&mut self, operand: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        operand: Operand,
+        _: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<(), Infallible> {
         let address = memory.address(self.stream, self.guards);
-        self.note(operand, address)
+        self.note(operand, address);
+        Ok(())
     }
 
     #[inline(always)]
-    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Infallible> {
         let address = weights.shared().address(self.stream, self.guards);
-        self.note(Operand::B1, address)
+        self.note(Operand::B1, address);
+        Ok(())
     }
 
     #[inline(always)]
-    fn write<T>(&mut self, operand: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+    fn write<T>(&mut self, operand: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
         let address = memory.address(self.stream, self.guards);
-        self.note(operand, address)
+        self.note(operand, address);
+        Ok(())
     }
 
     #[inline(always)]
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Infallible> {
         let address = workspace.address(self.stream, self.guards);
-        self.note(Operand::Workspace, address)
+        self.note(Operand::Workspace, address);
+        Ok(())
     }
 }
 
-/// Checks each piece and notes its address at once: where nothing is tracked, an address has no consequence.
-pub(super) struct CheckAndPlace<'b, 'g, 'c, G> {
+/// Checks each piece and notes its address at once: where nothing is tracked, an address has no consequence. Goes no
+/// further than the first that does not fit; [`Check`] says why.
+pub(super) struct CheckAndPlace<'b, 'g, 'c> {
     pub(super) check: Check<'c>,
-    pub(super) place: Place<'b, 'g, G>,
+    pub(super) place: Place<'b, 'g, Untracked>,
+    /// Whether nothing is left for [`Order`] to do.
+    pub(super) is_ordered: bool,
+    /// As [`Order::has_weights`].
+    pub(super) has_weights: bool,
+    /// Elements of A.
+    pub(super) a: u64,
+    /// Bytes of workspace.
+    pub(super) workspace: u64,
 }
 
-impl<'b, G: Guards<'b>> Visitor<'b> for CheckAndPlace<'b, '_, '_, G> {
+/// Something does not fit.
+pub(super) struct Misfit;
+
+impl<'b, 'g, 'c> CheckAndPlace<'b, 'g, 'c> {
+    #[inline(always)]
+    pub(super) fn new(check: Check<'c>, place: Place<'b, 'g, Untracked>) -> Self {
+        Self { check, place, is_ordered: true, has_weights: false, a: 0, workspace: 0 }
+    }
+}
+
+#[inline(always)]
+fn fits(fits: bool) -> Result<(), Misfit> {
+    if fits { Ok(()) } else { Err(Misfit) }
+}
+
+impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
+    type Refusal = Misfit;
+
     #[inline(always)]
     fn read<T: Send + Sync + 'static>(
         &mut self,
         operand: Operand,
         format: Format,
         memory: &'b Memory<'_, T>,
-    ) -> Result<()> {
-        self.check.piece(operand, format, &memory.buffer())?;
-        self.place.read(operand, format, memory)
+    ) -> Result<(), Misfit> {
+        let buffer = memory.buffer();
+        fits(self.check.takes(operand, format, &buffer))?;
+        if operand == Operand::A {
+            self.a = buffer.elements;
+        }
+        self.is_ordered &= memory.is_there();
+        let Ok(()) = self.place.read(operand, format, memory);
+        fits(self.place.is_aligned(operand))
     }
 
     #[inline(always)]
-    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
-        Visitor::prepared(&mut self.check, weights)?;
-        self.place.prepared(weights)
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Misfit> {
+        fits(self.check.takes_prepared(weights.layout(), &weights.shared().buffer()))?;
+        self.has_weights = weights.shared().is_there();
+        self.is_ordered &= self.has_weights;
+        let Ok(()) = self.place.prepared(weights);
+        fits(self.place.is_aligned(Operand::B1))
     }
 
     #[inline(always)]
-    fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
-        self.check.piece(operand, format, &memory.buffer())?;
-        self.place.write(operand, format, memory)
+    fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Misfit> {
+        fits(self.check.takes(operand, format, &memory.buffer()))?;
+        let Ok(()) = self.place.write(operand, format, memory);
+        fits(self.place.is_aligned(operand))
     }
 
     #[inline(always)]
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
-        self.check.piece(Operand::Workspace, Format::F32, &workspace.buffer())?;
-        self.place.workspace(workspace)
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Misfit> {
+        let buffer = workspace.buffer();
+        fits(self.check.takes(Operand::Workspace, Format::F32, &buffer))?;
+        self.workspace = buffer.elements;
+        self.is_ordered &= workspace.is_ready(self.place.stream);
+        let Ok(()) = self.place.workspace(workspace);
+        fits(self.place.is_aligned(Operand::Workspace))
     }
 }
 
@@ -174,25 +220,32 @@ impl<'b, G: Guards<'b>> Visitor<'b> for CheckAndPlace<'b, '_, '_, G> {
 pub(super) struct EachOwner<F>(pub(super) F);
 
 impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
+    type Refusal = Infallible;
+
     #[inline(always)]
-    fn read<T: Send + Sync + 'static>(&mut self, _: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        _: Operand,
+        _: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<(), Infallible> {
         memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
 
     #[inline(always)]
-    fn prepared(&mut self, _: &'b PreparedWeights) -> Result<()> {
+    fn prepared(&mut self, _: &'b PreparedWeights) -> Result<(), Infallible> {
         Ok(())
     }
 
     #[inline(always)]
-    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
         memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
 
     #[inline(always)]
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Infallible> {
         workspace.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
@@ -203,22 +256,29 @@ impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
 pub(super) struct HeldByGraph(pub(super) Vec<Owner>);
 
 impl<'b> Visitor<'b> for HeldByGraph {
-    fn read<T: Send + Sync + 'static>(&mut self, _: Operand, _: Format, memory: &'b Memory<'_, T>) -> Result<()> {
+    type Refusal = Infallible;
+
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        _: Operand,
+        _: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<(), Infallible> {
         self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
         Ok(())
     }
 
-    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Infallible> {
         self.0.push(weights.shared().as_owner());
         Ok(())
     }
 
-    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
         self.0.extend(memory.held().cloned());
         Ok(())
     }
 
-    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Infallible> {
         self.0.extend(workspace.held_by_graph().into_iter().chain(workspace.held().cloned()));
         Ok(())
     }

@@ -22,25 +22,21 @@ const PER_THREAD: usize = 2;
 /// other. It grows ahead, by [`Workspace::reserve`]. Its contents before and after a launch mean nothing.
 pub struct Workspace {
     stream: Arc<CudaStream>,
-    room: Option<Arc<Room>>,
-    /// The thread that launched last, where each thread has a stream of its own.
-    last: ThreadId,
-}
-
-/// A graph that a launch was captured into holds its room, also when the workspace has grown.
-struct Room {
-    /// Holds the memory.
-    _slice: CudaSlice<u8>,
-    /// Of the memory, looked up once.
+    /// A graph that a launch was captured into holds it, also when the workspace has grown.
+    room: Option<Arc<CudaSlice<u8>>>,
+    /// Of the room, looked up once.
     buffer: Buffer,
     address: u64,
+    /// The thread that launched last, where each thread has a stream of its own.
+    last: ThreadId,
 }
 
 impl Workspace {
     /// An empty one.
     #[must_use]
     pub fn new(stream: &Arc<CudaStream>) -> Self {
-        Self { stream: Arc::clone(stream), room: None, last: thread::current().id() }
+        let buffer = Buffer { elements: 0, context: Buffer::ANY, ordinal: 0 };
+        Self { stream: Arc::clone(stream), room: None, buffer, address: 0, last: thread::current().id() }
     }
 
     /// One of at least `bytes` bytes.
@@ -66,8 +62,9 @@ impl Workspace {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let allocated = self.stream.alloc_zeros::<u8>(length);
         let slice = allocated.map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))?;
-        let address = slice.device_ptr(&self.stream).0;
-        self.room = Some(Arc::new(Room { buffer: Buffer::of(&slice), address, _slice: slice }));
+        self.address = slice.device_ptr(&self.stream).0;
+        self.buffer = Buffer::of(&slice);
+        self.room = Some(Arc::new(slice));
         Ok(())
     }
 
@@ -85,19 +82,22 @@ impl Workspace {
 
     #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
-        match &self.room {
-            Some(room) => room.buffer,
-            None => Buffer { elements: 0, context: Buffer::ANY, ordinal: 0 },
-        }
+        self.buffer
     }
 
     #[inline(always)]
     pub(super) fn address(&self) -> u64 {
-        self.room.as_ref().map_or(0, |room| room.address)
+        self.address
+    }
+
+    /// Whether it is ready for a launch on `stream` as it is.
+    #[inline(always)]
+    fn is_ready(&self, stream: &CudaStream) -> bool {
+        let own = self.stream.cu_stream();
+        own == stream.cu_stream() && own as usize != PER_THREAD
     }
 
     /// Makes it ready for a launch on `stream`: launches of a stream come one after the other, so nothing else orders them.
-    #[inline]
     fn order(&mut self, stream: &CudaStream) -> Result<()> {
         let (own, other) = (self.stream.cu_stream(), stream.cu_stream());
         if own != other {
@@ -170,6 +170,15 @@ impl<'a> WorkspaceMemory<'a> {
         match self {
             Self::Stream(workspace) => workspace.buffer(),
             Self::Memory(memory) => memory.buffer(),
+        }
+    }
+
+    /// Whether it is ready for a launch on `stream` as it is.
+    #[inline(always)]
+    pub(super) fn is_ready(&self, stream: &CudaStream) -> bool {
+        match self {
+            Self::Stream(workspace) => workspace.is_ready(stream),
+            Self::Memory(_) => true,
         }
     }
 

@@ -61,8 +61,9 @@ enum Blocks {
 }
 
 impl Launch {
-    /// Blocks in x, y, z for `m` rows.
-    #[inline]
+    /// Blocks in x, y, z for `m` rows. Inlined, so that they do not go through memory, written one by one and read two at a
+    /// time.
+    #[inline(always)]
     pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
         let tiles = |tokens: u32, more: u32| (m.saturating_add(more) / tokens).max(1);
         match self.blocks {

@@ -9,7 +9,7 @@ use super::Kernel;
 use crate::error::{Error, Result};
 use crate::operand::Params;
 use crate::run::capture::{Captured, is_captured};
-use crate::run::check::{self, Check, ContextId};
+use crate::run::check::{self, ContextId};
 use crate::run::guards::{Tracked, Untracked};
 use crate::run::tensor_map::{Maps, NO_MAPS};
 use crate::run::tokens::BoundTokens;
@@ -70,7 +70,7 @@ impl Kernel {
         operands.tokens_are_in(self.context_id(stream)?)?;
         let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
-        let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands));
+        let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands.token_room()));
         let tokens = tokens.filter(|(boxes, tokens)| boxes.rows_of(*tokens) > 0);
         tokens.map(|(boxes, tokens)| BoundTokens::new(boxes, tokens)).transpose().map_err(not_described)
     }
@@ -106,31 +106,28 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let check = self.operand_spec.check(self.context_id(stream)?, operands.m())?;
+        let context_id = self.context_id(stream)?;
         let context = stream.context();
         // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
         let tracks = context.is_event_tracking();
         if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
-            return self.tracked_launch(stream, keeper, operands, check, bound, is_dependent);
+            return self.tracked_launch(stream, keeper, operands, context_id, bound, is_dependent);
         }
-        let (m, readable) = (operands.m(), self.tokens.readable(operands));
-        let (mut params, mut guards) = (operands.params(self.spec.problem().columns()), Untracked::default());
+        let m = operands.m();
+        if !(1..=self.most_rows).contains(&m) {
+            return self.refuse(stream, keeper, operands, context_id);
+        }
+        let (mut params, mut guards) = (Params::default(), Untracked::default());
+        operands.note(self.spec.problem().columns(), &mut params);
         let place = Place::new(stream, &mut guards, &mut params);
-        let mut both = CheckAndPlace { check, place };
-        operands.visit(&mut both)?;
-        let aligned = both.place.aligned;
-        both.check.finish()?;
-        if m == 0 {
-            return Ok(());
-        }
-        if m > self.most_rows {
-            return Err(self.too_many_blocks(m));
-        }
+        let mut both = CheckAndPlace::new(self.operand_spec.begin(context_id, m), place);
+        let fits = operands.visit(&mut both).is_ok() && both.check.is_complete();
+        let (is_ordered, has_weights) = (both.is_ordered, both.has_weights);
+        let readable = self.tokens.readable([both.a, both.workspace]);
         let has_owners = guards.has_owners;
-        if !aligned.holds() {
-            return self.operand_spec.aligned(params);
+        if !fits || (has_owners && keeper.is_none()) {
+            return self.refuse(stream, keeper, operands, context_id);
         }
-        can_hold(keeper, has_owners)?;
         let is_captured = is_captured(stream)?;
         if is_captured {
             if tracks {
@@ -138,13 +135,42 @@ impl Kernel {
             }
             self.hold_by_graph(stream, operands)?;
         }
-        let is_dependent = operands.order(stream, is_captured)? && is_dependent;
+        let has_weights = if is_ordered { has_weights } else { operands.order(stream, is_captured)? };
         self.make_current()?;
-        let submitted = self.submit(stream, &mut params, readable, bound, is_dependent);
+        let submitted = self.submit(stream, &mut params, readable, bound, has_weights && is_dependent);
         if has_owners && !is_captured {
             keep(keeper, operands);
         }
         submitted
+    }
+
+    /// Says what is wrong with operands that cannot be launched as they are. Nothing is, if they are of no rows.
+    #[cold]
+    #[inline(never)]
+    fn refuse(
+        &self,
+        stream: &CudaStream,
+        keeper: Option<&RawStream>,
+        operands: &mut Operands<'_>,
+        context_id: ContextId,
+    ) -> Result<()> {
+        if !self.has_rows(operands, context_id)? {
+            return Ok(());
+        }
+        let (mut params, mut guards) = (Params::default(), Untracked::default());
+        let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
+        self.operand_spec.aligned(params)?;
+        can_hold(keeper, guards.has_owners)?;
+        Err(Error::internal("operands were refused that there is nothing wrong with"))
+    }
+
+    /// Checks operands, but for their addresses; whether there are any rows.
+    fn has_rows(&self, operands: &mut Operands<'_>, context_id: ContextId) -> Result<bool> {
+        let m = operands.m();
+        let mut check = self.operand_spec.check(context_id, m)?;
+        operands.visit(&mut check)?;
+        check.finish()?;
+        if m > self.most_rows { Err(self.too_many_blocks(m)) } else { Ok(m > 0) }
     }
 
     /// Where cudarc tracks events: waits for earlier users of the buffers, and records this use.
@@ -154,17 +180,12 @@ impl Kernel {
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
-        mut check: Check<'_>,
+        context_id: ContextId,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        operands.visit(&mut check)?;
-        check.finish()?;
-        if operands.m() == 0 {
+        if !self.has_rows(operands, context_id)? {
             return Ok(());
-        }
-        if operands.m() > self.most_rows {
-            return Err(self.too_many_blocks(operands.m()));
         }
         if is_captured(stream)? {
             // Before the capture is spoilt, by waiting for events from outside of it; and without tracking, whoever turned
@@ -172,13 +193,11 @@ impl Kernel {
             return Err(captured_while_tracked());
         }
         let is_dependent = operands.order(stream, false)? && is_dependent;
-        let readable = self.tokens.readable(operands);
-        let (mut params, mut guards) = (operands.params(self.spec.problem().columns()), Tracked::default());
-        let mut place = Place::new(stream, &mut guards, &mut params);
-        operands.visit(&mut place)?;
-        if !place.aligned.holds() {
-            return self.operand_spec.aligned(params);
-        }
+        let readable = self.tokens.readable(operands.token_room());
+        let (mut params, mut guards) = (Params::default(), Tracked::default());
+        operands.note(self.spec.problem().columns(), &mut params);
+        let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
+        self.operand_spec.aligned(params)?;
         let has_owners = guards.has_owners;
         can_hold(keeper, has_owners)?;
         // Shows what those waits may have met, too.
@@ -293,7 +312,6 @@ fn keep(keeper: Option<&RawStream>, operands: &mut Operands<'_>) {
 }
 
 /// Refuses owners where nothing holds them.
-#[inline]
 fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
     if has_owners && keeper.is_none() { Err(nothing_holds()) } else { Ok(()) }
 }
