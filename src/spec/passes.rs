@@ -52,10 +52,10 @@ pub(crate) struct Launch {
 enum Blocks {
     /// Decoding: so many codes a row, and a block.
     Codes { per_row: u32, per_block: u32 },
-    /// Tiles of tokens, from M and what groups may add; then of columns, and splits.
-    Tiles { tokens: u32, more: u32, columns: u32, splits: u32, tokens_first: bool },
+    /// Tiles of tokens, from M and the groups; then of columns, and splits.
+    Tiles { tokens: u32, groups: u32, columns: u32, splits: u32, tokens_first: bool },
     /// The same tiles, taken in turn by as many blocks as run at once.
-    Persistent { tokens: u32, more: u32, columns: u32, resident: u32 },
+    Persistent { tokens: u32, groups: u32, columns: u32, resident: u32 },
     /// Rows, and blocks of columns.
     Rows { columns: u32 },
 }
@@ -65,18 +65,23 @@ impl Launch {
     /// time.
     #[inline(always)]
     pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
-        let tiles = |tokens: u32, more: u32| (m.saturating_add(more) / tokens).max(1);
+        // Which groups have rows is known on the device only: most tiles there are where as many as can have one row, and
+        // the others fill whole tiles of one group.
+        let tiles = |tokens: u32, groups: u32| {
+            let apart = m.min(groups);
+            (apart + (m - apart) / tokens).max(1)
+        };
         match self.blocks {
             Blocks::Codes { per_row, per_block } => {
                 let blocks = (u64::from(m) * u64::from(per_row)).div_ceil(per_block.into());
                 [u32::try_from(blocks).unwrap_or(u32::MAX).max(1), 1, 1]
             }
-            Blocks::Tiles { tokens, more, columns, splits, tokens_first: true } => {
-                [tiles(tokens, more), columns, splits]
+            Blocks::Tiles { tokens, groups, columns, splits, tokens_first: true } => {
+                [tiles(tokens, groups), columns, splits]
             }
-            Blocks::Tiles { tokens, more, columns, splits, .. } => [columns, tiles(tokens, more), splits],
-            Blocks::Persistent { tokens, more, columns, resident } => {
-                [tiles(tokens, more).saturating_mul(columns).min(resident), 1, 1]
+            Blocks::Tiles { tokens, groups, columns, splits, .. } => [columns, tiles(tokens, groups), splits],
+            Blocks::Persistent { tokens, groups, columns, resident } => {
+                [tiles(tokens, groups).saturating_mul(columns).min(resident), 1, 1]
             }
             Blocks::Rows { columns } => [m.max(1), columns, 1],
         }
@@ -121,15 +126,14 @@ fn elementwise(kind: PassKind, threads: u32, blocks: Blocks) -> Launch {
 
 fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry) -> Launch {
     let Tile { tokens, columns, .. } = variant.tile;
-    // A group that ends inside a tile costs at most one more tile; which groups do is known on the device only.
-    let more = problem.groups().unwrap_or(1).saturating_mul(tokens - 1);
+    let groups = problem.groups().unwrap_or(1);
     let columns = problem.columns().div_ceil(columns);
     let splits = variant.split_k * variant.cluster.splits();
     let Grid { tokens_first, cluster } = variant.path.grid(variant);
     let blocks = if variant.persistent {
-        Blocks::Persistent { tokens, more, columns, resident: arch.sms() * geometry.blocks_per_sm }
+        Blocks::Persistent { tokens, groups, columns, resident: arch.sms() * geometry.blocks_per_sm }
     } else {
-        Blocks::Tiles { tokens, more, columns, splits, tokens_first }
+        Blocks::Tiles { tokens, groups, columns, splits, tokens_first }
     };
     let kind = PassKind::Products { product: 0 };
     Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks }

@@ -1,4 +1,5 @@
-// The tiles of a grouped problem, the largest first: every block makes the same table of groups from the offsets.
+// The tiles of a grouped problem, the largest first: every block makes the same table of groups from the offsets, in a time
+// that is linear in the groups.
 //
 // A group of more than TOKENS rows is divided evenly into tiles of a multiple of 8 rows. A block for each tile: x walks the
 // tiles of columns, y those of tokens of all groups, z the splits of K; the grid has room for every way to divide the rows,
@@ -24,28 +25,123 @@ struct GroupTable {
   __device__ explicit GroupTable(const Params& params) {
     // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too.
     if (!PREPASS || params.early) wait_for_dependencies();
-    GroupRows* unsorted = rows() + GROUPS;
-    for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
-      const int begin = offset(params, group), count = max(offset(params, group + 1) - begin, 0);
-      const int tiles = ceil_div(count, TOKENS);
-      const int height = tiles <= 1 ? (count + 7) / 8 * 8 : (ceil_div(count, tiles) + 7) / 8 * 8;
-      unsorted[group] = {group, begin, count, tiles, height, 0};
-    }
-    __syncthreads();
-    for (int group = threadIdx.x; group < GROUPS; group += blockDim.x) {
-      GroupRows row = unsorted[group];
-      int place = 0;
-      for (int other = 0; other < GROUPS; other++) {
-        const int height = unsorted[other].height;
-        if (height > row.height || (height == row.height && other < group)) {
-          place++;
-          row.tiles_before += unsorted[other].tiles;
-        }
-      }
-      rows()[place] = row;
-    }
+    if constexpr (GROUPS <= 32)
+      sort_by_comparing(params);
+    else
+      sort_by_counting(params);
     __syncthreads();
     token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles;
+  }
+
+  // The tiles of a group of `count` rows.
+  __device__ static GroupRows divided(int group, int begin, int count) {
+    const int tiles = ceil_div(count, TOKENS);
+    const int height = tiles <= 1 ? (count + 7) / 8 * 8 : (ceil_div(count, tiles) + 7) / 8 * 8;
+    return {group, begin, count, tiles, height, 0};
+  }
+
+  // A warp has them all: each lane compares its group with every other.
+  __device__ void sort_by_comparing(const Params& params) {
+    if (warp_index() != 0) return;
+    const int group = lane_index();
+    GroupRows row = divided(group, 0, 0);
+    if (group < GROUPS) {
+      const int begin = offset(params, group);
+      row = divided(group, begin, max(offset(params, group + 1) - begin, 0));
+    }
+    int place = 0;
+#pragma unroll
+    for (int other = 0; other < GROUPS; other++) {
+      const int height = __shfl_sync(~0u, row.height, other), tiles = __shfl_sync(~0u, row.tiles, other);
+      if (height > row.height || (height == row.height && other < group)) {
+        place++;
+        row.tiles_before += tiles;
+      }
+    }
+    if (group < GROUPS) rows()[place] = row;
+  }
+
+  // Heights are few: groups of a height are counted, 32 groups a warp at a time, and then each knows its place. Groups
+  // without rows need none: behind the others there are rows of no tiles.
+  __device__ void sort_by_counting(const Params& params) {
+    constexpr int CHUNKS = ceil_div(GROUPS, 32), HEIGHTS = TOKENS / 8;
+    static_assert(HEIGHTS <= 32 && CHUNKS <= 32, "a lane for each");
+    struct Work {
+      int begin[GROUPS], count[GROUPS];
+      unsigned short places[CHUNKS][HEIGHTS];  // taken in the chunk, and then before it
+      int first[HEIGHTS];                      // places of greater heights
+      int tiles[CHUNKS];                       // of a chunk of the table
+      int groups;                              // that have rows
+    };
+    static_assert(sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
+    Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
+    const int lane = lane_index(), warps = blockDim.x / 32;
+
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int group = chunk * 32 + lane;
+      if (lane < HEIGHTS) work.places[chunk][lane] = 0;
+      __syncwarp();
+      if (group < GROUPS) {
+        const int begin = offset(params, group), count = max(offset(params, group + 1) - begin, 0);
+        work.begin[group] = begin;
+        work.count[group] = count;
+        const int height = HEIGHTS - divided(group, begin, count).height / 8;
+        const u32 same = __match_any_sync(__activemask(), height);
+        if (height < HEIGHTS && lane == __ffs(same) - 1) work.places[chunk][height] = __popc(same);
+      }
+    }
+    __syncthreads();
+    if (warp_index() == 0) {
+      int here = 0;  // groups of this lane's height
+      if (lane < HEIGHTS) {
+#pragma unroll 8
+        for (int chunk = 0; chunk < CHUNKS; chunk++) {
+          const int more = work.places[chunk][lane];
+          work.places[chunk][lane] = here;
+          here += more;
+        }
+      }
+      const int until = sum_of_lanes_up_to(here);
+      if (lane < HEIGHTS) work.first[lane] = until - here;
+      if (lane == 31) work.groups = until;
+    }
+    __syncthreads();
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int group = chunk * 32 + lane;
+      if (group < GROUPS) {
+        const GroupRows row = divided(group, work.begin[group], work.count[group]);
+        const int height = HEIGHTS - row.height / 8;
+        const u32 same = __match_any_sync(__activemask(), height);
+        if (height < HEIGHTS)
+          rows()[work.first[height] + work.places[chunk][height] + __popc(same & ((1u << lane) - 1))] = row;
+      }
+    }
+    __syncthreads();
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int place = chunk * 32 + lane, tiles = place < work.groups ? rows()[place].tiles : 0;
+      const int until = sum_of_lanes_up_to(tiles);
+      if (place < GROUPS) {
+        rows()[place].tiles = tiles;
+        rows()[place].tiles_before = until - tiles;
+      }
+      if (lane == 31) work.tiles[chunk] = until;
+    }
+    __syncthreads();
+    const int chunk_tiles = lane < CHUNKS ? work.tiles[lane] : 0;
+    const int before = sum_of_lanes_up_to(chunk_tiles) - chunk_tiles;
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int place = chunk * 32 + lane, more = __shfl_sync(~0u, before, chunk);
+      if (place < GROUPS) rows()[place].tiles_before += more;
+    }
+  }
+
+  __device__ static int sum_of_lanes_up_to(int value) {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int left = __shfl_up_sync(~0u, value, distance);
+      if (lane_index() >= distance) value += left;
+    }
+    return value;
   }
 
   // The L1 cache may hold what was there before where nothing was waited for.

@@ -137,7 +137,7 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ),
         ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
         ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), 32 * FULL_ARRIVALS - 31);"),
-        ("if (lane == 0) mbarrier_arrive(filling.at().full);", "mbarrier_arrive(filling.at().full);"),
+        ("if (lane == 0) mbarrier_arrive(producer.at().full);", "mbarrier_arrive(producer.at().full);"),
         ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
         ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
     ];

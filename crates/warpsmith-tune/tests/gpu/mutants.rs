@@ -119,8 +119,8 @@ fn wgmma() -> Vec<Mutant> {
         ),
         plain(
             "columns taken for those before",
-            "first_column() + Fusion::column(role, held) + lane_index() / 4",
-            "first_column() + Fusion::column(role, held)",
+            "first_column() + Fusion::column(consumer, held) + lane_index() / 4",
+            "first_column() + Fusion::column(consumer, held)",
         ),
         plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
         plain(
