@@ -1,6 +1,7 @@
 //! What the sub-commands share.
 
 mod base;
+pub mod chart;
 pub mod compile;
 pub mod ending;
 pub mod files;

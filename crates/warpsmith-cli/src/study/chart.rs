@@ -1,14 +1,11 @@
 //! Speed-ups as bars: for every value of a proposal one for each ground, beside what was promised.
 
-use std::error::Error;
-
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::proposals::KEEP;
-
-/// What the plotting library says.
-pub type Failure = Box<dyn Error + Send + Sync>;
+use crate::shared::chart::{COLOURS, Failure, GRID, INK, key, letters, svg};
+use crate::shared::page::Figure;
 
 /// A group of bars.
 pub struct Group {
@@ -17,61 +14,66 @@ pub struct Group {
     pub bars: Vec<Option<f64>>,
 }
 
-const COLOURS: [RGBColor; 3] = [RGBColor(86, 180, 233), RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
-const PROMISED: RGBColor = RGBColor(240, 228, 66);
-const HEIGHT: u32 = 300;
-/// Of one group, and of what is beside all of them.
-const GROUP_WIDTH: u32 = 150;
-const BESIDE: u32 = 60;
+/// In pixels, from one bar to the next, of the bar itself, of a group's name above its bars, between groups.
+const PITCH: f64 = 20.0;
+const THICK: f64 = 16.0;
+const NAME: f64 = 22.0;
+const GAP: f64 = 10.0;
+/// Half of a label is beyond its axis' end; below are the axis' labels and name.
+const MARGIN: u32 = 20;
+const LABELS: u32 = 44;
+const PROMISED: f64 = 0.18;
 
-/// An `<svg>` element. The promised speed-ups, from and to, are a band behind the bars.
-pub fn bars(series: &[&str], groups: &[Group], promised: Option<(f64, f64)>) -> Result<String, Failure> {
+/// Bars lie, so that names of any length stand above them. The promised speed-ups, from and to, are a band behind them.
+pub fn bars(series: &[&str], groups: &[Group], promised: Option<(f64, f64)>, caption: &str) -> Result<Figure, Failure> {
     let tallest = groups.iter().flat_map(|group| &group.bars).flatten().copied().fold(KEEP, f64::max);
-    // With room for the key.
-    let top = 1.4 * promised.map_or(tallest, |(_, high)| high.max(tallest));
-    let width = BESIDE + GROUP_WIDTH * groups.len().max(2) as u32;
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (width, HEIGHT)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(26)
-            .y_label_area_size(40)
-            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..top)?;
-        chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc("speed-up").light_line_style(TRANSPARENT).draw()?;
-        let right = groups.len() as f64;
-        if let Some((low, high)) = promised {
-            chart
-                .draw_series([Rectangle::new([(0.0, low), (right, high)], PROMISED.mix(0.45).filled())])?
-                .label("promised")
-                .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], PROMISED.mix(0.45).filled()));
-        }
-        let width = 0.84 / series.len().max(1) as f64;
-        for (index, (name, colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
-            let bar = |(group, bars): (usize, &Group)| {
-                let left = group as f64 + 0.08 + width * index as f64;
-                let height = bars.bars.get(index).copied().flatten()?;
-                Some(Rectangle::new([(left, 0.0), (left + width * 0.94, height)], colour.filled()))
-            };
-            chart
-                .draw_series(groups.iter().enumerate().filter_map(bar))?
-                .label(*name)
-                .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
-        }
-        chart.draw_series(LineSeries::new([(0.0, 1.0), (right, 1.0)], BLACK.mix(0.6)))?;
-        let below = ("sans-serif", 12).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
-        for (index, group) in groups.iter().enumerate() {
-            let (x, y) = chart.backend_coord(&(index as f64 + 0.5, 0.0));
-            area.draw(&Text::new(group.name.clone(), (x, y + 6), below.clone()))?;
-        }
+    // With room for the numbers.
+    let most = 1.12 * promised.map_or(tallest, |(_, high)| high.max(tallest));
+    let of_group = NAME + PITCH * series.len() as f64 + GAP;
+    let height = of_group * groups.len() as f64;
+    let colours = || series.iter().zip(COLOURS.iter().cycle());
+
+    let mut legend: Vec<_> = colours().map(|(name, colour)| key('■', *colour, 1.0, name)).collect();
+    legend.extend(promised.map(|_| key('■', INK, PROMISED, "promised")));
+    legend.push(key('│', INK, 1.0, "1×: neither faster nor slower"));
+    let svg = svg(height as u32 + LABELS, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(MARGIN)
+            .margin_top(0)
+            .margin_bottom(0)
+            .x_label_area_size(LABELS)
+            .build_cartesian_2d(0.0..most, 0.0..height)?;
         chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
+            .configure_mesh()
+            .disable_y_mesh()
+            .y_labels(0)
+            .x_labels(8)
+            .x_desc("speed-up")
+            .label_style(letters(HPos::Left, VPos::Top))
+            .axis_style(INK)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
             .draw()?;
-        area.present()?;
-    }
-    Ok(svg)
+        if let Some((low, high)) = promised {
+            chart.draw_series([Rectangle::new([(low, 0.0), (high, height)], INK.mix(PROMISED).filled())])?;
+        }
+        chart.draw_series(LineSeries::new([(1.0, 0.0), (1.0, height)], INK))?;
+        for (index, group) in groups.iter().enumerate() {
+            let top = height - of_group * index as f64;
+            let at = |x: f64, below: f64| chart.backend_coord(&(x, top - below));
+            area.draw(&Text::new(group.name.clone(), at(0.0, NAME - 4.0), letters(HPos::Left, VPos::Bottom)))?;
+            for (place, (bar, (_, colour))) in group.bars.iter().zip(colours()).enumerate() {
+                let below = NAME + PITCH * place as f64;
+                let end = bar.unwrap_or_default();
+                if bar.is_some() {
+                    area.draw(&Rectangle::new([at(0.0, below), at(end, below + THICK)], colour.filled()))?;
+                }
+                let (x, y) = at(end, below + THICK / 2.0);
+                let number = bar.map_or("–".to_owned(), |value| format!("{value:.2}×"));
+                area.draw(&Text::new(number, (x + 5, y), letters(HPos::Left, VPos::Center)))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Figure { legend, svg, caption: caption.to_owned() })
 }

@@ -1,10 +1,11 @@
 //! The report as a page.
 
-use super::chart::{self, Failure, Group};
+use super::chart::{self, Group};
 use super::proposals::PROPOSALS;
 use super::report::{Cell, ProposalReport, Report, ValueReport};
 use super::show;
 use super::verdict::Decision;
+use crate::shared::chart::Failure;
 use crate::shared::page::{Figure, Page, Section, Table, Weight};
 
 /// The page of a report.
@@ -67,11 +68,13 @@ fn section(report: &Report, name: &str) -> Result<Section, Failure> {
     let claim = of.first().and_then(|(_, proposal)| proposal.claim);
     let from = of.first().map_or("", |(_, proposal)| &proposal.from);
     let figures = if report.measured { vec![figure(&of, claim)?] } else { Vec::new() };
+    let tables = std::iter::once(values(report, &of));
+    let tables = tables.chain(of.iter().map(|(ground, proposal)| kernels(report, ground, proposal))).collect();
     Ok(Section {
         title: name.to_owned(),
         lines: vec![format!("Instead of {from}: {}.", show::promise(claim))],
         figures,
-        tables: vec![values(report, &of), kernels(report, &of)],
+        tables,
     })
 }
 
@@ -87,8 +90,8 @@ fn figure(of: &[(&str, &ProposalReport)], claim: Option<(f64, f64)>) -> Result<F
         }
     }
     let series: Vec<&str> = of.iter().map(|(ground, _)| *ground).collect();
-    let caption = "Geometric means of the speed-ups; no bar where a value is not legal on every problem.".to_owned();
-    Ok(Figure { svg: chart::bars(&series, &groups, claim)?, caption })
+    let caption = "Geometric means of the speed-ups; no bar where a value is not right on every problem.";
+    chart::bars(&series, &groups, claim, caption)
 }
 
 /// A row a value.
@@ -119,9 +122,9 @@ fn row(ground: &str, value: &ValueReport, kinds: &[&str]) -> Vec<String> {
 }
 
 /// A row a kernel.
-fn kernels(report: &Report, of: &[(&str, &ProposalReport)]) -> Table {
+fn kernels(report: &Report, ground: &str, proposal: &ProposalReport) -> Table {
     let mut table = Table::new([
-        "<ground",
+        "<kernel",
         "<value",
         "<problem",
         "speed-up",
@@ -134,24 +137,23 @@ fn kernels(report: &Report, of: &[(&str, &ProposalReport)]) -> Table {
         "KiB an SM",
         "blocks an SM",
         "occupancy",
-        "<kernel",
         "<instead of",
     ]);
-    for (ground, proposal) in of {
-        for value in &proposal.values {
-            for (case, cell) in report.cases.iter().zip(&value.cells) {
-                let first = [(*ground).to_owned(), value.value.clone(), format!("{} {}", case.kind, case.label)];
-                if let Some((weight, rest)) = kernel(cell) {
-                    table.row(weight, first.into_iter().chain(rest));
-                }
+    let mut rows = 0;
+    for value in &proposal.values {
+        for (case, cell) in report.cases.iter().zip(&value.cells) {
+            let of = [value.value.clone(), format!("{} {}", case.kind, case.label)];
+            if let Some((weight, [name, other], numbers)) = kernel(cell) {
+                table.row(weight, [name].into_iter().chain(of).chain(numbers).chain([other]));
+                rows += 1;
             }
         }
     }
-    table
+    table.folded(format!("Every kernel, {ground}: {rows}"))
 }
 
-/// What a cell has to say in a row of its own.
-fn kernel(cell: &Cell) -> Option<(Weight, Vec<String>)> {
+/// What a cell has to say in a row of its own: the kernel and what it is compared with, and numbers.
+fn kernel(cell: &Cell) -> Option<(Weight, [String; 2], Vec<String>)> {
     let resources = cell.resources().map_or_else(
         || vec![String::new(); 5],
         |found| {
@@ -184,7 +186,7 @@ fn kernel(cell: &Cell) -> Option<(Weight, Vec<String>)> {
             (Weight::Plain, times, [&found.variant, found.control.as_str()])
         }
     };
-    Some((weight, times.into_iter().chain(resources).chain(names.map(str::to_owned)).collect()))
+    Some((weight, names.map(str::to_owned), times.into_iter().chain(resources).collect()))
 }
 
 fn cases(report: &Report) -> Section {

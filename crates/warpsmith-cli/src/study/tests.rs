@@ -228,8 +228,67 @@ fn the_page_is_whole_and_needs_no_other() {
     {
         assert!(text.contains(expected), "{expected}");
     }
-    // Two values that were measured everywhere, on one ground: two bars, and their key.
-    assert_eq!(html.matches("fill=\"#56B4E9\"").count(), 2 + 1);
+    // Two values that were measured everywhere, on one ground: two bars; their key is outside the chart.
+    assert_eq!((html.matches("fill=\"#0072B2\"").count(), html.matches("color: #0072B2").count()), (2, 1));
+    reader::assert_legible(&html);
+}
+
+/// As many rows and as long names as a whole study has.
+fn large() -> Report {
+    let of_debate = cases::cases(Format::Nvfp4, true).unwrap();
+    let case = |case: &Case| CaseLine {
+        kind: case.kind.clone(),
+        label: case.label.clone(),
+        problem: case.problem.to_string(),
+        rows: case.rows.clone(),
+    };
+    let cell = |speed_up: f64| match measured(speed_up, 196_608) {
+        Cell::Measured(found) => Cell::Measured(Measured {
+            variant: "wgmma.t64x128x128.s5.interleaved.ws3.shared.dsmem2".to_owned(),
+            control: "wgmma.t128x256x64.s3.two_pass.ws2.shared.bulk.persistent".to_owned(),
+            ..found
+        }),
+        cell => cell,
+    };
+    let value = |place: usize, value: String, claim| {
+        let cells = (0..of_debate.len()).map(|case| match (place, case) {
+            (2, 3) => Cell::Refused { limit: "232448 bytes of shared memory a block, 245760 asked for".to_owned() },
+            (3, 5) => {
+                Cell::Wrong { variant: "wgmma.t64x64x128.s2".to_owned(), why: "row 3, column 17: NaN".to_owned() }
+            }
+            _ => cell(0.93 + 0.31 * place as f64 + 0.02 * case as f64),
+        });
+        let cells: Vec<Cell> = cells.collect();
+        let kinds: Vec<_> = of_debate.iter().map(|case| case.kind.as_str()).zip(&cells).collect();
+        let summary = verdict::summary(&kinds, claim, true);
+        ValueReport { value, summary, cells }
+    };
+    let proposals = || {
+        let of = PROPOSALS.iter().map(|proposal| {
+            let values = proposal.to.iter().map(Value::to_string).chain(["as picked".to_owned()]);
+            let values = values.enumerate().map(|(place, name)| value(place, name, proposal.claim)).collect();
+            let (claim, from) = (proposal.claim, proposal.from.to_string());
+            ProposalReport { proposal: proposal.name, claim, from, values }
+        });
+        of.collect()
+    };
+    let ground =
+        |ground: &Ground| GroundReport { ground: ground.name(), meaning: ground.meaning(), proposals: proposals() };
+    Report {
+        machine: "NVIDIA H200, 132 SMs, driver CUDA 13.0".to_owned(),
+        cases: of_debate.iter().map(case).collect(),
+        grounds: GROUNDS.iter().map(ground).collect(),
+        ..sample()
+    }
+}
+
+#[test]
+fn a_whole_study_is_legible() {
+    let html = document::page(&large()).unwrap().html().unwrap();
+    let (charts, text) = reader::read(&html);
+    assert_eq!(charts, PROPOSALS.len());
+    assert!(text.contains("wgmma.t64x128x128.s5.interleaved.ws3.shared.dsmem2"));
+    reader::assert_legible(&html);
 }
 
 #[test]

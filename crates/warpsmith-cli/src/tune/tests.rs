@@ -74,6 +74,32 @@ fn the_page_has_every_row_and_needs_no_other() {
 }
 
 #[test]
+fn a_whole_tuning_is_legible() {
+    let names = ["wgmma.t64x128x128.s5.interleaved.ws3.shared.dsmem2", "mma.t128x64x64.s4.two_pass.uniform.direct"];
+    let problem = |n: u32| format!("dual_gemm:silu:nvfp4*nvfp4>bf16:n{n}:k7168:groups8:prepared");
+    let tried = |m: u32, index: u32| {
+        let us = 6.0 + f64::from(m) * 0.11 + f64::from(index) * 0.7;
+        let off = 0.6 + 0.9 * f64::from(index * 7 % 10) / 10.0;
+        let refused = (index % 9 == 8).then(|| "232448 bytes of shared memory a block, 245760 asked for".to_owned());
+        let measured = refused.is_none().then_some(us);
+        let name = format!("{}.k{index}", names[index as usize % 2]);
+        Candidate { refused, ..candidate(&name, Some(us * off), measured) }
+    };
+    let of = |n: u32, m: u32| Row {
+        variant: format!("{}.k0", names[0]),
+        source: format!("faster than {}", names[1]),
+        candidates: (0..120).map(|index| tried(m, index)).collect(),
+        ..row(&problem(n), m, Some(6.0 + f64::from(m) * 0.11))
+    };
+    let rows = [1024, 4096, 7168].iter().flat_map(|n| [1, 8, 16, 64, 256, 1024].map(|m| of(*n, m))).collect();
+    let report = Report { machine: "NVIDIA H200, 132 SMs, driver CUDA 13.0".to_owned(), rows, ..sample() };
+    let html = report.page().unwrap().html().unwrap();
+    assert_eq!(reader::read(&html).0, 1 + 3);
+    reader::assert_legible(&html);
+    reader::assert_legible(&sample().page().unwrap().html().unwrap());
+}
+
+#[test]
 fn shares_are_of_the_lower_ceiling() {
     let (_, text) = reader::read(&sample().page().unwrap().html().unwrap());
     // 33 MB in 10 µs of 4.3 TB/s, and 30 GFLOP in 40 µs of 790 TFLOP/s.

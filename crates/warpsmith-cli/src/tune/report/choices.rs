@@ -9,40 +9,38 @@ const SHOWN: usize = 200;
 /// What was chosen for every problem and M, with the evidence.
 pub fn section(report: &Report) -> Section {
     let mut table = Table::new([
-        "<kind",
         "<problem",
         "M",
         "<chosen",
-        "<why",
         "µs",
-        "predicted µs",
         "over the heuristic",
         "±",
         "over the baseline",
-        "TFLOP/s",
         "of the ceiling",
-        "tried",
+        "TFLOP/s",
+        "predicted µs",
+        "<why",
         "s",
+        "<kind",
     ]);
     for row in &report.rows {
         let weight = if row.measured_us.is_some() { Weight::Plain } else { Weight::Weak };
         table.row(
             weight,
             [
-                row.kind.clone(),
                 row.problem.clone(),
                 row.m.to_string(),
                 row.variant.clone(),
-                row.source.clone(),
                 us(row.measured_us),
-                us(row.predicted_us),
                 times(row.over_heuristic),
                 row.spread.map_or_else(none, |spread| format!("{:.1} %", 50.0 * spread)),
                 times(row.over_baseline),
-                row.flop_per_s().map_or_else(none, |rate| format!("{:.0}", rate / 1e12)),
                 row.share(&report.ceilings).map_or_else(none, |share| format!("{:.0} %", 100.0 * share)),
-                row.candidates.len().to_string(),
+                row.flop_per_s().map_or_else(none, |rate| format!("{:.0}", rate / 1e12)),
+                us(row.predicted_us),
+                row.source.clone(),
                 format!("{:.1}", row.seconds),
+                row.kind.clone(),
             ],
         );
     }
@@ -50,7 +48,7 @@ pub fn section(report: &Report) -> Section {
 }
 
 /// What was tried for one M, in a sentence.
-pub fn tried(row: &Row) -> String {
+fn tried(row: &Row) -> String {
     let refused = row.candidates.iter().filter(|candidate| candidate.refused.is_some()).count();
     let off: Vec<f64> = row.candidates.iter().filter_map(Candidate::off).collect();
     let tried = format!("M = {}: {} kernels tried, {refused} of them refused", row.m, row.candidates.len());
@@ -62,30 +60,28 @@ pub fn tried(row: &Row) -> String {
 }
 
 /// What was tried, the fastest first; of an exhaustive search not all, for which there is the JSON.
-pub fn candidates(rows: &[&Row]) -> Table {
-    let mut table = Table::new(["M", "<kernel", "µs", "predicted µs", "predicted / measured", "<refused"]);
-    for row in rows {
-        let mut candidates: Vec<&Candidate> = row.candidates.iter().collect();
-        let key = |candidate: &&Candidate| candidate.measured_us.unwrap_or(f64::INFINITY);
-        candidates.sort_by(|a, b| key(a).total_cmp(&key(b)));
-        for candidate in candidates.into_iter().take(SHOWN) {
-            let weight = match candidate {
-                Candidate { refused: Some(_), .. } => Weight::Weak,
-                chosen if chosen.variant == row.variant => Weight::Strong,
-                _ => Weight::Plain,
-            };
-            table.row(
-                weight,
-                [
-                    row.m.to_string(),
-                    candidate.variant.clone(),
-                    us(candidate.measured_us),
-                    us(candidate.predicted_us),
-                    candidate.off().map_or_else(none, |off| format!("{off:.2}")),
-                    candidate.refused.clone().unwrap_or_default(),
-                ],
-            );
-        }
+pub fn candidates(row: &Row) -> Table {
+    let mut table =
+        Table::new(["<kernel", "µs", "predicted µs", "predicted / measured", "<refused"]).folded(tried(row));
+    let mut candidates: Vec<&Candidate> = row.candidates.iter().collect();
+    let key = |candidate: &&Candidate| candidate.measured_us.unwrap_or(f64::INFINITY);
+    candidates.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    for candidate in candidates.into_iter().take(SHOWN) {
+        let weight = match candidate {
+            Candidate { refused: Some(_), .. } => Weight::Weak,
+            chosen if chosen.variant == row.variant => Weight::Strong,
+            _ => Weight::Plain,
+        };
+        table.row(
+            weight,
+            [
+                candidate.variant.clone(),
+                us(candidate.measured_us),
+                us(candidate.predicted_us),
+                candidate.off().map_or_else(none, |off| format!("{off:.2}")),
+                candidate.refused.clone().unwrap_or_default(),
+            ],
+        );
     }
     table
 }

@@ -5,15 +5,11 @@ mod choices;
 mod roofline;
 mod scatter;
 
-use std::error::Error;
-
 use serde::{Deserialize, Serialize};
 use warpsmith::spec::Arch;
 
-use crate::shared::page::{Figure, Page, Section};
-
-/// What the plotting library says.
-pub type Failure = Box<dyn Error + Send + Sync>;
+use crate::shared::chart::Failure;
+use crate::shared::page::{Page, Section};
 
 /// A tuning of several problems.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -133,26 +129,15 @@ impl Report {
         let line = format!("Ceilings, {whence}: {memory:.2} TB/s, {matrix:.0} TFLOP/s.");
         let points: Vec<(f64, f64)> =
             self.rows.iter().filter_map(|row| Some((row.intensity(), row.flop_per_s()?))).collect();
-        let figures = if points.is_empty() {
-            Vec::new()
-        } else {
-            let caption = "Each point is a problem at one M, with the kernel that was chosen.".to_owned();
-            vec![Figure { svg: roofline::chart(&self.ceilings, &points)?, caption }]
-        };
+        let figures = if points.is_empty() { Vec::new() } else { vec![roofline::chart(&self.ceilings, &points)?] };
         Ok(Section { title: "Roofline".to_owned(), lines: vec![line], figures, tables: Vec::new() })
     }
 }
 
 /// What was tried for one problem.
 fn of_problem(problem: &str, rows: &[&Row]) -> Result<Section, Failure> {
-    let series: Vec<scatter::Series> = rows.iter().filter_map(|row| scatter::Series::of(row)).collect();
-    let figures = if series.is_empty() {
-        Vec::new()
-    } else {
-        let caption = "Every kernel that was measured; on the line, predictions were right.".to_owned();
-        vec![Figure { svg: scatter::chart(&series)?, caption }]
-    };
-    let lines = rows.iter().map(|row| choices::tried(row)).collect();
-    let tables = vec![choices::candidates(rows)];
-    Ok(Section { title: problem.to_owned(), lines, figures, tables })
+    let series: Vec<_> = rows.iter().filter_map(|row| scatter::series(row)).collect();
+    let figures = if series.is_empty() { Vec::new() } else { vec![scatter::chart(&series)?] };
+    let tables = rows.iter().map(|row| choices::candidates(row)).collect();
+    Ok(Section { title: problem.to_owned(), figures, tables, ..Section::default() })
 }
