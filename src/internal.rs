@@ -86,9 +86,23 @@ pub mod pick {
     /// The cost model.
     pub mod heuristic {
         pub use crate::pick::heuristic::{
-            Constants, Prediction, Ranked, Terms, predict, predict_with, rank, rank_where, tile_efficiency,
-            wave_efficiency,
+            Constants, Prediction, Ranked, Terms, predict, predict_for, predict_with, rank, rank_for, rank_where,
+            tile_efficiency, wave_efficiency,
         };
+        pub use crate::routing::Load;
+        use crate::spec::Problem;
+
+        /// `m` rows, which fall into a problem's groups as expected.
+        #[must_use]
+        pub fn load(problem: &Problem, m: u32) -> Load {
+            problem.load(m)
+        }
+
+        /// These rows of each group; one number if the problem has no groups.
+        #[must_use]
+        pub fn load_of(problem: &Problem, rows: &[u32]) -> Load {
+            problem.load_of(rows)
+        }
     }
 
     /// Published rules, to compare with.

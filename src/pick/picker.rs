@@ -97,7 +97,7 @@ impl Picker {
     /// pinned to.
     pub fn choose(&self, problem: &Problem, m: u32) -> Result<Choice> {
         problem.check_for(m)?;
-        let schedule = self.schedule(&problem.for_kernel())?;
+        let schedule = self.schedule(&problem.for_pick())?;
         schedule.reach(m)?;
         Ok(*schedule.at(m))
     }
@@ -114,7 +114,7 @@ impl Picker {
         }
         problem.check()?;
         let schedule = Arc::new(match problem.m_limit() {
-            Some(limit) => self.schedule(&problem.for_kernel())?.up_to(limit)?,
+            Some(limit) => self.schedule(&problem.for_pick())?.up_to(limit)?,
             None => self.whole_schedule(problem)?,
         });
         remembered().put(*problem, Arc::clone(&schedule));
@@ -122,17 +122,20 @@ impl Picker {
     }
 
     fn whole_schedule(&self, problem: &Problem) -> Result<Schedule> {
-        if let Some(choice) = self.pins.get(problem) {
+        let kernel = problem.for_kernel();
+        if let Some(choice) = self.pins.get(&kernel) {
             return Ok(Schedule::constant(*choice));
         }
         let none = MeasuredChoices::default();
-        let measured = self.measured.get(problem).unwrap_or(&none);
+        let of = |problem: &Problem| self.measured.get(problem).unwrap_or(&none);
+        // What was measured for rows that fall as they do here comes first.
+        let (own, any) = (of(problem), if kernel == *problem { &none } else { of(&kernel) });
         let class = self.class(problem)?;
         Schedule::new(&Sources {
             problem,
             arch: &self.arch,
             class: class.as_ref(),
-            measured: [&measured.exact, &measured.similar],
+            measured: [&own.exact, &any.exact, &own.similar, &any.similar],
         })
     }
 

@@ -86,7 +86,7 @@ fn few(pairs: &[Pair], picker: &Picker) -> Result<()> {
     problems.dedup();
     let mut losses: Vec<(u32, f64)> = Vec::new();
     for (problem, m) in problems.iter().flat_map(|problem| SEVERAL.map(|m| (problem, m))) {
-        let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), m).us;
+        let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), problem, m).us;
         let first = heuristic::rank(problem, m, picker.arch(), 1);
         losses.extend(first.first().map(|first| (m, chosen / first.prediction.us - 1.0)));
     }

@@ -58,7 +58,7 @@ fn over(comparison: Option<Comparison>) -> f64 {
 /// Everything that was tried.
 pub fn row(kind: &str, outcome: &Outcome, arch: &Arch) -> Row {
     let predicted =
-        |variant: &Variant| Spec::check(&outcome.problem, variant, arch).ok().map(|spec| predict(&spec, outcome.m).us);
+        |variant: &Variant| Spec::check(&outcome.problem, variant, arch).ok().map(|spec| predict(&spec, &outcome.problem, outcome.m).us);
     let candidate = |tried: &Tried| Candidate {
         variant: tried.variant.to_string(),
         predicted_us: predicted(&tried.variant),
