@@ -413,8 +413,7 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str =
-    "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;

@@ -67,7 +67,9 @@ impl Load {
     pub(crate) fn expected(groups: u32, m: u32, routing: &Routing) -> Self {
         let groups = f64::from(groups.max(1));
         let m_all = f64::from(m.max(1));
-        let tokens = (m_all / f64::from(routing.top_k.unwrap_or(1).max(1))).round().max(1.0);
+        // What is not legal is asked for, too.
+        let top_k = f64::from(routing.top_k.unwrap_or(1)).clamp(1.0, groups);
+        let tokens = (m_all / top_k).round().max(1.0);
         // The chance of a group of average popularity to be one of a token's.
         let average = (m_all / (groups * tokens)).min(1.0);
         let mut kinds = Kinds::new(groups, average, routing);
@@ -138,7 +140,7 @@ impl Kinds {
                 PLACES.into_iter().for_each(|place| kinds.add(each, average * (1.0 + UNEVEN * place)));
             }
             (None | Some(0), _) => kinds.add(groups, average),
-            (Some(skew), _) => kinds.add_skewed(groups, average, f64::from(skew) / 100.0),
+            (Some(skew), _) => kinds.add_skewed(groups, average, f64::from(skew.min(Routing::SKEW_MAX)) / 100.0),
         }
         kinds
     }
@@ -170,7 +172,8 @@ impl Kinds {
         let kinds = &mut self.kinds[..self.count];
         for _ in 0..Self::MAX {
             let more: f64 = kinds.iter().map(|(groups, chance)| groups * (chance - 1.0).max(0.0)).sum();
-            let open: f64 = kinds.iter().filter(|(_, chance)| *chance < 1.0).map(|(groups, chance)| groups * chance).sum();
+            let open: f64 =
+                kinds.iter().filter(|(_, chance)| *chance < 1.0).map(|(groups, chance)| groups * chance).sum();
             if more <= 1e-9 || open <= 0.0 {
                 break;
             }
@@ -313,13 +316,23 @@ mod tests {
 
     #[test]
     fn groups_and_tiles_are_those_of_many_draws() {
-        for (groups, m, top_k) in
-            [(128, 8, 8), (128, 64, 8), (128, 256, 8), (256, 512, 8), (8, 64, 2), (64, 64, 1), (16, 2048, 4), (8, 4096, 2)]
-        {
+        for (groups, m, top_k) in [
+            (128, 8, 8),
+            (128, 64, 8),
+            (128, 256, 8),
+            (256, 512, 8),
+            (8, 64, 2),
+            (64, 64, 1),
+            (16, 2048, 4),
+            (8, 4096, 2),
+        ] {
             let load = Load::expected(groups, m, &TOP(top_k));
             for tile in [8, 16, 32, 64] {
                 let (with_rows, expected) = drawn(groups, m, top_k, 0, tile);
-                assert!((load.with_rows() / with_rows - 1.0).abs() < 0.02, "{groups} {m} {top_k}: {with_rows} {load:?}");
+                assert!(
+                    (load.with_rows() / with_rows - 1.0).abs() < 0.02,
+                    "{groups} {m} {top_k}: {with_rows} {load:?}"
+                );
                 let found = tiles(&load, tile);
                 assert!((found / expected - 1.0).abs() < 0.03, "{groups} {m} {top_k} {tile}: {found} for {expected}");
             }
@@ -332,7 +345,11 @@ mod tests {
             let load = Load::expected(groups, m, &Routing { top_k: Some(top_k), skew: Some(skew) });
             let (with_rows, expected) = drawn(groups, m, top_k, skew, 16);
             let found = tiles(&load, 16);
-            assert!((load.with_rows() / with_rows - 1.0).abs() < 0.08, "{groups} {m}: {} {with_rows}", load.with_rows());
+            assert!(
+                (load.with_rows() / with_rows - 1.0).abs() < 0.08,
+                "{groups} {m}: {} {with_rows}",
+                load.with_rows()
+            );
             assert!((found / expected - 1.0).abs() < 0.08, "{groups} {m}: {found} for {expected}");
         }
     }
@@ -363,14 +380,20 @@ mod tests {
 
     #[test]
     fn nothing_is_not_a_number() {
-        for groups in [1, 2, 1024] {
-            for m in [0, 1, 7, 8192, 1 << 24] {
-                for top_k in [None, Some(1), Some(8), Some(1024)] {
-                    for skew in [None, Some(0), Some(100), Some(Routing::SKEW_MAX)] {
+        for groups in [0, 1, 2, 1024, u32::MAX] {
+            for m in [0, 1, 7, 8192, 1 << 24, u32::MAX] {
+                for top_k in [None, Some(0), Some(1), Some(8), Some(u32::MAX)] {
+                    for skew in [None, Some(0), Some(100), Some(Routing::SKEW_MAX), Some(u32::MAX)] {
                         let load = Load::expected(groups, m, &Routing { top_k, skew });
-                        assert!(load.with_rows() >= 1.0 && load.with_rows() <= f64::from(groups) * 1.001, "{load:?}");
+                        assert!(
+                            load.with_rows() >= 1.0 && load.with_rows() <= f64::from(groups.max(1)) * 1.001,
+                            "{load:?}"
+                        );
                         let rows: f64 = load.classes().iter().map(|(rows, groups)| rows * groups).sum();
-                        assert!(m == 0 || (rows.is_finite() && rows > 0.0), "{groups} {m} {top_k:?} {skew:?}: {load:?}");
+                        assert!(
+                            m == 0 || (rows.is_finite() && rows > 0.0),
+                            "{groups} {m} {top_k:?} {skew:?}: {load:?}"
+                        );
                     }
                 }
             }

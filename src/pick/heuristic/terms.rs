@@ -100,7 +100,9 @@ impl fmt::Display for Prediction {
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Terms { launch, fixed, tensor, decode, ingress, serial, latency, loading, memory, between, .. } = self;
-        let Terms { idle, tail, prepass, finish, power, blocks, blocks_per_sm, wave_efficiency, tile_efficiency, .. } = self;
+        let Terms {
+            idle, tail, prepass, finish, power, blocks, blocks_per_sm, wave_efficiency, tile_efficiency, ..
+        } = self;
         write!(f, "launch {launch:.2} + fixed {fixed:.2} + the longest of (tensor {tensor:.2}, decode {decode:.2}, ")?;
         write!(f, "ingress {ingress:.2}, serial {serial:.2}, latency {latency:.2}, loading {loading:.2}) ")?;
         write!(f, "+ between {between:.2} beside memory {memory:.2} + tail {tail:.2}")?;

@@ -102,7 +102,11 @@ fn one_token_of_many_experts_is_as_few_groups_of_one_row() {
     // Weights of 8 groups, not of 128, and no blocks for the others.
     assert!((prediction.terms.memory / of_few.terms.memory - 1.0).abs() < 0.02, "{prediction} {of_few}");
     assert!(drawn.persistent && prediction.terms.idle == 0.0, "{drawn}: {prediction}");
-    assert!((prediction.terms.blocks / of_few.terms.blocks - f64::from(few.tile.columns) / f64::from(drawn.tile.columns)).abs() < 0.01);
+    assert!(
+        (prediction.terms.blocks / of_few.terms.blocks - f64::from(few.tile.columns) / f64::from(drawn.tile.columns))
+            .abs()
+            < 0.01
+    );
 }
 
 #[test]
