@@ -304,6 +304,18 @@ impl Work<'_> {
         us(false).min(us(true))
     }
 
+    /// What blocks without rows take at least, in cycles, where all blocks are there twice or more often: of the rounds of
+    /// the others the last may not be full.
+    fn split_idle(&self, whole: &Device, most: u32) -> f64 {
+        let Question { problem, arch, load, .. } = *self.node.question;
+        if problem.groups().is_none() {
+            return 0.0;
+        }
+        let plain = Variant { persistent: false, ..self.node.plain };
+        let more = blocks(problem, &plain, arch, &self.node.geometry, load.m()) - whole.blocks;
+        (2.0 * more / (whole.sms * f64::from(most)) - 1.0).max(0.0) * self.block.start
+    }
+
     /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
     fn split_us(&self, plain: &Variant) -> f64 {
         let Question { problem, arch, constants: c, .. } = *self.node.question;
@@ -318,6 +330,7 @@ impl Work<'_> {
         let latency = Rounds::new(1.0, most, |blocks| self.latency(blocks)).latency_of_block;
         let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
+        let tail = tail + self.split_idle(&whole, most);
         self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
     }
 }

@@ -95,9 +95,14 @@ impl Search<'_> {
     fn probe(&mut self, node: &Node<'_>) {
         let plain = *node.plain();
         for (k, warps) in PROBES {
-            let variant = Variant { tile: Tile { k, ..plain.tile }, warps, ..plain };
-            if Spec::can_combine(self.question.problem, &variant) {
-                self.add_depths(&variant);
+            // Where groups have no rows, blocks that stay are often good.
+            let stays: &[bool] = if self.question.problem.groups().is_some() { &[true, false] } else { &[false] };
+            for &stays in stays {
+                let persistent = plain.persistent || stays;
+                let variant = Variant { tile: Tile { k, ..plain.tile }, warps, persistent, ..plain };
+                if Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
+                }
             }
         }
     }
