@@ -121,6 +121,7 @@ pub mod run {
 /// The parts of a variant, the space of variants, and what follows from one.
 pub mod spec {
     pub use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+    pub use crate::routing::Routing;
     pub use crate::spec::depth::deepest;
     pub use crate::spec::passes::{Pass, PassKind};
     pub use crate::spec::space::{baseline, candidates, space};

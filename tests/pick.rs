@@ -319,9 +319,9 @@ fn how_rows_fall_into_groups_changes_picks_and_no_kernel() {
     assert_eq!(picker.choose(&top8.m_up_to(4096), 2048).unwrap(), of_eight);
     let mut rows = vec![0; 128];
     rows[7] = 2048;
-    let known = warpsmith::pick::choose_for(&top8, &rows, &Arch::H200).unwrap();
+    let known = picker.choose_for(&top8, &rows).unwrap();
     assert!(known.spec().variant().tile.tokens >= 4 * of_eight.spec().variant().tile.tokens, "{}", known.spec());
-    let error = warpsmith::pick::choose_for(&top8, &rows[..9], &Arch::H200).unwrap_err();
+    let error = picker.choose_for(&top8, &rows[..9]).unwrap_err();
     assert!(error.to_string().contains("rows of 9 groups given"), "{error}");
 
     // What was measured for these rows comes before what was measured for any, and that before an estimate.

@@ -19,7 +19,7 @@ pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, ti
 pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
-pub use crate::routing::Routing;
+pub(crate) use crate::routing::Routing;
 pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
 pub(crate) use depth::deepest;

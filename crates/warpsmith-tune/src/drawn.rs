@@ -2,9 +2,10 @@
 
 use fastrand::Rng;
 use warpsmith::Result;
-use warpsmith::spec::{Problem, Routing};
+use warpsmith::internal::spec::Routing;
+use warpsmith::spec::Problem;
 
-/// `m` rows of a problem that fall into its groups as it states ([`Routing`]): each token takes its number of different
+/// `m` rows of a problem that fall into its groups as it states: each token takes its number of different
 /// groups (one, if nothing is stated; the last token fewer, where they do not divide `m`), popular ones more often, in an
 /// order that is drawn, too. One number if there are no groups. The same seed gives the same rows.
 ///

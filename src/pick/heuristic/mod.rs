@@ -24,7 +24,7 @@
 //! "The longest of" is a mean near the largest: what runs side by side hinders each other a little. Waves and padding come
 //! in with the number of blocks of the busiest SM and the width of a tile ([`wave_efficiency`], [`tile_efficiency`] say how
 //! much of it is of use). How many groups have rows, and how many they have, is as expected of tokens that choose experts
-//! ([`Routing`](crate::spec::Routing)), or as the caller knows it ([`Load`]); blocks that the grid has for groups without rows
+//! ([`Problem::experts_per_token`]), or as the caller knows it ([`Load`]); blocks that the grid has for groups without rows
 //! come last and take a round for as many as find room.
 //!
 //! The numbers that the parts need are in one table an architecture ([`Constants`]), fitted to measurements by

@@ -31,8 +31,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic::Constants;
+use warpsmith::internal::spec::Routing;
 use warpsmith::run::Device;
-use warpsmith::spec::{Arch, Problem, Routing};
+use warpsmith::spec::{Arch, Problem};
 
 use crate::shared::{Result, complain, document, say};
 pub use args::Args;

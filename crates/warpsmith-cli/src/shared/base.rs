@@ -1,7 +1,8 @@
 //! What every example needs, with or without a device of its own.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use warpsmith::spec::{Arch, Problem, Routing};
+use warpsmith::internal::spec::Routing;
+use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::drawn_rows;
 
 /// Everything in the examples ends in a sentence.
