@@ -14,11 +14,12 @@ use warpsmith::internal::pick::heuristic;
 use warpsmith::pick::Picker;
 use warpsmith::spec::{Arch, Problem};
 
-const PROBLEMS: [(&str, &str); 5] = [
+const PROBLEMS: [(&str, &str); 6] = [
     ("dual", "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared"),
     ("dual, nvfp4 tokens", "dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k7168:prepared"),
     ("gemm", "gemm:f16*nvfp4>f16:n4096:k7168:prepared"),
     ("8 groups, dual", "grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared"),
+    ("128 experts, dual", "grouped128.dual_gemm.silu:f16*nvfp4>f16:n768:k2048:prepared:top8"),
     ("dual, mma", "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168"),
 ];
 const ROWS: [u32; 4] = [1, 64, 256, 1024];

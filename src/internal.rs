@@ -86,9 +86,23 @@ pub mod pick {
     /// The cost model.
     pub mod heuristic {
         pub use crate::pick::heuristic::{
-            Constants, Prediction, Ranked, Terms, predict, predict_with, rank, rank_where, tile_efficiency,
-            wave_efficiency,
+            Constants, Prediction, Ranked, Terms, predict, predict_for, predict_with, rank, rank_for, rank_where,
+            tile_efficiency, wave_efficiency,
         };
+        pub use crate::routing::Load;
+        use crate::spec::Problem;
+
+        /// `m` rows, which fall into a problem's groups as expected.
+        #[must_use]
+        pub fn load(problem: &Problem, m: u32) -> Load {
+            problem.load(m)
+        }
+
+        /// These rows of each group; one number if the problem has no groups.
+        #[must_use]
+        pub fn load_of(problem: &Problem, rows: &[u32]) -> Load {
+            problem.load_of(rows)
+        }
     }
 
     /// Published rules, to compare with.
@@ -107,6 +121,7 @@ pub mod run {
 /// The parts of a variant, the space of variants, and what follows from one.
 pub mod spec {
     pub use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+    pub use crate::routing::Routing;
     pub use crate::spec::depth::deepest;
     pub use crate::spec::passes::{Pass, PassKind};
     pub use crate::spec::space::{baseline, candidates, space};

@@ -48,6 +48,7 @@
 //! |---|---|
 //! | [`mod@format`] | numbers and layouts: e2m1, e4m3, NVFP4 tensors, scale layouts, prepared weights |
 //! | `spelling` | what all spellings share |
+//! | `routing` | how rows fall into groups |
 //! | `arch`, `problem` | on what, and what; [`spec`] shows them |
 //! | `path` | how, on a matrix path: variants, and all that depends on the path, a folder each; [`spec`] shows the former |
 //! | [`spec`] | problem, variant and architecture checked together; asks the variant's path |
@@ -81,6 +82,7 @@ mod operand;
 mod path;
 pub mod pick;
 mod problem;
+mod routing;
 pub mod run;
 pub mod spec;
 mod spelling;

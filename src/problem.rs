@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout, ScaleLayout};
+use crate::routing::{Load, Routing};
 use crate::spelling::{number, prefixed, spelled, word, words};
 
 /// The function applied to the gate product of a dual GEMM.
@@ -57,10 +58,10 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:mM` that M is at most M. `Display`
-/// writes it and `FromStr` reads exactly what `Display` writes.
+/// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
+/// groups, `:skewS` [how unlike](Problem::skew) they are, `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
 /// use warpsmith::format::Format;
@@ -68,6 +69,8 @@ impl Operation {
 /// let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::F16).b(Format::Nvfp4).c(Format::F16);
 /// assert_eq!(problem.to_string(), "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168");
 /// assert_eq!(problem.to_string().parse::<Problem>()?, problem);
+/// let experts = problem.grouped(128).experts_per_token(8);
+/// assert_eq!(experts.to_string(), "grouped128.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:top8");
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +87,7 @@ pub struct Problem {
     prepared: bool,
     row_scale: bool,
     bias: Option<Format>,
+    routing: Routing,
     m_up_to: Option<u32>,
 }
 
@@ -112,6 +116,7 @@ impl Problem {
             prepared: false,
             row_scale: false,
             bias: None,
+            routing: Routing::default(),
             m_up_to: None,
         }
     }
@@ -202,6 +207,21 @@ impl Problem {
         self
     }
 
+    /// Each token takes `k` different groups: M rows are those of M / `k` tokens. It says how many groups have rows, and
+    /// how many they have, guides the choice of a variant and is no part of a kernel. Without it (and [`Problem::skew`])
+    /// each row chooses for itself, and popularity lies between 0.41 and 1.59 of the average.
+    pub fn experts_per_token(mut self, k: u32) -> Self {
+        self.routing.top_k = Some(k);
+        self
+    }
+
+    /// Some groups are chosen more often than others: the one of rank r as r^(−`hundredths` / 100), by Zipf's law. It
+    /// guides the choice of a variant and is no part of a kernel.
+    pub fn skew(mut self, hundredths: u32) -> Self {
+        self.routing.skew = Some(hundredths);
+        self
+    }
+
     /// The largest M that will be asked for; for grouped problems, of all groups together. It guides the choice of a
     /// variant and is no part of a kernel.
     pub fn m_up_to(mut self, m: u32) -> Self {
@@ -275,6 +295,12 @@ impl Problem {
         self.bias
     }
 
+    /// How rows fall into groups, as far as it is stated.
+    #[must_use]
+    pub fn routing(&self) -> &Routing {
+        &self.routing
+    }
+
     /// The largest M stated, if any.
     #[must_use]
     pub fn m_limit(&self) -> Option<u32> {
@@ -290,8 +316,27 @@ impl Problem {
 
     /// The same problem without what is no part of a kernel.
     pub(crate) fn for_kernel(mut self) -> Self {
+        self.routing = Routing::default();
+        self.for_pick()
+    }
+
+    /// The same problem without what changes no choice at an M.
+    pub(crate) fn for_pick(mut self) -> Self {
         self.m_up_to = None;
         self
+    }
+
+    /// `m` rows, and how they fall into its groups.
+    pub(crate) fn load(&self, m: u32) -> Load {
+        self.groups.map_or_else(|| Load::whole(m), |groups| Load::expected(groups, m, &self.routing))
+    }
+
+    /// These rows of each group, of all of them; one number if there are no groups.
+    pub(crate) fn load_of(&self, rows: &[u32]) -> Load {
+        match self.groups {
+            None => Load::whole(rows.iter().fold(0, |sum, rows| sum.saturating_add(*rows))),
+            Some(_) => Load::known(rows),
+        }
     }
 
     /// Floating-point operations for `m` rows (of all groups together): 2·M·N·K a product.
@@ -300,17 +345,30 @@ impl Problem {
         2.0 * m as f64 * f64::from(self.n) * f64::from(self.k) * f64::from(self.operation.products())
     }
 
-    /// The fewest bytes of device memory it must move for `m` rows: A, every B and their scales read once, C
-    /// written once.
+    /// The fewest bytes of device memory it must move for `m` rows: A, the B of every group that has rows and their scales
+    /// read once, C written once. Rows fall into groups as [expected](Problem::experts_per_token);
+    /// [`Problem::bytes_of`] is told.
     #[must_use]
     pub fn bytes(&self, m: u64) -> f64 {
+        let load = self.load(u32::try_from(m).unwrap_or(u32::MAX));
+        self.bytes_with(m, if m == 0 { 0.0 } else { load.with_rows() })
+    }
+
+    /// As [`Problem::bytes`], for these rows of each group; one number if there are no groups.
+    #[must_use]
+    pub fn bytes_of(&self, rows: &[u32]) -> f64 {
+        let with_rows = rows.iter().filter(|rows| **rows > 0).count();
+        self.bytes_with(rows.iter().map(|rows| u64::from(*rows)).sum(), with_rows as f64)
+    }
+
+    /// As [`Problem::bytes`], for so many groups with rows.
+    pub(crate) fn bytes_with(&self, m: u64, groups: f64) -> f64 {
         let row = |format: Format| {
             let scales = if format == Format::Nvfp4 { self.k / 16 } else { 0 };
             (format.bytes(self.k as usize) + scales as usize) as f64
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
-        let weights = f64::from(self.operation.products()) * f64::from(self.groups.unwrap_or(1));
-        let weight_rows = f64::from(self.n) * weights;
+        let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;
         let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
         row(self.a) * m as f64
             + (row(self.b) + columns as f64) * weight_rows
@@ -350,12 +408,13 @@ impl fmt::Display for Problem {
         if self.prepared {
             f.write_str(":prepared")?;
         }
+        self.routing.top_k.map_or(Ok(()), |k| write!(f, ":top{k}"))?;
+        self.routing.skew.map_or(Ok(()), |skew| write!(f, ":skew{skew}"))?;
         self.m_up_to.map_or(Ok(()), |m| write!(f, ":m{m}"))
     }
 }
 
-const GRAMMAR: &str =
-    "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:mM], OP = gemm or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -406,6 +465,12 @@ fn parse(text: &str) -> Result<Problem> {
     }
     if segments.next_if_eq(&"prepared").is_some() {
         problem = problem.prepared();
+    }
+    if let Some(top) = segments.next_if(|segment| segment.starts_with("top")) {
+        problem.routing.top_k = Some(prefixed(top, "top").ok_or_else(|| wrong(top))?);
+    }
+    if let Some(skew) = segments.next_if(|segment| segment.starts_with("skew")) {
+        problem.routing.skew = Some(prefixed(skew, "skew").ok_or_else(|| wrong(skew))?);
     }
     if let Some(m) = segments.next_if(|segment| segment.starts_with('m')) {
         problem.m_up_to = Some(prefixed(m, "m").ok_or_else(|| wrong(m))?);

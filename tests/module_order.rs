@@ -12,7 +12,7 @@ const ORDER: &[&[&str]] = &[
     &["child", "crew", "environment", "open", "trust"],
     &["file", "lock"],
     &["format", "spelling"],
-    &["arch"],
+    &["arch", "routing"],
     &["problem"],
     &["path"],
     &["spec"],

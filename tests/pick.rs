@@ -305,3 +305,41 @@ fn a_known_choice_is_made_in_microseconds() {
         assert!(elapsed.as_micros() < 20, "{origin}: {elapsed:?}");
     }
 }
+
+#[test]
+fn how_rows_fall_into_groups_changes_picks_and_no_kernel() {
+    let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).grouped(128).prepared();
+    let top8 = experts.experts_per_token(8);
+    let picker = picker(&Table::new());
+    // One plan has all M of a problem: 64 rows are 8 tokens' or 64 tokens'.
+    let [of_eight, of_one] = [top8, experts.experts_per_token(1)].map(|problem| picker.choose(&problem, 2048).unwrap());
+    assert_eq!(of_eight.spec().problem(), of_one.spec().problem());
+    assert_ne!(of_eight.reason(), of_one.reason());
+    // Whatever limit is stated; and rows that are known are looked at as they are.
+    assert_eq!(picker.choose(&top8.m_up_to(4096), 2048).unwrap(), of_eight);
+    let mut rows = vec![0; 128];
+    rows[7] = 2048;
+    let known = picker.choose_for(&top8, &rows).unwrap();
+    assert!(known.spec().variant().tile.tokens >= 4 * of_eight.spec().variant().tile.tokens, "{}", known.spec());
+    let error = picker.choose_for(&top8, &rows[..9]).unwrap_err();
+    assert!(error.to_string().contains("rows of 9 groups given"), "{error}");
+
+    // What was measured for these rows comes before what was measured for any, and that before an estimate.
+    let line = |problem: &Problem, variant: &str| {
+        let evidence = evidence(20.0, date(2026, 11, 22));
+        Entry::new(H200, &Arch::H200, problem, 1..=64, &variant.parse().unwrap(), evidence).unwrap()
+    };
+    let any = self::picker(&table([line(&experts, A)]));
+    let both = self::picker(&table([line(&experts, A), line(&top8, B)]));
+    let chosen = |picker: &Picker, problem: &Problem| {
+        let choice = picker.choose(problem, 64).unwrap();
+        (choice.origin(), choice.spec().variant().to_string())
+    };
+    assert_eq!(chosen(&any, &top8), (Origin::Tuned, A.to_owned()));
+    assert_eq!(chosen(&both, &top8), (Origin::Tuned, B.to_owned()));
+    assert_eq!(chosen(&both, &experts), (Origin::Tuned, A.to_owned()));
+    assert_eq!(chosen(&both, &experts.experts_per_token(4)), (Origin::Tuned, A.to_owned()));
+    // Of a pin and a class, too, the kernel is what counts.
+    let pinned = Picker::builder(H200, &Arch::H200).pin(&experts, &C.parse().unwrap()).build().unwrap();
+    assert_eq!(chosen(&pinned, &top8), (Origin::Pinned, C.to_owned()));
+}

@@ -247,4 +247,10 @@ fn a_stated_range_of_m_is_no_part_of_the_key() {
     let stated = problem().m_up_to(512);
     let entry = Entry::new("NVIDIA H200", &Arch::H200, &stated, 1..=8, &variant, evidence).unwrap();
     assert_eq!(*entry.problem(), problem());
+    // How rows fell into groups when it was measured is.
+    let stated = problem().grouped(8).experts_per_token(2).m_up_to(512);
+    let evidence = entry.evidence().clone();
+    let entry = Entry::new("NVIDIA H200", &Arch::H200, &stated, 1..=8, &variant, evidence).unwrap();
+    assert_eq!(*entry.problem(), problem().grouped(8).experts_per_token(2));
+    assert_eq!(entry.to_string().parse::<Entry>().unwrap(), entry);
 }

@@ -52,7 +52,7 @@ impl Manifest {
     /// Adds rows to those that a problem will be asked for.
     #[must_use]
     pub fn with(mut self, problem: &Problem, rows: &Rows) -> Self {
-        let problem = problem.for_kernel();
+        let problem = problem.for_pick();
         let (_, known) = self.problems.entry(problem.to_string()).or_insert_with(|| (problem, Rows::default()));
         *known = std::mem::take(known).and(rows);
         self
@@ -93,7 +93,7 @@ impl Manifest {
     /// The rows of a problem, if it is in.
     #[must_use]
     pub fn rows(&self, problem: &Problem) -> Option<&Rows> {
-        self.problems.get(&problem.for_kernel().to_string()).map(|(_, rows)| rows)
+        self.problems.get(&problem.for_pick().to_string()).map(|(_, rows)| rows)
     }
 }
 
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Manifest {
         // Several keys may be of one problem, with different limits of M.
         let mut problems: BTreeMap<String, (Problem, Vec<Rows>)> = BTreeMap::new();
         for (Legal(problem), rows) in read.problems {
-            let problem = problem.for_kernel();
+            let problem = problem.for_pick();
             problems.entry(problem.to_string()).or_insert_with(|| (problem, Vec::new())).1.push(rows);
         }
         let merged = problems.into_iter().map(|(spelling, (problem, rows))| (spelling, (problem, Rows::all(&rows))));

@@ -209,7 +209,7 @@ impl Engine {
         }
         let wake = || self.worker.wake();
         // No rows launch nothing, by any kernel.
-        let call = Call { problem: problem.for_kernel(), m: m.max(1), on_miss, may_load, wake: &wake };
+        let call = Call { problem: problem.for_pick(), m: m.max(1), on_miss, may_load, wake: &wake };
         self.residency.serve(&call).map(Selected::from)
     }
 

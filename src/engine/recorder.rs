@@ -84,7 +84,7 @@ impl Recorder {
     /// Where the rows of a legal problem are noted, to be kept by those who do it often.
     pub(crate) fn seen(&self, problem: &Problem) -> Arc<Seen> {
         let mut problems = self.lock();
-        let seen = Arc::clone(problems.get_or_insert(problem.for_kernel(), Arc::default));
+        let seen = Arc::clone(problems.get_or_insert(problem.for_pick(), Arc::default));
         if problems.len() > Self::PROBLEMS_MAX {
             self.forget_one(&mut problems);
         }
@@ -93,7 +93,7 @@ impl Recorder {
 
     /// Says that a problem, whose rows were noted elsewhere, was asked for until now.
     pub(crate) fn asked_until_now(&self, problem: &Problem) {
-        self.lock().promote(&problem.for_kernel());
+        self.lock().promote(&problem.for_pick());
     }
 
     fn forget_one(&self, problems: &mut LruCache<Problem, Arc<Seen>>) {

@@ -1,7 +1,7 @@
 //! The grid of M on which choices are made where nothing was measured, and few kernels that are good in all its cells.
 
 use super::choice::Choice;
-use super::heuristic::predict;
+use super::heuristic::predict_for;
 use super::untuned;
 use crate::error::Error;
 use crate::spec::{Arch, Numerics, Problem, Spec};
@@ -69,7 +69,7 @@ pub(super) fn choices(
 ) -> (Vec<Choice>, Option<Error>) {
     let (cells, error) = Cell::all(problem, lasts, arch, class, given);
     let kernels = cells.cover();
-    (cells.cells.iter().map(|cell| cells.choice(cell, &kernels)).collect(), error)
+    (cells.cells.iter().map(|cell| cells.choice(problem, cell, &kernels)).collect(), error)
 }
 
 /// Cells, and the kernels that may serve them.
@@ -137,11 +137,11 @@ impl Cells {
     }
 
     /// The best of `kernels`; a cell's own, if that is among them, or if none of them fits.
-    fn choice(&self, cell: &Cell, kernels: &[usize]) -> Choice {
+    fn choice(&self, problem: &Problem, cell: &Cell, kernels: &[usize]) -> Choice {
         let best = kernels.iter().copied().min_by(|a, b| cell.us[*a].total_cmp(&cell.us[*b]));
         match best {
             Some(kernel) if !kernels.contains(&cell.best_at) && cell.us[kernel].is_finite() => {
-                untuned::predicted(self.kernels[kernel], cell.last)
+                untuned::predicted(self.kernels[kernel], &problem.load(cell.last))
             }
             _ => cell.best,
         }
@@ -177,7 +177,8 @@ impl Cell {
         }
         let mut before = 0;
         for cell in &mut cells {
-            let us = |spec: &Spec| if spec.fits_grid(cell.last) { predict(spec, cell.last).us } else { f64::INFINITY };
+            let load = problem.load(cell.last);
+            let us = |spec: &Spec| if spec.fits_grid(cell.last) { predict_for(spec, &load).us } else { f64::INFINITY };
             cell.us = kernels.iter().map(us).collect();
             // Squares of logarithms: much in one cell counts more than little in many.
             let (weight, own) = (weight(before, cell.last), cell.us[cell.best_at]);
@@ -203,6 +204,7 @@ fn weight(before: u32, last: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pick::heuristic::predict;
     use crate::spec::Activation;
 
     #[test]
@@ -229,7 +231,7 @@ mod tests {
         let mut logarithms = 0.0;
         for (choice, &last) in chosen.iter().zip(&lasts) {
             let best = untuned::choose(&problem, last, arch, None).unwrap();
-            let (found, least) = (predict(choice.spec(), last).us, predict(best.spec(), last).us);
+            let (found, least) = (predict(choice.spec(), &problem, last).us, predict(best.spec(), &problem, last).us);
             assert!(found <= 1.25 * least, "{last}: {found} for {least}");
             assert!(choice.spec().fits_grid(last));
             logarithms += (found / least).ln();

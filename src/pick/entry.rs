@@ -134,7 +134,7 @@ impl Entry {
         if !(measured.spread >= 0.0 && measured.spread.is_finite()) {
             return Err(Error::data(format!("a tuning line with spread {}: must be 0 or more", measured.spread)));
         }
-        self.problem = self.problem.for_kernel();
+        self.problem = self.problem.for_pick();
         Ok(self)
     }
 
@@ -159,6 +159,12 @@ impl Entry {
     /// What it is for.
     pub fn problem(&self) -> &Problem {
         &self.problem
+    }
+
+    /// Whether it may decide for `problem`: it was made for the same, or for one of which it is not stated how rows fall into
+    /// groups.
+    pub(super) fn is_for(&self, problem: &Problem) -> bool {
+        self.problem == problem.for_pick() || self.problem == problem.for_kernel()
     }
 
     /// The rows (of all groups together) that it is for.

@@ -124,7 +124,7 @@ impl Picker {
         let choice = self.choose(problem, m)?;
         let class = self.class(problem)?;
         let survey = Survey::new(problem, m, self, class);
-        let of_table = |entry: &super::Entry| *entry.problem() == problem.for_kernel() && entry.m().contains(&m);
+        let of_table = |entry: &super::Entry| entry.is_for(problem) && entry.m().contains(&m);
         let ignored = self.ignored().iter().filter(|ignored| of_table(&ignored.entry)).map(|ignored| IgnoredDecision {
             variant: *ignored.entry.variant(),
             device: ignored.entry.device().to_owned(),
@@ -159,11 +159,11 @@ impl Picker {
         class: Option<&Numerics>,
         choice: &Choice,
     ) -> Result<Vec<Candidate>> {
-        let mut list = vec![Candidate::new(choice.spec(), m, "chosen")];
+        let mut list = vec![Candidate::new(choice.spec(), problem, m, "chosen")];
         let mut add = |spec: &Spec, role: &'static str, measured: Option<Measured>| {
             let present = list.iter().position(|candidate: &Candidate| candidate.variant == *spec.variant());
             let index = present.unwrap_or_else(|| {
-                list.push(Candidate::new(spec, m, role));
+                list.push(Candidate::new(spec, problem, m, role));
                 list.len() - 1
             });
             let candidate = &mut list[index];
@@ -174,7 +174,7 @@ impl Picker {
         };
         add(choice.spec(), choice.origin().word(), None);
         let here = |entry: &&super::Entry| {
-            let is_for = *entry.problem() == problem.for_kernel() && entry.target() == self.arch().target();
+            let is_for = entry.is_for(problem) && entry.target() == self.arch().target();
             is_for && entry.m().contains(&m)
         };
         // Those of this model first: their numbers count, where both have some.
@@ -235,22 +235,22 @@ impl Survey {
 }
 
 impl Candidate {
-    fn new(spec: &Spec, m: u32, role: &'static str) -> Self {
+    fn new(spec: &Spec, problem: &Problem, m: u32, role: &'static str) -> Self {
         let (variant, numerics) = (*spec.variant(), spec.numerics());
         Self {
             variant,
             numerics,
             roles: vec![role],
-            prediction: heuristic::predict(spec, m),
-            terms: terms(spec, m),
+            prediction: heuristic::predict(spec, problem, m),
+            terms: terms(spec, problem, m),
             measured: None,
         }
     }
 }
 
 /// What is known of a variant before it is run.
-fn terms(spec: &Spec, m: u32) -> Vec<Term> {
-    let (problem, arch, geometry) = (spec.problem(), spec.arch(), spec.geometry());
+fn terms(spec: &Spec, problem: &Problem, m: u32) -> Vec<Term> {
+    let (arch, geometry) = (spec.arch(), spec.geometry());
     let (flop, bytes) = (problem.flop(m.into()), problem.bytes(m.into()));
     let roofline = (flop / arch.matrix_flop_per_s()).max(bytes / arch.memory_bytes_per_s());
     let is_matrix = |kind: &PassKind| matches!(kind, PassKind::Products { .. });

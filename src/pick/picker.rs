@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
 
-use super::choice::{Choice, Reason};
+use super::choice::{Choice, Origin, Reason};
 use super::entry::Entry;
 use super::intervals::{Decision, Intervals};
 use super::policy::Policy;
 use super::schedule::{Schedule, Sources};
 use super::table::Table;
+use super::untuned;
 use crate::error::{Error, Result};
 use crate::spec::{Arch, Numerics, Problem, Spec, Variant, baseline};
 
@@ -97,9 +98,38 @@ impl Picker {
     /// pinned to.
     pub fn choose(&self, problem: &Problem, m: u32) -> Result<Choice> {
         problem.check_for(m)?;
-        let schedule = self.schedule(&problem.for_kernel())?;
+        let schedule = self.schedule(&problem.for_pick())?;
         schedule.reach(m)?;
         Ok(*schedule.at(m))
+    }
+
+    /// As [`Picker::choose`], for rows of each group that are known (one number if there are no groups): where nothing is
+    /// pinned or was measured, the best for exactly these, which need not be one of the schedule's.
+    ///
+    /// ```
+    /// use warpsmith::pick::Picker;
+    /// use warpsmith::spec::{Activation, Arch, Problem};
+    /// let picker = Picker::new("NVIDIA H200", &Arch::H200);
+    /// let problem = Problem::dual_gemm(Activation::Silu).n(768).k(2048).grouped(4).prepared();
+    /// println!("{}", picker.choose_for(&problem, &[0, 0, 90, 6])?.reason());
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Picker::choose`]; data, if there are not as many numbers as groups.
+    pub fn choose_for(&self, problem: &Problem, rows: &[u32]) -> Result<Choice> {
+        let m = rows.iter().map(|rows| u64::from(*rows)).sum::<u64>();
+        let choice = self.choose(problem, u32::try_from(m).unwrap_or(u32::MAX))?;
+        let groups = problem.groups().unwrap_or(1) as usize;
+        if rows.len() != groups {
+            return Err(Error::data(format!("rows of {} groups given, {problem} has {groups}", rows.len())));
+        }
+        match choice.origin() {
+            Origin::Heuristic | Origin::Fallback => {
+                untuned::choose_for(problem, &problem.load_of(rows), &self.arch, self.class(problem)?.as_ref())
+            }
+            _ => Ok(choice),
+        }
     }
 
     /// Every choice for a problem, up to its stated limit. The limit changes none of them. Made once and remembered.
@@ -114,7 +144,7 @@ impl Picker {
         }
         problem.check()?;
         let schedule = Arc::new(match problem.m_limit() {
-            Some(limit) => self.schedule(&problem.for_kernel())?.up_to(limit)?,
+            Some(limit) => self.schedule(&problem.for_pick())?.up_to(limit)?,
             None => self.whole_schedule(problem)?,
         });
         remembered().put(*problem, Arc::clone(&schedule));
@@ -122,17 +152,20 @@ impl Picker {
     }
 
     fn whole_schedule(&self, problem: &Problem) -> Result<Schedule> {
-        if let Some(choice) = self.pins.get(problem) {
+        let kernel = problem.for_kernel();
+        if let Some(choice) = self.pins.get(&kernel) {
             return Ok(Schedule::constant(*choice));
         }
         let none = MeasuredChoices::default();
-        let measured = self.measured.get(problem).unwrap_or(&none);
+        let of = |problem: &Problem| self.measured.get(problem).unwrap_or(&none);
+        // What was measured for rows that fall as they do here comes first.
+        let (own, any) = (of(problem), if kernel == *problem { &none } else { of(&kernel) });
         let class = self.class(problem)?;
         Schedule::new(&Sources {
             problem,
             arch: &self.arch,
             class: class.as_ref(),
-            measured: [&measured.exact, &measured.similar],
+            measured: [&own.exact, &any.exact, &own.similar, &any.similar],
         })
     }
 

@@ -3,16 +3,23 @@
 use super::choice::{Choice, Reason};
 use super::heuristic::{self, Ranked};
 use crate::error::{Error, Result};
+use crate::routing::Load;
 use crate::spec::{Arch, Numerics, Problem, Spec, baseline};
+
+/// As [`choose_for`], for `m` rows, which fall into groups as expected.
+pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Numerics>) -> Result<Choice> {
+    choose_for(problem, &problem.load(m), arch, class)
+}
 
 /// The heuristic's first, of the variants that add up as `class` says, if one is given; the baseline where it has none.
 ///
 /// # Errors
 /// Unsupported, if no variant is legal, or none of the class.
-pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Numerics>) -> Result<Choice> {
+pub(super) fn choose_for(problem: &Problem, load: &Load, arch: &Arch, class: Option<&Numerics>) -> Result<Choice> {
+    let m = load.m();
     let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
-    if let Some(Ranked { spec, .. }) = heuristic::rank_where(problem, m, arch, 1, &is_of_class).first() {
-        return Ok(predicted(*spec, m));
+    if let Some(Ranked { spec, .. }) = heuristic::rank_for(problem, load, arch, 1, &is_of_class).first() {
+        return Ok(predicted(*spec, load));
     }
     let spec = Spec::new(problem, &baseline(problem), arch)?;
     if spec.fits_grid(m) && is_of_class(&spec) {
@@ -23,7 +30,7 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Nume
 }
 
 /// A choice for which a prediction speaks.
-pub(super) fn predicted(spec: Spec, m: u32) -> Choice {
-    let prediction = heuristic::predict(&spec, m);
-    Choice::new(spec, Reason::Predicted { m, prediction })
+pub(super) fn predicted(spec: Spec, load: &Load) -> Choice {
+    let prediction = heuristic::predict_for(&spec, load);
+    Choice::new(spec, Reason::Predicted { m: load.m(), prediction })
 }

@@ -1,7 +1,7 @@
 //! Which combinations are legal: what holds on every matrix path; the path says the rest.
 
 use super::depth::STAGES_MAX;
-use super::{Arch, Fusion, Geometry, MatrixPath, Operation, Problem, Refusal, Variant};
+use super::{Arch, Fusion, Geometry, MatrixPath, Operation, Problem, Refusal, Routing, Variant};
 use crate::format::Format;
 use crate::path::{TILE_K, axis};
 
@@ -40,6 +40,7 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     extent("K", problem.depth(), Problem::K_STEP, Problem::EXTENT_MAX)?;
     extent("groups", problem.groups().unwrap_or(1), 1, Problem::GROUPS_MAX)?;
     check_rows(problem.m_limit().unwrap_or(1))?;
+    check_routing(problem)?;
 
     let (a, b, c) = (problem.a_format(), problem.b_format(), problem.c_format());
     if a == Format::F32 {
@@ -61,6 +62,17 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
     }
     Ok(())
+}
+
+fn check_routing(problem: &Problem) -> Result<(), Refusal> {
+    let Routing { top_k, skew } = *problem.routing();
+    let Some(groups) = problem.groups() else {
+        let stated = top_k.map(|_| "experts per token").or(skew.map(|_| "skew"));
+        return stated.map_or(Ok(()), |what| Err(Refusal::Together { what, expected: "a grouped problem" }));
+    };
+    extent("experts per token", top_k.unwrap_or(1), 1, groups)?;
+    let is_known = skew.is_none_or(|skew| skew <= Routing::SKEW_MAX);
+    axis("skew", skew.unwrap_or(0), is_known, "0 to 400")
 }
 
 fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Refusal> {

@@ -19,10 +19,12 @@ pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, ti
 pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
+pub(crate) use crate::routing::Routing;
 pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
 pub(crate) use depth::deepest;
 pub use numerics::Numerics;
 pub(crate) use passes::Launch;
 pub(crate) use passes::PassKind;
+pub(crate) use passes::blocks;
 pub(crate) use space::{baseline, candidates};

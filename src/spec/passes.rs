@@ -139,6 +139,11 @@ fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &G
     Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks }
 }
 
+/// Blocks that the grid of the matrix kernel has for `m` rows.
+pub(crate) fn blocks(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry, m: u32) -> f64 {
+    matrix_launch(problem, variant, arch, geometry).grid(m).into_iter().map(f64::from).product()
+}
+
 /// A row of fp32 partial sums `[split, product, row, column]`, all splits and products counted.
 pub(super) fn partial_row_bytes(problem: &Problem, variant: &Variant) -> u64 {
     if !variant.needs_finish() {

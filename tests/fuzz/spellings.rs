@@ -191,7 +191,7 @@ fn problems_and_variants() {
             for spec in Spec::new(&problem, &variant, arch).into_iter().chain(deepest) {
                 assert!(problem.check().is_ok());
                 let _ = (spec.fits_grid(m), spec.workspace_bytes(m), spec.passes(m).count(), spec.symbol());
-                assert!(!heuristic::predict(&spec, m).us.is_nan());
+                assert!(!heuristic::predict(&spec, &problem, m).us.is_nan());
                 lasting::<Numerics>(&spec.numerics().to_string()).unwrap();
             }
         }

@@ -137,6 +137,19 @@ fn the_stated_range_of_m_is_no_part_of_a_kernel() {
     assert_eq!(stated, Spec::new(&dual(), &variant, &Arch::H200).unwrap());
 }
 
+/// So one kernel serves all of them: what is rendered, its symbols and its key in caches come from the spec.
+#[test]
+fn how_rows_fall_into_groups_is_no_part_of_a_kernel() {
+    let experts = dual().grouped(8);
+    let variant = baseline(&experts);
+    let plain = Spec::new(&experts, &variant, &Arch::H200).unwrap();
+    for stated in [experts.experts_per_token(2), experts.skew(80), experts.experts_per_token(8).skew(100).m_up_to(9)] {
+        let spec = Spec::new(&stated, &variant, &Arch::H200).unwrap();
+        assert_eq!((spec, spec.name(), spec.symbol()), (plain, plain.name(), plain.symbol()));
+        assert_eq!(spec.problem().to_string(), experts.to_string());
+    }
+}
+
 #[test]
 fn prepared_weights_follow_from_the_problem() {
     let problem = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Bf16).grouped(8);

@@ -20,7 +20,7 @@ proptest! {
     }
 
     #[test]
-    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm|dual_gemm\\.silu):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:prepared)?(:m[0-9]{1,2})?") {
+    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm|dual_gemm\\.silu):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:prepared)?(:top[0-9]{1,2})?(:skew[0-9]{1,3})?(:m[0-9]{1,2})?") {
         if let Ok(problem) = text.parse::<Problem>() {
             prop_assert_eq!(problem.to_string(), text);
         }
@@ -36,6 +36,9 @@ fn spellings_are_the_documented_ones() {
 
     let problem = dual().a(Format::Nvfp4).grouped(8).prepared().m_up_to(64);
     assert_eq!(problem.to_string(), "grouped8.dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k7168:prepared:m64");
+    let problem = problem.experts_per_token(2).skew(80);
+    assert_eq!(problem.to_string(), "grouped8.dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k7168:prepared:top2:skew80:m64");
+    assert_eq!(problem.to_string().parse::<Problem>().unwrap(), problem);
     let base = Variant::wgmma(Tile { tokens: 128, columns: 64, k: 128 }, 4, Fusion::Interleaved, 2);
     let direct = Variant { epilogue: Epilogue::Direct, ..base };
     for (variant, spelling) in [

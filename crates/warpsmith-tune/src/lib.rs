@@ -13,6 +13,7 @@
 
 mod adversarial;
 mod ahead;
+mod drawn;
 mod footprint;
 pub mod gate;
 mod local;
@@ -40,6 +41,7 @@ mod tuning;
 mod wait;
 mod worker;
 
+pub use drawn::drawn_rows;
 pub use footprint::Footprint;
 pub use local::LocalMeasurer;
 pub use measure::{Admission, Measure, Rejection};
@@ -51,7 +53,7 @@ pub use random::Spread;
 pub use search::{Budget, neighbours};
 pub use setup::{Setup, even_rows};
 pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
-pub use timing::{Pace, Timer, Timing, operand_sets};
+pub use timing::{Pace, Timer, Timing, operand_sets, operand_sets_of};
 pub use trial::{Checked, Launching, Trial};
 pub use tuner::Tuner;
 pub use wait::{Health, wait};

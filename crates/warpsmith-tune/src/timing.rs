@@ -18,12 +18,15 @@ use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 use super::wait::{wait, wait_for};
 use warpsmith::internal::Raise;
 use warpsmith::internal::{elapsed_ms, refused};
+use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
 /// Operand sets are so many that together they are this many times the L2 cache.
 const L2_MULTIPLE: u64 = 3;
 /// Sets at most, for operands so small that they would take thousands.
 const SETS_MAX: u64 = 1024;
+/// Bytes of all sets together at most, whatever part of them is read.
+const SETS_BYTES: f64 = 24e9;
 /// Calls that one graph holds at most, unless one round of the sets is more.
 const CALLS_MAX: usize = 256;
 /// Replays that are in the stream at a time at most: the driver's queue is longer.
@@ -56,6 +59,16 @@ impl Pace {
 pub fn operand_sets(bytes_per_set: u64, l2_bytes: u64) -> usize {
     let sets = (L2_MULTIPLE * l2_bytes) / bytes_per_set.max(1) + 1;
     sets.clamp(2, SETS_MAX) as usize
+}
+
+/// As [`operand_sets`], for rows of each group (one number if there are no groups). Groups without rows are in a set, but no
+/// call reads their weights: where few have rows, more sets are needed, as long as they take no more than
+/// 24 GB together.
+#[must_use]
+pub fn operand_sets_of(problem: &Problem, rows: &[u32], l2_bytes: u64) -> usize {
+    let whole = problem.bytes_of(&vec![1; rows.len()]).max(problem.bytes_of(rows));
+    let most = (SETS_BYTES / whole.max(1.0)) as usize;
+    operand_sets(problem.bytes_of(rows) as u64, l2_bytes).min(most.max(2))
 }
 
 /// What a clock saw: microseconds per call, over the replays of a graph of many calls.
@@ -308,6 +321,17 @@ mod tests {
         assert!(operand_sets(33 << 20, l2) as u64 * (33 << 20) > 3 * l2);
         assert_eq!(operand_sets(1 << 30, l2), 2);
         assert_eq!(operand_sets(0, l2), 1024);
+        // Sets of 128 groups, of which a call reads 8, or all.
+        let experts = Problem::gemm().n(2048).k(1536).grouped(128).prepared();
+        let mut rows = vec![0; 128];
+        rows[..8].fill(1);
+        let of_all = operand_sets_of(&experts, &vec![1; 128], l2);
+        let of_few = operand_sets_of(&experts, &rows, l2);
+        assert_eq!(of_all, 2);
+        assert!(of_few as f64 * experts.bytes_of(&rows) > 3.0 * l2 as f64, "{of_few}");
+        // More than there is memory for.
+        let large = Problem::gemm().n(1 << 14).k(1 << 14).grouped(256);
+        assert_eq!(operand_sets_of(&large, &[vec![1], vec![0; 255]].concat(), l2), 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use warpsmith::internal::Raise;
 use warpsmith::run::{Kernel, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::{Error, Result};
 
-use crate::timing::{Pace, Timer, Timing, operand_sets};
+use crate::timing::{Pace, Timer, Timing, operand_sets_of};
 use crate::wait::wait;
 use warpsmith::spec::Problem;
 
@@ -50,6 +50,8 @@ pub struct Trial<'a> {
     stream: Arc<CudaStream>,
     problem: Problem,
     m: u32,
+    /// Of each group.
+    rows: Vec<u32>,
     reference: Cow<'a, Reference>,
     guarded: Guarded,
     /// A result before the launch: canaries and poison.
@@ -152,8 +154,9 @@ impl<'a> Trial<'a> {
         let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
         let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
         let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
+        let rows = host.groups().into_iter().map(|rows| rows.len() as u32).collect();
         let results = Vec::new();
-        Ok(Self { stream, problem, m, reference, guarded, untouched, nans, shared, sets, results, limit: LIMIT })
+        Ok(Self { stream, problem, m, rows, reference, guarded, untouched, nans, shared, sets, results, limit: LIMIT })
     }
 
     /// What is computed.
@@ -265,8 +268,7 @@ impl<'a> Trial<'a> {
 
     /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
     fn make_sets(&mut self, kernels: &[&Kernel]) -> Result<usize> {
-        let bytes = self.problem.bytes(self.m.into()) as u64;
-        let sets = |kernel: &&Kernel| operand_sets(bytes, kernel.spec().arch().l2_bytes());
+        let sets = |kernel: &&Kernel| operand_sets_of(&self.problem, &self.rows, kernel.spec().arch().l2_bytes());
         let needed = kernels.iter().map(sets).max().unwrap_or(1);
         while self.sets.len() < needed {
             let weights = self.shared.get(self.sets.len() % self.shared.len().max(1)).cloned();

@@ -140,8 +140,6 @@ constants! {
     ping_pong = 0.276,
 
     // Groups.
-    /// How uneven groups are taken to be: the largest has this much more than the average, as a share of it.
-    uneven = 0.592,
     /// More cycles to decode 64 rows × 64 of k in a loop that there is for each of several widths.
     ragged = 9.847,
     /// And more where warps load as well, or blocks are persistent.

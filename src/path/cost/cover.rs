@@ -2,7 +2,7 @@
 
 use super::constants::Constants;
 use crate::path::geometry::WIDTHS_MAX;
-use crate::problem::Problem;
+use crate::routing::Load;
 
 /// Share of the SMs' time that has a block if every block takes the same: 1 if the last wave is full.
 #[must_use]
@@ -33,50 +33,54 @@ pub(crate) struct Cover {
     pub(crate) width: f64,
     /// How much more than the average the block of a wide one takes, and less that of a narrow one, as a share.
     pub(crate) unlike: f64,
+    /// Next to no group has a second tile.
+    pub(crate) alone: bool,
 }
 
-/// Sizes of groups that stand for all, as places between the smallest and the largest.
-const QUANTILES: [f64; 10] = [-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9];
+/// So many groups of a height are taken to be there.
+const LIKELY: f64 = 0.5;
+/// Tiles for each group with rows, up to which none is taken to have a second one.
+const SECOND: f64 = 1.02;
 
 impl Cover {
     /// Of a problem without groups.
     fn whole(m: f64, tokens: f64) -> Self {
         let tiles = (m / tokens).ceil().max(1.0);
-        Self { tiles, rows: m / tiles, width: tokens, unlike: 0.0 }
+        Self { tiles, rows: m / tiles, width: tokens, unlike: 0.0, alone: true }
     }
 
-    /// Of groups whose rows are known in sum only.
-    fn grouped(groups: f64, m: f64, tokens: f64, widths: &Widths, constants: &Constants) -> Self {
-        let groups = groups.min(m).max(1.0);
-        let average = m / groups;
+    fn grouped(load: &Load, tokens: f64, widths: &Widths, constants: &Constants) -> Self {
         let (mut tiles, mut room) = (0.0, 0.0);
         let (mut narrowest, mut widest) = (f64::INFINITY, 0.0_f64);
-        for place in QUANTILES {
-            let rows = (average * (1.0 + constants.uneven * place)).max(1.0);
+        // What is not to be expected once makes nobody wait.
+        let few = LIKELY.min(load.with_rows() / 2.0);
+        for &(rows, groups) in load.classes() {
             let count = (rows / tokens).ceil();
             let height = round_up(rows / count, 8.0);
-            tiles += count;
             let width = widths.fitting(height, tokens);
-            room += count * width;
-            (narrowest, widest) = (narrowest.min(width), widest.max(width));
+            tiles += groups * count;
+            room += groups * count * width;
+            if groups >= few {
+                (narrowest, widest) = (narrowest.min(width), widest.max(width));
+            }
         }
-        let each = QUANTILES.len() as f64;
-        let tiles_in_all = (groups * tiles / each).max(1.0);
-        let width = room / tiles;
+        let tiles = tiles.max(1.0);
+        let width = if room > 0.0 { room / tiles } else { tokens };
         // All decode alike, whatever their width.
         let by_width = constants.decode_width * width;
-        let spread = (widest - narrowest) / (widest + narrowest);
+        let spread = if widest > 0.0 { (widest - narrowest) / (widest + narrowest) } else { 0.0 };
         let unlike = if widths.any { 1.0 } else { spread * by_width / (constants.decode + by_width) };
-        Self { tiles: tiles_in_all, rows: m / tiles_in_all, width, unlike }
+        let alone = tiles <= SECOND * load.with_rows();
+        Self { tiles, rows: f64::from(load.m()) / tiles, width, unlike, alone }
     }
 
     /// Of tiles of this many tokens.
-    pub(crate) fn new(problem: &Problem, m: u32, tokens: u32, widths: &Widths, constants: &Constants) -> Self {
-        let (m, tokens) = (f64::from(m.max(1)), f64::from(tokens));
-        match problem.groups() {
-            None => Self::whole(m, tokens),
-            Some(groups) => Self::grouped(f64::from(groups), m, tokens, widths, constants),
+    pub(crate) fn new(load: &Load, tokens: u32, widths: &Widths, constants: &Constants) -> Self {
+        let tokens = f64::from(tokens);
+        if load.classes().is_empty() {
+            return Self::whole(f64::from(load.m().max(1)), tokens);
         }
+        Self::grouped(load, tokens, widths, constants)
     }
 }
 

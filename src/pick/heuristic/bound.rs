@@ -1,11 +1,12 @@
 //! What no variant of many can undercut: predictions with the best value of whatever is left open.
 
-use super::cost::{Device, LaunchOverhead, ends_us, launches, memory_us, power_us, together};
+use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
+use crate::routing::Load;
 use crate::spec::{
     Arch, CONSUMERS_MAX, Cluster, DECODING_WARPS_MAX, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
-    STAGES_MAX, Tile, Variant, Warps, tile_columns,
+    STAGES_MAX, Tile, Variant, Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -14,7 +15,7 @@ const ROUNDING: f64 = 1.0 - 1e-9;
 /// A problem at an M on a device, and what is the same for all its variants.
 pub(super) struct Question<'a> {
     pub(super) problem: &'a Problem,
-    pub(super) m: u32,
+    pub(super) load: &'a Load,
     pub(super) arch: &'a Arch,
     pub(super) constants: &'a Constants,
     memory: f64,
@@ -22,16 +23,16 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    pub(super) fn new(problem: &'a Problem, m: u32, arch: &'a Arch, constants: &'a Constants) -> Self {
-        let memory = memory_us(problem, m, arch, constants);
+    pub(super) fn new(problem: &'a Problem, load: &'a Load, arch: &'a Arch, constants: &'a Constants) -> Self {
+        let memory = memory_us(problem, load, arch, constants);
         // Of a call of one microsecond.
-        let power = power_us(problem, m, arch, 1.0, constants);
-        Self { problem, m, arch, constants, memory, power }
+        let power = power_us(problem, load.m(), arch, 1.0, constants);
+        Self { problem, load, arch, constants, memory, power }
     }
 
     /// How tiles of so many tokens cover the rows.
     pub(super) fn height(&self, tokens: u32) -> Height {
-        let cover = |widths| Cover::new(self.problem, self.m, tokens, widths, self.constants);
+        let cover = |widths| Cover::new(self.load, tokens, widths, self.constants);
         Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
     }
 
@@ -60,9 +61,19 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// The least that blocks without rows take, in cycles, where an SM holds as many blocks as `geometry` says, or fewer.
+    fn idle(&self, variant: &Variant, geometry: &Geometry, device: &Device, start: f64) -> f64 {
+        if self.problem.groups().is_none() || variant.persistent {
+            return 0.0;
+        }
+        let grid = blocks(self.problem, variant, self.arch, geometry, self.load.m());
+        let of = |resident: u32| idle_cycles(grid, device, resident.into(), start);
+        (1..=geometry.blocks_per_sm).map(of).fold(f64::INFINITY, f64::min)
+    }
+
     fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
         let LaunchOverhead { launch, prepass, finish } =
-            LaunchOverhead::new(self.problem, variant, self.m, self.constants);
+            LaunchOverhead::new(self.problem, variant, self.load.m(), self.constants);
         let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
         unhurried + self.power / unhurried
     }
@@ -85,7 +96,7 @@ impl Covers {
         if let Some((.., cover)) = self.0.iter().find(|known| known.0 == tokens && known.1 == widths) {
             return *cover;
         }
-        let cover = Cover::new(question.problem, question.m, tokens, &widths, question.constants);
+        let cover = Cover::new(question.load, tokens, &widths, question.constants);
         self.0.push((tokens, widths, cover));
         cover
     }
@@ -280,7 +291,8 @@ impl Work<'_> {
             each * self.loading,
         ]);
         let loops = loops + rounds.change(variant, &self.block, tail, c);
-        self.call(variant, device.sms, device.blocks, loops, tail)
+        let idle = self.node.question.idle(variant, &self.node.geometry, &device, self.block.start);
+        self.call(variant, device.sms, device.blocks, loops, tail + idle)
     }
 
     /// Of variants without splits of K.
@@ -290,6 +302,18 @@ impl Work<'_> {
         }
         let us = |persistent| self.shared_us(&Variant { persistent, ..*plain });
         us(false).min(us(true))
+    }
+
+    /// What blocks without rows take at least, in cycles, where all blocks are there twice or more often: of the rounds of
+    /// the others the last may not be full.
+    fn split_idle(&self, whole: &Device, most: u32) -> f64 {
+        let Question { problem, arch, load, .. } = *self.node.question;
+        if problem.groups().is_none() {
+            return 0.0;
+        }
+        let plain = Variant { persistent: false, ..self.node.plain };
+        let more = blocks(problem, &plain, arch, &self.node.geometry, load.m()) - whole.blocks;
+        (2.0 * more / (whole.sms * f64::from(most)) - 1.0).max(0.0) * self.block.start
     }
 
     /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
@@ -306,6 +330,7 @@ impl Work<'_> {
         let latency = Rounds::new(1.0, most, |blocks| self.latency(blocks)).latency_of_block;
         let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
+        let tail = tail + self.split_idle(&whole, most);
         self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
     }
 }
@@ -349,7 +374,8 @@ pub(super) fn of_family(
     let cycles = loops + rounds.change(variant, &block, tail, c);
     let launches = launches(variant);
     let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
-    let once = launches * ((block.start + tail) * cycle + ends_us(first, last, arch, c));
+    let idle = question.idle(variant, &one, &device, block.start);
+    let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
     let more = one.layout.more_tail(problem, variant, &cover, c).map(|more| launches * more * cycle * ROUNDING);
     Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
 }

@@ -2,28 +2,29 @@
 
 use super::terms::{Prediction, Terms};
 use crate::path::cost::{Block, Constants, Cover, tile_efficiency, wave_efficiency};
-use crate::spec::{Arch, Fusion, Problem, Spec, Variant};
+use crate::routing::Load;
+use crate::spec::{Arch, Fusion, Problem, Spec, Variant, blocks};
 
 /// The time of a call alone, in µs, and what the memory takes of it.
-pub(super) fn us(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> (f64, f64) {
-    let Prediction { us, terms } = covered(spec, m, cover, constants);
+pub(super) fn us(spec: &Spec, load: &Load, cover: &Cover, constants: &Constants) -> (f64, f64) {
+    let Prediction { us, terms } = covered(spec, load, cover, constants);
     (us, terms.memory)
 }
 
 /// Predicts the time of a call.
-pub(super) fn predict(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
+pub(super) fn predict(spec: &Spec, load: &Load, constants: &Constants) -> Prediction {
     let widths = spec.geometry().layout.widths(spec.variant());
-    let cover = Cover::new(spec.problem(), m, spec.variant().tile.tokens, &widths, constants);
-    covered(spec, m, &cover, constants)
+    let cover = Cover::new(load, spec.variant().tile.tokens, &widths, constants);
+    covered(spec, load, &cover, constants)
 }
 
 // Inlined, so that whoever wants the time alone does not pay for the rest.
 #[inline(always)]
-fn covered(spec: &Spec, m: u32, cover: &Cover, constants: &Constants) -> Prediction {
+fn covered(spec: &Spec, load: &Load, cover: &Cover, constants: &Constants) -> Prediction {
     let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
     let block = Block::of(problem, variant, geometry, cover, constants);
     let device = Device::new(problem, variant, spec.arch(), cover, constants);
-    call(spec, m, &block, cover, &device, constants)
+    call(spec, load, &block, cover, &device, constants)
 }
 
 /// How many blocks there are, and how many of them the busiest SM has.
@@ -58,12 +59,11 @@ impl Device {
         let blocks = cover.tiles * columns * splits;
         let even = blocks / sms;
         let rounds = even.ceil();
-        let groups = problem.groups().map(f64::from).filter(|_| even > 1.0);
         // Blocks of groups are unlike each other and come as SMs are free, the largest first.
-        let busiest = match groups {
+        let busiest = match problem.groups().filter(|_| even > 1.0) {
             None => rounds,
-            // No group has a second tile, so there are no others: SMs with one more than the rest have small ones.
-            Some(groups) if cover.tiles <= groups => {
+            // There are no tiles but the first: SMs with one more than the rest have small ones.
+            Some(_) if cover.alone => {
                 let large = (rounds - even) * (rounds - 1.0) / even;
                 even.max(rounds * (1.0 - large * cover.unlike)) + c.straggler
             }
@@ -184,7 +184,8 @@ impl CriticalSm {
 }
 
 #[inline(always)]
-fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &Constants) -> Prediction {
+fn call(spec: &Spec, load: &Load, block: &Block, cover: &Cover, device: &Device, c: &Constants) -> Prediction {
+    let m = load.m();
     let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
     let cycle = 1e-3 / c.ghz;
     let resident = f64::from(spec.geometry().blocks_per_sm);
@@ -196,14 +197,21 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
     let beside = resident.min(device.busiest.ceil()).max(1.0);
     let held = block.stages.min(block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
-    let memory = memory_us(problem, m, arch, c) + ahead / bytes_per_us(arch, c);
+    let memory = memory_us(problem, load, arch, c) + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);
     let LaunchOverhead { launch, prepass, finish } = LaunchOverhead::new(problem, variant, m, c);
     let first = f64::from(spec.geometry().stage_bytes) * (device.sms * beside).min(device.blocks);
     let fixed = scaled(busiest.start) + launches * ends_us(first, block.serial * block.steps_per_stage, arch, c);
     let tail = scaled(busiest.tail);
     let between = scaled(busiest.between);
-    let unhurried = launch + fixed + body + tail + finish + prepass;
+    let idle = match problem.groups() {
+        None => 0.0,
+        Some(_) => {
+            let grid = blocks(problem, variant, arch, spec.geometry(), m);
+            scaled(idle_cycles(grid, device, resident, block.start))
+        }
+    };
+    let unhurried = launch + fixed + body + idle + tail + finish + prepass;
     let tensor = scaled(busiest.loops.tensor);
     let power = power_us(problem, m, arch, unhurried, c);
     let us = unhurried + power;
@@ -221,6 +229,7 @@ fn call(spec: &Spec, m: u32, block: &Block, cover: &Cover, device: &Device, c: &
         latency: scaled(busiest.loops.latency),
         loading: scaled(busiest.loops.loading),
         memory,
+        idle,
         tail,
         prepass,
         finish,
@@ -283,10 +292,15 @@ fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
 }
 
 /// All bytes that must move, at the memory's speed. Groups without rows need no weights.
-pub(super) fn memory_us(problem: &Problem, m: u32, arch: &Arch, c: &Constants) -> f64 {
-    let all = problem.bytes(m.into());
-    let weights = problem.bytes(0);
-    let groups = f64::from(problem.groups().unwrap_or(1));
-    let used = (f64::from(m) / groups).min(1.0);
-    (all - weights * (1.0 - used)) / bytes_per_us(arch, c)
+pub(super) fn memory_us(problem: &Problem, load: &Load, arch: &Arch, c: &Constants) -> f64 {
+    problem.bytes_with(load.m().into(), load.with_rows()) / bytes_per_us(arch, c)
+}
+
+/// What blocks take that the grid has for groups without rows, in cycles: they come last and find out that there is nothing
+/// for them, as many at a time as find room; what has room beside the last of the others takes nothing. An SM has `resident`
+/// blocks at a time.
+pub(super) fn idle_cycles(grid: f64, device: &Device, resident: f64, start: f64) -> f64 {
+    let slots = device.sms * resident;
+    let rounds = (device.blocks / slots).ceil();
+    ((grid / slots).max(rounds) - rounds) * start
 }

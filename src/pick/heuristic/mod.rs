@@ -16,14 +16,16 @@
 //!         issuing loads            by the warp that does
 //!       + between loops            what a block has before and after, where another follows
 //!     memory                       weights, tokens and results once, and that some SMs run ahead of others
+//! + blocks without rows            of groups, beyond those that find room beside the others
 //! + after the loop                 sums of warpgroups and clusters meet, the result is stored
 //! + power                          busy tensor cores lower the clock
 //! ```
 //!
 //! "The longest of" is a mean near the largest: what runs side by side hinders each other a little. Waves and padding come
 //! in with the number of blocks of the busiest SM and the width of a tile ([`wave_efficiency`], [`tile_efficiency`] say how
-//! much of it is of use). Of groups only their number and the sum of their rows are known: they are taken to be spread
-//! evenly around the average ([`Constants::uneven`]).
+//! much of it is of use). How many groups have rows, and how many they have, is as expected of tokens that choose experts
+//! ([`Problem::experts_per_token`]), or as the caller knows it ([`Load`]); blocks that the grid has for groups without rows
+//! come last and take a round for as many as find room.
 //!
 //! The numbers that the parts need are in one table an architecture ([`Constants`]), fitted to measurements by
 //! `warpsmith calibrate`, which also tells how much slower than the best that was measured the heuristic's picks are. The
@@ -49,18 +51,26 @@ pub use crate::path::cost::{Constants, tile_efficiency, wave_efficiency};
 pub use search::Ranked;
 pub use terms::{Prediction, Terms};
 
+use crate::routing::Load;
 use crate::spec::{Arch, MatrixPath, Problem, Spec};
 
-/// What a variant is predicted to take for `m` rows (of all groups together).
+/// What a variant is predicted to take for `m` rows (of all groups together) of a problem: its own but for what is no part
+/// of a kernel.
 #[must_use]
-pub fn predict(spec: &Spec, m: u32) -> Prediction {
-    cost::predict(spec, m, Constants::of(spec.arch()))
+pub fn predict(spec: &Spec, problem: &Problem, m: u32) -> Prediction {
+    predict_for(spec, &problem.load(m))
 }
 
-/// As [`predict`], with other constants: for fitting them.
+/// As [`predict`], for rows of which it is known how they fall into groups.
 #[must_use]
-pub fn predict_with(spec: &Spec, m: u32, constants: &Constants) -> Prediction {
-    cost::predict(spec, m, constants)
+pub fn predict_for(spec: &Spec, load: &Load) -> Prediction {
+    cost::predict(spec, load, Constants::of(spec.arch()))
+}
+
+/// As [`predict_for`], with other constants: for fitting them.
+#[must_use]
+pub fn predict_with(spec: &Spec, load: &Load, constants: &Constants) -> Prediction {
+    cost::predict(spec, load, constants)
 }
 
 /// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups
@@ -81,11 +91,27 @@ pub fn rank_where(
     count: usize,
     accepts: &dyn Fn(&Spec) -> bool,
 ) -> Vec<Ranked> {
+    // Before anything is made for groups of which there may be billions.
     if problem.check_for(m).is_err() {
         return Vec::new();
     }
+    rank_for(problem, &problem.load(m), arch, count, accepts)
+}
+
+/// As [`rank_where`], for rows of which it is known how they fall into groups.
+#[must_use]
+pub fn rank_for(
+    problem: &Problem,
+    load: &Load,
+    arch: &Arch,
+    count: usize,
+    accepts: &dyn Fn(&Spec) -> bool,
+) -> Vec<Ranked> {
+    if problem.check_for(load.m()).is_err() {
+        return Vec::new();
+    }
     let ranked =
-        |path: MatrixPath| search::rank(&path.axes(problem), problem, m, arch, count, accepts, Constants::of(arch));
+        |path: MatrixPath| search::rank(&path.axes(problem), problem, load, arch, count, accepts, Constants::of(arch));
     let mut best: Vec<Ranked> = MatrixPath::of(problem, arch).flat_map(ranked).collect();
     best.sort_by(search::compare);
     best.truncate(count);

@@ -14,6 +14,7 @@ use super::bound::{self, Covers, Height, Node, Question};
 use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
+use crate::routing::Load;
 use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
@@ -27,6 +28,8 @@ pub struct Ranked {
 
 /// Most tiles that a problem's rows are divided into evenly, beside the heights that every problem has.
 const EVEN_TILES: u32 = 8;
+/// And of a tall group's.
+const TALL_TILES: u32 = 2;
 
 /// Variants that differ in stages and epilogue only.
 #[derive(Clone, Copy)]
@@ -40,13 +43,13 @@ struct Family {
 pub(super) fn rank(
     axes: &Axes,
     problem: &Problem,
-    m: u32,
+    load: &Load,
     arch: &Arch,
     count: usize,
     accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
-    let question = Question::new(problem, m, arch, constants);
+    let question = Question::new(problem, load, arch, constants);
     let mut search = Search {
         question: &question,
         axes,
@@ -66,7 +69,7 @@ pub(super) fn rank(
         }
         search.open(&node);
     }
-    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, m, constants) };
+    let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, load, constants) };
     search.best.found.into_iter().map(ranked).collect()
 }
 
@@ -92,9 +95,14 @@ impl Search<'_> {
     fn probe(&mut self, node: &Node<'_>) {
         let plain = *node.plain();
         for (k, warps) in PROBES {
-            let variant = Variant { tile: Tile { k, ..plain.tile }, warps, ..plain };
-            if Spec::can_combine(self.question.problem, &variant) {
-                self.add_depths(&variant);
+            // Where groups have no rows, blocks that stay are often good.
+            let stays: &[bool] = if self.question.problem.groups().is_some() { &[true, false] } else { &[false] };
+            for &stays in stays {
+                let persistent = plain.persistent || stays;
+                let variant = Variant { tile: Tile { k, ..plain.tile }, warps, persistent, ..plain };
+                if Spec::can_combine(self.question.problem, &variant) {
+                    self.add_depths(&variant);
+                }
             }
         }
     }
@@ -139,18 +147,18 @@ impl Search<'_> {
     /// multiplied.
     fn add_depths(&mut self, variant: &Variant) {
         let Self { question, accepts, covers, best, .. } = self;
-        let Question { problem, m, arch, constants, .. } = **question;
+        let Question { problem, load, arch, constants, .. } = **question;
         // What a grid has room for does not depend on the depth.
-        let fits = |spec: &Spec| spec.fits_grid(m) && accepts(spec);
+        let fits = |spec: &Spec| spec.fits_grid(load.m()) && accepts(spec);
         for deepest in deepest(problem, variant, arch, &fits) {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
-            let us = |spec: &Spec| cost::us(spec, m, &cover, constants).0;
+            let us = |spec: &Spec| cost::us(spec, load, &cover, constants).0;
             let at = |stages: u32| {
                 let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
                 let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
                 (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
             };
-            let (deepest_us, memory_us) = cost::us(&deepest, m, &cover, constants);
+            let (deepest_us, memory_us) = cost::us(&deepest, load, &cover, constants);
             if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
                 continue;
             }
@@ -197,7 +205,7 @@ struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
-        let heights = heights(question.problem, question.m, axes);
+        let heights = heights(question.problem, question.load, axes);
         let mut tiles = Vec::with_capacity(heights.len() * axes.columns.len());
         for tokens in heights {
             let height = question.height(tokens);
@@ -235,13 +243,15 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Tile heights: those of every problem, and those that share the rows of this one evenly.
-pub(super) fn heights(problem: &Problem, m: u32, axes: &Axes) -> Vec<u32> {
-    let groups = problem.groups().unwrap_or(1).clamp(1, m.max(1));
-    let rows = m.div_ceil(groups).max(1);
-    let even = (1..=EVEN_TILES).map(|tiles| axes.path.legal_tokens(rows.div_ceil(tiles)));
+/// Tile heights: those of every problem, those that share the rows of this one evenly, and of groups those that hold a tall
+/// one.
+pub(super) fn heights(problem: &Problem, load: &Load, axes: &Axes) -> Vec<u32> {
+    let shared = |rows: f64, tiles: u32| axes.path.legal_tokens((rows.ceil().max(1.0) as u32).div_ceil(tiles));
+    let even = (1..=EVEN_TILES).map(|tiles| shared(load.average(), tiles));
+    let tall = problem.groups().map(|_| (1..=TALL_TILES).map(|tiles| shared(load.tall(), tiles)));
     let most = axes.tokens.last().copied().unwrap_or(0);
-    let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(even.filter(|tokens| *tokens <= most)).collect();
+    let fitting = even.chain(tall.into_iter().flatten()).filter(|tokens| *tokens <= most);
+    let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(fitting).collect();
     heights.sort_unstable();
     heights.dedup();
     heights

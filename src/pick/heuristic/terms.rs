@@ -15,7 +15,7 @@ pub struct Prediction {
 
 /// The parts of a prediction: µs unless said otherwise.
 ///
-/// `launch`, `fixed`, `tail`, `prepass`, `finish` and `power` add up; of `tensor`, `decode`, `ingress`, `serial`, `latency` and
+/// `launch`, `fixed`, `idle`, `tail`, `prepass`, `finish` and `power` add up; of `tensor`, `decode`, `ingress`, `serial`, `latency` and
 /// `loading`, which run side by side, the longest counts most; to that comes `between`, and `memory` runs beside both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Terms {
@@ -39,6 +39,8 @@ pub struct Terms {
     pub loading: f64,
     /// All bytes from and to device memory.
     pub memory: f64,
+    /// Blocks that the grid has for groups without rows.
+    pub idle: f64,
     /// Of blocks, after their loops: sums that meet, stores.
     pub tail: f64,
     /// The kernel that decodes tokens before.
@@ -73,6 +75,7 @@ impl Terms {
             ("issuing loads", self.loading),
             ("between loops", self.between),
             ("memory", self.memory),
+            ("blocks without rows", self.idle),
             ("after the loop", self.tail),
             ("prepass", self.prepass),
             ("finish", self.finish),
@@ -97,11 +100,13 @@ impl fmt::Display for Prediction {
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Terms { launch, fixed, tensor, decode, ingress, serial, latency, loading, memory, between, .. } = self;
-        let Terms { tail, prepass, finish, power, blocks, blocks_per_sm, wave_efficiency, tile_efficiency, .. } = self;
+        let Terms {
+            idle, tail, prepass, finish, power, blocks, blocks_per_sm, wave_efficiency, tile_efficiency, ..
+        } = self;
         write!(f, "launch {launch:.2} + fixed {fixed:.2} + the longest of (tensor {tensor:.2}, decode {decode:.2}, ")?;
         write!(f, "ingress {ingress:.2}, serial {serial:.2}, latency {latency:.2}, loading {loading:.2}) ")?;
         write!(f, "+ between {between:.2} beside memory {memory:.2} + tail {tail:.2}")?;
-        for (name, value) in [("prepass", prepass), ("finish", finish), ("power", power)] {
+        for (name, value) in [("idle", idle), ("prepass", prepass), ("finish", finish), ("power", power)] {
             if *value > 0.0 {
                 write!(f, " + {name} {value:.2}")?;
             }

@@ -49,9 +49,9 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Microseconds that a problem's bytes take at the better bandwidth.
-    pub fn memory_us(&self, problem: &Problem, m: u32) -> f64 {
-        problem.bytes(m.into()) / self.copy.max(self.read) * 1e6
+    /// Microseconds that a problem's bytes take at the better bandwidth, with these rows of each group.
+    pub fn memory_us(&self, problem: &Problem, rows: &[u32]) -> f64 {
+        problem.bytes_of(rows) / self.copy.max(self.read) * 1e6
     }
 
     /// Microseconds that a problem's products take.
@@ -60,8 +60,8 @@ impl Ceilings {
     }
 
     /// Microseconds that a problem takes at least.
-    pub fn floor_us(&self, problem: &Problem, m: u32) -> f64 {
-        self.memory_us(problem, m).max(self.matrix_us(problem, m))
+    pub fn floor_us(&self, problem: &Problem, rows: &[u32]) -> f64 {
+        self.memory_us(problem, rows).max(self.matrix_us(problem, rows.iter().sum()))
     }
 }
 

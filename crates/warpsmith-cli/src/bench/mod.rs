@@ -6,7 +6,7 @@
 //! warpsmith bench --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
 //! ```
 //!
-//! The floor of a problem is the larger of its bytes at the best bandwidth (a large copy, a large read) and its
+//! The floor of a problem is the larger of its bytes (weights of groups that have rows) at the best bandwidth (a large copy, a large read) and its
 //! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
 //! libraries.
 

@@ -73,7 +73,7 @@ impl Row {
             }
             Outcome::Wrong(why) => return self.padded(&["WRONG", "-", "-", "-", "-"]) + &format!("  {why}"),
             Outcome::Passed(found) => {
-                let floor = found.ceilings.floor_us(&self.item.problem, self.item.m());
+                let floor = found.ceilings.floor_us(&self.item.problem, &self.item.rows);
                 let us = |timing: &Timing| format!("{:.2} ±{:.1}%", timing.median_us, 50.0 * timing.spread());
                 let share = |timing: &Timing| format!("{:.1}%", 100.0 * floor / timing.median_us);
                 [
@@ -121,8 +121,8 @@ impl Row {
                     "spread": found.plain.spread(),
                     "spread_pdl": found.dependent.spread(),
                     "worst": found.worst,
-                    "floor_us": found.ceilings.floor_us(problem, m),
-                    "floor_mem": found.ceilings.memory_us(problem, m),
+                    "floor_us": found.ceilings.floor_us(problem, rows),
+                    "floor_mem": found.ceilings.memory_us(problem, rows),
                     "floor_mma": found.ceilings.matrix_us(problem, m),
                 })
             }

@@ -18,11 +18,16 @@ pub struct Args {
     #[arg(long)]
     pub append: bool,
 
+    /// The list of more pairs to look at picks with, none of which constants are fitted to, instead of the list.
+    #[arg(long, conflicts_with = "problem")]
+    pub held_out: bool,
+
     /// One's own problems instead of the list.
     #[arg(long, value_delimiter = ',')]
     pub problem: Vec<Problem>,
 
-    /// Rows of A of one's own problems, shared out unevenly among groups.
+    /// Rows of A of one's own problems, shared out unevenly among groups, or drawn as tokens choose experts, where the
+    /// problem says :topK or :skewS.
     #[arg(long, value_delimiter = ',', requires = "problem", default_value = "1,16,64,256")]
     pub m: Vec<u32>,
 
@@ -34,7 +39,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub candidates: usize,
 
-    /// First of all the heuristic's best, and what the published rules say; they are timed again beside the best.
+    /// First of all the heuristic's best, the kernels that serve all M, and what the published rules say; they are timed again
+    /// beside the best.
     #[arg(long)]
     pub also_rank: bool,
 

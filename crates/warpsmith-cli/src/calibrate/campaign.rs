@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use warpsmith::cache::{Fetched, KernelCache};
+use warpsmith::pick::Picker;
 use warpsmith::run::{Device, Kernel, Matrix, PreparedWeights};
-use warpsmith::spec::{Arch, Problem, Spec, Variant};
-use warpsmith_tune::{Checked, HostMatrix, Pace, Timing, Trial, operand_sets, wait};
+use warpsmith::spec::{Problem, Spec, Variant};
+use warpsmith_tune::{Checked, HostMatrix, Pace, Timing, Trial, operand_sets_of, wait};
 
 use super::args::Args;
 use super::candidates;
@@ -64,7 +65,8 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
     let hosts: Vec<OnceLock<Host>> = items.iter().map(|_| OnceLock::new()).collect();
     let cache = || KernelCache::builder().install_if_missing().memory(16, 16 << 20).build();
     let known = items.iter().map(|item| known(item, record)).collect();
-    let builder = Builder { args, arch: *device.arch(), items, known, hosts: &hosts, cache: cache() };
+    let builder =
+        Builder { args, picker: candidates::untuned(device.arch())?, items, known, hosts: &hosts, cache: cache() };
     let gpu = Gpu::new(device, cache())?;
     let (wanted, asked) = mpsc::channel::<Wanted>();
     let (built, ready) = mpsc::channel::<Result<Batch>>();
@@ -86,7 +88,8 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
 /// What the building thread has.
 struct Builder<'a> {
     args: &'a Args,
-    arch: Arch,
+    /// Without a table, as `--regret` asks it.
+    picker: Picker,
     items: &'a [Item],
     /// Of each problem and M, the best that are in the file.
     known: Vec<Vec<Vec<Variant>>>,
@@ -120,7 +123,7 @@ impl Builder<'_> {
         let item = &self.items[at];
         let made = Host::new(&item.problem, &item.rows)?;
         self.hosts[at].set(made).map_err(|_| "a problem was made twice")?;
-        let specs = first_specs(self.args, &self.arch, at, item, &self.known[at]);
+        let specs = first_specs(self.args, &self.picker, at, item, &self.known[at]);
         Ok(make(&self.cache, Wanted { item: at, round: 0, specs }))
     }
 }
@@ -131,15 +134,15 @@ fn known(item: &Item, record: &Record) -> Vec<Vec<Variant>> {
 }
 
 /// The first round of a problem, for each of its M.
-pub fn first_specs(args: &Args, arch: &Arch, at: usize, item: &Item, known: &[Vec<Variant>]) -> Vec<Vec<Spec>> {
-    let problem = &item.problem;
+pub fn first_specs(args: &Args, picker: &Picker, at: usize, item: &Item, known: &[Vec<Variant>]) -> Vec<Vec<Spec>> {
+    let (problem, arch) = (&item.problem, picker.arch());
     let of = |(at_m, rows): (usize, &Vec<u32>)| {
         let m = rows.iter().sum();
         let known =
             known.get(at_m).into_iter().flatten().filter_map(|variant| Spec::check(problem, variant, arch).ok());
         let mut given: Vec<Spec> = known.collect();
         if args.also_rank {
-            given.extend(candidates::ranked(problem, m, arch));
+            given.extend(candidates::ranked(problem, m, picker));
         }
         // One seed for all M, so that they share kernels.
         let mut rng = fastrand::Rng::with_seed(args.seed << 16 | at as u64);
@@ -220,8 +223,11 @@ impl<'a> Campaign<'a> {
     fn begin(&self, item: usize) -> Result<Vec<State<'a>>> {
         let (problem, stream) = (&self.items[item].problem, self.gpu.stream());
         let host = self.hosts[item].get().ok_or("a problem without operands")?;
-        let weights =
-            if problem.is_prepared() { self.weights(&host.pairs[0].operands.b, problem)? } else { Vec::new() };
+        let weights = if problem.is_prepared() {
+            self.weights(&host.pairs[0].operands.b, problem, &self.items[item].rows)?
+        } else {
+            Vec::new()
+        };
         let state = |pair: &'a Pair| -> Result<State<'a>> {
             let (operands, reference) = (&pair.operands, &pair.reference);
             let trial = match &weights[..] {
@@ -233,7 +239,7 @@ impl<'a> Campaign<'a> {
         host.pairs.iter().map(state).collect()
     }
 
-    fn weights(&self, b: &[HostMatrix], problem: &Problem) -> Result<Vec<Arc<PreparedWeights>>> {
+    fn weights(&self, b: &[HostMatrix], problem: &Problem, rows: &[Vec<u32>]) -> Result<Vec<Arc<PreparedWeights>>> {
         let stream = self.gpu.stream();
         let mut given = Vec::new();
         for b in b {
@@ -242,8 +248,9 @@ impl<'a> Campaign<'a> {
         }
         let b = || given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales));
         let engine = self.gpu.engine();
-        // The smallest M needs the most sets.
-        let sets = operand_sets(problem.bytes(1) as u64, engine.device().arch().l2_bytes());
+        let l2 = engine.device().arch().l2_bytes();
+        // The rows of the fewest groups need the most sets.
+        let sets = rows.iter().map(|rows| operand_sets_of(problem, rows, l2)).max().unwrap_or(1);
         (0..sets).map(|_| Ok(Arc::new(engine.prepare(stream, problem, b())?))).collect()
     }
 

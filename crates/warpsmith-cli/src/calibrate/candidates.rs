@@ -7,16 +7,23 @@ use fastrand::Rng;
 use warpsmith::internal::pick::heuristic;
 use warpsmith::internal::pick::rules::Rule;
 use warpsmith::internal::spec::{Axes, Epilogue, Fusion, Tile, Warps, axes, deepest, space};
-use warpsmith::pick;
+use warpsmith::pick::{self, Picker};
 use warpsmith::spec::{Arch, MatrixPath, Operation, Problem, Spec, Variant};
 
 /// How many of the heuristic's ranking are looked at.
 pub const RANKED: usize = 8;
 
-/// What the heuristic ranks highest and what the published rules choose.
-pub fn ranked(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
+/// Whoever picks where nothing was measured.
+pub fn untuned(arch: &Arch) -> warpsmith::Result<Picker> {
+    Picker::builder("no device", arch).without_built_in().build()
+}
+
+/// What the heuristic ranks highest, which of the kernels that serve all M does here, and what the published rules choose.
+pub fn ranked(problem: &Problem, m: u32, picker: &Picker) -> Vec<Spec> {
+    let arch = picker.arch();
     let ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
-    ranked.chain(Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch))).collect()
+    let chosen = picker.choose(problem, m).ok().map(|choice| *choice.spec());
+    ranked.chain(chosen).chain(Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch))).collect()
 }
 
 /// The first round: what is `given`, and then `count` variants, the most telling first.

@@ -6,6 +6,7 @@ use warpsmith::spec::{Arch, Problem, Spec, Variant};
 
 use super::list;
 use super::record::{Line, Phase};
+use crate::shared::Result;
 
 /// A problem at an M, with what was measured of it.
 pub struct Pair {
@@ -32,7 +33,10 @@ type Timings = BTreeMap<String, [Option<f64>; 2]>;
 ///
 /// A brief timing is some per cent off, for all variants of a pair alike: it is scaled by what the timings in turn say of
 /// the same variants.
-pub fn pairs(lines: &[Line], arch: &Arch) -> Vec<Pair> {
+///
+/// # Errors
+/// Those of the lists.
+pub fn pairs(lines: &[Line], arch: &Arch) -> Result<Vec<Pair>> {
     let mut pairs: BTreeMap<(String, u32), Timings> = BTreeMap::new();
     for line in lines {
         let at = match line.phase {
@@ -44,7 +48,8 @@ pub fn pairs(lines: &[Line], arch: &Arch) -> Vec<Pair> {
         let known = &mut variants.entry(line.variant.to_string()).or_default()[at];
         *known = Some(known.map_or(line.us[0], |us| us.min(line.us[0])));
     }
-    let held_out: Vec<Problem> = list::list().iter().filter(|item| item.held_out).map(|item| item.problem).collect();
+    let items = [list::list(), list::held_out()?].concat();
+    let held_out: Vec<Problem> = items.iter().filter(|item| item.held_out).map(|item| item.problem).collect();
     let pair = |((problem, m), variants): ((String, u32), Timings)| {
         let problem: Problem = problem.parse().ok()?;
         let mut ratios: Vec<f64> = variants.values().filter_map(|us| Some(us[1]? / us[0]?)).collect();
@@ -60,5 +65,5 @@ pub fn pairs(lines: &[Line], arch: &Arch) -> Vec<Pair> {
         let best = timed.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
         best.is_finite().then(|| Pair { problem, m, held_out: held_out.contains(&problem), timed, best })
     };
-    pairs.into_iter().filter_map(pair).collect()
+    Ok(pairs.into_iter().filter_map(pair).collect())
 }

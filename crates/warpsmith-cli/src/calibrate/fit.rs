@@ -6,7 +6,7 @@
 //! model is for. The search goes along one constant after the other, by factors that grow where they help and shrink
 //! where they do not.
 
-use warpsmith::internal::pick::heuristic::{Constants, predict_with};
+use warpsmith::internal::pick::heuristic::{Constants, load, predict_with};
 
 use super::data::Pair;
 use crate::shared::complain;
@@ -40,9 +40,10 @@ pub fn loss(pairs: &[&Pair], constants: &Constants) -> f64 {
 }
 
 fn pair_loss(pair: &Pair, constants: &Constants) -> f64 {
+    let load = load(&pair.problem, pair.m);
     let of = |(spec, us): &(warpsmith::spec::Spec, f64)| {
         let slower = us / pair.best - 1.0;
-        let error = (predict_with(spec, pair.m, constants).us / us).ln();
+        let error = (predict_with(spec, &load, constants).us / us).ln();
         (FAR + (-slower / NEAR).exp(), error, slower)
     };
     let all: Vec<(f64, f64, f64)> = pair.timed.iter().map(of).collect();

@@ -2,6 +2,9 @@
 
 use warpsmith::format::Format;
 use warpsmith::spec::{Activation, Problem};
+use warpsmith_tune::drawn_rows;
+
+use crate::shared::Result;
 
 /// A problem with the rows that it is measured at.
 #[derive(Clone, Debug)]
@@ -49,6 +52,75 @@ pub fn list() -> Vec<Item> {
     ]
 }
 
+/// Pairs to look at picks with: other N and K than above, groups with rows as tokens choose experts. Of some of these it is
+/// not stated that a few experts are chosen more often than the others.
+///
+/// # Errors
+/// Those of [`drawn_rows`]: a problem that is not legal.
+pub fn held_out() -> Result<Vec<Item>> {
+    let bf16 = |problem: Problem| problem.bf16();
+    let nvfp4 = |problem: Problem| problem.a(Format::Nvfp4);
+    let dense = [
+        (dual(2560, 2048), &[1, 4, 16, 48, 64, 128, 384, 1024][..]),
+        (dual(6144, 4096), &[1, 8, 24, 64, 160, 320]),
+        (dual(9216, 3072), &[1, 12, 32, 80, 128, 256]),
+        (dual(11_008, 4096), &[1, 16, 64, 128]),
+        (dual(3584, 5120), &[2, 16, 40, 64, 96, 256, 512]),
+        (dual(1024, 7168), &[1, 8, 32, 64, 128, 512, 1024]),
+        (dual(192, 3072), &[1, 64, 256, 2048]),
+        (dual(768, 2048), &[1, 16, 64, 320, 2048]),
+        (gemm(4096, 14_336), &[1, 4, 16, 64, 128]),
+        (gemm(6144, 4096), &[1, 8, 64, 96, 256, 768]),
+        (gemm(2048, 2048), &[1, 16, 64, 128, 512, 2048]),
+        (gemm(5120, 6400), &[1, 24, 64, 200, 400]),
+        (gemm(12_288, 4096), &[1, 16, 64, 256]),
+        (gemm(1024, 5120), &[1, 8, 48, 256, 1536]),
+        (bf16(dual(3584, 2560)), &[1, 16, 64, 192, 640]),
+        (bf16(gemm(2560, 4096)), &[1, 32, 128, 512]),
+        (nvfp4(dual(3584, 2560)), &[1, 16, 64, 256]),
+        (nvfp4(gemm(5120, 2560)), &[1, 48, 192, 768]),
+        (given(dual(1536, 3072)), &[1, 32, 192]),
+        (given(gemm(5120, 2560)), &[1, 64, 384]),
+    ];
+    let dense = dense.into_iter().map(|(problem, ms)| Item { problem, rows: each(ms), held_out: true });
+    // Experts of a layer, how many a token takes, how unlike they are, whether that is stated, rows.
+    let experts = [
+        (dual(768, 2048), 128, 8, 0, true, &[8, 64, 256, 2048, 16_384][..]),
+        (gemm(2048, 768), 128, 8, 0, true, &[8, 32, 512, 8192]),
+        (dual(512, 2048), 256, 8, 0, true, &[8, 128, 1024, 8192]),
+        (gemm(2048, 512), 256, 8, 0, true, &[16, 64, 512, 4096]),
+        (gemm(1024, 512), 64, 8, 0, true, &[8, 1024, 65_536]),
+        (dual(192, 2048), 256, 8, 0, true, &[8, 64, 1024, 16_384]),
+        (dual(704, 2816), 128, 4, 0, true, &[4, 32, 512, 4096]),
+        (dual(1536, 1024), 16, 2, 0, true, &[2, 16, 256, 2048]),
+        (dual(3072, 2048), 8, 2, 0, true, &[2, 32, 512, 4096]),
+        (gemm(2048, 3584), 8, 1, 0, true, &[1, 8, 64, 1024, 4096]),
+        (bf16(dual(768, 1536)), 64, 6, 0, true, &[6, 48, 384, 3072]),
+        (nvfp4(dual(1024, 2048)), 32, 4, 0, true, &[4, 64, 512, 4096]),
+        (dual(896, 2048), 64, 4, 80, false, &[4, 64, 512, 4096]),
+        (gemm(1536, 1024), 128, 8, 100, false, &[8, 256, 2048]),
+        (dual(640, 1280), 32, 2, 60, true, &[2, 32, 512, 4096]),
+        (dual(512, 1024), 256, 8, 120, true, &[64, 1024, 8192]),
+    ];
+    let drawn =
+        |(problem, groups, top_k, skew, is_stated, ms): (Problem, u32, u32, u32, bool, &[u32])| -> Result<Item> {
+            let stated = problem.grouped(groups).experts_per_token(top_k);
+            let skewed = if skew > 0 { stated.skew(skew) } else { stated };
+            let rows = ms.iter().map(|m| drawn_rows(&skewed, *m, u64::from(groups) << 32 | u64::from(*m)));
+            let rows = rows.collect::<warpsmith::Result<_>>()?;
+            Ok(Item { problem: if is_stated { skewed } else { stated }, rows, held_out: true })
+        };
+    let mut experts = experts.into_iter().map(drawn).collect::<Result<Vec<_>>>()?.into_iter();
+    // In turn, so that parts of the list are alike.
+    let mut items = Vec::new();
+    for dense in dense {
+        items.push(dense);
+        items.extend(experts.next());
+    }
+    items.extend(experts);
+    Ok(items)
+}
+
 fn dual(n: u32, k: u32) -> Problem {
     Problem::dual_gemm(Activation::Silu).n(n).k(k).prepared()
 }
@@ -80,4 +152,38 @@ pub fn uneven(groups: u32, m: u32) -> Vec<u32> {
     });
     let starts = std::iter::once(0).chain(ends.clone());
     starts.zip(ends).map(|(start, end)| end - start).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_out_is_apart_and_as_wide_as_it_should_be() {
+        let items = held_out().unwrap();
+        let pairs = |items: &[Item]| items.iter().map(|item| item.rows.len()).sum::<usize>();
+        let grouped: Vec<Item> = items.iter().filter(|item| item.problem.groups().is_some()).cloned().collect();
+        assert!(pairs(&items) >= 150 && pairs(&grouped) >= 50, "{} {}", pairs(&items), pairs(&grouped));
+        let shape = |item: &Item| (item.problem.operation(), item.problem.columns(), item.problem.depth());
+        let fitted: HashSet<_> = list().iter().filter(|item| !item.held_out).map(shape).collect();
+        assert!(items.iter().all(|item| item.held_out && !fitted.contains(&shape(item))));
+        assert!(items.iter().all(|item| item.problem.check().is_ok()));
+        // A line of the file is found again by problem and M.
+        let known: HashSet<_> = items.iter().map(|item| item.problem.to_string()).collect();
+        assert_eq!(known.len(), items.len());
+        let top_k = |item: &Item| item.problem.routing().top_k;
+        assert!([1, 8].iter().all(|k| grouped.iter().any(|item| top_k(item) == Some(*k))));
+        assert!([8, 256].iter().all(|groups| grouped.iter().any(|item| item.problem.groups() == Some(*groups))));
+        let rows = |item: &Item| item.rows.iter().map(|rows| rows.iter().sum::<u32>()).collect::<Vec<_>>();
+        assert!(grouped.iter().any(|item| rows(item).contains(&1)));
+        assert!(grouped.iter().any(|item| rows(item).contains(&65_536)));
+        // The host's reference, on the cores of a machine with a GPU, and weights on the device take their time, too.
+        let most = |item: &Item| rows(item).into_iter().max().unwrap_or(0);
+        let flop: f64 = items.iter().map(|item| item.problem.flop(u64::from(most(item)))).sum();
+        assert!(flop < 2e12, "{flop:e}");
+        let weights = |item: &Item| item.problem.bytes_of(&vec![1; item.problem.groups().unwrap_or(1) as usize]);
+        assert!(items.iter().all(|item| weights(item) < 0.4e9));
+    }
 }

@@ -3,6 +3,8 @@
 //! ```text
 //! warpsmith calibrate campaign.tsv --limit 540
 //! warpsmith calibrate campaign.tsv --append --limit 540 --seed 2
+//! warpsmith calibrate regret.tsv --held-out --also-rank --candidates 30 --rounds 1 --limit 460
+//! warpsmith calibrate regret.tsv --regret
 //! ```
 //!
 //! The campaign measures many variants of many problems: it builds kernels on all cores, checks each at the M in
@@ -29,6 +31,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic::Constants;
+use warpsmith::internal::spec::Routing;
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 
@@ -52,13 +55,13 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     if args.regret {
         let lines = record::read(&args.file)?;
-        regret::show(&data::pairs(&lines, &Arch::H200), &Arch::H200)?;
+        regret::show(&data::pairs(&lines, &Arch::H200)?, &Arch::H200)?;
         return Ok(true);
     }
     if args.residuals {
         let begin = begin(args)?;
         let lines = record::read(&args.file)?;
-        residuals::show(&data::pairs(&lines, &Arch::H200), &begin)?;
+        residuals::show(&data::pairs(&lines, &Arch::H200)?, &begin)?;
         return Ok(true);
     }
     if args.worker { worker(args) } else { supervise(args) }
@@ -70,7 +73,8 @@ fn items(args: &Args) -> Result<Vec<Item>> {
         let rows = args.m.iter().map(|m| {
             // The same limits as for even ones.
             let even = crate::shared::rows(problem, &[*m])?;
-            Ok(problem.groups().map_or(even, |groups| list::uneven(groups, *m)))
+            let is_stated = *problem.routing() != Routing::default();
+            Ok(problem.groups().filter(|_| !is_stated).map_or(even, |groups| list::uneven(groups, *m)))
         });
         Ok(Item { problem: *problem, rows: rows.collect::<Result<_>>()?, held_out: false })
     };
@@ -78,13 +82,15 @@ fn items(args: &Args) -> Result<Vec<Item>> {
         return args.problem.iter().map(own).collect();
     }
     let (index, count) = args.part;
-    Ok(list::list().into_iter().skip(index - 1).step_by(count).collect())
+    let list = if args.held_out { list::held_out()? } else { list::list() };
+    Ok(list.into_iter().skip(index - 1).step_by(count).collect())
 }
 
 fn show(args: &Args, arch: &Arch) -> Result<bool> {
     let (mut pairs, mut held_out, mut kernels, mut listed) = (0, 0, 0, Vec::new());
+    let picker = candidates::untuned(arch)?;
     for (at, item) in items(args)?.iter().enumerate() {
-        let specs = campaign::first_specs(args, arch, at, item, &[]);
+        let specs = campaign::first_specs(args, &picker, at, item, &[]);
         let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
         let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
         let what = if item.held_out { "held out" } else { "fitted" };
@@ -145,7 +151,7 @@ fn worker(args: &Args) -> Result<bool> {
 /// Fits to what was not held out, and prints the constants as the table has them.
 fn fit(args: &Args) -> Result<bool> {
     let lines = record::read(&args.file)?;
-    let pairs = data::pairs(&lines, &Arch::H200);
+    let pairs = data::pairs(&lines, &Arch::H200)?;
     let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
     let begin = begin(args)?;
     complain!(

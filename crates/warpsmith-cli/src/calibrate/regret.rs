@@ -9,7 +9,7 @@ use warpsmith::internal::pick::rules::Rule;
 use warpsmith::pick::Picker;
 use warpsmith::spec::{Arch, Problem, Spec};
 
-use super::candidates::RANKED;
+use super::candidates::{RANKED, untuned};
 use super::data::Pair;
 use crate::shared::{Result, document, say};
 
@@ -35,7 +35,7 @@ struct Row<'a> {
 /// # Errors
 /// As building a [`Picker`], and as printing.
 pub fn show(pairs: &[Pair], arch: &Arch) -> Result<()> {
-    let picker = Picker::builder("no device", arch).without_built_in().build()?;
+    let picker = untuned(arch)?;
     let rows: Vec<Row<'_>> = pairs.iter().map(|pair| row(pair, &picker)).collect();
     say!("| problem | M | held out | best µs | of | {} | missing of 8 | pick |", WHO.join(" | "))?;
     say!("|---|---|---|---|---|{}---|---|", "---|".repeat(WHO.len()))?;
@@ -86,7 +86,7 @@ fn few(pairs: &[Pair], picker: &Picker) -> Result<()> {
     problems.dedup();
     let mut losses: Vec<(u32, f64)> = Vec::new();
     for (problem, m) in problems.iter().flat_map(|problem| SEVERAL.map(|m| (problem, m))) {
-        let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), m).us;
+        let chosen = heuristic::predict(picker.choose(problem, m)?.spec(), problem, m).us;
         let first = heuristic::rank(problem, m, picker.arch(), 1);
         losses.extend(first.first().map(|first| (m, chosen / first.prediction.us - 1.0)));
     }

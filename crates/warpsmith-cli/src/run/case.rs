@@ -28,6 +28,14 @@ enum Input {
 }
 
 impl Case {
+    /// Rows of each group; one number if there are none.
+    pub fn rows(&self) -> Vec<u32> {
+        match &self.input {
+            Input::File(operands) => operands.groups().into_iter().map(|rows| rows.len() as u32).collect(),
+            Input::Random { rows, .. } => rows.clone(),
+        }
+    }
+
     /// The operands; random ones are made anew, the same every time.
     pub fn operands(&self) -> HostOperands {
         match &self.input {

@@ -130,7 +130,7 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made], out: &mut Ou
                     Ok((checked, None)) => Outcome::Wrong(checked.to_string()),
                 },
             };
-            rows.push(Row::new(*choice, case.m, made.clone().ok(), outcome));
+            rows.push(Row::new(*choice, &case.rows(), made.clone().ok(), outcome));
             progress.inc(1);
         }
     }
@@ -176,7 +176,7 @@ fn on_host(args: &Args, cases: &[Case], made: &[Made], out: &mut Out<'_>) -> Res
                 (Ok(_), Some((columns, largest))) => Outcome::Host { columns, largest },
                 (Ok(_), None) => Outcome::Compiled,
             };
-            rows.push(Row::new(*choice, case.m, made.clone().ok(), outcome));
+            rows.push(Row::new(*choice, &case.rows(), made.clone().ok(), outcome));
         }
         progress.inc(1);
     }

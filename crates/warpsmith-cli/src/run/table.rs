@@ -13,6 +13,8 @@ use warpsmith_tune::Timing;
 pub struct Row {
     choice: Choice,
     m: u32,
+    /// Bytes that must move at least.
+    bytes: f64,
     fetched: Option<Fetched>,
     outcome: Outcome,
 }
@@ -43,8 +45,9 @@ pub enum Outcome {
 
 impl Row {
     /// A row; `fetched` is missing if compiling failed.
-    pub fn new(choice: Choice, m: u32, fetched: Option<Fetched>, outcome: Outcome) -> Self {
-        Self { choice, m, fetched, outcome }
+    pub fn new(choice: Choice, rows: &[u32], fetched: Option<Fetched>, outcome: Outcome) -> Self {
+        let (m, bytes) = (rows.iter().sum(), choice.spec().problem().bytes_of(rows));
+        Self { choice, m, bytes, fetched, outcome }
     }
 
     /// Whether a kernel did what it must not.
@@ -83,7 +86,7 @@ impl Row {
     /// Microseconds that the device needs at least: for the bytes at its bandwidth, or the work at its matrix rate.
     fn floor_us(&self) -> f64 {
         let (problem, arch, m) = (self.spec().problem(), self.spec().arch(), u64::from(self.m));
-        (problem.bytes(m) / arch.memory_bytes_per_s()).max(problem.flop(m) / arch.matrix_flop_per_s()) * 1e6
+        (self.bytes / arch.memory_bytes_per_s()).max(problem.flop(m) / arch.matrix_flop_per_s()) * 1e6
     }
 
     fn tflops(&self, us: f64) -> f64 {

@@ -1,7 +1,9 @@
 //! What every example needs, with or without a device of its own.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use warpsmith::internal::spec::Routing;
 use warpsmith::spec::{Arch, Problem};
+use warpsmith_tune::drawn_rows;
 
 /// Everything in the examples ends in a sentence.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -11,14 +13,21 @@ pub fn prepares(arch: &Arch) -> bool {
     arch.capability() == Arch::H200.capability()
 }
 
-/// The rows of each group of a legal problem: as given, or shared out evenly.
+/// The seed of rows that are drawn.
+const DRAW: u64 = 0x5EED;
+
+/// The rows of each group of a legal problem: as given; or drawn, where it is stated how they fall into groups; or shared out
+/// evenly.
 pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     problem.check()?;
     let groups = problem.groups().unwrap_or(1);
-    let whole = |m: u32| (0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect();
+    let whole = |m: u32| match *problem.routing() == Routing::default() || problem.check_for(m).is_err() {
+        true => Ok((0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect()),
+        false => drawn_rows(problem, m, DRAW),
+    };
     let rows: Vec<u32> = match given {
-        [] => whole(problem.m_limit().unwrap_or(256)),
-        [m] => whole(*m),
+        [] => whole(problem.m_limit().unwrap_or(256))?,
+        [m] => whole(*m)?,
         rows if rows.len() == groups as usize => rows.to_vec(),
         rows => return Err(format!("--m has {} numbers, expected 1 or {groups}", rows.len()).into()),
     };

@@ -14,7 +14,7 @@ pub struct Wanted {
     problem: Vec<Problem>,
 
     /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
-    /// evenly).
+    /// evenly, or drawn as tokens choose experts, where the problem says :topK or :skewS).
     // These conflict with --problem, whose requirement clap waives where one of them is.
     #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["only", "unprepared"])]
     m: Vec<u32>,

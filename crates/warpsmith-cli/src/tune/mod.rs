@@ -52,12 +52,12 @@ pub fn run(args: &Args) -> Result<bool> {
     let ended = items.iter().try_for_each(|item| -> Result<()> {
         let outcome = tuning.tune(item)?;
         let others = items.iter().filter(|other| other.problem == item.problem).map(Item::m);
-        if let Some(entry) = record::entry(&outcome, record::from_rows(item.m(), others), &means)? {
+        if let Some(entry) = record::entry(&outcome, &item.problem, record::from_rows(item.m(), others), &means)? {
             table.insert(entry);
             args.table.as_deref().map_or(Ok(()), |path| table.save(path))?;
         }
         concluded += usize::from(outcome.is_conclusive());
-        rows.push(record::row(&item.op, &outcome, &means.arch));
+        rows.push(record::row(&item.op, &outcome, &item.problem, &item.rows, &means.arch));
         Ok(say!("{outcome}")?)
     });
     let seconds: f64 = rows.iter().map(|row| row.seconds).sum();

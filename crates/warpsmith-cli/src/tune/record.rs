@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use warpsmith::internal::pick::heuristic::predict;
+use warpsmith::internal::pick::heuristic::{load_of, predict_for};
 use warpsmith::internal::pick::{Entry, Evidence, Measured};
-use warpsmith::spec::{Arch, Spec, Variant};
+use warpsmith::spec::{Arch, Problem, Spec, Variant};
 use warpsmith_tune::{Comparison, Outcome, Standing, Tried, Verdict};
 
 use super::report::{Candidate, Row};
@@ -27,8 +27,8 @@ impl Means {
     }
 }
 
-/// The decision for `from` rows up to those that were tuned for; none if there is nothing to save.
-pub fn entry(outcome: &Outcome, from: u32, means: &Means) -> warpsmith::Result<Option<Entry>> {
+/// The decision of a problem, as it was asked for, for `from` rows up to those that were tuned for; none if there is nothing to save.
+pub fn entry(outcome: &Outcome, problem: &Problem, from: u32, means: &Means) -> warpsmith::Result<Option<Entry>> {
     let Some(found) = outcome.evidence.filter(|_| outcome.is_conclusive()) else { return Ok(None) };
     let measured = Measured {
         us: found.us,
@@ -39,8 +39,8 @@ pub fn entry(outcome: &Outcome, from: u32, means: &Means) -> warpsmith::Result<O
     };
     let date = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let evidence = Evidence { measured, driver: means.driver.clone(), nvrtc: means.nvrtc.clone(), date };
-    let (problem, variant) = (&outcome.problem, &outcome.choice);
-    Ok(Some(Entry::new(&means.device, &means.arch, problem, from..=outcome.m, variant, evidence)?))
+    let (m, variant) = (from..=outcome.m, &outcome.choice);
+    Ok(Some(Entry::new(&means.device, &means.arch, problem, m, variant, evidence)?))
 }
 
 /// The rows from which on a decision for `m` is one: behind the largest of the other rows that are smaller, and not below
@@ -56,9 +56,10 @@ fn over(comparison: Option<Comparison>) -> f64 {
 }
 
 /// Everything that was tried.
-pub fn row(kind: &str, outcome: &Outcome, arch: &Arch) -> Row {
+pub fn row(kind: &str, outcome: &Outcome, problem: &Problem, rows: &[u32], arch: &Arch) -> Row {
+    let load = load_of(problem, rows);
     let predicted =
-        |variant: &Variant| Spec::check(&outcome.problem, variant, arch).ok().map(|spec| predict(&spec, outcome.m).us);
+        |variant: &Variant| Spec::check(&outcome.problem, variant, arch).ok().map(|spec| predict_for(&spec, &load).us);
     let candidate = |tried: &Tried| Candidate {
         variant: tried.variant.to_string(),
         predicted_us: predicted(&tried.variant),
@@ -72,7 +73,7 @@ pub fn row(kind: &str, outcome: &Outcome, arch: &Arch) -> Row {
     let interval = evidence.and_then(|found| found.to_first?.interval);
     Row {
         kind: kind.to_owned(),
-        problem: outcome.problem.to_string(),
+        problem: problem.to_string(),
         m: outcome.m,
         variant: outcome.choice.to_string(),
         source: match &outcome.verdict {
@@ -85,7 +86,7 @@ pub fn row(kind: &str, outcome: &Outcome, arch: &Arch) -> Row {
         over_heuristic: evidence.map(|found| over(found.to_first)),
         over_baseline: evidence.map(|found| over(found.to_baseline)),
         spread: interval.map(|(low, high)| high - low),
-        bytes: outcome.problem.bytes(outcome.m.into()),
+        bytes: problem.bytes_of(rows),
         flop: outcome.problem.flop(outcome.m.into()),
         seconds: outcome.wall.as_secs_f64(),
         candidates: outcome.tried.iter().map(candidate).collect(),

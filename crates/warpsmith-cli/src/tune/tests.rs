@@ -170,7 +170,7 @@ fn what_is_found_goes_into_table_and_report() {
         driver: "13.0".to_owned(),
         nvrtc: "13.0.88".to_owned(),
     };
-    let entry = record::entry(&outcome, 33, &means).unwrap().unwrap();
+    let entry = record::entry(&outcome, &outcome.problem, 33, &means).unwrap().unwrap();
     assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
     let mut table = Table::new();
     assert!(table.insert(entry));
@@ -179,7 +179,7 @@ fn what_is_found_goes_into_table_and_report() {
     let picker = pick::Picker::builder(&means.device, &means.arch).without_built_in().table(&read).build().unwrap();
     assert_eq!(*picker.choose(&outcome.problem, 40).unwrap().spec().variant(), outcome.choice);
 
-    let row = record::row("dual", &outcome, &means.arch);
+    let row = record::row("dual", &outcome, &outcome.problem, &[outcome.m], &means.arch);
     assert_eq!((row.m, row.candidates.len()), (64, outcome.tried.len()));
     assert!(row.source.contains("faster than mma.t64x64x64.s1."), "{}", row.source);
     assert!(row.over_baseline.unwrap() >= 1.0 && row.predicted_us.unwrap() > 0.0);
@@ -200,8 +200,10 @@ fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
     outcome.verdict = Verdict::Inconclusive(warpsmith_tune::WhyInconclusive::Cancelled);
     let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
-    assert!(record::entry(&outcome, 1, &means).unwrap().is_none());
-    assert!(record::row("dual", &outcome, &means.arch).source.starts_with("inconclusive"));
+    assert!(record::entry(&outcome, &outcome.problem, 1, &means).unwrap().is_none());
+    assert!(
+        record::row("dual", &outcome, &outcome.problem, &[outcome.m], &means.arch).source.starts_with("inconclusive")
+    );
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl<'a> Tuning<'a> {
     pub fn tune(&self, item: &Item) -> Result<Outcome> {
         let (problem, m, arch) = (&item.problem, item.m(), self.picker.arch());
         let incumbent = *self.picker.choose(problem, m)?.spec();
-        let candidates = heuristic::rank(problem, m, arch, self.budget.candidates());
+        let load = heuristic::load_of(problem, &item.rows);
+        let candidates = heuristic::rank_for(problem, &load, arch, self.budget.candidates(), &|_| true);
         let setup = Setup::new(problem, m).rows(item.rows.clone()).device(self.device).launching(self.launching);
         let measurer = WorkerMeasurer::new(self.command.clone(), self.cache, setup);
         let progress = bar(0, "");
