@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::process;
+use std::io::Write as _;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -76,13 +76,21 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
         let start = Instant::now();
         let mut campaign = Campaign { args, items, hosts, gpu: &gpu, record, start, states: HashMap::new() };
         match campaign.run(&ready, &wanted) {
-            Ok(()) => process::exit(0),
+            Ok(()) => end(0),
             Err(error) => {
                 complain!("error: {error}");
-                process::exit(2)
+                end(2)
             }
         }
     })
+}
+
+/// Ends the process at once. Leaving in an orderly way would take NVRTC's memory from threads that compile.
+fn end(status: i32) -> ! {
+    // What nobody reads is not worth staying for.
+    let _ = std::io::stdout().flush();
+    // SAFETY: `_exit` takes any status, and runs nothing of this process.
+    unsafe { libc::_exit(status) }
 }
 
 /// What the building thread has.
@@ -328,7 +336,7 @@ impl<'a> Campaign<'a> {
             return self.record.add(&line.refused(Phase::Refused, &error.to_string()));
         }
         self.record.add(&line.refused(Phase::Fatal, &error.to_string()))?;
-        process::exit(BROKEN)
+        end(BROKEN)
     }
 
     /// Times the best ones again, in turn, and writes the better of each one's timings.
