@@ -75,7 +75,13 @@ impl BoundPlan {
     #[inline]
     pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         let index = self.plan.index(operands.m())?;
-        self.plan.kernel_at(index).launch_in_place(stream, &mut operands, self.tokens[index].as_ref(), false)
+        self.plan.kernel_at(index).launch_in_place(
+            stream.stream(),
+            stream.keeper(),
+            &mut operands,
+            self.tokens[index].as_ref(),
+            false,
+        )
     }
 
     /// As [`Plan::launch_dependent`].
@@ -85,7 +91,13 @@ impl BoundPlan {
     #[inline]
     pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
         let index = self.plan.index(operands.m())?;
-        self.plan.kernel_at(index).launch_in_place(stream, &mut operands, self.tokens[index].as_ref(), true)
+        self.plan.kernel_at(index).launch_in_place(
+            stream.stream(),
+            stream.keeper(),
+            &mut operands,
+            self.tokens[index].as_ref(),
+            true,
+        )
     }
 
     /// The plan that it is of.

@@ -74,7 +74,7 @@ impl Plan {
     /// Operand, if the plan is not for so many rows; those of [`Kernel::launch`].
     #[inline]
     pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, false)
+        self.kernel(operands.m())?.launch_in_place(stream.stream(), stream.keeper(), &mut operands, None, false)
     }
 
     /// The same, but the kernel may begin while what is before it in the stream still runs:
@@ -84,7 +84,7 @@ impl Plan {
     /// Those of [`Plan::launch`].
     #[inline]
     pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
-        self.kernel(operands.m())?.launch_in_place(stream, &mut operands, None, true)
+        self.kernel(operands.m())?.launch_in_place(stream.stream(), stream.keeper(), &mut operands, None, true)
     }
 
     /// The kernel for `m` rows.

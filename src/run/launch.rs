@@ -1,10 +1,9 @@
 //! The driver's launch, with what `cuLaunchKernel` has no place for: clusters and programmatic dependent launch.
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
+use cudarc::driver::DriverError;
 use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
-use cudarc::driver::{CudaStream, DriverError};
 
 use super::module::Function;
 use crate::spec::{Launch, PassKind};
@@ -55,7 +54,14 @@ impl Ready {
         self.launch.grid(m)
     }
 
-    fn config(&self, [x, y, z]: [u32; 3], stream: sys::CUstream, is_dependent: bool) -> CUlaunchConfig {
+    pub(super) fn function(&self) -> sys::CUfunction {
+        self.function.handle()
+    }
+
+    /// For the driver, for as long as `self` is there. `is_dependent`: it may begin before what is in the stream is done;
+    /// the kernel itself waits.
+    #[inline]
+    pub(super) fn config(&self, [x, y, z]: [u32; 3], stream: sys::CUstream, is_dependent: bool) -> CUlaunchConfig {
         CUlaunchConfig {
             gridDimX: x,
             gridDimY: y,
@@ -69,24 +75,6 @@ impl Ready {
             attrs: self.attributes.as_ptr().cast_mut(),
             numAttrs: self.plain + u32::from(is_dependent),
         }
-    }
-
-    /// Puts it into a stream. `is_dependent`: it may begin before what is in the stream is done; the kernel itself waits.
-    ///
-    /// # Safety
-    /// As for `cuLaunchKernel`: the function is loaded, in the context that is bound, and takes `arguments`, which point
-    /// at values that the kernel may use.
-    pub(super) unsafe fn launch(
-        &self,
-        grid: [u32; 3],
-        stream: &CudaStream,
-        is_dependent: bool,
-        arguments: &mut [*mut c_void],
-    ) -> Result<(), DriverError> {
-        let config = self.config(grid, stream.cu_stream(), is_dependent);
-        let (function, arguments) = (self.function.handle(), arguments.as_mut_ptr());
-        // SAFETY: `config` and the attributes it points at live through the call; the rest is the caller's promise.
-        unsafe { sys::cuLaunchKernelEx(&raw const config, function, arguments, std::ptr::null_mut()) }.result()
     }
 
     /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does. `None`

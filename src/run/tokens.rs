@@ -2,7 +2,7 @@
 
 use cudarc::driver::DriverError;
 
-use super::tensor_map::{Maps, TokenBoxes, Tokens};
+use super::tensor_map::{Maps, NO_MAPS, TokenBoxes, Tokens};
 use crate::path;
 use crate::spec::Spec;
 
@@ -55,6 +55,23 @@ impl TokensFrom {
         }
     }
 
+    /// Calls `launch` with the maps of the tokens, for A and a workspace at these addresses: those that were made ahead, if
+    /// they are of the same tokens; none of any use, if the kernel loads tokens itself.
+    #[inline]
+    pub(super) fn with_maps<R>(
+        &self,
+        [a, workspace]: [u64; 2],
+        readable: u64,
+        bound: Option<&BoundTokens>,
+        launch: impl FnOnce(&Maps) -> R,
+    ) -> Result<R, DriverError> {
+        let Some((boxes, tokens)) = self.at(a, workspace, readable) else { return Ok(launch(&NO_MAPS)) };
+        match bound.and_then(|bound| bound.maps(tokens)) {
+            Some(maps) => Ok(launch(maps)),
+            None => boxes.with_maps(tokens, launch),
+        }
+    }
+
     /// The tokens, of which `readable` bytes may be read, and how they are read, for A and a workspace at these addresses;
     /// none, if the kernel loads them itself.
     #[inline]
@@ -74,7 +91,7 @@ impl BoundTokens {
 
     /// Their maps, if they are those of `tokens`.
     #[inline]
-    pub(super) fn maps(&self, tokens: Tokens) -> Option<&Maps> {
+    fn maps(&self, tokens: Tokens) -> Option<&Maps> {
         // Word by word, as they were just written.
         let differ = (self.tokens.address ^ tokens.address) | (self.tokens.bytes ^ tokens.bytes);
         (differ == 0).then_some(&self.maps)

@@ -1,6 +1,7 @@
 //! From operands to the driver: what a launch does on the host (docs/embedding.md).
 
 use std::ffi::c_void;
+use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaStream, DriverError};
@@ -11,7 +12,7 @@ use crate::operand::Params;
 use crate::run::capture::{Captured, is_captured};
 use crate::run::check::{self, ContextId};
 use crate::run::guards::{Tracked, Untracked};
-use crate::run::tensor_map::{Maps, NO_MAPS};
+use crate::run::tensor_map::Maps;
 use crate::run::tokens::BoundTokens;
 use crate::run::visit::{CheckAndPlace, Place};
 use crate::run::{LaunchStream, Operands, RawStream, refused};
@@ -30,7 +31,7 @@ impl Kernel {
     /// the stream, before anything is launched; driver, if a launch is refused or an earlier asynchronous failure shows.
     #[inline]
     pub fn launch(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
-        self.launch_in_place(stream, &mut operands, None, false)
+        self.launch_in_place(stream.stream(), stream.keeper(), &mut operands, None, false)
     }
 
     /// As [`Kernel::launch`], but the kernel may begin while what is before it in the stream still runs (programmatic
@@ -44,19 +45,31 @@ impl Kernel {
     /// As [`Kernel::launch`].
     #[inline]
     pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: Operands<'_>) -> Result<()> {
-        self.launch_in_place(stream, &mut operands, None, true)
+        self.launch_in_place(stream.stream(), stream.keeper(), &mut operands, None, true)
     }
 
     /// Either of them, for callers that have not far to carry the operands, and may have described the tokens ahead.
-    #[inline]
     pub(crate) fn launch_in_place(
         &self,
-        stream: &impl LaunchStream,
+        stream: &CudaStream,
+        keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let launched = self.checked_launch(stream.stream(), stream.keeper(), operands, bound, is_dependent);
+        if tracks(stream) {
+            let launched = self.tracked_launch(stream, keeper, operands, bound, is_dependent);
+            return launched.map_err(|error| self.named(error));
+        }
+        let mut params = Params::default();
+        let launched = self.check(stream, keeper, operands, &mut params).and_then(|checked| {
+            let Some(Checked { readable, has_weights, keeps_owners }) = checked else { return Ok(()) };
+            let submitted = self.submit(stream, &mut params, readable, bound, has_weights && is_dependent);
+            if keeps_owners {
+                keep(keeper, operands);
+            }
+            submitted
+        });
         launched.map_err(|error| self.named(error))
     }
 
@@ -98,28 +111,23 @@ impl Kernel {
         error.context(self.name.as_str())
     }
 
-    fn checked_launch(
+    /// Checks operands, orders the launch behind what writes them, and notes them in `params`; none, if they are of no rows.
+    #[inline]
+    fn check(
         &self,
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
-        bound: Option<&BoundTokens>,
-        is_dependent: bool,
-    ) -> Result<()> {
+        params: &mut Params,
+    ) -> Result<Option<Checked>> {
         let context_id = self.context_id(stream)?;
-        let context = stream.context();
-        // cudarc knows of the streams that it has made only. What is in the default stream is ordered by that.
-        let tracks = context.is_event_tracking();
-        if tracks && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null()) {
-            return self.tracked_launch(stream, keeper, operands, context_id, bound, is_dependent);
-        }
         let m = operands.m();
         if !(1..=self.most_rows).contains(&m) {
             return self.refuse(stream, keeper, operands, context_id);
         }
-        let (mut params, mut guards) = (Params::default(), Untracked::default());
-        operands.note(self.spec.problem().columns(), &mut params);
-        let place = Place::new(stream, &mut guards, &mut params);
+        let mut guards = Untracked::default();
+        operands.note(self.spec.problem().columns(), params);
+        let place = Place::new(stream, &mut guards, params);
         let mut both = CheckAndPlace::new(self.operand_spec.begin(context_id, m), place);
         let fits = operands.visit(&mut both).is_ok() && both.check.is_complete();
         let (is_ordered, has_weights) = (both.is_ordered, both.has_weights);
@@ -130,18 +138,14 @@ impl Kernel {
         }
         let is_captured = is_captured(stream)?;
         if is_captured {
-            if tracks {
+            if stream.context().is_event_tracking() {
                 return Err(captured_while_tracked());
             }
             self.hold_by_graph(stream, operands)?;
         }
         let has_weights = if is_ordered { has_weights } else { operands.order(stream, is_captured)? };
         self.make_current()?;
-        let submitted = self.submit(stream, &mut params, readable, bound, has_weights && is_dependent);
-        if has_owners && !is_captured {
-            keep(keeper, operands);
-        }
-        submitted
+        Ok(Some(Checked { readable, has_weights, keeps_owners: has_owners && !is_captured }))
     }
 
     /// Says what is wrong with operands that cannot be launched as they are. Nothing is, if they are of no rows.
@@ -153,9 +157,9 @@ impl Kernel {
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
         context_id: ContextId,
-    ) -> Result<()> {
+    ) -> Result<Option<Checked>> {
         if !self.has_rows(operands, context_id)? {
-            return Ok(());
+            return Ok(None);
         }
         let (mut params, mut guards) = (Params::default(), Untracked::default());
         let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
@@ -180,11 +184,10 @@ impl Kernel {
         stream: &CudaStream,
         keeper: Option<&RawStream>,
         operands: &mut Operands<'_>,
-        context_id: ContextId,
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        if !self.has_rows(operands, context_id)? {
+        if !self.has_rows(operands, self.context_id(stream)?)? {
             return Ok(());
         }
         if is_captured(stream)? {
@@ -224,7 +227,7 @@ impl Kernel {
     /// which all threads share; without its events nothing is recorded there.
     #[inline]
     fn make_current(&self) -> Result<()> {
-        let mut current = std::ptr::null_mut();
+        let mut current = ptr::null_mut();
         // SAFETY: `current` is a valid place for a handle.
         let asked = unsafe { sys::cuCtxGetCurrent(&raw mut current) };
         if asked == CUresult::CUDA_SUCCESS && current as usize == self.context {
@@ -233,8 +236,7 @@ impl Kernel {
         self.context().bind_to_thread().map_err(|error| refused("binding the context", error))
     }
 
-    /// Describes the tokens, unless that was done, and puts all launches into the stream.
-    #[inline]
+    /// Puts all launches into the stream: calls the driver. Describes the tokens to it first, unless that was done.
     fn submit(
         &self,
         stream: &CudaStream,
@@ -243,54 +245,50 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         is_dependent: bool,
     ) -> Result<()> {
-        let Some((boxes, tokens)) = self.tokens.at(params.kernel.a, params.kernel.workspace, readable) else {
-            // The kernel has maps as a parameter all the same, and looks no further.
-            return self.put(stream, params, &NO_MAPS, is_dependent);
-        };
+        let places = [params.kernel.a, params.kernel.workspace];
         if let Some(row) = self.tokens.decoded_row() {
             let params = &mut params.kernel;
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
-        match bound.and_then(|bound| bound.maps(tokens)) {
-            Some(maps) => self.put(stream, params, maps, is_dependent),
-            None => {
-                boxes.with_maps(tokens, |maps| self.put(stream, params, maps, is_dependent)).map_err(not_described)?
-            }
-        }
-    }
-
-    /// Puts all launches into the stream. `maps` are the matrix kernel's.
-    fn put(&self, stream: &CudaStream, params: &mut Params, maps: &Maps, is_dependent: bool) -> Result<()> {
-        let mut is_dependent = self.can_depend && is_dependent;
-        for mut ready in &self.launches {
-            match ready.kind() {
-                PassKind::Prepass => {
-                    let early =
-                        self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.kernel.m as u32 <= *rows);
-                    is_dependent = early.is_some();
-                    params.kernel.early = is_dependent.into();
-                    ready = early.map_or(ready, |(early, _)| early);
+        let launch = |maps: &Maps| {
+            let mut is_dependent = self.can_depend && is_dependent;
+            for mut ready in &self.launches {
+                match ready.kind() {
+                    PassKind::Prepass => {
+                        let early = self
+                            .early_prepass
+                            .as_ref()
+                            .filter(|(_, rows)| is_dependent && params.kernel.m as u32 <= *rows);
+                        is_dependent = early.is_some();
+                        params.kernel.early = is_dependent.into();
+                        ready = early.map_or(ready, |(early, _)| early);
+                    }
+                    PassKind::Products { product } => params.kernel.product = i32::from(product != 0),
+                    PassKind::Finish => {}
                 }
-                PassKind::Products { product } => params.kernel.product = i32::from(product != 0),
-                PassKind::Finish => {}
+                let grid = ready.grid(params.kernel.m as u32);
+                let config = ready.config(grid, stream.cu_stream(), is_dependent);
+                // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
+                let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
+                let arguments = arguments.as_mut_ptr();
+                // SAFETY: `config` and what it points at live through the call. The function is of a module that `self`
+                // keeps loaded, in the context that is bound. Its parameters have the layout of `Params`, of which their
+                // text in CUDA is made (operand.rs), and of the driver's tensor maps, and the driver copies them before it
+                // returns. Every address in them is of live memory of this context, as large as the kernel reads or writes
+                // for M rows (check.rs). Of cudarc's and shared memory what is written is borrowed mutably, and where
+                // cudarc tracks events the guards order this use before the memory is released or used in another stream,
+                // whichever stream reads it beside this one (guards.rs); where it does not, whoever turned that off has
+                // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
+                // which are known to be written and are written only once (shared.rs).
+                unsafe { sys::cuLaunchKernelEx(&raw const config, ready.function(), arguments, ptr::null_mut()) }
+                    .result()
+                    .map_err(|error| not_launched(grid, ready.threads(), error))?;
+                is_dependent = self.can_depend;
             }
-            let grid = ready.grid(params.kernel.m as u32);
-            // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
-            let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
-            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its parameters
-            // have the layout of `Params`, of which their text in CUDA is made (operand.rs), and of the driver's
-            // tensor maps, and the driver copies them before it returns. Every address in them is of live memory of this
-            // context, as large as the kernel reads or writes for M rows (check.rs). Of cudarc's and shared memory what is
-            // written is borrowed mutably, and where cudarc tracks events the guards order this use before the memory is
-            // released or used in another stream, whichever stream reads it beside this one (guards.rs); where it does
-            // not, whoever turned that off has promised that order. For raw memory the caller has. A dependent launch reads
-            // nothing early but weights, which are known to be written and are written only once (shared.rs).
-            unsafe { ready.launch(grid, stream, is_dependent, &mut arguments) }
-                .map_err(|error| not_launched(grid, ready.threads(), error))?;
-            is_dependent = self.can_depend;
-        }
-        Ok(())
+            Ok(())
+        };
+        self.tokens.with_maps(places, readable, bound, launch).map_err(not_described)?
     }
 
     #[cold]
@@ -301,6 +299,24 @@ impl Kernel {
             "m = {m}: {x}×{y}×{z} blocks, a grid has at most {most} in y and z; a persistent variant takes any m"
         ))
     }
+}
+
+/// Operands that can be launched.
+struct Checked {
+    /// Bytes that may be read where the tokens are.
+    readable: u64,
+    /// Whether weights are known to be there, so that a launch may read them early.
+    has_weights: bool,
+    /// Whether they have owners that the stream is to hold.
+    keeps_owners: bool,
+}
+
+/// Whether cudarc tracks what is done in the stream. It knows of the streams that it has made only; what is in the default
+/// stream is ordered by that.
+#[inline]
+fn tracks(stream: &CudaStream) -> bool {
+    let context = stream.context();
+    context.is_event_tracking() && (context.is_in_multi_stream_mode() || !stream.cu_stream().is_null())
 }
 
 /// Holds owners, also after an error: a launch of several kernels may have got half way.
