@@ -1,15 +1,33 @@
-//! What is asked of a residency, and what it answers.
+//! What is asked of a residency, what becomes of a miss, and what it answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::on_miss::OnMiss;
-use super::problem_kernels::Found;
 use crate::cache::Tier;
 use crate::error::{Error, Result};
 use crate::pick::Choice;
 use crate::run::LoadTime;
 use crate::spec::{Problem, Spec};
+use crate::spelling::{spelled, words};
+
+/// What becomes of a call whose kernel is not loaded yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnMiss {
+    /// It waits until the kernel is compiled, if need be, and loaded.
+    #[default]
+    Block,
+    /// It is served at once by another loaded kernel of the same problem, chosen for the nearest other M; the right one
+    /// is compiled and loaded behind it, and later calls get that. Where no kernel of the problem is loaded, it is an
+    /// error at once ([`Error::is_not_loaded`](crate::Error::is_not_loaded)), and the kernel is made all the same.
+    Fallback,
+    /// It is an error at once ([`Error::is_not_loaded`](crate::Error::is_not_loaded)), and nothing is made.
+    Error,
+}
+
+words!(OnMiss, "policy of a miss", { Block => "block", Fallback => "fallback", Error => "error" });
+
+spelled!(OnMiss);
 
 /// What the background thread makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,8 +91,17 @@ pub(super) struct Made<V> {
 }
 
 impl<K> Served<K> {
-    pub fn resident(found: Found<'_, K>, wanted: Option<Box<Choice>>) -> Self {
-        let Found { choice, kernel } = found;
-        Self { choice: *choice, wanted, kernel: Arc::clone(kernel), tier: Tier::Memory, elapsed: Duration::ZERO }
+    /// By a kernel that was loaded already.
+    pub fn resident(choice: &Choice, kernel: &Arc<K>) -> Self {
+        let (choice, kernel) = (*choice, Arc::clone(kernel));
+        Self { choice, wanted: None, kernel, tier: Tier::Memory, elapsed: Duration::ZERO }
+    }
+}
+
+// Not derived: the kernel is shared, whatever it is.
+impl<K> Clone for Served<K> {
+    fn clone(&self) -> Self {
+        let Self { choice, wanted, kernel, tier, elapsed } = self;
+        Self { choice: *choice, wanted: wanted.clone(), kernel: Arc::clone(kernel), tier: *tier, elapsed: *elapsed }
     }
 }

@@ -10,7 +10,6 @@ pub(crate) mod doctor;
 mod interval_index;
 mod loader;
 mod manifest;
-mod on_miss;
 mod plan;
 mod problem_index;
 mod problem_kernels;
@@ -32,8 +31,8 @@ use std::time::Duration;
 use cudarc::driver::CudaStream;
 
 pub use bound::BoundPlan;
+pub use call::OnMiss;
 pub use manifest::Manifest;
-pub use on_miss::OnMiss;
 pub use plan::Plan;
 pub use recorder::Recorder;
 pub use rows::Rows;
@@ -82,8 +81,8 @@ use self::worker::Worker;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 ///
-/// Kernels of a warm-up stay loaded as long as the engine. Of the others so many, that the problem that was not asked for
-/// the longest gives its own back; whoever holds one keeps it. Dropping the engine waits for the compile that is under way
+/// Kernels of a warm-up stay loaded as long as the engine. When too many others are loaded, the problem that was asked for
+/// least recently gives its own back; whoever holds one keeps it. Dropping the engine waits for the compile that is under way
 /// in the background, if there is one.
 pub struct Engine {
     residency: Arc<Residency<Device>>,
@@ -94,41 +93,35 @@ pub struct Engine {
 /// A kernel ready to launch, why it was chosen, and what it took to get it.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Selected {
-    choice: Choice,
-    wanted: Option<Box<Choice>>,
-    kernel: Arc<Kernel>,
-    tier: Tier,
-    elapsed: Duration,
-}
+pub struct Selected(Served<Kernel>);
 
 impl Selected {
     /// The variant, with where it came from and why.
     pub fn choice(&self) -> &Choice {
-        &self.choice
+        &self.0.choice
     }
 
     /// What is chosen, if the kernel only stands in for it.
     #[must_use]
     pub fn stands_in_for(&self) -> Option<&Choice> {
-        self.wanted.as_deref()
+        self.0.wanted.as_deref()
     }
 
     /// The kernel. Holding it keeps it loaded.
     pub fn kernel(&self) -> &Arc<Kernel> {
-        &self.kernel
+        &self.0.kernel
     }
 
     /// Where its machine code came from; memory, if the kernel was loaded already.
     #[must_use]
     pub fn tier(&self) -> Tier {
-        self.tier
+        self.0.tier
     }
 
     /// How long it took to get, loading included; nothing, if it was loaded already.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.elapsed
+        self.0.elapsed
     }
 }
 
@@ -182,7 +175,7 @@ impl Engine {
     /// [`Kernel::load`]; else not loaded, if the kernel is not and no other may or can serve; also if there is no room for it
     /// ([`Engine::reclaims`]).
     pub fn kernel(&self, problem: &Problem, m: u32) -> Result<Selected> {
-        self.kernel_or(problem, m, self.on_miss)
+        self.serve(problem, m, self.on_miss, &|| Ok(()))
     }
 
     /// As [`Engine::kernel`], with a policy for this call.
@@ -203,14 +196,14 @@ impl Engine {
     }
 
     fn serve(&self, problem: &Problem, m: u32, on_miss: OnMiss, may_load: &dyn Fn() -> Result<()>) -> Result<Selected> {
-        // What problem_index do not know of.
+        // The index of problems is without it.
         if problem.m_limit().is_some() {
             problem.check()?;
         }
         let wake = || self.worker.wake();
         // No rows launch nothing, by any kernel.
         let call = Call { problem: problem.for_pick(), m: m.max(1), on_miss, may_load, wake: &wake };
-        self.residency.serve(&call).map(Selected::from)
+        self.residency.serve(&call).map(Selected)
     }
 
     /// The kernel for a choice that was made elsewhere, by [`Choice::pinned`] say. Waits for it.
@@ -220,7 +213,7 @@ impl Engine {
     pub fn kernel_for(&self, choice: Choice) -> Result<Selected> {
         let made = self.residency.kernel(choice.spec())?;
         let elapsed = made.fetched + made.loaded.map_or(Duration::ZERO, |time| time.waited + time.driver);
-        Ok(Selected { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed })
+        Ok(Selected(Served { choice, wanted: None, kernel: made.value, tier: made.tier, elapsed }))
     }
 
     /// Compiles what is missing of all that `manifest` can need, loads it, and keeps it loaded. A kernel that fails is said
@@ -275,13 +268,6 @@ impl Engine {
     #[must_use]
     pub fn cache(&self) -> &KernelCache {
         &self.residency.cache
-    }
-}
-
-impl From<Served<Kernel>> for Selected {
-    fn from(served: Served<Kernel>) -> Self {
-        let Served { choice, wanted, kernel, tier, elapsed } = served;
-        Self { choice, wanted, kernel, tier, elapsed }
     }
 }
 

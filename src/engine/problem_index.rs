@@ -1,4 +1,4 @@
-//! All problem_index: read by every call without a lock, replaced as a whole.
+//! Every problem that was asked for, with its kernels: read by every call without a lock, replaced as a whole.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,15 +12,15 @@ use crate::spec::Problem;
 
 type Table<K> = HashMap<Problem, Arc<ProblemKernels<K>>, RandomState>;
 
-/// The problem_index of the problems that were asked for. Where too many kernels are loaded for them, the problem that was not
-/// asked for the longest loses its kernels: those who hold one keep it. Of the problems without any, which were refused or
-/// failed, so many are remembered only.
+/// The problems that were asked for, with their kernels. When too many kernels are loaded, the problem that was asked for
+/// least recently loses its own; who holds one keeps it. Of the problems without any, which were refused or failed, a bounded
+/// number is remembered.
 #[derive(Debug)]
 pub(super) struct ProblemIndex<K> {
     table: ArcSwap<Table<K>>,
     /// Held while the table is replaced.
     writing: Mutex<()>,
-    /// Kernels published and problem_index added so far: what "when" means to a problem_kernels.
+    /// Kernels published and problems added so far: the clock by which a problem was used last.
     now: AtomicU64,
     evictions: AtomicU64,
     most: usize,
@@ -28,7 +28,7 @@ pub(super) struct ProblemIndex<K> {
 }
 
 impl<K> ProblemIndex<K> {
-    /// Of problem_index that are not pinned, at most `most` kernels, and at most `most_empty` without any.
+    /// For at most `most` kernels of problems that are not pinned, and at most `most_empty` problems without any.
     pub fn new(most: usize, most_empty: usize) -> Self {
         let (now, evictions) = (AtomicU64::new(1), AtomicU64::new(0));
         Self { table: ArcSwap::default(), writing: Mutex::default(), now, evictions, most, most_empty }
@@ -44,8 +44,7 @@ impl<K> ProblemIndex<K> {
         self.now.load(Relaxed)
     }
 
-    /// Adds the problem_kernels of a problem, unless there is one already, and gives that which is there; with the problems that
-    /// had to go for it.
+    /// Adds a problem, unless it is there already, and gives what is there; with the problems that had to go for it.
     pub fn add(&self, problem: Problem, problem_kernels: ProblemKernels<K>) -> (Arc<ProblemKernels<K>>, Vec<Problem>) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.load_full();
@@ -98,14 +97,12 @@ impl<K> ProblemIndex<K> {
     }
 }
 
-/// ProblemIndex that may go, of those that are so; those that were used last come first.
+/// Problems that may go, of those that are so; those that were used last come first.
 fn unpinned<K>(table: &Table<K>, is_so: impl Fn(&ProblemKernels<K>) -> bool) -> Vec<(Problem, &ProblemKernels<K>)> {
-    let problem_index =
-        table.iter().filter(|(_, problem_kernels)| !problem_kernels.is_pinned() && is_so(problem_kernels));
-    let mut problem_index: Vec<_> =
-        problem_index.map(|(problem, problem_kernels)| (*problem, &**problem_kernels)).collect();
-    problem_index.sort_by_key(|(_, problem_kernels)| std::cmp::Reverse(problem_kernels.used()));
-    problem_index
+    let may_go = table.iter().filter(|(_, kernels)| !kernels.is_pinned() && is_so(kernels));
+    let mut may_go: Vec<_> = may_go.map(|(problem, kernels)| (*problem, &**kernels)).collect();
+    may_go.sort_by_key(|(_, kernels)| std::cmp::Reverse(kernels.used()));
+    may_go
 }
 
 #[cfg(test)]
@@ -149,10 +146,10 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 5].map(has), [true, true, false, true, true]);
         let gone = fill(&problem_index, 6);
         assert_eq!([1, 2, 3, 4, 5, 6].map(has), [true, true, false, false, true, true]);
-        assert_eq!((problem_index.evictions(), held.kernels().count(), **held.get(0, 0).unwrap().kernel), (2, 1, 2));
+        assert_eq!((problem_index.evictions(), held.kernels().count(), *held.get(0, 0).unwrap().kernel), (2, 1, 2));
         let again = ProblemKernels::new(Arc::clone(gone.schedule()), Recorder::new().seen(&problem(6)));
         let again = problem_index.add(problem(6), again).0;
-        assert!(Arc::ptr_eq(&again, &gone), "there is one problem_kernels of a problem");
+        assert!(Arc::ptr_eq(&again, &gone), "a problem is there once");
     }
 
     /// Those whose kernels were refused, say.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::background::Slot;
+use super::call::Served;
 use super::recorder::Seen;
 use crate::pick::{Choice, Interval, Schedule};
 use crate::spec::Spec;
@@ -17,13 +18,6 @@ pub(super) struct ProblemKernels<K> {
     seen: Arc<Seen>,
     used: AtomicU64,
     pinned: AtomicBool,
-}
-
-/// A kernel of a problem_kernels, and the choice that it was loaded for.
-#[derive(Debug)]
-pub(super) struct Found<'a, K> {
-    pub choice: &'a Choice,
-    pub kernel: &'a Arc<K>,
 }
 
 impl<K> ProblemKernels<K> {
@@ -43,9 +37,9 @@ impl<K> ProblemKernels<K> {
     }
 
     /// The interval's kernel, if it is loaded. `now` is when it was used.
-    pub fn get(&self, index: usize, now: u64) -> Option<Found<'_, K>> {
+    pub fn get(&self, index: usize, now: u64) -> Option<Served<K>> {
         self.use_now(now);
-        Some(Found { choice: self.choice(index), kernel: self.slots[index].get()? })
+        Some(Served::resident(self.choice(index), self.slots[index].get()?))
     }
 
     pub fn has(&self, index: usize) -> bool {
@@ -60,9 +54,10 @@ impl<K> ProblemKernels<K> {
     }
 
     /// What serves `m` rows while the kernel of interval `index` is not there.
-    pub fn fallback(&self, index: usize, m: u32) -> Option<Found<'_, K>> {
+    pub fn fallback(&self, index: usize, m: u32) -> Option<Served<K>> {
         let found = fallback(&self.schedule, index, m, |other| self.has(other))?;
-        Some(Found { choice: self.choice(found), kernel: self.slots[found].get()? })
+        let served = Served::resident(self.choice(found), self.slots[found].get()?);
+        Some(Served { wanted: Some(Box::new(*self.choice(index))), ..served })
     }
 
     /// Loaded kernels, each once.

@@ -97,7 +97,7 @@ impl Recorder {
     }
 
     fn forget_one(&self, problems: &mut LruCache<Problem, Arc<Seen>>) {
-        // What somebody else holds is in use: by a plan, or by the problem_index of an engine, of which there are so many only.
+        // What somebody else holds is in use: by a plan, or by an engine for the problem, of which there are so many only.
         let oldest = problems.iter().rev().find(|(_, seen)| Arc::strong_count(seen) == 1);
         let Some((problem, seen)) = oldest.map(|(problem, seen)| (*problem, Arc::clone(seen))) else { return };
         problems.pop(&problem);

@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::background::{Asked, Queue};
-use super::call::{Call, Job, Made, Served};
+use super::call::{Call, Job, Made, OnMiss, Served};
 use super::loader::Loader;
-use super::on_miss::OnMiss;
 use super::problem_index::ProblemIndex;
-use super::problem_kernels::{Found, ProblemKernels};
+use super::problem_kernels::ProblemKernels;
 use super::recorder::Recorder;
 use super::stats::{BackgroundStats, Counters, EngineStats};
 use crate::build::Preparation;
@@ -81,9 +80,9 @@ impl<L: Loader> Residency<L> {
         };
         let Some(index) = problem_kernels.index(call.m) else { return Err(self.no_choice(call)) };
         problem_kernels.seen().note(call.m);
-        if let Some(found) = problem_kernels.get(index, self.problem_index.now()) {
+        if let Some(served) = problem_kernels.get(index, self.problem_index.now()) {
             self.counters.resident.add();
-            return Ok(Served::resident(found, None));
+            return Ok(served);
         }
         self.miss(problem_kernels, index, call).map_err(|error| call.context(error))
     }
@@ -118,7 +117,7 @@ impl<L: Loader> Residency<L> {
         if let Some(kernel) = self.loaded.get(choice.spec()) {
             self.publish(choice.spec(), &kernel);
             self.counters.resident.add();
-            return Ok(Served::resident(Found { choice, kernel: &kernel }, None));
+            return Ok(Served::resident(choice, &kernel));
         }
         let job = Job::Kernel(*choice.spec());
         match call.on_miss {
@@ -135,8 +134,8 @@ impl<L: Loader> Residency<L> {
             OnMiss::Fallback => {
                 let asked = self.ask(&job, || problem_kernels.has(index), call);
                 // Published since it was looked for.
-                if let Some(found) = problem_kernels.get(index, self.problem_index.now()) {
-                    return Ok(Served::resident(found, None));
+                if let Some(served) = problem_kernels.get(index, self.problem_index.now()) {
+                    return Ok(served);
                 }
                 let nothing = "no loaded kernel of this problem can stand in";
                 self.fallback(problem_kernels, index, call.m).ok_or_else(|| self.unserved(&asked, nothing))
@@ -146,9 +145,9 @@ impl<L: Loader> Residency<L> {
     }
 
     fn fallback(&self, problem_kernels: &ProblemKernels<L::Kernel>, index: usize, m: u32) -> Option<Served<L::Kernel>> {
-        let found = problem_kernels.fallback(index, m)?;
+        let served = problem_kernels.fallback(index, m)?;
         self.counters.fallbacks.add();
-        Some(Served::resident(found, Some(Box::new(*problem_kernels.choice(index)))))
+        Some(served)
     }
 
     fn ask(&self, job: &Job, is_there: impl FnOnce() -> bool, call: &Call<'_>) -> Asked {
@@ -187,7 +186,7 @@ impl<L: Loader> Residency<L> {
         })
     }
 
-    /// The problem_kernels of a problem, without its stated range of M.
+    /// The kernels of a problem, without its stated range of M.
     pub fn problem_kernels(&self, problem: &Problem) -> Result<Arc<ProblemKernels<L::Kernel>>> {
         if let Some(problem_kernels) = self.problem_index.read().get(problem) {
             return Ok(Arc::clone(problem_kernels));
@@ -207,7 +206,7 @@ impl<L: Loader> Residency<L> {
         Ok(problem_kernels)
     }
 
-    /// Problems that have lost their problem_index, which noted their rows, are no longer in use.
+    /// Problems that have lost their kernels, with which their rows were noted, are no longer in use.
     fn gone(&self, problems: &[Problem]) {
         // The latest first, so that they are forgotten in the order in which they were asked for.
         problems.iter().rev().for_each(|problem| self.recorder.asked_until_now(problem));

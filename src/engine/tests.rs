@@ -6,10 +6,9 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::call::{Call, Served};
+use super::call::{Call, OnMiss, Served};
 use super::loader::Loader;
 use super::manifest::Manifest;
-use super::on_miss::OnMiss;
 use super::residency::{RECLAIM_AT, RETIRED_MAX, Residency};
 use super::rows::Rows;
 use super::warm_up::WarmUp;

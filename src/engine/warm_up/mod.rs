@@ -150,7 +150,7 @@ impl<'a> WarmUp<'a> {
     /// As [`WarmUp::run`], and loads them, for good.
     pub(super) fn residency<L: Loader>(&self, residency: &Residency<L>, manifest: &Manifest) -> WarmUpReport {
         let pin = || {
-            // Of problems that have no problem_kernels the report says why.
+            // Of problems that have no kernels the report says why.
             manifest
                 .problems()
                 .filter_map(|(problem, _)| residency.problem_kernels(problem).ok())
