@@ -2,7 +2,7 @@
 //! and a choice for one that is known.
 //!
 //! ```text
-//! cargo bench --bench rank
+//! cargo bench -p benches --bench rank
 //! ```
 
 #![allow(missing_docs)]

@@ -1,0 +1,1 @@
+//! Benchmarks of what warpsmith takes on the host: see the benches.
