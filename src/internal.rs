@@ -18,11 +18,11 @@ pub mod build {
     #[cfg(feature = "compile")]
     pub use crate::build::compile::{compile, options, ptx};
     pub use crate::build::cubin::About;
-    pub use crate::build::prepare::Preparation;
     pub use crate::build::render::render;
     pub use crate::build::source::{Digest, Header, Source};
     #[cfg(feature = "compile")]
     pub use crate::build::toolchain::Version;
+    pub use crate::simt::{Preparation, Simt};
 }
 
 /// What entries are found by, and why one was not.

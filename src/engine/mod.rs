@@ -43,8 +43,8 @@ pub use warm_up::{Progress, WarmUp, WarmUpReport};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Device, Kernel};
-use crate::spec::Problem;
+use crate::run::{Device, Kernel, Router};
+use crate::spec::{Problem, Route};
 
 use self::call::{Call, Served};
 use self::residency::Residency;
@@ -232,6 +232,15 @@ impl Engine {
     /// As [`Engine::warm_up`], with settings.
     pub fn warm_up_with(&self, manifest: &Manifest, settings: &WarmUp<'_>) -> WarmUpReport {
         settings.residency(&self.residency, manifest)
+    }
+
+    /// The kernels of a router, loaded; compiled, if no cache has them. Threads that ask for the same wait for one compile.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Route::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
+    pub fn route(&self, route: &Route) -> Result<Router> {
+        route.check()?;
+        Ok(Router::new(*route, self.residency.simt((*route).into())?.value))
     }
 
     /// What becomes of a compile from now on: [`KernelCache::seal`]. Engines that share a cache share its seal.

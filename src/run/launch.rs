@@ -12,23 +12,24 @@ use crate::spec::{Launch, PassKind};
 /// Those of a launch: its cluster, if it has one, then that it is dependent.
 type Attributes = [CUlaunchAttribute; 2];
 
-/// A launch with everything that does not depend on M, worked out when the kernel is loaded.
-pub(super) struct Ready {
+/// A kernel in blocks and clusters of a size.
+pub(super) struct Blocks {
     function: Function,
-    launch: Launch,
+    threads: u32,
+    shared_bytes: u32,
     attributes: Attributes,
     /// Attributes of a plain launch; a dependent one has one more.
     plain: u32,
 }
 
 // SAFETY: plain numbers; the union is one because the driver wants it.
-unsafe impl Send for Ready {}
+unsafe impl Send for Blocks {}
 // SAFETY: as above.
-unsafe impl Sync for Ready {}
+unsafe impl Sync for Blocks {}
 
-impl Ready {
-    pub(super) fn new(function: Function, launch: Launch) -> Self {
-        let [x, y, z] = launch.cluster;
+impl Blocks {
+    pub(super) fn new(function: Function, threads: u32, shared_bytes: u32, cluster: [u32; 3]) -> Self {
+        let [x, y, z] = cluster;
         let cluster = attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, |value| {
             value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
         });
@@ -36,23 +37,9 @@ impl Ready {
             attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, |value| {
                 value.programmaticStreamSerializationAllowed = 1;
             });
-        let has_cluster = launch.cluster != [1; 3];
+        let has_cluster = [x, y, z] != [1; 3];
         let attributes = if has_cluster { [cluster, dependent] } else { [dependent, dependent] };
-        Self { function, launch, attributes, plain: has_cluster.into() }
-    }
-
-    pub(super) fn kind(&self) -> PassKind {
-        self.launch.kind
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.launch.threads
-    }
-
-    /// Blocks in x, y, z for `m` rows.
-    #[inline(always)]
-    pub(super) fn grid(&self, m: u32) -> [u32; 3] {
-        self.launch.grid(m)
+        Self { function, threads, shared_bytes, attributes, plain: has_cluster.into() }
     }
 
     fn config(&self, [x, y, z]: [u32; 3], stream: sys::CUstream, is_dependent: bool) -> CUlaunchConfig {
@@ -60,10 +47,10 @@ impl Ready {
             gridDimX: x,
             gridDimY: y,
             gridDimZ: z,
-            blockDimX: self.launch.threads,
+            blockDimX: self.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: self.launch.shared_bytes,
+            sharedMemBytes: self.shared_bytes,
             hStream: stream,
             // The driver only reads them.
             attrs: self.attributes.as_ptr().cast_mut(),
@@ -88,17 +75,59 @@ impl Ready {
         // SAFETY: `config` and the attributes it points at live through the call; the rest is the caller's promise.
         unsafe { sys::cuLaunchKernelEx(&raw const config, function, arguments, std::ptr::null_mut()) }.result()
     }
+}
+
+/// A launch with everything that does not depend on M, worked out when the kernel is loaded.
+pub(super) struct Ready {
+    blocks: Blocks,
+    launch: Launch,
+}
+
+impl Ready {
+    pub(super) fn new(function: Function, launch: Launch) -> Self {
+        Self { blocks: Blocks::new(function, launch.threads, launch.shared_bytes, launch.cluster), launch }
+    }
+
+    pub(super) fn kind(&self) -> PassKind {
+        self.launch.kind
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.launch.threads
+    }
+
+    /// Blocks in x, y, z for `m` rows.
+    #[inline(always)]
+    pub(super) fn grid(&self, m: u32) -> [u32; 3] {
+        self.launch.grid(m)
+    }
+
+    /// As [`Blocks::launch`].
+    ///
+    /// # Safety
+    /// As for [`Blocks::launch`].
+    #[inline]
+    pub(super) unsafe fn launch(
+        &self,
+        grid: [u32; 3],
+        stream: &CudaStream,
+        is_dependent: bool,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.blocks.launch(grid, stream, is_dependent, arguments) }
+    }
 
     /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does. `None`
     /// without clusters.
     pub(super) fn resident_clusters(&self) -> Result<Option<u32>, DriverError> {
-        if self.plain == 0 {
+        if self.blocks.plain == 0 {
             return Ok(None);
         }
-        let config = self.config(self.grid(1), std::ptr::null_mut(), false);
+        let config = self.blocks.config(self.grid(1), std::ptr::null_mut(), false);
         let mut clusters = 0;
         // SAFETY: `clusters` and `config` live through the call, the function is loaded.
-        unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.function.handle(), &raw const config) }
+        unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.blocks.function.handle(), &raw const config) }
             .result()?;
         Ok(Some(u32::try_from(clusters).unwrap_or(0)))
     }

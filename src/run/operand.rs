@@ -216,6 +216,7 @@ macro_rules! converts_mut {
 
 converts!(Matrix: f16 => F16, bf16 => Bf16);
 converts!(Bias: f16 => F16, bf16 => Bf16, f32 => F32);
+converts!(Values: f16 => F16, bf16 => Bf16, f32 => F32);
 converts_mut!(f16 => F16, bf16 => Bf16, f32 => F32);
 
 /// The factor of one product; applied in f32, before the activation and before the cast. Numbers convert into it, and
@@ -272,6 +273,28 @@ pub enum Bias<'a> {
     Bf16(Memory<'a, bf16>),
     /// binary32.
     F32(Memory<'a, f32>),
+}
+
+/// Values that kernels without matrix instructions read. Memory of the three formats converts into it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Values<'a> {
+    /// binary16.
+    F16(Memory<'a, f16>),
+    /// bfloat16.
+    Bf16(Memory<'a, bf16>),
+    /// binary32.
+    F32(Memory<'a, f32>),
+}
+
+impl Values<'_> {
+    pub(super) fn format(&self) -> Format {
+        match self {
+            Values::F16(_) => Format::F16,
+            Values::Bf16(_) => Format::Bf16,
+            Values::F32(_) => Format::F32,
+        }
+    }
 }
 
 impl Bias<'_> {

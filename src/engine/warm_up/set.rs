@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::build::Preparation;
+use crate::simt::Preparation;
 use crate::engine::manifest::Manifest;
 use crate::engine::problem_kernels::fallback;
 use crate::engine::rows::Rows;

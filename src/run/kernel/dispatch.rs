@@ -312,7 +312,7 @@ fn keep(keeper: Option<&RawStream>, operands: &mut Operands<'_>) {
 }
 
 /// Refuses owners where nothing holds them.
-fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
+pub(in crate::run) fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
     if has_owners && keeper.is_none() { Err(nothing_holds()) } else { Ok(()) }
 }
 
@@ -322,7 +322,7 @@ fn nothing_holds() -> Error {
 }
 
 #[cold]
-fn captured_while_tracked() -> Error {
+pub(in crate::run) fn captured_while_tracked() -> Error {
     Error::operand(
         "the stream is being captured while cudarc tracks events in its context: call the unsafe \
          `CudaContext::disable_event_tracking` first",

@@ -1,0 +1,111 @@
+//! The kernels that route tokens to experts, as the compiler and the caches see them; no GPU needed.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use warpsmith_testing as common;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use warpsmith::cache::{KernelCache, Tier};
+use warpsmith::format::Format;
+use warpsmith::internal::build::Simt;
+use warpsmith::spec::{Arch, Route, Scoring};
+
+/// Of each kind, small and large.
+fn routes() -> Vec<Route> {
+    [
+        "route.softmax:bf16:e128:k8:renormalised",
+        "route.softmax:f16:e60:k4",
+        "route.softmax:f32:e160:k6:g8:keep3",
+        "route.softmax:f32:e1024:k32",
+        "route.softmax:f32:e1:k1",
+        "route.sigmoid:f32:e16:k1",
+        "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised",
+        "route.sigmoid_bias:bf16:e384:k8:renormalised",
+        "route.sigmoid_bias:f32:e1024:k32:g32:keep8:renormalised",
+        "route.sigmoid_bias:f32:e896:k22",
+        "route.given:e256:k8",
+        "route.given:e1024:k32",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
+#[test]
+fn all_compile_for_all_without_spills_or_warnings() {
+    let targets: BTreeSet<_> = Arch::ALL.iter().map(Arch::target).collect();
+    for toolchain in common::toolchains("routers") {
+        for route in routes() {
+            let source = Simt::from(route).render().unwrap();
+            for target in &targets {
+                let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
+                assert_eq!(cubin.resources().len(), 3);
+                for resources in cubin.resources() {
+                    assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
+                    if std::env::var_os("WARPSMITH_TEST_VERBOSE").is_some() {
+                        eprintln!("{target}: {resources}");
+                    }
+                }
+                assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
+            }
+        }
+    }
+}
+
+#[test]
+fn rendered_source_is_the_reviewed_one() {
+    let route = "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised".parse::<Route>().unwrap();
+    insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
+}
+
+#[test]
+fn what_is_not_legal_is_not_rendered() {
+    let route = Route::new(Scoring::Softmax).experts(4).k(5);
+    assert!(Simt::from(route).render().unwrap_err().is_unsupported());
+}
+
+#[test]
+fn a_router_is_cached_by_what_it_is() {
+    let Some(toolchain) = common::toolchain("routers in a cache") else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let cache = || KernelCache::builder().toolchain(toolchain.clone()).disk(temp.path().join("cubins")).build();
+    let (first, later) = (cache(), cache());
+    let route = Route::new(Scoring::Softmax).experts(16).k(2);
+    let tier = |cache: &KernelCache, route| cache.simt_cubin(route, &Arch::H200).unwrap().tier();
+    assert_eq!(tier(&first, route), Tier::Compiled);
+    assert_eq!(tier(&first, route), Tier::Memory);
+    assert_eq!(tier(&first, route.renormalised()), Tier::Compiled);
+    assert_eq!(tier(&later, route), Tier::Disk);
+}
+
+fn any_route() -> impl Strategy<Value = Route> {
+    let scoring = prop::sample::select(Scoring::ALL);
+    let logits = prop::sample::select(vec![Format::F32, Format::F16, Format::Bf16]);
+    (scoring, logits, 0..2000u32, 0..50u32, prop::option::of((0..40u32, 0..40u32)), any::<bool>()).prop_map(
+        |(scoring, logits, experts, k, groups, is_renormalised)| {
+            let route = Route::new(scoring).experts(experts).k(k);
+            let route = if scoring == Scoring::Given { route } else { route.logits(logits) };
+            let route = groups.map_or(route, |(groups, kept)| route.groups(groups, kept));
+            if is_renormalised { route.renormalised() } else { route }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_spelling_is_read_as_written(route in any_route()) {
+        prop_assert_eq!(route.to_string().parse::<Route>().unwrap(), route);
+        // Whatever it is: legal or not, and never a panic.
+        let _ = route.check();
+        let _ = route.lists(7);
+    }
+
+    #[test]
+    fn what_reads_is_what_is_written(text in "route\\.(softmax|given|max)(:f32|:bf16)?:e[0-9]{1,3}:k[0-9]{1,2}(:g[0-9]{1,2}:keep[0-9]{1,2})?(:renormalised)?") {
+        if let Ok(route) = text.parse::<Route>() {
+            prop_assert_eq!(route.to_string(), text);
+        }
+    }
+}
