@@ -113,9 +113,22 @@ pub mod pick {
 
 /// Kernels that prepare weights, and how long a load took.
 pub mod run {
+    use crate::build::Built;
+    use crate::error::Result;
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
+    use crate::run::{Device, Router, SimtKernel};
+    use crate::simt::{Route, Simt};
+    use std::sync::Arc;
+
+    /// A router from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn router(device: &Device, route: Route, built: &Built<Simt>) -> Result<Router> {
+        Ok(Router::new(route, Arc::new(SimtKernel::load(device, built)?)))
+    }
 }
 
 /// The parts of a variant, the space of variants, and what follows from one.

@@ -81,7 +81,6 @@ impl Built {
     }
 }
 
-
 /// Checks that every kernel that a source promises was compiled.
 fn promised(source: &Source, is_there: impl Fn(&str) -> bool) -> Result<()> {
     match source.entries().iter().find(|entry| !is_there(entry)) {

@@ -57,8 +57,11 @@ const PARAMS: (&str, &str) = ("common/params.cuh", PARAMS_CUH);
 
 /// Kernels without matrix instructions.
 const SIMT: Cuda = Cuda {
-    templates: templates!["common/prepare.cu", "simt/route.cu"],
+    templates: templates!["common/prepare.cu", "simt/combine.cu", "simt/route.cu"],
     headers: templates![
+        "simt/addend/bf16.cuh",
+        "simt/addend/f16.cuh",
+        "simt/addend/f32.cuh",
         "simt/exact.cuh",
         "simt/logits/bf16.cuh",
         "simt/logits/f16.cuh",
@@ -71,6 +74,9 @@ const SIMT: Cuda = Cuda {
         "simt/route/score/softmax.cuh",
         "simt/route/select.cuh",
         "simt/route/sigmoid_weight.cuh",
+        "simt/rows/bf16.cuh",
+        "simt/rows/f16.cuh",
+        "simt/values.cuh",
     ],
 };
 

@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::{Source, render};
 use crate::error::Result;
 use crate::format::PreparedLayout;
-use crate::simt::{Preparation, Route, Simt};
+use crate::simt::{Combine, Preparation, Route, Simt};
 
 impl Simt {
     /// Symbols of the kernels, in the order in which they are loaded.
     pub(crate) fn entries(&self) -> Vec<String> {
         let symbol = self.symbol();
         match self {
-            Self::Prepare(_) => vec![symbol],
+            Self::Prepare(_) | Self::Combine(_) => vec![symbol],
             Self::Route(_) => ["few", "count", "place"].map(|part| format!("{symbol}_{part}")).to_vec(),
         }
     }
@@ -27,6 +27,7 @@ impl Simt {
         let (text, headers) = match self {
             Self::Prepare(preparation) => render::fill(PREPARE, &PrepareNames::new(preparation))?,
             Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
+            Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
         };
         Ok(Source::new(format!("{symbol}.cu"), text, headers, self.entries()))
     }
@@ -34,6 +35,7 @@ impl Simt {
 
 const PREPARE: &str = "common/prepare.cu";
 const ROUTE: &str = "simt/route.cu";
+const COMBINE: &str = "simt/combine.cu";
 
 /// What the template of the preparing kernels may name.
 #[derive(Serialize)]
@@ -94,6 +96,36 @@ impl<'s> RouteNames<'s> {
     }
 }
 
+/// What the template of the combiners may name.
+#[derive(Serialize)]
+struct CombineNames<'s> {
+    symbol: &'s str,
+    rows: &'static str,
+    out: &'static str,
+    hidden: u32,
+    k: u32,
+    weighted: bool,
+    placed: bool,
+    shared: bool,
+    residual: bool,
+}
+
+impl<'s> CombineNames<'s> {
+    fn new(combine: &Combine, symbol: &'s str) -> Self {
+        Self {
+            symbol,
+            rows: combine.rows_format().word(),
+            out: combine.out_format().word(),
+            hidden: combine.hidden_size(),
+            k: combine.rows_per_token(),
+            weighted: combine.is_weighted(),
+            placed: combine.is_placed(),
+            shared: combine.has_shared(),
+            residual: combine.has_residual(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +146,7 @@ mod tests {
         let route = Route::new(Scoring::Softmax).experts(8).k(2);
         let given = serde_json::to_value(RouteNames::new(&route, "route")).unwrap();
         named(include_str!("../../templates/simt/route.cu"), given);
+        let given = serde_json::to_value(CombineNames::new(&Combine::new(), "combine")).unwrap();
+        named(include_str!("../../templates/simt/combine.cu"), given);
     }
 }

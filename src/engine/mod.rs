@@ -43,8 +43,8 @@ pub use warm_up::{Progress, WarmUp, WarmUpReport};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Device, Kernel, Router};
-use crate::spec::{Problem, Route};
+use crate::run::{Combiner, Device, Kernel, Router};
+use crate::spec::{Combine, Problem, Route};
 
 use self::call::{Call, Served};
 use self::residency::Residency;
@@ -241,6 +241,15 @@ impl Engine {
     pub fn route(&self, route: &Route) -> Result<Router> {
         route.check()?;
         Ok(Router::new(*route, self.residency.simt((*route).into())?.value))
+    }
+
+    /// The kernel that adds up the rows of tokens' experts, loaded, as [`Engine::route`] gives it.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Combine::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
+    pub fn combine(&self, combine: &Combine) -> Result<Combiner> {
+        combine.check()?;
+        Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
     }
 
     /// What becomes of a compile from now on: [`KernelCache::seal`]. Engines that share a cache share its seal.

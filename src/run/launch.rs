@@ -127,8 +127,10 @@ impl Ready {
         let config = self.blocks.config(self.grid(1), std::ptr::null_mut(), false);
         let mut clusters = 0;
         // SAFETY: `clusters` and `config` live through the call, the function is loaded.
-        unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.blocks.function.handle(), &raw const config) }
-            .result()?;
+        unsafe {
+            sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.blocks.function.handle(), &raw const config)
+        }
+        .result()?;
         Ok(Some(u32::try_from(clusters).unwrap_or(0)))
     }
 }

@@ -14,6 +14,7 @@
 mod capture;
 mod check;
 mod code;
+mod combine;
 mod device;
 mod driver;
 pub(crate) mod given;
@@ -39,6 +40,7 @@ mod weights;
 mod workspace;
 
 pub(crate) use capture::is_captured;
+pub use combine::{CombineOperands, Combiner};
 pub use device::Device;
 pub use driver::DriverVersion;
 pub(crate) use driver::elapsed_ms;

@@ -145,6 +145,14 @@ impl<'a> MatrixMut<'a> {
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
     }
 
+    pub(super) fn format(&self) -> Format {
+        match self {
+            MatrixMut::F16(_) => Format::F16,
+            MatrixMut::Bf16(_) => Format::Bf16,
+            MatrixMut::F32(_) => Format::F32,
+        }
+    }
+
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::LaunchStream;
 use super::memory::{Memory, MemoryMut};
 use super::operand::Values;
 use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit};
 use super::workspace::{Workspace, WorkspaceMemory};
-use super::LaunchStream;
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::{Problem, Route, Scoring};
@@ -316,12 +316,29 @@ mod tests {
         assert_eq!(size_of::<Params>(), 112);
         let source = include_str!("../../templates/simt/route.cu");
         let declared = source.split_once("struct RouteParams {").unwrap().1.split_once("};").unwrap().0;
-        let names: Vec<_> = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next()).collect();
+        let names: Vec<_> =
+            declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next()).collect();
         let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
         assert_eq!(
             names,
-            ["logits", "bias", "ids", "weights", "offsets", "rows", "slots", "positions", "hit", "tiles_before", "summary",
-                "counts", "scale", "tokens", "tile_rows", "share"]
+            [
+                "logits",
+                "bias",
+                "ids",
+                "weights",
+                "offsets",
+                "rows",
+                "slots",
+                "positions",
+                "hit",
+                "tiles_before",
+                "summary",
+                "counts",
+                "scale",
+                "tokens",
+                "tile_rows",
+                "share"
+            ]
         );
         assert_eq!((offset_of!(Params, weights), offset_of!(Params, counts)), (24, 88));
         assert_eq!((offset_of!(Params, scale), offset_of!(Params, share)), (96, 108));
@@ -329,7 +346,7 @@ mod tests {
 
     #[test]
     fn tokens_are_shared_out_in_whole_chunks() {
-        for tokens in [257, 4096, 4097, 8192, 1 << 19] {
+        for tokens in [257_u32, 4096, 4097, 8192, 1 << 19] {
             let share = tokens.div_ceil(CHUNK).div_ceil(BLOCKS);
             let blocks = blocks(tokens, share);
             assert!(blocks <= BLOCKS && blocks * share * CHUNK >= tokens && (blocks - 1) * share * CHUNK < tokens);

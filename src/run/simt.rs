@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 
 use super::capture::{Captured, is_captured};
-use super::check::{self, ContextId, Buffer};
+use super::check::{self, Buffer, ContextId};
 use super::code::{Code, Modules};
 use super::guards::{Guards, Tracked, Untracked};
 use super::kernel::dispatch::{can_hold, captured_while_tracked};

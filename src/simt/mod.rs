@@ -1,10 +1,12 @@
 //! Kernels without matrix instructions: what each computes, one small struct a kind.
 
+mod combine;
 mod prepare;
 mod route;
 
 use crate::error::Result;
 
+pub use combine::Combine;
 pub use prepare::Preparation;
 pub use route::{Route, RouteLists, Scoring};
 
@@ -16,6 +18,8 @@ pub enum Simt {
     Prepare(Preparation),
     /// Chooses experts and sorts rows by them.
     Route(Route),
+    /// Adds up the rows of a token's experts.
+    Combine(Combine),
 }
 
 impl Simt {
@@ -25,6 +29,7 @@ impl Simt {
         match self {
             Self::Prepare(preparation) => preparation.symbol(),
             Self::Route(route) => symbol_of(route),
+            Self::Combine(combine) => symbol_of(combine),
         }
     }
 
@@ -34,6 +39,7 @@ impl Simt {
         match self {
             Self::Prepare(_) => Ok(()),
             Self::Route(route) => route.check(),
+            Self::Combine(combine) => combine.check(),
         }
     }
 }
@@ -47,6 +53,12 @@ impl From<Preparation> for Simt {
 impl From<Route> for Simt {
     fn from(route: Route) -> Self {
         Self::Route(route)
+    }
+}
+
+impl From<Combine> for Simt {
+    fn from(combine: Combine) -> Self {
+        Self::Combine(combine)
     }
 }
 

@@ -309,9 +309,17 @@ mod tests {
             assert_eq!(text.parse::<Route>().unwrap().to_string(), text);
             assert!(text.parse::<Route>().unwrap().check().is_ok());
         }
-        for text in ["route.softmax:e8:k2", "route.given:f32:e8:k2", "route.softmax:f32:e08:k2", "route.softmax:f32:e8:k2:",
-            "route.softmax:f32:e8:k2:g2", "softmax:f32:e8:k2", "route.softmax:f32:k2:e8", "route.max:f32:e8:k2", ""]
-        {
+        for text in [
+            "route.softmax:e8:k2",
+            "route.given:f32:e8:k2",
+            "route.softmax:f32:e08:k2",
+            "route.softmax:f32:e8:k2:",
+            "route.softmax:f32:e8:k2:g2",
+            "softmax:f32:e8:k2",
+            "route.softmax:f32:k2:e8",
+            "route.max:f32:e8:k2",
+            "",
+        ] {
             assert!(text.parse::<Route>().unwrap_err().is_parse(), "{text}");
         }
     }

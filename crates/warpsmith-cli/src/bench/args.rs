@@ -1,6 +1,7 @@
 //! The command line.
 
-use warpsmith::spec::{Arch, Variant};
+use clap::value_parser;
+use warpsmith::spec::{Arch, Problem, Route, Variant};
 
 use crate::shared::wanted::Wanted;
 
@@ -16,6 +17,14 @@ pub struct Args {
     /// Pins the variant; several, with commas between, are timed on the same operands.
     #[arg(long, value_delimiter = ',')]
     pub variant: Vec<Variant>,
+
+    /// Routers instead of products, such as route.softmax:bf16:e128:k8:renormalised.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    pub route: Vec<Route>,
+
+    /// Numbers of tokens for routers.
+    #[arg(long, value_delimiter = ',', requires = "route", value_parser = value_parser!(u32).range(1..=i64::from(Problem::M_MAX)))]
+    pub tokens: Vec<u32>,
 
     /// Compiles for this architecture and launches nothing (a name that is none lists them).
     #[arg(long, value_name = "NAME")]

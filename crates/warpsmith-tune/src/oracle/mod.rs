@@ -46,6 +46,7 @@ mod expected;
 mod finish;
 mod matrix;
 mod products;
+pub mod route;
 
 pub use expected::{Expected, Reference};
 pub use finish::{Scaling, activate, dual_gemm, gemm, grouped};

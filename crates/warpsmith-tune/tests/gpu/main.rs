@@ -20,6 +20,7 @@ mod nvcc;
 mod plan;
 mod prepare;
 mod raw;
+mod route;
 mod serving;
 mod tuner;
 mod uploaded;
@@ -70,6 +71,15 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));
     }
     trials.push(trial(&bench, "prepare: bad operands are refused".to_owned(), prepare::bad_operands_are_refused));
+    for case in route::all() {
+        trials.push(trial(&bench, case.name(), move |bench| route::is_right(bench, &case)));
+    }
+    trials.push(trial(&bench, "route: replays are bit-identical".to_owned(), route::replays_are_bit_identical));
+    trials.push(trial(&bench, "route: bad operands are refused".to_owned(), route::bad_operands_are_refused));
+    trials.push(Trial::test("mutants of route are up to date", || route::mutants_are_up_to_date().map_err(Into::into)));
+    for mutant in route::mutants_of(&arch) {
+        trials.push(trial(&bench, mutant.name(), move |bench| route::is_killed(bench, &mutant)));
+    }
     trials.push(Trial::test("mutants are up to date", || mutants::are_up_to_date().map_err(Into::into)));
     for mutant in mutants::all(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));
