@@ -118,8 +118,8 @@ pub mod run {
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
-    use crate::run::{Device, Router, SimtKernel};
-    use crate::simt::{Route, Simt};
+    use crate::run::{Combiner, Device, Router, SimtKernel};
+    use crate::simt::{Combine, Route, Simt};
     use std::sync::Arc;
 
     /// A router from machine code of one's own.
@@ -128,6 +128,14 @@ pub mod run {
     /// Driver, if it refuses the image.
     pub fn router(device: &Device, route: Route, built: &Built<Simt>) -> Result<Router> {
         Ok(Router::new(route, Arc::new(SimtKernel::load(device, built)?)))
+    }
+
+    /// A combiner from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn combiner(device: &Device, combine: Combine, built: &Built<Simt>) -> Result<Combiner> {
+        Ok(Combiner::new(combine, Arc::new(SimtKernel::load(device, built)?)))
     }
 }
 

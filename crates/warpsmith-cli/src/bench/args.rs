@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::value_parser;
-use warpsmith::spec::{Arch, Problem, Route, Variant};
+use warpsmith::spec::{Arch, Combine, Route, Variant};
 
 use crate::shared::wanted::Wanted;
 
@@ -19,11 +19,15 @@ pub struct Args {
     pub variant: Vec<Variant>,
 
     /// Routers instead of products, such as route.softmax:bf16:e128:k8:renormalised.
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    #[arg(long, value_delimiter = ',', group = "layer", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub route: Vec<Route>,
 
-    /// Numbers of tokens for routers.
-    #[arg(long, value_delimiter = ',', requires = "route", value_parser = value_parser!(u32).range(1..=i64::from(Problem::M_MAX)))]
+    /// Combiners instead of products, such as combine:f16>f16:h7168:k8:weighted.
+    #[arg(long, value_delimiter = ',', group = "layer", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    pub combine: Vec<Combine>,
+
+    /// Numbers of tokens for routers and combiners.
+    #[arg(long, value_delimiter = ',', requires = "layer", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub tokens: Vec<u32>,
 
     /// Compiles for this architecture and launches nothing (a name that is none lists them).

@@ -42,6 +42,7 @@
 //! product before the activation, say) may overflow, the bound is infinite and anything but NaN passes. NaN is right
 //! exactly where the formula in f64 gives NaN; so silu(−∞), which is −∞/∞, is NaN.
 
+pub mod combine;
 mod expected;
 mod finish;
 mod matrix;

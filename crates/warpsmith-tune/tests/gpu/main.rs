@@ -8,6 +8,7 @@
 mod allocations;
 mod bench;
 use warpsmith_testing::counting;
+mod combine;
 mod dispatch;
 mod exact;
 mod families;
@@ -79,6 +80,16 @@ fn main() -> ExitCode {
     trials.push(Trial::test("mutants of route are up to date", || route::mutants_are_up_to_date().map_err(Into::into)));
     for mutant in route::mutants_of(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| route::is_killed(bench, &mutant)));
+    }
+    for case in combine::all() {
+        trials.push(trial(&bench, case.name(), move |bench| combine::is_right(bench, &case)));
+    }
+    trials.push(trial(&bench, "combine: bad operands are refused".to_owned(), combine::bad_operands_are_refused));
+    trials.push(Trial::test("mutants of combine are up to date", || {
+        combine::mutants_are_up_to_date().map_err(Into::into)
+    }));
+    for mutant in combine::mutants() {
+        trials.push(trial(&bench, mutant.name(), move |bench| combine::is_killed(bench, &mutant)));
     }
     trials.push(Trial::test("mutants are up to date", || mutants::are_up_to_date().map_err(Into::into)));
     for mutant in mutants::all(&arch) {

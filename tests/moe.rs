@@ -1,4 +1,4 @@
-//! The kernels that route tokens to experts, as the compiler and the caches see them; no GPU needed.
+//! The kernels that route tokens to experts and add up their rows, as the compiler and the caches see them; no GPU needed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
-use warpsmith::spec::{Arch, Route, Scoring};
+use warpsmith::spec::{Arch, Combine, Route, Scoring};
 
 /// Of each kind, small and large.
 fn routes() -> Vec<Route> {
@@ -33,15 +33,33 @@ fn routes() -> Vec<Route> {
     .collect()
 }
 
+fn combines() -> Vec<Combine> {
+    [
+        "combine:f16>f16:h7168:k8:weighted",
+        "combine:bf16>bf16:h2048:k8:weighted:placed:shared:residual",
+        "combine:f16>f32:h2688:k22:weighted:placed:residual",
+        "combine:bf16>f16:h8:k1",
+        "combine:f16>bf16:h1032:k32:placed:shared",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
 #[test]
-fn all_compile_for_all_without_spills_or_warnings() {
-    let targets: BTreeSet<_> = Arch::ALL.iter().map(Arch::target).collect();
-    for toolchain in common::toolchains("routers") {
-        for route in routes() {
-            let source = Simt::from(route).render().unwrap();
+fn all_compile_without_spills_or_warnings() {
+    let archs = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
+        Some(_) => Arch::ALL,
+        None => &[Arch::A100, Arch::H200, Arch::RTX5090],
+    };
+    let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
+    for toolchain in common::toolchains("routers and combiners") {
+        let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
+        for simt in all {
+            let source = simt.render().unwrap();
             for target in &targets {
                 let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
-                assert_eq!(cubin.resources().len(), 3);
+                assert_eq!(cubin.resources().len(), source.entries().len());
                 for resources in cubin.resources() {
                     assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
                     if std::env::var_os("WARPSMITH_TEST_VERBOSE").is_some() {
@@ -58,10 +76,13 @@ fn all_compile_for_all_without_spills_or_warnings() {
 fn rendered_source_is_the_reviewed_one() {
     let route = "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised".parse::<Route>().unwrap();
     insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
+    let combine = "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual".parse::<Combine>().unwrap();
+    insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
 }
 
 #[test]
 fn what_is_not_legal_is_not_rendered() {
+    assert!(Simt::from(Combine::new().hidden(12).k(1)).render().unwrap_err().is_unsupported());
     let route = Route::new(Scoring::Softmax).experts(4).k(5);
     assert!(Simt::from(route).render().unwrap_err().is_unsupported());
 }
@@ -100,6 +121,17 @@ proptest! {
         // Whatever it is: legal or not, and never a panic.
         let _ = route.check();
         let _ = route.lists(7);
+    }
+
+    #[test]
+    fn a_spelling_of_a_combine_is_read_as_written(hidden in 0..9000u32, k in 0..50u32, parts in 0..16u32, out in 1..4usize) {
+        let combine = Combine::new().hidden(hidden).k(k).rows(Format::Bf16).out(Format::ALL[out]);
+        let combine = if parts & 1 != 0 { combine.weighted() } else { combine };
+        let combine = if parts & 2 != 0 { combine.placed() } else { combine };
+        let combine = if parts & 4 != 0 { combine.shared() } else { combine };
+        let combine = if parts & 8 != 0 { combine.residual() } else { combine };
+        prop_assert_eq!(combine.to_string().parse::<Combine>().unwrap(), combine);
+        let _ = combine.check();
     }
 
     #[test]
