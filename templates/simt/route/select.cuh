@@ -15,7 +15,7 @@ __device__ __forceinline__ long long element(int token, int expert) {
 template <class Score>
 __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
   const int lane = lane_index();
-  u32 score = 0;  // lane g has that of group g
+  u32 own_first = 0, own_second = 0;  // lane g has those of group g
 #pragma unroll
   for (int group = 0; group < EXPERT_GROUPS; group++) {
     constexpr int SIZE = GROUP_EXPERTS;
@@ -35,9 +35,12 @@ __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
       const int owner = __ffs(__ballot_sync(~0u, first == best)) - 1;
       next = redux_max(lane == owner ? second : first);
     }
-    const u32 of_group = Score::of_group(best, next);
-    if (lane == group) score = of_group;
+    if (lane == group) {
+      own_first = best;
+      own_second = next;
+    }
   }
+  u32 score = lane < EXPERT_GROUPS ? Score::of_group(own_first, own_second) : 0;
   u32 kept = 0;
   for (int i = 0; i < KEPT_GROUPS; i++) {
     const u32 best = redux_max(score);
@@ -52,18 +55,32 @@ __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
   }
 }
 
-// The best of a lane's experts that are not taken.
+// The best two of a lane's experts that are not taken: few lanes have a third of a token's experts, so that few look again.
 struct Head {
-  u32 key;
-  int at;
+  u32 key, next_key;
+  int at, next_at;
 
-  __device__ __forceinline__ Head(const u32 (&keys)[LANE_EXPERTS], u32 taken) : key(0), at(0) {
+  __device__ __forceinline__ Head(const u32 (&keys)[LANE_EXPERTS], u32 taken) : key(0), next_key(0), at(0), next_at(0) {
 #pragma unroll
     for (int i = LANE_EXPERTS - 1; i >= 0; i--) {
-      if ((taken >> i & 1u) == 0 && keys[i] >= key) {
-        key = keys[i];
-        at = i;
-      }
+      const bool is_free = (taken >> i & 1u) == 0;
+      const bool is_first = is_free && keys[i] >= key, is_second = is_free && keys[i] >= next_key;
+      next_key = is_first ? key : is_second ? keys[i] : next_key;
+      next_at = is_first ? at : is_second ? i : next_at;
+      key = is_first ? keys[i] : key;
+      at = is_first ? i : at;
+    }
+  }
+
+  // Takes the first away.
+  __device__ __forceinline__ void advance(const u32 (&keys)[LANE_EXPERTS], u32& taken) {
+    taken |= 1u << at;
+    if (next_key != 0) {
+      key = next_key;
+      at = next_at;
+      next_key = 0;
+    } else {
+      *this = Head(keys, taken);
     }
   }
 };
@@ -95,10 +112,7 @@ __device__ __forceinline__ int selected(const RouteParams& params, int token) {
       own = expert;
       own_key = best;
     }
-    if (expert % 32 == lane) {
-      taken |= 1u << expert / 32;
-      head = Head(keys, taken);
-    }
+    if (expert % 32 == lane) head.advance(keys, taken);
   }
   const bool is_slot = lane < K;
   const float weight = score.weight(params, token, own, own_key, is_slot);

@@ -390,7 +390,7 @@ pub fn mutants() -> Vec<Mutant> {
     let bias = of("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised");
     let given = of("route.given:e128:k8");
     vec![
-        softmax("ties to the higher expert of a lane", "keys[i] >= key)", "keys[i] > key)"),
+        softmax("ties to the higher expert of a lane", "keys[i] >= key,", "keys[i] > key,"),
         softmax("ties to a later lane", "head.at * 32 + lane : EXPERTS - 1", "head.at * 32 + (lane ^ 1) : EXPERTS - 1"),
         softmax(
             "NaN is the best",
@@ -405,8 +405,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         softmax(
             "an expert chosen twice",
-            "taken |= 1u << expert / 32;",
-            "taken |= slot == 3 ? 0u : 1u << expert / 32;",
+            "taken |= 1u << at;",
+            "taken |= (at & 1) != 0 ? 0u : 1u << at;",
         ),
         softmax("no scale", "__fdiv_rn(e, all), params.scale)", "__fdiv_rn(e, all), 1.0f)"),
         softmax(
