@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use warpsmith::cache::{KernelCache, Tier};
+use warpsmith::engine::Engine;
 use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
+use warpsmith::run::{CombineOperands, Device, RouteOperands};
 use warpsmith::spec::{Arch, Combine, Route, Scoring};
 
 /// Of each kind, small and large.
@@ -99,6 +101,75 @@ fn a_router_is_cached_by_what_it_is() {
     assert_eq!(tier(&first, route), Tier::Memory);
     assert_eq!(tier(&first, route.renormalised()), Tier::Compiled);
     assert_eq!(tier(&later, route), Tier::Disk);
+}
+
+/// What does not fit is refused with both numbers before anything is launched; what fits is one launch, or two.
+#[test]
+fn operands_are_checked_before_a_launch() {
+    let Some(toolchain) = common::toolchain("launches of routers") else { return };
+    let null = common::null::Null::driver();
+    let device = Device::open(0).unwrap();
+    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let stream = device.context().new_stream().unwrap();
+    let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
+    let router = engine.route(&route).unwrap();
+    assert_eq!([0, 256, 257, 8192].map(|tokens| router.workspace_bytes(tokens)), [0, 0, 9 * 64 * 4, 128 * 64 * 4]);
+    let logits = stream.alloc_zeros::<f32>(300 * 64).unwrap();
+    let bias = stream.alloc_zeros::<f32>(64).unwrap();
+    let mut ids = stream.alloc_zeros::<i32>(1200).unwrap();
+    let mut weights = stream.alloc_zeros::<f32>(1200).unwrap();
+    let mut lists = stream.alloc_zeros::<i32>(route.lists(300).len()).unwrap();
+    let mut workspace = router.workspace(&stream, 300).unwrap();
+
+    let launched = null.launches();
+    router.launch(&stream, RouteOperands::new(256, &logits, &mut ids, &mut weights, &mut lists).bias(&bias)).unwrap();
+    assert_eq!(null.launches() - launched, 1);
+    let operands = RouteOperands::new(300, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
+    router.launch_dependent(&stream, operands.workspace(&mut workspace)).unwrap();
+    assert_eq!(null.launches() - launched, 3);
+    let operands = RouteOperands::new(0, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
+    router.launch(&stream, operands).unwrap();
+    assert_eq!(null.launches() - launched, 4, "lists of no tokens are written, too");
+
+    let mut refusal = |tokens, change: &dyn Fn(RouteOperands<'_>) -> warpsmith::Result<()>| {
+        let error = change(RouteOperands::new(tokens, &logits, &mut ids, &mut weights, &mut lists)).unwrap_err();
+        assert!(error.is_operand(), "{error:?}");
+        error.to_string()
+    };
+    let found = [
+        refusal(8, &|operands| router.launch(&stream, operands)),
+        refusal(301, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(300, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(8, &|operands| router.launch(&stream, operands.bias(&bias).tile(0))),
+        refusal(1 << 23, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(8, &|operands| router.launch(&stream, operands.bias(bias.slice(1..)))),
+    ];
+    let expected = [
+        "no bias given: 64 elements are needed",
+        "logits has 19200 elements, 19264 are needed",
+        "no workspace given: 2560 elements are needed",
+        "a tile of 0 rows: must be 1 to 65536",
+        "8388608 tokens have 33554432 rows: at most 16777216",
+        "bias has 63 elements, 64 are needed",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.ends_with(expected), "`{found}`, not `{expected}`");
+    }
+    let given = RouteOperands::given(8, &ids, &mut lists);
+    assert!(router.launch(&stream, given).unwrap_err().to_string().ends_with("the kernel chooses by f32 logits"));
+    assert!(engine.route(&route.experts(1025)).unwrap_err().is_unsupported());
+
+    let combiner = engine.combine(&Combine::new().hidden(64).k(4)).unwrap();
+    let rows = stream.alloc_zeros::<half::f16>(8 * 4 * 64).unwrap();
+    let mut out = stream.alloc_zeros::<half::f16>(8 * 64).unwrap();
+    combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out)).unwrap();
+    combiner.launch(&stream, CombineOperands::new(0, &rows, &mut out)).unwrap();
+    assert_eq!(null.launches() - launched, 5);
+    let refusal = combiner.launch(&stream, CombineOperands::new(9, &rows, &mut out)).unwrap_err();
+    assert!(refusal.to_string().ends_with("rows has 2048 elements, 2304 are needed"), "{refusal}");
+    let refusal = combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out).weights(&weights)).unwrap_err();
+    assert!(refusal.is_operand() && refusal.to_string().ends_with("weights: given, the problem has none"), "{refusal}");
+    assert_eq!(null.launches() - launched, 5);
 }
 
 fn any_route() -> impl Strategy<Value = Route> {

@@ -181,7 +181,7 @@ impl Route {
         within("k", k, Self::K_MAX, "")?;
         within("k", k, experts, ", the experts there are")?;
         if scoring == Scoring::Given && (groups.is_some() || is_renormalised) {
-            return Err(Error::unsupported("given ids and weights are taken as they are: no groups, not renormalised"));
+            return Err(Error::unsupported("given ids are taken as they are, without groups and not renormalised"));
         }
         if scoring != Scoring::Given && logits == Format::Nvfp4 {
             return Err(Error::unsupported("logits are f32, f16 or bf16, not nvfp4"));

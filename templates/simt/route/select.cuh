@@ -55,6 +55,9 @@ __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
   }
 }
 
+// Where a lane has so many experts that registers are short, it knows its best only.
+inline constexpr bool TWO_HEADS = LANE_EXPERTS <= 16;
+
 // The best two of a lane's experts that are not taken: few lanes have a third of a token's experts, so that few look again.
 struct Head {
   u32 key, next_key;
@@ -65,8 +68,10 @@ struct Head {
     for (int i = LANE_EXPERTS - 1; i >= 0; i--) {
       const bool is_free = (taken >> i & 1u) == 0;
       const bool is_first = is_free && keys[i] >= key, is_second = is_free && keys[i] >= next_key;
-      next_key = is_first ? key : is_second ? keys[i] : next_key;
-      next_at = is_first ? at : is_second ? i : next_at;
+      if constexpr (TWO_HEADS) {
+        next_key = is_first ? key : is_second ? keys[i] : next_key;
+        next_at = is_first ? at : is_second ? i : next_at;
+      }
       key = is_first ? keys[i] : key;
       at = is_first ? i : at;
     }

@@ -36,7 +36,7 @@ pub struct Case(Combine, &'static [u32]);
 
 impl Case {
     pub fn name(&self) -> String {
-        format!("combine: {}", self.0)
+        format!("experts: {}", self.0)
     }
 }
 
@@ -199,7 +199,7 @@ pub struct Mutant {
 
 impl Mutant {
     pub fn name(&self) -> String {
-        format!("mutant of combine: {}", self.what)
+        format!("experts: mutant of combine: {}", self.what)
     }
 }
 

@@ -75,17 +75,27 @@ fn main() -> ExitCode {
     for case in route::all() {
         trials.push(trial(&bench, case.name(), move |bench| route::is_right(bench, &case)));
     }
-    trials.push(trial(&bench, "route: replays are bit-identical".to_owned(), route::replays_are_bit_identical));
-    trials.push(trial(&bench, "route: bad operands are refused".to_owned(), route::bad_operands_are_refused));
-    trials.push(Trial::test("mutants of route are up to date", || route::mutants_are_up_to_date().map_err(Into::into)));
+    trials.push(trial(
+        &bench,
+        "experts: route: replays are bit-identical".to_owned(),
+        route::replays_are_bit_identical,
+    ));
+    trials.push(trial(&bench, "experts: route: bad operands are refused".to_owned(), route::bad_operands_are_refused));
+    trials.push(Trial::test("experts: mutants of route are up to date", || {
+        route::mutants_are_up_to_date().map_err(Into::into)
+    }));
     for mutant in route::mutants_of(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| route::is_killed(bench, &mutant)));
     }
     for case in combine::all() {
         trials.push(trial(&bench, case.name(), move |bench| combine::is_right(bench, &case)));
     }
-    trials.push(trial(&bench, "combine: bad operands are refused".to_owned(), combine::bad_operands_are_refused));
-    trials.push(Trial::test("mutants of combine are up to date", || {
+    trials.push(trial(
+        &bench,
+        "experts: combine: bad operands are refused".to_owned(),
+        combine::bad_operands_are_refused,
+    ));
+    trials.push(Trial::test("experts: mutants of combine are up to date", || {
         combine::mutants_are_up_to_date().map_err(Into::into)
     }));
     for mutant in combine::mutants() {

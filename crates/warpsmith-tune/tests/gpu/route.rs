@@ -61,7 +61,7 @@ pub struct Case(Route, &'static [u32]);
 
 impl Case {
     pub fn name(&self) -> String {
-        format!("route: {}", self.0)
+        format!("experts: {}", self.0)
     }
 }
 
@@ -378,7 +378,7 @@ pub struct Mutant {
 
 impl Mutant {
     pub fn name(&self) -> String {
-        format!("mutant of route: {}", self.what)
+        format!("experts: mutant of route: {}", self.what)
     }
 }
 
@@ -403,11 +403,7 @@ pub fn mutants() -> Vec<Mutant> {
             "if (expert < EXPERTS)\n      keys[i]",
             "if (expert < EXPERTS - 1)\n      keys[i]",
         ),
-        softmax(
-            "an expert chosen twice",
-            "taken |= 1u << at;",
-            "taken |= (at & 1) != 0 ? 0u : 1u << at;",
-        ),
+        softmax("an expert chosen twice", "taken |= 1u << at;", "taken |= (at & 1) != 0 ? 0u : 1u << at;"),
         softmax("no scale", "__fdiv_rn(e, all), params.scale)", "__fdiv_rn(e, all), 1.0f)"),
         softmax(
             "the sum of half of the lanes",
