@@ -18,11 +18,11 @@ pub mod build {
     #[cfg(feature = "compile")]
     pub use crate::build::compile::{compile, options, ptx};
     pub use crate::build::cubin::About;
-    pub use crate::build::prepare::Preparation;
     pub use crate::build::render::render;
     pub use crate::build::source::{Digest, Header, Source};
     #[cfg(feature = "compile")]
     pub use crate::build::toolchain::Version;
+    pub use crate::simt::{Preparation, Simt};
 }
 
 /// What entries are found by, and why one was not.
@@ -113,9 +113,30 @@ pub mod pick {
 
 /// Kernels that prepare weights, and how long a load took.
 pub mod run {
+    use crate::build::Built;
+    use crate::error::Result;
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
+    use crate::run::{Combiner, Device, Router, SimtKernel};
+    use crate::simt::{Combine, Route, Simt};
+    use std::sync::Arc;
+
+    /// A router from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn router(device: &Device, route: Route, built: &Built<Simt>) -> Result<Router> {
+        Ok(Router::new(route, Arc::new(SimtKernel::load(device, built)?)))
+    }
+
+    /// A combiner from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn combiner(device: &Device, combine: Combine, built: &Built<Simt>) -> Result<Combiner> {
+        Ok(Combiner::new(combine, Arc::new(SimtKernel::load(device, built)?)))
+    }
 }
 
 /// The parts of a variant, the space of variants, and what follows from one.

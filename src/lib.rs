@@ -53,6 +53,7 @@
 //! | `path` | how, on a matrix path: variants, and all that depends on the path, a folder each; [`spec`] shows the former |
 //! | [`spec`] | problem, variant and architecture checked together; asks the variant's path |
 //! | `operand` | what a launch is given, a line each, and the parameters of kernels |
+//! | `simt` | kernels without matrix instructions: what each computes; [`spec`] shows those that are asked for |
 //! | [`pick`] | which variant, and why |
 //! | [`build`] | spec to CUDA to cubin; finds or installs NVRTC |
 //! | [`cache`] | memory, packs, disk, and the cache that goes through them |
@@ -84,6 +85,7 @@ pub mod pick;
 mod problem;
 mod routing;
 pub mod run;
+mod simt;
 pub mod spec;
 mod spelling;
 mod trust;

@@ -14,7 +14,7 @@ const ORDER: &[&[&str]] = &[
     &["format", "spelling"],
     &["arch", "routing"],
     &["problem"],
-    &["path"],
+    &["path", "simt"],
     &["spec"],
     &["operand"],
     &["build", "pick"],

@@ -6,7 +6,7 @@ use warpsmith_testing as common;
 
 use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::format::{Format, PreparedLayout, ScaleLayout};
-use warpsmith::internal::build::Preparation;
+use warpsmith::internal::build::{Preparation, Simt};
 use warpsmith::spec::Arch;
 
 fn dual_f16() -> Preparation {
@@ -17,7 +17,7 @@ fn dual_f16() -> Preparation {
 fn all_compile_without_spills_or_warnings() {
     for toolchain in common::toolchains("preparing kernels") {
         for preparation in Preparation::all() {
-            let source = preparation.render().unwrap();
+            let source = Simt::from(preparation).render().unwrap();
             for target in ["sm_80", "sm_90a"] {
                 let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
                 let resources = cubin.resources_of(&preparation.symbol()).unwrap();
@@ -37,7 +37,7 @@ fn there_are_eight() {
 
 #[test]
 fn rendered_source_is_the_reviewed_one() {
-    insta::assert_snapshot!(dual_f16().symbol(), dual_f16().render().unwrap().text());
+    insta::assert_snapshot!(dual_f16().symbol(), Simt::from(dual_f16()).render().unwrap().text());
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn one_cubin_serves_every_shape_and_is_cached() {
     let other = PreparedLayout::new(2, Format::F16, 8, 4096, 7168).unwrap();
     let other = Preparation::new(&other, ScaleLayout::Swizzled128x4);
     let (first, later) = (cache(), cache());
-    let tier = |cache: &KernelCache, arch| cache.prepare_cubin(other, arch).unwrap().tier();
-    let _ = first.prepare_cubin(dual_f16(), &Arch::H200).unwrap();
+    let tier = |cache: &KernelCache, arch| cache.simt_cubin(other, arch).unwrap().tier();
+    let _ = first.simt_cubin(dual_f16(), &Arch::H200).unwrap();
     assert_eq!(tier(&first, &Arch::H200), Tier::Memory);
     assert_eq!(tier(&first, &Arch::A100), Tier::Compiled, "another target is another cubin");
     assert_eq!(tier(&later, &Arch::H200), Tier::Disk);

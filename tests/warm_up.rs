@@ -144,7 +144,7 @@ fn a_seal_is_kept() {
     assert!(text.contains("not in cache"), "{text}");
     let layout = Problem::gemm().n(64).k(64).prepared_layout().unwrap();
     let preparation = warpsmith::internal::build::Preparation::new(&layout, Default::default());
-    assert!(cache.prepare_cubin(preparation, &Arch::H200).unwrap_err().is_sealed());
+    assert!(cache.simt_cubin(preparation, &Arch::H200).unwrap_err().is_sealed());
     cache.seal(Seal::Warn);
     assert_eq!(cache.cubin(&third).unwrap().tier(), Tier::Compiled);
     let sealed = cache.stats().sealed;

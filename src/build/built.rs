@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Cubin;
 use crate::spec::Spec;
 
-/// A [`Spec`] (or a [`Preparation`](crate::build::Preparation)) and the machine code that was rendered and compiled from it, now or before: then it
+/// A [`Spec`] (or a [`Simt`](crate::simt::Simt)) and the machine code that was rendered and compiled from it, now or before: then it
 /// came out of a cache or a pack that it was verified in. Cloning shares the machine code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Built<S = Spec> {

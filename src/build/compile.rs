@@ -7,12 +7,11 @@ use super::built::Built;
 use super::cubin::{About, Cubin, OWN_CACHE_OFF, Provenance, code_options};
 use super::image;
 use super::measure;
-use super::prepare::Preparation;
 use super::render::render;
 use super::source::Source;
 use super::target::Target;
 use super::toolchain::{Compiled, Nvrtc, Toolchain, Version};
-use crate::spec::{Arch, Spec};
+use crate::spec::Spec;
 use crate::{Error, Result};
 
 /// All options that a compile of `source` for `target` gives NVRTC: a function of its arguments only.
@@ -78,23 +77,7 @@ impl Built {
     /// # Errors
     /// Those of [`render`] and [`compile`].
     pub fn compile(toolchain: &Toolchain, spec: &Spec) -> Result<Self> {
-        Self::from_source(toolchain, *spec, &render(spec)?, spec.arch())
-    }
-}
-
-impl Built<Preparation> {
-    /// Renders and compiles the kernel that prepares weights so.
-    ///
-    /// # Errors
-    /// As [`Built::compile`].
-    pub fn compile_preparation(toolchain: &Toolchain, preparation: Preparation, arch: &Arch) -> Result<Self> {
-        Self::from_source(toolchain, preparation, &preparation.render()?, arch)
-    }
-}
-
-impl<S> Built<S> {
-    fn from_source(toolchain: &Toolchain, of: S, source: &Source, arch: &Arch) -> Result<Self> {
-        Ok(Self::new(of, Arc::new(compile(toolchain, source, arch.target())?)))
+        Ok(Self::new(*spec, Arc::new(compile(toolchain, &render(spec)?, spec.arch().target())?)))
     }
 }
 

@@ -15,9 +15,9 @@ mod image;
 #[cfg(feature = "compile")]
 mod measure;
 mod names;
-pub(crate) mod prepare;
 pub(crate) mod render;
 mod resources;
+mod simt;
 pub(crate) mod source;
 mod target;
 #[cfg(test)]
@@ -31,7 +31,6 @@ pub(crate) use compile::compile;
 
 pub(crate) use cubin::code_options;
 pub use cubin::{Cubin, Provenance};
-pub(crate) use prepare::Preparation;
 pub(crate) use render::render;
 pub use resources::Resources;
 pub(crate) use source::{Digest, Header, Source};

@@ -55,12 +55,34 @@ const COMMON: Cuda = Cuda {
 /// The parameters, which are made of the table of operands.
 const PARAMS: (&str, &str) = ("common/params.cuh", PARAMS_CUH);
 
-/// What prepares weights.
-const PREPARE: (&str, &str) = ("common/prepare.cu", include_str!("../../templates/common/prepare.cu"));
+/// Kernels without matrix instructions.
+const SIMT: Cuda = Cuda {
+    templates: templates!["common/prepare.cu", "simt/combine.cu", "simt/route.cu"],
+    headers: templates![
+        "simt/addend/bf16.cuh",
+        "simt/addend/f16.cuh",
+        "simt/addend/f32.cuh",
+        "simt/exact.cuh",
+        "simt/logits/bf16.cuh",
+        "simt/logits/f16.cuh",
+        "simt/logits/f32.cuh",
+        "simt/logits/none.cuh",
+        "simt/ptx.cuh",
+        "simt/route/score/given.cuh",
+        "simt/route/score/sigmoid.cuh",
+        "simt/route/score/sigmoid_bias.cuh",
+        "simt/route/score/softmax.cuh",
+        "simt/route/select.cuh",
+        "simt/route/sigmoid_weight.cuh",
+        "simt/rows/bf16.cuh",
+        "simt/rows/f16.cuh",
+        "simt/values.cuh",
+    ],
+};
 
-/// The CUDA of all paths, and what they share.
+/// The CUDA of all paths, what they share, and what needs no path.
 fn all() -> impl Iterator<Item = Cuda> {
-    MatrixPath::ALL.iter().map(|path| path.cuda()).chain([COMMON])
+    MatrixPath::ALL.iter().map(|path| path.cuda()).chain([COMMON, SIMT])
 }
 
 /// Ordinary CUDA, given to NVRTC in memory: every header under `templates/`.
@@ -106,11 +128,11 @@ pub fn render(spec: &Spec) -> Result<Source> {
     Ok(source.rendered_from(spec.problem().to_string(), spec.variant().to_string()))
 }
 
-/// The text of the preparing kernel, from the values that its template names, and the headers it includes.
-pub(super) fn fill_prepare(names: &impl Serialize) -> Result<(String, &'static [Header])> {
-    let wrong = |error: tera::Error| Error::internal(format!("rendering {}: {error}", PREPARE.0)).with_source(error);
+/// The text of a template, from the values that it names, and the headers it includes.
+pub(super) fn fill(template: &str, names: &impl Serialize) -> Result<(String, &'static [Header])> {
+    let wrong = |error: tera::Error| Error::internal(format!("rendering {template}: {error}")).with_source(error);
     let context = Context::from_serialize(names).map_err(wrong)?;
-    Ok((templates()?.render(PREPARE.0, &context).map_err(wrong)?, headers()))
+    Ok((templates()?.render(template, &context).map_err(wrong)?, headers()))
 }
 
 /// The parsed templates: once a process.
@@ -134,7 +156,7 @@ fn parse() -> std::result::Result<Tera, tera::Error> {
         comment_end: Cow::Borrowed("#>"),
     })?;
     tera.autoescape_on(Vec::<&'static str>::new());
-    tera.add_raw_templates(all().flat_map(|cuda| cuda.templates).copied().chain([PREPARE]))?;
+    tera.add_raw_templates(all().flat_map(|cuda| cuda.templates).copied())?;
     Ok(tera)
 }
 
@@ -161,7 +183,7 @@ mod tests {
     fn every_file_is_listed() {
         let mut found = BTreeSet::new();
         files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("templates"), "", &mut found);
-        let files = all().flat_map(|cuda| cuda.templates.iter().chain(cuda.headers)).chain([&PREPARE]);
+        let files = all().flat_map(|cuda| cuda.templates.iter().chain(cuda.headers));
         let listed: BTreeSet<_> = files.map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(found, listed);
     }

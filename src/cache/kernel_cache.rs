@@ -15,7 +15,8 @@ use super::pack::Pack;
 use super::sealing::{Seal, Sealing};
 use super::settings::{DiskBuilder, KernelCacheBuilder, Render};
 use super::stats::{CacheStats, Counters};
-use crate::build::{Built, Cubin, Preparation, Source};
+use crate::build::{Built, Cubin, Source};
+use crate::simt::Simt;
 use crate::spec::{Arch, Spec};
 use crate::{Error, Result};
 
@@ -28,8 +29,8 @@ pub struct KernelCache {
     render: Render,
     compiler: Compiler,
     memory: Memory<Spec, Cubin>,
-    /// Of kernels that prepare weights: eight a target at most, so only single flight is asked of it.
-    preparing: Memory<(Preparation, &'static str), Cubin>,
+    /// Of kernels without matrix instructions: few and small, so only single flight is asked of it.
+    simt: Memory<(Simt, &'static str), Cubin>,
     packs: Vec<Pack>,
     disk: Disk,
     sealing: Sealing,
@@ -77,7 +78,7 @@ impl KernelCache {
             render,
             compiler,
             memory: Memory::new(max_entries, max_bytes, Cubin::bytes),
-            preparing: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
+            simt: Memory::new(usize::MAX, usize::MAX, Cubin::bytes),
             packs,
             disk: disk.unwrap_or_else(DiskBuilder::user).build(),
             sealing: Sealing::default(),
@@ -116,18 +117,18 @@ impl KernelCache {
         Ok((!stored).then(|| self.why_not(&recipe, key.as_ref())))
     }
 
-    /// The cubin of a kernel that prepares weights, through the same tiers.
+    /// The cubin of a kernel without matrix instructions, through the same tiers.
     ///
     /// # Errors
-    /// As [`KernelCache::cubin`].
-    pub fn prepare_cubin(&self, preparation: Preparation, arch: &Arch) -> Result<Fetched<Preparation>> {
-        let target = arch.target();
-        self.through_memory(&self.preparing, &(preparation, target), || {
-            let source = preparation.render()?;
+    /// As [`KernelCache::cubin`]; unsupported, if there is no such kernel.
+    pub fn simt_cubin(&self, of: impl Into<Simt>, arch: &Arch) -> Result<Fetched<Simt>> {
+        let (simt, target) = (of.into(), arch.target());
+        self.through_memory(&self.simt, &(simt, target), || {
+            let source = simt.render()?;
             self.make(&source, target)
         })
-        .map(|found| found.of(preparation))
-        .map_err(|error| error.context(preparation.symbol()))
+        .map(|found| found.of(simt))
+        .map_err(|error| error.context(simt.symbol()))
     }
 
     fn through_memory<K: Clone + Eq + Hash>(
@@ -196,9 +197,9 @@ impl KernelCache {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
-        let (computing, preparing) = (self.memory.usage(), self.preparing.usage());
+        let (computing, simt) = (self.memory.usage(), self.simt.usage());
         let sealed = self.sealing.stats();
-        self.counters.snapshot(sealed, (computing.0 + preparing.0, computing.1 + preparing.1), self.disk.stats())
+        self.counters.snapshot(sealed, (computing.0 + simt.0, computing.1 + simt.1), self.disk.stats())
     }
 
     fn make(&self, source: &Source, target: &str) -> Result<Made> {

@@ -2,22 +2,23 @@
 
 use cudarc::driver::CudaStream;
 
-use crate::build::{Built, Preparation};
+use crate::build::Built;
 use crate::error::{Error, Result};
-use crate::run::{self, Device, Kernel, LoadTime, Preparer};
+use crate::run::{self, Device, Kernel, LoadTime, SimtKernel};
+use crate::simt::Simt;
 
 /// What an engine's residency needs of a device. Tests have one that only pretends.
 pub(super) trait Loader: Send + Sync + 'static {
     /// A loaded kernel.
     type Kernel: Send + Sync + 'static;
-    /// A loaded kernel that prepares weights.
-    type Preparer: Send + Sync + 'static;
+    /// A loaded kernel without matrix instructions.
+    type Simt: Send + Sync + 'static;
 
     /// Loads a kernel.
     fn load(&self, built: &Built) -> Result<Self::Kernel>;
 
-    /// Loads a kernel that prepares weights.
-    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Self::Preparer>;
+    /// Loads a kernel without matrix instructions.
+    fn load_simt(&self, built: &Built<Simt>) -> Result<Self::Simt>;
 
     /// How many modules of dropped kernels are still loaded.
     fn retired(&self) -> usize;
@@ -31,27 +32,27 @@ pub(super) trait Loader: Send + Sync + 'static {
     /// What loading a kernel took.
     fn load_time(kernel: &Self::Kernel) -> LoadTime;
 
-    /// What loading a kernel that prepares weights took.
-    fn preparer_load_time(preparer: &Self::Preparer) -> LoadTime;
+    /// What loading a kernel without matrix instructions took.
+    fn simt_load_time(kernel: &Self::Simt) -> LoadTime;
 
     /// Bytes of a kernel's machine code.
     fn bytes(kernel: &Self::Kernel) -> usize;
 
-    /// Bytes of a preparer's machine code.
-    fn preparer_bytes(preparer: &Self::Preparer) -> usize;
+    /// Bytes of the machine code of one without matrix instructions.
+    fn simt_bytes(kernel: &Self::Simt) -> usize;
 }
 
 /// The real thing.
 impl Loader for Device {
     type Kernel = Kernel;
-    type Preparer = Preparer;
+    type Simt = SimtKernel;
 
     fn load(&self, built: &Built) -> Result<Kernel> {
         Kernel::load(self, built)
     }
 
-    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Preparer> {
-        Preparer::load(self, built)
+    fn load_simt(&self, built: &Built<Simt>) -> Result<SimtKernel> {
+        SimtKernel::load(self, built)
     }
 
     fn retired(&self) -> usize {
@@ -71,16 +72,16 @@ impl Loader for Device {
         kernel.load_time()
     }
 
-    fn preparer_load_time(preparer: &Preparer) -> LoadTime {
-        preparer.load_time()
+    fn simt_load_time(kernel: &SimtKernel) -> LoadTime {
+        kernel.load_time()
     }
 
     fn bytes(kernel: &Kernel) -> usize {
         kernel.cubin().image().len()
     }
 
-    fn preparer_bytes(preparer: &Preparer) -> usize {
-        preparer.cubin().image().len()
+    fn simt_bytes(kernel: &SimtKernel) -> usize {
+        kernel.cubin().image().len()
     }
 }
 

@@ -42,8 +42,8 @@ pub use warm_up::{Progress, WarmUp, WarmUpReport};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Device, Kernel};
-use crate::spec::Problem;
+use crate::run::{Combiner, Device, Kernel, Router};
+use crate::spec::{Combine, Problem, Route};
 
 use self::call::{Call, Served};
 use self::residency::Residency;
@@ -225,6 +225,24 @@ impl Engine {
     /// As [`Engine::warm_up`], with settings.
     pub fn warm_up_with(&self, manifest: &Manifest, settings: &WarmUp<'_>) -> WarmUpReport {
         settings.residency(&self.residency, manifest)
+    }
+
+    /// The kernels of a router, loaded; compiled, if no cache has them. Threads that ask for the same wait for one compile.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Route::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
+    pub fn route(&self, route: &Route) -> Result<Router> {
+        route.check()?;
+        Ok(Router::new(*route, self.residency.simt((*route).into())?.value))
+    }
+
+    /// The kernel that adds up the rows of tokens' experts, loaded, as [`Engine::route`] gives it.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Combine::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
+    pub fn combine(&self, combine: &Combine) -> Result<Combiner> {
+        combine.check()?;
+        Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
     }
 
     /// What becomes of a compile from now on: [`KernelCache::seal`]. Engines that share a cache share its seal.

@@ -10,10 +10,10 @@ use super::problem_index::ProblemIndex;
 use super::problem_kernels::ProblemKernels;
 use super::recorder::Recorder;
 use super::stats::{BackgroundStats, Counters, EngineStats};
-use crate::build::Preparation;
 use crate::cache::{KernelCache, Memory, Tier};
 use crate::error::{Error, Result};
 use crate::pick::Picker;
+use crate::simt::Simt;
 use crate::spec::{Problem, Spec};
 
 /// Kernels kept loaded at most, beside those of a warm-up. A module of one kernel takes some hundred KiB of device memory.
@@ -42,8 +42,8 @@ pub(super) struct Residency<L: Loader> {
     pub queue: Queue<Job>,
     /// What was loaded last, however it was asked for; loads of one kernel are one load.
     pub loaded: Memory<Spec, L::Kernel>,
-    /// Eight at most.
-    pub preparers: Memory<Preparation, L::Preparer>,
+    /// The same, of kernels without matrix instructions.
+    pub simt: Memory<Simt, L::Simt>,
     /// What was said of unloading.
     reclaims: Mutex<Option<bool>>,
 }
@@ -59,7 +59,7 @@ impl<L: Loader> Residency<L> {
             problem_index: ProblemIndex::new(LOADED_MAX, EMPTY_MAX),
             queue: Queue::new(WAITING_MAX),
             loaded: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::bytes),
-            preparers: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::preparer_bytes),
+            simt: Memory::new(LOADED_MAX, LOADED_BYTES_MAX, L::simt_bytes),
             reclaims: Mutex::default(),
         }
     }
@@ -229,17 +229,16 @@ impl<L: Loader> Residency<L> {
         Ok(Made { value, tier, fetched: fetching, loaded: loading })
     }
 
-    /// A loaded kernel that prepares weights, made if need be.
-    pub fn preparer(&self, preparation: Preparation) -> Result<Made<L::Preparer>> {
+    /// A loaded kernel without matrix instructions, made if need be.
+    pub fn simt(&self, simt: Simt) -> Result<Made<L::Simt>> {
         let (mut tier, mut fetching, mut loading) = (Tier::Memory, Duration::ZERO, None);
-        let (value, _) = self.preparers.get_or_try_compute(&preparation, || {
+        let (value, _) = self.simt.get_or_try_compute(&simt, || {
             self.make_room()?;
-            let fetched = self.cache.prepare_cubin(preparation, self.picker.arch())?;
+            let fetched = self.cache.simt_cubin(simt, self.picker.arch())?;
             (tier, fetching) = (fetched.tier(), fetched.elapsed());
-            let load = || self.loader.load_preparer(fetched.built());
-            let preparer = self.load(&preparation.symbol(), load)?;
-            loading = Some(self.counters.loaded(L::preparer_load_time(&preparer)));
-            Ok::<_, Error>(preparer)
+            let kernel = self.load(&simt.symbol(), || self.loader.load_simt(fetched.built()))?;
+            loading = Some(self.counters.loaded(L::simt_load_time(&kernel)));
+            Ok::<_, Error>(kernel)
         })?;
         Ok(Made { value, tier, fetched: fetching, loaded: loading })
     }

@@ -13,12 +13,13 @@ use super::residency::{RECLAIM_AT, RETIRED_MAX, Residency};
 use super::rows::Rows;
 use super::warm_up::WarmUp;
 use super::worker::Worker;
-use crate::build::{Built, Preparation, Source, Toolchain};
+use crate::build::{Built, Source, Toolchain};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::pick::Picker;
 use crate::run::LoadTime;
+use crate::simt::Simt;
 use crate::spec::{Arch, Problem, Spec, baseline};
 
 /// Loads nothing: counts, waits while it is told to, and fails where it is told to.
@@ -56,7 +57,7 @@ impl Pretence {
 
 impl Loader for Pretence {
     type Kernel = Spec;
-    type Preparer = Preparation;
+    type Simt = Simt;
 
     fn load(&self, built: &Built) -> Result<Spec> {
         let (spec, cubin) = (built.of(), built.cubin());
@@ -71,9 +72,8 @@ impl Loader for Pretence {
         }
     }
 
-    fn load_preparer(&self, built: &Built<Preparation>) -> Result<Preparation> {
-        let preparation = *built.of();
-        Ok(preparation)
+    fn load_simt(&self, built: &Built<Simt>) -> Result<Simt> {
+        Ok(*built.of())
     }
 
     fn retired(&self) -> usize {
@@ -93,7 +93,7 @@ impl Loader for Pretence {
         LoadTime::default()
     }
 
-    fn preparer_load_time(_: &Preparation) -> LoadTime {
+    fn simt_load_time(_: &Simt) -> LoadTime {
         LoadTime::default()
     }
 
@@ -101,7 +101,7 @@ impl Loader for Pretence {
         1000
     }
 
-    fn preparer_bytes(_: &Preparation) -> usize {
+    fn simt_bytes(_: &Simt) -> usize {
         1000
     }
 }

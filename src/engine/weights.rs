@@ -5,10 +5,10 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 
 use super::Engine;
-use crate::build::Preparation;
 use crate::error::Result;
 use crate::format::PreparedLayout;
 use crate::run::{Given, GivenMatrix, OwnedMemory, PreparedWeights, Preparer, Weights};
+use crate::simt::Preparation;
 use crate::spec::Problem;
 
 impl Engine {
@@ -49,7 +49,7 @@ impl Engine {
     /// # Errors
     /// Operand, if a number, format, size, alignment or context does not fit, or the stream is being captured and weights
     /// are to be repacked, before anything is launched; those of [`Problem::prepared_layout`],
-    /// [`KernelCache::prepare_cubin`](crate::cache::KernelCache::prepare_cubin) and [`Preparer::load`]; driver, if the device has no
+    /// [`KernelCache::simt_cubin`](crate::cache::KernelCache::simt_cubin) and of loading; driver, if the device has no
     /// room or refuses the launch.
     pub fn weights<'a>(
         &self,
@@ -108,10 +108,11 @@ impl Engine {
         preparer.prepare(stream, &layout, b)
     }
 
-    fn preparer(&self, problem: &Problem) -> Result<(PreparedLayout, Arc<Preparer>)> {
+    fn preparer(&self, problem: &Problem) -> Result<(PreparedLayout, Preparer)> {
         let layout = problem.prepared_layout()?;
         let preparation = Preparation::new(&layout, problem.scale_layout());
-        Ok((layout, self.residency.preparer(preparation)?.value))
+        let kernel = self.residency.simt(preparation.into())?.value;
+        Ok((layout, Preparer::new(preparation, kernel)))
     }
 
     fn keep<'a>(

@@ -145,6 +145,14 @@ impl<'a> MatrixMut<'a> {
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))
     }
 
+    pub(super) fn format(&self) -> Format {
+        match self {
+            MatrixMut::F16(_) => Format::F16,
+            MatrixMut::Bf16(_) => Format::Bf16,
+            MatrixMut::F32(_) => Format::F32,
+        }
+    }
+
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {
@@ -216,6 +224,7 @@ macro_rules! converts_mut {
 
 converts!(Matrix: f16 => F16, bf16 => Bf16);
 converts!(Bias: f16 => F16, bf16 => Bf16, f32 => F32);
+converts!(Values: f16 => F16, bf16 => Bf16, f32 => F32);
 converts_mut!(f16 => F16, bf16 => Bf16, f32 => F32);
 
 /// The factor of one product; applied in f32, before the activation and before the cast. Numbers convert into it, and
@@ -272,6 +281,28 @@ pub enum Bias<'a> {
     Bf16(Memory<'a, bf16>),
     /// binary32.
     F32(Memory<'a, f32>),
+}
+
+/// Values that kernels without matrix instructions read. Memory of the three formats converts into it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Values<'a> {
+    /// binary16.
+    F16(Memory<'a, f16>),
+    /// bfloat16.
+    Bf16(Memory<'a, bf16>),
+    /// binary32.
+    F32(Memory<'a, f32>),
+}
+
+impl Values<'_> {
+    pub(super) fn format(&self) -> Format {
+        match self {
+            Values::F16(_) => Format::F16,
+            Values::Bf16(_) => Format::Bf16,
+            Values::F32(_) => Format::F32,
+        }
+    }
 }
 
 impl Bias<'_> {

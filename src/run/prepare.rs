@@ -1,23 +1,21 @@
 //! Weights prepared on the device.
 
-use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaStream, result};
+use cudarc::driver::CudaStream;
 
 use super::capture::is_captured;
 use super::check::{self, ContextId};
-use super::code::{Code, Modules};
 use super::guards::Tracked;
-use super::module::Function;
 use super::retired::Owner;
+use super::simt::{SimtKernel, SimtLaunch};
 use super::visit::{EachOwner, Order, Place};
-use super::{Device, GivenMatrix, LoadTime, Matrix, OwnedMemory, PreparedWeights, refused, weights};
-use crate::build::{Built, Cubin, Preparation};
+use super::{GivenMatrix, Matrix, OwnedMemory, PreparedWeights, refused, weights};
 use crate::error::{Error, Result};
 use crate::format::PreparedLayout;
 use crate::operand::{self, Operand};
+use crate::simt::Preparation;
 use crate::spec::{Activation, Problem};
 
 /// Threads of a block, each block of threads repacking blocks of weights.
@@ -26,34 +24,14 @@ const THREADS: u32 = 128;
 const GRID_MAX: u32 = 1 << 16;
 
 /// A loaded kernel that prepares weights of any n, k and number of groups. Holding it keeps it loaded.
-///
-/// [`Engine::prepare`](crate::engine::Engine::prepare) loads and keeps what it needs; this is for those who have no
-/// engine.
 pub struct Preparer {
     preparation: Preparation,
-    cubin: Arc<Cubin>,
-    function: Function,
-    load_time: LoadTime,
-    /// What holds the function, and then what it goes to.
-    _code: Arc<Code>,
-    modules: Arc<Modules>,
+    kernel: Arc<SimtKernel>,
 }
 
 impl Preparer {
-    /// Loads machine code onto a device.
-    ///
-    /// # Errors
-    /// Driver, if it refuses the image or has not enough memory.
-    pub fn load(device: &Device, built: &Built<Preparation>) -> Result<Self> {
-        let (preparation, cubin) = (*built.of(), Arc::clone(built.cubin()));
-        let (symbol, modules) = (preparation.symbol(), device.modules());
-        let refuses = |error| refused(format!("loading {symbol}"), error);
-        let set_up = |code: Arc<Code>| {
-            let function = code.entry(&symbol).map_err(refuses)?;
-            Ok((code, function))
-        };
-        let ((code, function), load_time) = modules.load(&cubin, refuses, set_up)?;
-        Ok(Self { preparation, cubin, function, load_time, _code: code, modules: Arc::clone(modules) })
+    pub(crate) fn new(preparation: Preparation, kernel: Arc<SimtKernel>) -> Self {
+        Self { preparation, kernel }
     }
 
     /// Prepares the one operand `[groups, n, k]` of `layout`, or the two (B1, the gate, first), in `stream`: checks them,
@@ -101,13 +79,7 @@ impl Preparer {
         given: Vec<GivenMatrix<'_>>,
         memory: impl FnOnce() -> Result<OwnedMemory<u8>>,
     ) -> Result<PreparedWeights> {
-        let (context, context_id) = (stream.context(), ContextId::of(stream));
-        if context.cu_ctx() != self.modules.context().cu_ctx() {
-            let (here, there) = (self.modules.context().ordinal(), context.ordinal());
-            return Err(Error::operand(format!(
-                "the stream is of another context (device {there}) than the kernel (device {here})"
-            )));
-        }
+        let context_id = self.kernel.context_id(stream)?;
         let operands: Vec<_> = given.iter().map(GivenMatrix::matrix).collect();
         check_sizes(self.preparation, layout, context_id, &operands)?;
         if is_captured(stream)? {
@@ -129,27 +101,15 @@ impl Preparer {
                 Params { codes, scales, n: layout.n(), k: layout.k(), groups: layout.groups(), ..Params::default() };
             params.prepared = memory.written(stream, &mut guards);
             params.check_alignment()?;
-            context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
 
-            let blocks = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
-            let mut arguments = [(&raw mut params).cast::<c_void>()];
-            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound. Its only
-            // parameter has the layout of `Params` (checked below against templates/common/prepare.cu), which the driver copies
-            // before it returns. Its addresses are of live memory of this context, as large as the kernel reads for
+            let grid = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
+            let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1 };
+            // SAFETY: its only parameter has the layout of `Params` (checked below against templates/common/prepare.cu). Its
+            // addresses are of live memory of this context, as large as the kernel reads for
             // `layout` (check_sizes) and writes (check_place). Where cudarc tracks events the guards order this use before
             // the memory is released or used in another stream; what is given away is freed behind it (shared.rs) or
             // retired (below); for other memory its caller vouches.
-            unsafe {
-                result::launch_kernel(
-                    self.function.handle(),
-                    (blocks, 1, 1),
-                    (THREADS, 1, 1),
-                    0,
-                    stream.cu_stream(),
-                    &mut arguments,
-                )
-            }
-            .map_err(|error| refused(format!("launching {blocks} blocks of {THREADS} threads"), error))?;
+            unsafe { self.kernel.put(stream, &mut params, &[launch], false) }?;
         }
         let mut owners = Vec::new();
         let mut held = EachOwner(|owner: &Owner| owners.push(Owner::clone(owner)));
@@ -162,32 +122,15 @@ impl Preparer {
     fn retire(&self, stream: &CudaStream, owners: Vec<Owner>) -> Result<()> {
         if !owners.is_empty() {
             let event = stream.record_event(None).map_err(|error| refused("recording an event", error))?;
-            self.modules.retired().take_until(owners, event);
+            self.kernel.modules().retired().take_until(owners, event);
         }
         Ok(())
-    }
-
-    /// What loading it took: modules of one context are loaded one after the other.
-    #[must_use]
-    pub fn load_time(&self) -> LoadTime {
-        self.load_time
-    }
-
-    /// Which kernel it is.
-    pub fn preparation(&self) -> Preparation {
-        self.preparation
-    }
-
-    /// The machine code, with its resource use and provenance.
-    #[must_use]
-    pub fn cubin(&self) -> &Arc<Cubin> {
-        &self.cubin
     }
 }
 
 impl fmt::Debug for Preparer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on device {}", self.preparation.symbol(), self.modules.context().ordinal())
+        self.kernel.fmt(f)
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
 pub(crate) use crate::routing::Routing;
+pub use crate::simt::{Combine, Route, RouteLists, Scoring};
 pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
 pub(crate) use depth::deepest;

@@ -20,14 +20,14 @@ typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
 
-enum { STREAMS = 32, OPERANDS = 11, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
+enum { STREAMS = 32, OPERANDS = 11, USES = 12, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
 typedef struct { uint32_t tick[STREAMS]; } Clock;
 typedef struct { Clock clock; int recorded; } Event;
 typedef struct { int unloaded; int device; } Module;
 typedef struct { Module *module; char name[512]; int shared; } Function;
 typedef struct Object { void (*destroy)(void *); void *value; struct Object *next; } Object;
 /* What a launch does to memory: the address of each operand, and whether it writes it, or reads it early. */
-typedef struct { uint64_t address[OPERANDS]; char writes[OPERANDS], early[OPERANDS]; int count; } Uses;
+typedef struct { uint64_t address[USES]; char writes[USES], early[USES]; int count; } Uses;
 typedef struct Graph { Function *launched[CAPTURED]; Uses uses[CAPTURED]; int launches; Object *objects; int references; } Graph;
 /* `before` is the clock that its last operation began with: a dependent launch may begin then. */
 typedef struct { Graph *captured; uint64_t id; int waits, index; Clock clock, before; } Stream;
@@ -452,7 +452,7 @@ Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *addr
 }
 #endif
 
-/* What the parameters of this crate's kernels say of memory (src/run/params.rs, src/run/prepare.rs): kernels that multiply
+/* What the parameters of this crate's kernels say of memory (src/operand.rs, src/run/{prepare,route,combine}.rs): kernels that multiply
    read weights early where a launch is dependent. */
 static Uses uses_of(const Function *function, void **arguments) {
     Uses uses = {{0}, {0}, {0}, 0};
@@ -462,6 +462,14 @@ static Uses uses_of(const Function *function, void **arguments) {
         memcpy(uses.address, words, 5 * sizeof *words);
         uses.writes[4] = 1;
         uses.count = 5;
+    } else if (!strncmp(function->name, "route_", 6)) {
+        memcpy(uses.address, words, USES * sizeof *words);
+        for (int i = strncmp(function->name, "route_given", 11) ? 2 : 3; i < USES; i++) uses.writes[i] = 1;
+        uses.count = USES;
+    } else if (!strncmp(function->name, "combine_", 8)) {
+        memcpy(uses.address, words, 6 * sizeof *words);
+        uses.writes[5] = 1;
+        uses.count = 6;
     } else if (strstr(function->name, "gemm")) {
         memcpy(uses.address, words, OPERANDS * sizeof *words);
         uses.writes[9] = uses.writes[10] = 1;
@@ -476,13 +484,20 @@ static int is_dependent(const Config *config) {
     return 0;
 }
 
+/* Kernels without matrix instructions: they have one parameter, and are neither watched nor refused. */
+static int is_simt(const Function *function) {
+    const char *name = function->name;
+    return !strncmp(name, "prepare_", 8) || !strncmp(name, "route_", 6) || !strncmp(name, "combine_", 8);
+}
+
 static Result launch(const Config *config, Function *function, void **arguments) {
     Stream *stream = of(config->stream);
+    const int simt = is_simt(function);
     if (function->module->unloaded || function->module->device != current) return INVALID_HANDLE;
     /* Kernels have up to two parameters; a bare launch of a benchmark gives none. */
-    if (arguments && !(arguments[0] && arguments[1])) return INVALID_VALUE;
+    if (arguments && !(arguments[0] && (simt || arguments[1]))) return INVALID_VALUE;
     if (function->shared < (int)config->shared && config->shared > 49152) return INVALID_VALUE;
-    if (refused && !--refused) return OUT_OF_MEMORY;
+    if (!simt && refused && !--refused) return OUT_OF_MEMORY;
     launches++;
     if (stream->captured) {
         Graph *graph = stream->captured;
@@ -493,7 +508,7 @@ static Result launch(const Config *config, Function *function, void **arguments)
         Uses uses = uses_of(function, arguments);
         launched(stream, &uses, is_dependent(config));
     }
-    if (is_watched) {
+    if (is_watched && !simt) {
         memcpy(seen.grid, config->grid, sizeof seen.grid);
         seen.threads = config->block[0];
         seen.shared = config->shared;

@@ -140,7 +140,7 @@ impl<'a> WarmUp<'a> {
             Ok(match needed {
                 Needed::Spec(spec) => cache.cubin(spec).map(|fetched| step(fetched.tier(), fetched.elapsed()))?,
                 Needed::Preparation(preparation) => {
-                    let fetched = cache.prepare_cubin(*preparation, picker.arch())?;
+                    let fetched = cache.simt_cubin(*preparation, picker.arch())?;
                     step(fetched.tier(), fetched.elapsed())
                 }
             })
@@ -163,7 +163,7 @@ impl<'a> WarmUp<'a> {
                 residency.queue.note(&Job::Kernel(*spec), made.as_ref().err().map(ToString::to_string));
                 made.map(Step::from)
             }
-            Needed::Preparation(preparation) => residency.preparer(*preparation).map(Step::from),
+            Needed::Preparation(preparation) => residency.simt((*preparation).into()).map(Step::from),
         })
     }
 

@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::build::Preparation;
 use crate::engine::manifest::Manifest;
 use crate::engine::problem_kernels::fallback;
 use crate::engine::rows::Rows;
 use crate::error::{Error, Result};
 use crate::pick::{Picker, Schedule};
+use crate::simt::Preparation;
 use crate::spec::{Problem, Spec};
 
 /// The closed world of a manifest: the kernels that a [`Picker`] chooses for one of its problems at one of its M, and those

@@ -268,7 +268,8 @@ impl Kernel {
                     PassKind::Finish => {}
                 }
                 let grid = ready.grid(params.kernel.m as u32);
-                let config = ready.config(grid, stream.cu_stream(), is_dependent);
+                let blocks = ready.blocks();
+                let config = blocks.config(grid, stream.cu_stream(), is_dependent);
                 // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
                 let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
                 let arguments = arguments.as_mut_ptr();
@@ -281,7 +282,7 @@ impl Kernel {
                 // whichever stream reads it beside this one (guards.rs); where it does not, whoever turned that off has
                 // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
                 // which are known to be written and are written only once (shared.rs).
-                unsafe { sys::cuLaunchKernelEx(&raw const config, ready.function(), arguments, ptr::null_mut()) }
+                unsafe { sys::cuLaunchKernelEx(&raw const config, blocks.function(), arguments, ptr::null_mut()) }
                     .result()
                     .map_err(|error| not_launched(grid, ready.threads(), error))?;
                 is_dependent = self.can_depend;
@@ -328,7 +329,7 @@ fn keep(keeper: Option<&RawStream>, operands: &mut Operands<'_>) {
 }
 
 /// Refuses owners where nothing holds them.
-fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
+pub(in crate::run) fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> Result<()> {
     if has_owners && keeper.is_none() { Err(nothing_holds()) } else { Ok(()) }
 }
 
@@ -338,7 +339,7 @@ fn nothing_holds() -> Error {
 }
 
 #[cold]
-fn captured_while_tracked() -> Error {
+pub(in crate::run) fn captured_while_tracked() -> Error {
     Error::operand(
         "the stream is being captured while cudarc tracks events in its context: call the unsafe \
          `CudaContext::disable_event_tracking` first",

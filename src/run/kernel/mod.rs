@@ -1,6 +1,6 @@
 //! A cubin loaded on a device.
 
-mod dispatch;
+pub(super) mod dispatch;
 
 use std::fmt;
 use std::sync::Arc;

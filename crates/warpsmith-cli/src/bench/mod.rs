@@ -3,8 +3,11 @@
 //! ```text
 //! warpsmith bench --json ours.json
 //! warpsmith bench --only grouped
+//! warpsmith bench --route route.softmax:bf16:e128:k8:renormalised --tokens 1,256,8192
 //! warpsmith bench --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
 //! ```
+//!
+//! Routers and combiners are timed by themselves (`--route`, `--combine`), beside what their bytes take.
 //!
 //! The floor of a problem is the larger of its bytes (weights of groups that have rows) at the best bandwidth (a large copy, a large read) and its
 //! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
@@ -12,6 +15,8 @@
 
 mod args;
 mod ceilings;
+mod combine;
+mod route;
 mod source;
 mod table;
 #[cfg(test)]
@@ -45,9 +50,15 @@ pub fn run(args: &Args) -> Result<bool> {
     let machine = place.describe("nothing is launched");
     say!("{machine}")?;
     let arch = place.arch();
+    let cache = KernelCache::builder().install_if_missing().build();
+    if !args.route.is_empty() {
+        return route::run(args, &place, cache);
+    }
+    if !args.combine.is_empty() {
+        return combine::run(args, &place, cache);
+    }
     // On sm_90 the list has its weights prepared, as the fastest kernels take them.
     let items = args.wanted.items(&[], crate::shared::prepares(&arch))?;
-    let cache = KernelCache::builder().install_if_missing().build();
     say!("NVRTC: {}", cache.toolchain()?)?;
 
     let ceilings = ceilings::compile(cache.toolchain()?, &arch)?;

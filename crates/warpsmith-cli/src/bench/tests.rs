@@ -53,6 +53,12 @@ fn the_command_line_is_read() {
     assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 6,10,2"), [[3, 3], [5, 5], [1, 1]]);
     let rest = args("bench --variant wgmma.t8x32x256.s16.interleaved.ws4.direct --arch a100 --device 1").unwrap();
     assert_eq!((rest.variant.len(), rest.arch, rest.device), (1, Some(Arch::A100), 1));
+    let routers = args("bench --route route.softmax:bf16:e128:k8,route.given:e64:k4 --tokens 1,256").unwrap();
+    assert_eq!((routers.route.len(), routers.tokens), (2, vec![1, 256]));
+    assert_eq!(args("bench --combine combine:f16>f16:h64:k8,combine:f16>f32:h64:k8").unwrap().combine.len(), 2);
+    for wrong in ["bench --tokens 1", "bench --route route.given:e64:k4 --tokens 0", "bench --route route.given:e64"] {
+        assert!(args(wrong).is_err(), "{wrong}");
+    }
     for wrong in ["bench --m 1", "bench --m 1 --only dual", "bench --m 1 --unprepared"] {
         assert!(args(wrong).is_err(), "{wrong}");
     }

@@ -47,7 +47,7 @@ fn make(args: &Args) -> Result<()> {
         }
     }
     for (preparation, arch) in preparations(args, &problems)? {
-        pack.add(cache.prepare_cubin(preparation, &arch)?.cubin())?;
+        pack.add(cache.simt_cubin(preparation, &arch)?.cubin())?;
     }
     if failed > 0 {
         return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());

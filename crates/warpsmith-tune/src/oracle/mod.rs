@@ -42,10 +42,12 @@
 //! product before the activation, say) may overflow, the bound is infinite and anything but NaN passes. NaN is right
 //! exactly where the formula in f64 gives NaN; so silu(−∞), which is −∞/∞, is NaN.
 
+pub mod combine;
 mod expected;
 mod finish;
 mod matrix;
 mod products;
+pub mod route;
 
 pub use expected::{Expected, Reference};
 pub use finish::{Scaling, activate, dual_gemm, gemm, grouped};

@@ -8,6 +8,7 @@
 mod allocations;
 mod bench;
 use warpsmith_testing::counting;
+mod combine;
 mod dispatch;
 mod exact;
 mod families;
@@ -20,6 +21,7 @@ mod nvcc;
 mod plan;
 mod prepare;
 mod raw;
+mod route;
 mod serving;
 mod tuner;
 mod uploaded;
@@ -70,6 +72,35 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, case.name(), move |bench| prepare::is_what_the_host_prepares(bench, &case)));
     }
     trials.push(trial(&bench, "prepare: bad operands are refused".to_owned(), prepare::bad_operands_are_refused));
+    for case in route::all() {
+        trials.push(trial(&bench, case.name(), move |bench| route::is_right(bench, &case)));
+    }
+    trials.push(trial(
+        &bench,
+        "experts: route: replays are bit-identical".to_owned(),
+        route::replays_are_bit_identical,
+    ));
+    trials.push(trial(&bench, "experts: route: bad operands are refused".to_owned(), route::bad_operands_are_refused));
+    trials.push(Trial::test("experts: mutants of route are up to date", || {
+        route::mutants_are_up_to_date().map_err(Into::into)
+    }));
+    for mutant in route::mutants_of(&arch) {
+        trials.push(trial(&bench, mutant.name(), move |bench| route::is_killed(bench, &mutant)));
+    }
+    for case in combine::all() {
+        trials.push(trial(&bench, case.name(), move |bench| combine::is_right(bench, &case)));
+    }
+    trials.push(trial(
+        &bench,
+        "experts: combine: bad operands are refused".to_owned(),
+        combine::bad_operands_are_refused,
+    ));
+    trials.push(Trial::test("experts: mutants of combine are up to date", || {
+        combine::mutants_are_up_to_date().map_err(Into::into)
+    }));
+    for mutant in combine::mutants() {
+        trials.push(trial(&bench, mutant.name(), move |bench| combine::is_killed(bench, &mutant)));
+    }
     trials.push(Trial::test("mutants are up to date", || mutants::are_up_to_date().map_err(Into::into)));
     for mutant in mutants::all(&arch) {
         trials.push(trial(&bench, mutant.name(), move |bench| mutants::is_killed(bench, &mutant)));

@@ -1,0 +1,220 @@
+//! Combiners: checked against the oracle, then timed with rows that are not in the L2 cache.
+
+use std::time::Duration;
+
+use cudarc::driver::{CudaSlice, DeviceRepr, ValidAsZeroBits};
+use half::{bf16, f16};
+use warpsmith::cache::KernelCache;
+use warpsmith::format::Format;
+use warpsmith::run::{CombineOperands, Combiner, MatrixMut, Values};
+use warpsmith::spec::{Arch, Combine};
+use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
+use warpsmith_tune::{Timer, operand_sets, wait};
+
+use super::Args;
+use crate::shared::gpu::Gpu;
+use crate::shared::place::Place;
+use crate::shared::{Result, say};
+
+/// Numbers of tokens where none are said.
+const TOKENS: [u32; 6] = [1, 8, 32, 128, 1024, 8192];
+/// Tokens that the oracle adds up at most.
+const CHECKED: u32 = 16;
+/// Values that are drawn; longer operands repeat them.
+const DRAWN: usize = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Whether everything is right.
+pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
+    for combine in &args.combine {
+        combine.check()?;
+    }
+    let Place::Device(device) = place else {
+        for combine in &args.combine {
+            let fetched = cache.simt_cubin(*combine, &place.arch())?;
+            say!("{combine}: built")?;
+            fetched.cubin().resources().iter().try_for_each(|resources| say!("  {resources}"))?;
+        }
+        return Ok(true);
+    };
+    let gpu = Gpu::new(device, cache)?;
+    let arch = *gpu.engine().device().arch();
+    say!("floor: bytes at {:.0} GB/s; medians, operands not in the L2 cache", arch.memory_bytes_per_s() / 1e9)?;
+    say!("{:>7} {:>9} {:>11} {:>9}  combine", "tokens", "plain us", "dependent", "floor us")?;
+    let tokens = if args.tokens.is_empty() { &TOKENS[..] } else { &args.tokens };
+    let mut is_right = true;
+    for combine in &args.combine {
+        let combiner = gpu.engine().combine(combine)?;
+        for tokens in tokens {
+            if !is_as_expected(&gpu, &combiner, (*tokens).min(CHECKED))? {
+                is_right = false;
+                say!("{tokens:>7} WRONG: other bits than the oracle's  {combine}")?;
+                continue;
+            }
+            let [plain, dependent, floor] = timed(&gpu, &combiner, *tokens, &arch)?;
+            say!("{tokens:>7} {plain:>9.2} {dependent:>11.2} {floor:>9.2}  {combine}")?;
+        }
+    }
+    Ok(is_right)
+}
+
+/// Values in their format.
+enum Memory {
+    F32(CudaSlice<f32>),
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+}
+
+impl Memory {
+    /// `length` values, `drawn` over and over.
+    fn new(gpu: &Gpu, format: Format, drawn: &[f32], length: usize) -> Result<Self> {
+        Ok(match format {
+            Format::F16 => Self::F16(repeated(gpu, drawn.iter().map(|x| f16::from_f32(*x)).collect(), length)?),
+            Format::Bf16 => Self::Bf16(repeated(gpu, drawn.iter().map(|x| bf16::from_f32(*x)).collect(), length)?),
+            _ => Self::F32(repeated(gpu, drawn.to_vec(), length)?),
+        })
+    }
+
+    fn values(&self) -> Values<'_> {
+        match self {
+            Self::F32(values) => values.into(),
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+        }
+    }
+
+    fn result(&mut self) -> MatrixMut<'_> {
+        match self {
+            Self::F32(values) => values.into(),
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+        }
+    }
+
+    fn to_host(&self, gpu: &Gpu) -> Result<Vec<f32>> {
+        let stream = gpu.stream();
+        Ok(match self {
+            Self::F32(values) => stream.clone_dtoh(values)?,
+            Self::F16(values) => stream.clone_dtoh(values)?.into_iter().map(f16::to_f32).collect(),
+            Self::Bf16(values) => stream.clone_dtoh(values)?.into_iter().map(bf16::to_f32).collect(),
+        })
+    }
+}
+
+fn repeated<T: DeviceRepr + ValidAsZeroBits>(gpu: &Gpu, drawn: Vec<T>, length: usize) -> Result<CudaSlice<T>> {
+    let stream = gpu.stream();
+    let (drawn, mut all) = (stream.clone_htod(&drawn)?, stream.alloc_zeros::<T>(length)?);
+    for first in (0..length).step_by(drawn.len()) {
+        let count = drawn.len().min(length - first);
+        stream.memcpy_dtod(&drawn.slice(..count), &mut all.slice_mut(first..first + count))?;
+    }
+    Ok(all)
+}
+
+/// The operands of one launch.
+struct Set {
+    rows: Memory,
+    weights: CudaSlice<f32>,
+    positions: CudaSlice<i32>,
+    shared: Memory,
+    residual: Memory,
+    out: Memory,
+}
+
+/// What the operands of some tokens are made of.
+struct Drawn {
+    values: Vec<f32>,
+    weights: Vec<f32>,
+    positions: Vec<i32>,
+}
+
+impl Drawn {
+    fn new(combine: &Combine, tokens: u32) -> Self {
+        let slots = (tokens * combine.rows_per_token()) as usize;
+        let mut random = fastrand::Rng::with_seed(0x5EED);
+        // Exact in every format.
+        let values =
+            (0..DRAWN).map(|_| rounded(Format::Bf16, rounded(Format::F16, random.f32() * 2.0 - 1.0))).collect();
+        let weights = (0..slots).map(|_| random.f32()).collect();
+        let mut positions: Vec<i32> = (0..slots as i32).collect();
+        random.shuffle(&mut positions);
+        Self { values, weights, positions }
+    }
+}
+
+impl Set {
+    fn new(gpu: &Gpu, combine: &Combine, tokens: u32, drawn: &Drawn) -> Result<Self> {
+        let (stream, out) = (gpu.stream(), combine.out_format());
+        let elements = tokens as usize * combine.hidden_size() as usize;
+        let memory = |format, length| Memory::new(gpu, format, &drawn.values, length);
+        // What is not wanted takes no room.
+        let if_any = |has| if has { elements } else { 1 };
+        Ok(Self {
+            rows: memory(combine.rows_format(), elements * combine.rows_per_token() as usize)?,
+            weights: stream.clone_htod(&drawn.weights)?,
+            positions: stream.clone_htod(&drawn.positions)?,
+            shared: memory(out, if_any(combine.has_shared()))?,
+            residual: memory(out, if_any(combine.has_residual()))?,
+            out: memory(out, elements)?,
+        })
+    }
+
+    fn operands(&mut self, combine: &Combine, tokens: u32) -> CombineOperands<'_> {
+        let mut operands = CombineOperands::new(tokens, self.rows.values(), self.out.result());
+        if combine.is_weighted() {
+            operands = operands.weights(&self.weights);
+        }
+        if combine.is_placed() {
+            operands = operands.positions(&self.positions);
+        }
+        if combine.has_shared() {
+            operands = operands.shared(self.shared.values());
+        }
+        if combine.has_residual() {
+            operands = operands.residual(self.residual.values());
+        }
+        operands
+    }
+}
+
+fn is_as_expected(gpu: &Gpu, combiner: &Combiner, tokens: u32) -> Result<bool> {
+    let combine = combiner.combine();
+    let drawn = Drawn::new(combine, tokens);
+    let mut set = Set::new(gpu, combine, tokens, &drawn)?;
+    combiner.launch(gpu.stream(), set.operands(combine, tokens))?;
+    wait(gpu.stream(), LIMIT)?;
+    let elements = tokens as usize * combine.hidden_size() as usize;
+    let values = |has: bool, length: usize| -> Vec<f32> {
+        if has { drawn.values.iter().copied().cycle().take(length).collect() } else { Vec::new() }
+    };
+    let rows = values(true, elements * combine.rows_per_token() as usize);
+    let (shared, residual) = (values(combine.has_shared(), elements), values(combine.has_residual(), elements));
+    let terms = Terms {
+        rows: &rows,
+        weights: if combine.is_weighted() { &drawn.weights } else { &[] },
+        positions: if combine.is_placed() { &drawn.positions } else { &[] },
+        shared: &shared,
+        residual: &residual,
+    };
+    Ok(set.out.to_host(gpu)? == expected(combine, tokens, &terms)?)
+}
+
+/// Microseconds of a plain and of a dependent launch, and those that its bytes take.
+fn timed(gpu: &Gpu, combiner: &Combiner, tokens: u32, arch: &Arch) -> Result<[f64; 3]> {
+    let combine = combiner.combine();
+    let elements = u64::from(tokens) * u64::from(combine.hidden_size());
+    let slots = u64::from(tokens) * u64::from(combine.rows_per_token());
+    let row = combine.rows_format().bytes(1) as u64 * u64::from(combine.hidden_size());
+    let of_out = combine.out_format().bytes(1) as u64 * elements;
+    let lists = 4 * slots * (u64::from(combine.is_weighted()) + u64::from(combine.is_placed()));
+    let bytes =
+        slots * row + of_out * (1 + u64::from(combine.has_shared()) + u64::from(combine.has_residual())) + lists;
+    let drawn = Drawn::new(combine, tokens);
+    let sets = (0..operand_sets(bytes, arch.l2_bytes())).map(|_| Set::new(gpu, combine, tokens, &drawn));
+    let mut sets = sets.collect::<Result<Vec<_>>>()?;
+    let timer = Timer::new(gpu.stream())?;
+    let plain = timer.time(sets.len(), |set| combiner.launch(gpu.stream(), sets[set].operands(combine, tokens)))?;
+    let dependent =
+        timer.time(sets.len(), |set| combiner.launch_dependent(gpu.stream(), sets[set].operands(combine, tokens)))?;
+    Ok([plain.median_us, dependent.median_us, bytes as f64 / arch.memory_bytes_per_s() * 1e6])
+}

@@ -1,0 +1,258 @@
+//! Combiners against the oracle: every bit of the result, and nothing else written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::CudaSlice;
+use half::{bf16, f16};
+use warpsmith::build::Built;
+use warpsmith::cache::KernelCache;
+use warpsmith::engine::Engine;
+use warpsmith::format::Format;
+use warpsmith::internal::build::{Simt, Source};
+use warpsmith::internal::run::combiner;
+use warpsmith::run::{CombineOperands, Combiner, MatrixMut, Values};
+use warpsmith::spec::Combine;
+use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
+use warpsmith_tune::wait;
+
+use crate::bench::{Bench, changed, text};
+
+const WAIT: Duration = Duration::from_secs(10);
+/// Elements before and behind the result, and the bytes that are there before.
+const MARGIN: usize = 64;
+const FILL: u8 = 0x5A;
+
+const CASES: [(&str, &[u32]); 6] = [
+    ("combine:f16>f16:h7168:k8:weighted", &[0, 1, 3, 65]),
+    ("combine:bf16>bf16:h2048:k8:weighted:placed:shared:residual", &[1, 17, 257]),
+    ("combine:f16>f32:h2688:k22:weighted:placed:residual", &[1, 33]),
+    ("combine:bf16>f16:h8:k1", &[1, 1000]),
+    ("combine:f16>bf16:h1032:k32:placed:shared", &[3, 40]),
+    ("combine:bf16>f32:h1024:k10:weighted", &[8, 129]),
+];
+
+pub struct Case(Combine, &'static [u32]);
+
+impl Case {
+    pub fn name(&self) -> String {
+        format!("experts: {}", self.0)
+    }
+}
+
+pub fn all() -> Vec<Case> {
+    CASES.iter().map(|(combine, tokens)| Case(combine.parse().unwrap(), tokens)).collect()
+}
+
+/// Values on the device.
+enum Uploaded {
+    F32(CudaSlice<f32>),
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+}
+
+impl Uploaded {
+    /// With NaN behind them.
+    fn new(bench: &Bench, format: Format, values: &[f32]) -> Result<Self, String> {
+        let stream = &bench.stream;
+        let values = values.iter().copied().chain([f32::NAN; 8]);
+        Ok(match format {
+            Format::F16 => Self::F16(stream.clone_htod(&values.map(f16::from_f32).collect::<Vec<_>>()).map_err(text)?),
+            Format::Bf16 => {
+                Self::Bf16(stream.clone_htod(&values.map(bf16::from_f32).collect::<Vec<_>>()).map_err(text)?)
+            }
+            _ => Self::F32(stream.clone_htod(&values.collect::<Vec<_>>()).map_err(text)?),
+        })
+    }
+
+    fn values(&self) -> Values<'_> {
+        match self {
+            Self::F32(values) => values.into(),
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+        }
+    }
+}
+
+/// Launches `combiner` on random terms; what is wrong with the result.
+fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) -> Result<Option<String>, String> {
+    let (combine, stream) = (*combiner.combine(), &bench.stream);
+    let (k, hidden) = (combine.rows_per_token() as usize, combine.hidden_size() as usize);
+    let (slots, out) = (tokens as usize * k, combine.out_format());
+    let mut random = fastrand::Rng::with_seed(u64::from(tokens) + 99);
+    let mut values = |format: Format, length: usize, is_wanted: bool| -> Vec<f32> {
+        let length = if is_wanted { length } else { 0 };
+        (0..length).map(|_| rounded(format, random.f32() * 4.0 - 2.0)).collect()
+    };
+    let rows = values(combine.rows_format(), slots * hidden, true);
+    let weights = values(Format::F32, slots, combine.is_weighted());
+    let shared = values(out, tokens as usize * hidden, combine.has_shared());
+    let residual = values(out, tokens as usize * hidden, combine.has_residual());
+    let mut positions: Vec<i32> = (0..if combine.is_placed() { slots as i32 } else { 0 }).collect();
+    random.shuffle(&mut positions);
+    for (at, wrong) in [-1, slots as i32, i32::MIN, i32::MAX].into_iter().enumerate() {
+        if let Some(position) = positions.get_mut(at * 3) {
+            *position = wrong;
+        }
+    }
+    let terms = Terms { rows: &rows, weights: &weights, positions: &positions, shared: &shared, residual: &residual };
+    let expected = expected(&combine, tokens, &terms).map_err(text)?;
+
+    let element = out.bytes(1);
+    let inside = MARGIN * element..(MARGIN + expected.len()) * element;
+    let mut memory = stream.clone_htod(&vec![FILL; inside.end + MARGIN * element]).map_err(text)?;
+    let on_device = |format, values: &[f32]| Uploaded::new(bench, format, values);
+    let (rows, shared, residual) =
+        (on_device(combine.rows_format(), &rows)?, on_device(out, &shared)?, on_device(out, &residual)?);
+    let weights = stream.clone_htod(&[&weights[..], &[f32::NAN]].concat()).map_err(text)?;
+    let positions = stream.clone_htod(&[&positions[..], &[0]].concat()).map_err(text)?;
+    {
+        let mut view = memory.slice_mut(inside.clone());
+        let c = MatrixMut::from_bytes(out, &mut view).map_err(text)?;
+        let mut operands = CombineOperands::new(tokens, rows.values(), c);
+        if combine.is_weighted() {
+            operands = operands.weights(&weights);
+        }
+        if combine.is_placed() {
+            operands = operands.positions(&positions);
+        }
+        if combine.has_shared() {
+            operands = operands.shared(shared.values());
+        }
+        if combine.has_residual() {
+            operands = operands.residual(residual.values());
+        }
+        match is_dependent {
+            true => combiner.launch_dependent(stream, operands),
+            false => combiner.launch(stream, operands),
+        }
+        .map_err(text)?;
+    }
+    wait(stream, WAIT).map_err(text)?;
+    let found = stream.clone_dtoh(&memory).map_err(text)?;
+    if found[..inside.start].iter().chain(&found[inside.end..]).any(|byte| *byte != FILL) {
+        return Ok(Some("memory outside of the result is written".to_owned()));
+    }
+    let values = found[inside].chunks(element).map(|bytes| match (out, bytes) {
+        (Format::F16, [a, b]) => f16::from_le_bytes([*a, *b]).to_f32(),
+        (Format::Bf16, [a, b]) => bf16::from_le_bytes([*a, *b]).to_f32(),
+        (_, [a, b, c, d]) => f32::from_le_bytes([*a, *b, *c, *d]),
+        _ => f32::NAN,
+    });
+    let differs = values.zip(&expected).position(|(found, expected)| found.to_bits() != expected.to_bits());
+    Ok(differs.map(|at| format!("{tokens} tokens: element {at} of token {} is not {}", at / hidden, expected[at])))
+}
+
+fn engine(bench: &Bench) -> Engine {
+    Engine::with_cache(&bench.device, KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build())
+}
+
+pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
+    let Case(combine, all_tokens) = case;
+    let _turn = bench.alone();
+    let combiner = engine(bench).combine(combine).map_err(text)?;
+    for tokens in *all_tokens {
+        for is_dependent in [false, true] {
+            if let Some(why) = wrong(bench, &combiner, *tokens, is_dependent)? {
+                return Err(why);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What does not fit ends in a sentence with both numbers, and nothing is launched.
+pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.alone();
+    let combiner = engine(bench).combine(&Combine::new().hidden(64).k(2).weighted()).map_err(text)?;
+    let stream = &bench.stream;
+    let rows = stream.alloc_zeros::<f16>(2 * 64 * 2 + 8).map_err(text)?;
+    let other = stream.alloc_zeros::<bf16>(2 * 64 * 2).map_err(text)?;
+    let weights = stream.alloc_zeros::<f32>(4).map_err(text)?;
+    let mut out = stream.alloc_zeros::<f16>(128).map_err(text)?;
+    let refusal =
+        |operands: CombineOperands<'_>| combiner.launch(stream, operands).map_err(text).err().unwrap_or_default();
+    let found = [
+        (refusal(CombineOperands::new(2, &rows, &mut out)), "weights: not given, the problem has one"),
+        (refusal(CombineOperands::new(2, &other, &mut out).weights(&weights)), "rows is bf16, the kernel is for f16"),
+        (refusal(CombineOperands::new(3, &rows, &mut out).weights(&weights)), "rows has 264 elements, 384 are needed"),
+        (
+            refusal(CombineOperands::new(2, &rows, &mut out).weights(weights.slice(1..))),
+            "weights has 3 elements, 4 are needed",
+        ),
+        (
+            refusal(CombineOperands::new(2, rows.slice(4..), &mut out).weights(&weights)),
+            "which is not a multiple of 16 bytes",
+        ),
+    ];
+    match found.iter().find(|(found, expected)| !found.ends_with(expected)) {
+        Some((found, expected)) => Err(format!("`{found}`, not `{expected}`")),
+        None => Ok(()),
+    }
+}
+
+pub struct Mutant {
+    what: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+impl Mutant {
+    pub fn name(&self) -> String {
+        format!("experts: mutant of combine: {}", self.what)
+    }
+}
+
+/// One thing wrong in each. None can hang, and none reads or writes where nothing of its own is.
+pub fn mutants() -> Vec<Mutant> {
+    let mutant = |what, from, to| Mutant { what, from, to };
+    vec![
+        mutant("the last slot left out", "if (first + j >= K) break;", "if (first + j >= K - 1) break;"),
+        mutant("the weight of the first slot", "params.weights[slot]", "params.weights[token * K]"),
+        mutant(
+            "slots in another order",
+            "const int slot = token * K + first + j;",
+            "const int slot = token * K + (first + j) / 2 * 2 + (first + j < K / 2 * 2 ? 1 - (first + j) % 2 : 0);",
+        ),
+        mutant(
+            "a slot without a row has the nearest",
+            "PLACED ? params.positions[slot] : slot",
+            "min(max(params.positions[slot], 0), params.tokens * K - 1)",
+        ),
+        mutant("positions not looked at", "PLACED ? params.positions[slot] : slot", "slot"),
+        mutant("no shared expert", "__fadd_rn(sum[i], shared.at(i))", "sum[i]"),
+        mutant("the residual twice", "__fadd_rn(sum[i], residual.at(i))", "__fadd_rn(sum[i], 2.0f * residual.at(i))"),
+        mutant(
+            "a product that rounds",
+            "__fmaf_rn(weights[j], rows[j].at(i), sum[i])",
+            "__fadd_rn(__fmul_rn(weights[j], rows[j].at(i)), sum[i])",
+        ),
+        mutant("columns of a block not written", "if (column >= HIDDEN) return;", "if (column >= HIDDEN - 8) return;"),
+    ]
+}
+
+/// In f32, where every bit shows.
+fn mutated(mutant: &Mutant) -> Result<(Combine, Source), String> {
+    let combine: Combine = "combine:bf16>f32:h1032:k10:weighted:placed:shared:residual".parse().map_err(text)?;
+    let source = changed(&Simt::from(combine).render().map_err(text)?, &[(mutant.from, mutant.to)]);
+    source.map(|source| (combine, source)).map_err(|from| format!("{}: `{from}` stands nowhere", mutant.name()))
+}
+
+/// Every mutant finds its place in today's text. Needs no GPU.
+pub fn mutants_are_up_to_date() -> Result<(), String> {
+    mutants().iter().try_for_each(|mutant| mutated(mutant).map(|_| ()))
+}
+
+pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+    let (combine, source) = mutated(mutant)?;
+    let compiled = warpsmith::internal::build::compile(bench.toolchain(), &source, bench.arch().target());
+    let cubin = compiled.map_err(|error| format!("{error:?}"))?;
+    // SAFETY: what mutants change is what they compute, in memory with margins around it.
+    let built = unsafe { Built::unproven(Simt::from(combine), Arc::new(cubin)) };
+    let combiner = combiner(&bench.device, combine, &built).map_err(text)?;
+    let _turn = bench.alone();
+    match wrong(bench, &combiner, 37, false)? {
+        Some(_) => Ok(()),
+        None => Err("nothing is found wrong".to_owned()),
+    }
+}

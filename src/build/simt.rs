@@ -1,0 +1,152 @@
+//! The source of kernels without matrix instructions.
+
+use serde::Serialize;
+
+use super::{Source, render};
+use crate::error::Result;
+use crate::format::PreparedLayout;
+use crate::simt::{Combine, Preparation, Route, Simt};
+
+impl Simt {
+    /// Symbols of the kernels, in the order in which they are loaded.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let symbol = self.symbol();
+        match self {
+            Self::Prepare(_) | Self::Combine(_) => vec![symbol],
+            Self::Route(_) => ["few", "count", "place"].map(|part| format!("{symbol}_{part}")).to_vec(),
+        }
+    }
+
+    /// Its CUDA text.
+    ///
+    /// # Errors
+    /// Unsupported, if no kernel can be made of it; internal, if the template names what there is no value for.
+    pub fn render(&self) -> Result<Source> {
+        self.check()?;
+        let symbol = self.symbol();
+        let (text, headers) = match self {
+            Self::Prepare(preparation) => render::fill(PREPARE, &PrepareNames::new(preparation))?,
+            Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
+            Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
+        };
+        Ok(Source::new(format!("{symbol}.cu"), text, headers, self.entries()))
+    }
+}
+
+const PREPARE: &str = "common/prepare.cu";
+const ROUTE: &str = "simt/route.cu";
+const COMBINE: &str = "simt/combine.cu";
+
+/// What the template of the preparing kernels may name.
+#[derive(Serialize)]
+struct PrepareNames {
+    symbol: String,
+    products: u32,
+    block_bytes: usize,
+    encoder: String,
+    compute: &'static str,
+    scales: &'static str,
+}
+
+impl PrepareNames {
+    fn new(preparation: &Preparation) -> Self {
+        Self {
+            symbol: preparation.symbol(),
+            products: preparation.products(),
+            block_bytes: PreparedLayout::BLOCK_BYTES,
+            encoder: list(preparation.coding().encoder()),
+            compute: preparation.compute().word(),
+            scales: preparation.scales().word(),
+        }
+    }
+}
+
+/// The words as elements of a CUDA array, eight a line.
+fn list(words: &[u32; 32]) -> String {
+    let line = |words: &[u32]| words.iter().map(|word| format!("{word:#010x}")).collect::<Vec<_>>().join(", ");
+    words.chunks(8).map(line).collect::<Vec<_>>().join(",\n      ")
+}
+
+/// What the template of the routers may name.
+#[derive(Serialize)]
+struct RouteNames<'s> {
+    symbol: &'s str,
+    experts: u32,
+    k: u32,
+    groups: u32,
+    kept_groups: u32,
+    renormalise: bool,
+    logits: &'static str,
+    score: &'static str,
+}
+
+impl<'s> RouteNames<'s> {
+    fn new(route: &Route, symbol: &'s str) -> Self {
+        let (groups, kept_groups) = route.group_counts();
+        Self {
+            symbol,
+            experts: route.expert_count(),
+            k: route.experts_per_token(),
+            groups,
+            kept_groups,
+            renormalise: route.is_renormalised(),
+            logits: route.logits_format().map_or("none", |format| format.word()),
+            score: route.scoring().word(),
+        }
+    }
+}
+
+/// What the template of the combiners may name.
+#[derive(Serialize)]
+struct CombineNames<'s> {
+    symbol: &'s str,
+    rows: &'static str,
+    out: &'static str,
+    hidden: u32,
+    k: u32,
+    weighted: bool,
+    placed: bool,
+    shared: bool,
+    residual: bool,
+}
+
+impl<'s> CombineNames<'s> {
+    fn new(combine: &Combine, symbol: &'s str) -> Self {
+        Self {
+            symbol,
+            rows: combine.rows_format().word(),
+            out: combine.out_format().word(),
+            hidden: combine.hidden_size(),
+            k: combine.rows_per_token(),
+            weighted: combine.is_weighted(),
+            placed: combine.is_placed(),
+            shared: combine.has_shared(),
+            residual: combine.has_residual(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simt::Scoring;
+
+    /// That every name has a value is checked by rendering.
+    #[test]
+    fn every_value_is_named_by_its_template() {
+        let named = |template: &str, given: serde_json::Value| {
+            for name in given.as_object().unwrap().keys() {
+                assert!(template.contains(&format!("<{{ {name} }}>")), "{name}");
+            }
+        };
+        for preparation in Preparation::all() {
+            let given = serde_json::to_value(PrepareNames::new(&preparation)).unwrap();
+            named(include_str!("../../templates/common/prepare.cu"), given);
+        }
+        let route = Route::new(Scoring::Softmax).experts(8).k(2);
+        let given = serde_json::to_value(RouteNames::new(&route, "route")).unwrap();
+        named(include_str!("../../templates/simt/route.cu"), given);
+        let given = serde_json::to_value(CombineNames::new(&Combine::new(), "combine")).unwrap();
+        named(include_str!("../../templates/simt/combine.cu"), given);
+    }
+}

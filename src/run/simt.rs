@@ -1,0 +1,377 @@
+//! Kernels without matrix instructions: loading, and what all their launches do.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+
+use super::capture::{Captured, is_captured};
+use super::check::{self, Buffer, ContextId};
+use super::code::{Code, Modules};
+use super::guards::{Guards, Tracked, Untracked};
+use super::kernel::dispatch::{can_hold, captured_while_tracked};
+use super::launch::Blocks;
+use super::memory::{Memory, MemoryMut};
+use super::module::Function;
+use super::operand::{MatrixMut, Values};
+use super::retired::Owner;
+use super::workspace::WorkspaceMemory;
+use super::{Device, LaunchStream, LoadTime, refused};
+use crate::build::{Built, Cubin};
+use crate::error::{Error, Result};
+use crate::simt::Simt;
+
+/// A loaded kernel without matrix instructions. Holding it keeps it loaded.
+pub struct SimtKernel {
+    simt: Simt,
+    cubin: Arc<Cubin>,
+    /// Of its entries.
+    functions: Vec<Function>,
+    load_time: LoadTime,
+    code: Arc<Code>,
+    /// Behind the code, which comes here when it goes.
+    modules: Arc<Modules>,
+}
+
+/// One launch of a kernel: which of its entries, and in which blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SimtLaunch {
+    pub(super) entry: usize,
+    /// Blocks.
+    pub(super) grid: u32,
+    pub(super) threads: u32,
+    /// Blocks of a cluster.
+    pub(super) cluster: u32,
+}
+
+impl SimtKernel {
+    /// Loads machine code onto a device.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image or has not enough memory.
+    pub fn load(device: &Device, built: &Built<Simt>) -> Result<Self> {
+        let (simt, cubin) = (*built.of(), Arc::clone(built.cubin()));
+        let modules = device.modules();
+        let refuses = |error| refused(format!("loading {}", simt.symbol()), error);
+        let set_up = |code: Arc<Code>| {
+            let entries = simt.entries();
+            let functions = entries.iter().map(|entry| code.entry(entry)).collect::<Result<_, _>>();
+            Ok((functions.map_err(refuses)?, code))
+        };
+        let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
+        Ok(Self { simt, cubin, functions, load_time, code, modules: Arc::clone(modules) })
+    }
+
+    /// What loading it took: modules of one context are loaded one after the other.
+    #[must_use]
+    pub fn load_time(&self) -> LoadTime {
+        self.load_time
+    }
+
+    /// The machine code, with its resource use and provenance.
+    #[must_use]
+    pub fn cubin(&self) -> &Arc<Cubin> {
+        &self.cubin
+    }
+
+    pub(super) fn modules(&self) -> &Arc<Modules> {
+        &self.modules
+    }
+
+    /// The stream's context, which has to have the kernel's handle.
+    pub(super) fn context_id(&self, stream: &CudaStream) -> Result<ContextId> {
+        let context = stream.context();
+        if context.cu_ctx() == self.modules.context().cu_ctx() {
+            return Ok(ContextId::of(stream));
+        }
+        let (here, there) = (self.modules.context().ordinal(), context.ordinal());
+        Err(Error::operand(format!(
+            "the stream is of another context (device {there}) than the kernel (device {here})"
+        )))
+    }
+
+    /// Puts launches into the stream, one behind the other, each with `params` as its only argument.
+    ///
+    /// # Safety
+    /// The kernel's entries take one parameter of the layout of `P`, and use memory at its addresses as far as that is live in
+    /// the stream's context, which is the kernel's, until they have run. A dependent launch waits for what was before.
+    pub(super) unsafe fn put<P: Copy>(
+        &self,
+        stream: &CudaStream,
+        params: &mut P,
+        launches: &[SimtLaunch],
+        is_dependent: bool,
+    ) -> Result<()> {
+        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+        for (nth, SimtLaunch { entry, grid, threads, cluster }) in launches.iter().enumerate() {
+            let function = self.functions.get(*entry).ok_or_else(|| Error::internal("a launch of no entry"))?;
+            let blocks = Blocks::new(*function, *threads, 0, [*cluster, 1, 1]);
+            let mut arguments = [(&raw mut *params).cast::<c_void>()];
+            // Later ones of the call wait by themselves for the first.
+            let depends = is_dependent || (nth > 0 && self.can_depend());
+            // SAFETY: the function is of a module that `self` keeps loaded, in the context that is bound; the driver copies
+            // the parameter before it returns. The rest is the caller's promise.
+            unsafe { blocks.launch([*grid, 1, 1], stream, depends, &mut arguments) }
+                .map_err(|error| refused(format!("launching {grid} blocks of {threads} threads"), error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether its kernels wait for what was before by themselves (`griddepcontrol`, of sm_90 and later).
+    pub(super) fn can_depend(&self) -> bool {
+        self.has_clusters()
+    }
+
+    /// Whether its blocks may be a cluster, of sm_90 and later.
+    pub(super) fn has_clusters(&self) -> bool {
+        let target = self.cubin.provenance().target();
+        let number = target.trim_start_matches("sm_").trim_start_matches("compute_").trim_end_matches(['a', 'f']);
+        number.parse::<u32>().is_ok_and(|number| number >= 90)
+    }
+
+    /// Checks `operands`, and puts `launches` of them into the stream; nothing is allocated. `params` is told the addresses,
+    /// in the order in which they are visited, and gives what the kernel takes.
+    ///
+    /// # Errors
+    /// Operand, if a piece is too small, not aligned or of another context, before anything is launched; driver.
+    ///
+    /// # Safety
+    /// As for [`SimtKernel::put`], where every piece has as many elements as its line says.
+    pub(super) unsafe fn launch<O: Pieces, P: Copy, const COUNT: usize>(
+        &self,
+        stream: &impl LaunchStream,
+        operands: &mut O,
+        lines: &[Line; COUNT],
+        params: impl FnOnce([u64; COUNT]) -> P,
+        launches: &[SimtLaunch],
+        is_dependent: bool,
+    ) -> Result<()> {
+        let (stream, keeper) = (stream.stream(), stream.keeper());
+        let context_id = self.context_id(stream)?;
+        let mut check = Check { context_id, lines, given: [false; COUNT] };
+        operands.visit(&mut check)?;
+        if let Some((line, _)) = lines.iter().zip(check.given).find(|(line, given)| line.needed > 0 && !given) {
+            return Err(Error::operand(format!("no {} given: {} elements are needed", line.name, line.needed)));
+        }
+        let is_captured = is_captured(stream)?;
+        let tracks = stream.context().is_event_tracking();
+        if is_captured && tracks {
+            return Err(captured_while_tracked());
+        }
+        operands.visit(&mut Order { stream, is_captured })?;
+        let mut owners = false;
+        operands.visit(&mut Owners(|_| owners = true))?;
+        can_hold(keeper, owners)?;
+        let put = |addresses: [u64; COUNT]| {
+            let mut params = params(addresses);
+            // SAFETY: the caller's promise; of cudarc's and shared memory the guards, the order above and what a graph holds
+            // see to it that it is live, of raw memory its caller vouches for that.
+            unsafe { self.put(stream, &mut params, launches, is_dependent && self.can_depend()) }
+        };
+        let place = |place: &[u64; COUNT]| {
+            let misplaced = lines.iter().zip(place).find(|(line, address)| !address.is_multiple_of(line.alignment));
+            misplaced.map_or(Ok(()), |(line, address)| check::aligned(&[(line.name, *address)], line.alignment))
+        };
+        if is_captured {
+            let captured = Captured::of(stream)?;
+            self.code.hold_by_graph(&captured)?;
+            let mut held = Held(Vec::new());
+            operands.visit(&mut held)?;
+            if !held.0.is_empty() {
+                captured.hold(self.modules.retired().when_dropped(held.0))?;
+            }
+        }
+        let put = if tracks {
+            let mut guards = Tracked::default();
+            let mut places = Place { stream, guards: &mut guards, addresses: [0; COUNT] };
+            operands.visit(&mut places)?;
+            let addresses = places.addresses;
+            place(&addresses)?;
+            put(addresses)
+        } else {
+            let mut guards = Untracked::default();
+            let mut places = Place { stream, guards: &mut guards, addresses: [0; COUNT] };
+            operands.visit(&mut places)?;
+            let addresses = places.addresses;
+            place(&addresses)?;
+            put(addresses)
+        };
+        if let Some(keeper) = keeper
+            && !is_captured
+        {
+            operands.visit(&mut Owners(|owner: &Owner| keeper.keep(owner)))?;
+        }
+        put
+    }
+}
+
+impl fmt::Debug for SimtKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on device {}", self.simt.symbol(), self.modules.context().ordinal())
+    }
+}
+
+/// What a piece of memory must have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    /// Elements; 0 for what need not be there.
+    pub(super) needed: u64,
+    /// The address is a multiple of this.
+    pub(super) alignment: u64,
+}
+
+/// The memory of a launch, each piece by the number of its line.
+pub(super) trait Pieces {
+    fn visit<'b, V: Visit<'b>>(&'b mut self, visitor: &mut V) -> Result<()>;
+}
+
+/// Something that is done with every piece.
+pub(super) trait Visit<'b> {
+    fn read<T: Send + Sync + 'static>(&mut self, at: usize, memory: &'b Memory<'_, T>) -> Result<()>;
+
+    fn write<T>(&mut self, at: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()>;
+
+    fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()>;
+
+    fn values(&mut self, at: usize, values: &'b Values<'_>) -> Result<()> {
+        match values {
+            Values::F16(values) => self.read(at, values),
+            Values::Bf16(values) => self.read(at, values),
+            Values::F32(values) => self.read(at, values),
+        }
+    }
+
+    fn result(&mut self, at: usize, values: &'b mut MatrixMut<'_>) -> Result<()> {
+        match values {
+            MatrixMut::F16(values) => self.write(at, values),
+            MatrixMut::Bf16(values) => self.write(at, values),
+            MatrixMut::F32(values) => self.write(at, values),
+        }
+    }
+}
+
+struct Check<'l, const COUNT: usize> {
+    context_id: ContextId,
+    lines: &'l [Line; COUNT],
+    given: [bool; COUNT],
+}
+
+impl<const COUNT: usize> Check<'_, COUNT> {
+    fn piece(&mut self, at: usize, buffer: &Buffer) -> Result<()> {
+        let (Some(line), Some(given)) = (self.lines.get(at), self.given.get_mut(at)) else {
+            return Err(Error::internal("a piece of memory without a line"));
+        };
+        *given = true;
+        if buffer.elements < line.needed {
+            let Line { name, needed, .. } = line;
+            return Err(Error::operand(format!("{name} has {} elements, {needed} are needed", buffer.elements)));
+        }
+        self.context_id.check(line.name, buffer)
+    }
+}
+
+impl<'b, const COUNT: usize> Visit<'b> for Check<'_, COUNT> {
+    fn read<T: Send + Sync + 'static>(&mut self, at: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        self.piece(at, &memory.buffer())
+    }
+
+    fn write<T>(&mut self, at: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        self.piece(at, &memory.buffer())
+    }
+
+    fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        self.piece(at, &memory.buffer())
+    }
+}
+
+struct Order<'s> {
+    stream: &'s CudaStream,
+    is_captured: bool,
+}
+
+impl<'b> Visit<'b> for Order<'_> {
+    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        memory.order(self.stream, self.is_captured)
+    }
+
+    fn write<T>(&mut self, _: usize, _: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        Ok(())
+    }
+
+    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        memory.order(self.stream)
+    }
+}
+
+struct Place<'b, 'g, G, const COUNT: usize> {
+    stream: &'b CudaStream,
+    guards: &'g mut G,
+    addresses: [u64; COUNT],
+}
+
+impl<G, const COUNT: usize> Place<'_, '_, G, COUNT> {
+    fn note(&mut self, at: usize, address: u64) -> Result<()> {
+        let place = self.addresses.get_mut(at).ok_or_else(|| Error::internal("a piece of memory without a line"))?;
+        *place = address;
+        Ok(())
+    }
+}
+
+impl<'b, G: Guards<'b>, const COUNT: usize> Visit<'b> for Place<'b, '_, G, COUNT> {
+    fn read<T: Send + Sync + 'static>(&mut self, at: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        let address = memory.address(self.stream, self.guards);
+        self.note(at, address)
+    }
+
+    fn write<T>(&mut self, at: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        let address = memory.address(self.stream, self.guards);
+        self.note(at, address)
+    }
+
+    fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        let address = memory.address(self.stream, self.guards);
+        self.note(at, address)
+    }
+}
+
+/// Does something with each owner, which has to be held until the launch has run.
+struct Owners<F>(F);
+
+impl<'b, F: FnMut(&'b Owner)> Visit<'b> for Owners<F> {
+    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        memory.held().into_iter().for_each(&mut self.0);
+        Ok(())
+    }
+
+    fn write<T>(&mut self, _: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        memory.held().into_iter().for_each(&mut self.0);
+        Ok(())
+    }
+
+    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        memory.held().into_iter().for_each(&mut self.0);
+        Ok(())
+    }
+}
+
+/// What a graph can hold. Views are borrowed: no graph holds these.
+struct Held(Vec<Owner>);
+
+impl<'b> Visit<'b> for Held {
+    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
+        Ok(())
+    }
+
+    fn write<T>(&mut self, _: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        self.0.extend(memory.held().cloned());
+        Ok(())
+    }
+
+    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
+        Ok(())
+    }
+}

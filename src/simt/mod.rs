@@ -1,0 +1,68 @@
+//! Kernels without matrix instructions: what each computes, one small struct a kind.
+
+mod combine;
+mod prepare;
+mod route;
+
+use crate::error::Result;
+
+pub use combine::Combine;
+pub use prepare::Preparation;
+pub use route::{Route, RouteLists, Scoring};
+
+/// One of them. All are rendered, cached, loaded and launched alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Simt {
+    /// Repacks weights.
+    Prepare(Preparation),
+    /// Chooses experts and sorts rows by them.
+    Route(Route),
+    /// Adds up the rows of a token's experts.
+    Combine(Combine),
+}
+
+impl Simt {
+    /// What its kernels' symbols begin with.
+    #[must_use]
+    pub fn symbol(&self) -> String {
+        match self {
+            Self::Prepare(preparation) => preparation.symbol(),
+            Self::Route(route) => symbol_of(route),
+            Self::Combine(combine) => symbol_of(combine),
+        }
+    }
+
+    /// # Errors
+    /// Unsupported, if no kernel can be made of it.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            Self::Prepare(_) => Ok(()),
+            Self::Route(route) => route.check(),
+            Self::Combine(combine) => combine.check(),
+        }
+    }
+}
+
+impl From<Preparation> for Simt {
+    fn from(preparation: Preparation) -> Self {
+        Self::Prepare(preparation)
+    }
+}
+
+impl From<Route> for Simt {
+    fn from(route: Route) -> Self {
+        Self::Route(route)
+    }
+}
+
+impl From<Combine> for Simt {
+    fn from(combine: Combine) -> Self {
+        Self::Combine(combine)
+    }
+}
+
+/// A spelling as a symbol.
+fn symbol_of(spelling: &impl ToString) -> String {
+    spelling.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+}

@@ -1,0 +1,2 @@
+// No logits: the experts are given.
+#pragma once

@@ -1,0 +1,239 @@
+// <{ symbol }>
+//
+// Chooses <{ k }> of <{ experts }> experts for each token and sorts their rows by (expert, token, slot). A warp takes a token, 32
+// tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are its place among the
+// chunk's rows. A token has an expert once.
+//
+//   _few     one launch: each block of a cluster has a chunk, and reads the masks of the others
+//   _count   many tokens: each block chooses for its share of the chunks, and counts rows of each expert
+//   _place   adds up the counts, and gives the rows of its share their places
+
+#include "common/base.cuh"
+#include "simt/ptx.cuh"
+#include "simt/exact.cuh"
+
+namespace ws {
+
+inline constexpr int EXPERTS = <{ experts }>;
+inline constexpr int K = <{ k }>;
+inline constexpr int EXPERT_GROUPS = <{ groups }>;
+inline constexpr int KEPT_GROUPS = <{ kept_groups }>;
+inline constexpr bool RENORMALISE = <{ renormalise }>;
+inline constexpr int THREADS = 1024;
+inline constexpr int WARPS = THREADS / 32;
+inline constexpr int CHUNK = 32;
+static_assert(WARPS == CHUNK && EXPERTS <= THREADS && K <= 32, "a warp a token, a thread an expert, a lane a slot");
+
+// The same order and sizes as `Params` on the host side (src/run/route.rs).
+struct RouteParams {
+  const u8* logits;   // [tokens, EXPERTS]
+  const float* bias;  // [EXPERTS]
+  int* ids;           // [tokens, K]: the expert of each slot
+  float* weights;     // [tokens, K]
+  int* offsets;       // [EXPERTS + 1]: the first row of each expert, and the end
+  int* rows;          // [tokens * K]: the token of each row
+  int* slots;         // [tokens * K]: the slot of each row, token * K + j
+  int* positions;     // [tokens * K]: the row of each slot, or -1
+  int* hit;           // [EXPERTS]: experts that have rows, and then -1
+  int* tiles_before;  // [EXPERTS + 1]: tiles of those before each of them, and then of all
+  int* summary;       // [4]: experts that have rows, tiles, rows, slots without an expert
+  int* counts;        // [blocks, EXPERTS]: rows of each block of `_count`
+  float scale;        // of weights
+  int tokens;
+  int tile_rows;
+  int share;          // chunks of a block of `_count` and `_place`
+};
+
+}  // namespace ws
+
+#include "simt/logits/<{ logits }>.cuh"
+#include "simt/route/score/<{ score }>.cuh"
+
+namespace ws {
+
+struct Totals {
+  int rows, hit, tiles;
+
+  __device__ Totals operator+(const Totals& other) const { return {rows + other.rows, hit + other.hit, tiles + other.tiles}; }
+  __device__ Totals operator-(const Totals& other) const { return {rows - other.rows, hit - other.hit, tiles - other.tiles}; }
+};
+
+struct Shared {
+  u32 masks[EXPERTS];   // the tokens of a chunk that have an expert
+  int total[EXPERTS];   // rows of all blocks
+  int before[EXPERTS];  // rows of blocks before this one, and then where the next row goes
+  Totals warps[WARPS];
+};
+
+// The sum over the lanes up to this one.
+__device__ __forceinline__ Totals until(Totals value) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const Totals left = {__shfl_up_sync(~0u, value.rows, distance), __shfl_up_sync(~0u, value.hit, distance),
+                         __shfl_up_sync(~0u, value.tiles, distance)};
+    if (lane_index() >= distance) value = value + left;
+  }
+  return value;
+}
+
+__device__ __forceinline__ void mark(Shared& shared, int expert, int item) {
+  if (expert >= 0) atomicOr(&shared.masks[expert], 1u << item);
+}
+
+// From the rows of each expert, a thread each, to where the next of this block goes. One block writes what all would.
+__device__ __forceinline__ void share_out(const RouteParams& params, Shared& shared, int count, int before, bool is_writer) {
+  const int expert = threadIdx.x, lane = lane_index(), warp = warp_index();
+  const Totals own = {count, count > 0, ceil_div(count, params.tile_rows)};
+  const Totals in_warp = until(own);
+  if (lane == 31) shared.warps[warp] = in_warp;
+  __syncthreads();
+  const Totals of_warps = until(shared.warps[lane]);
+  const Totals all = {__shfl_sync(~0u, of_warps.rows, 31), __shfl_sync(~0u, of_warps.hit, 31),
+                      __shfl_sync(~0u, of_warps.tiles, 31)};
+  const int left = max(warp - 1, 0);
+  Totals first = {__shfl_sync(~0u, of_warps.rows, left), __shfl_sync(~0u, of_warps.hit, left),
+                  __shfl_sync(~0u, of_warps.tiles, left)};
+  if (warp == 0) first = {0, 0, 0};
+  first = first + (in_warp - own);
+  if (expert < EXPERTS) shared.before[expert] = first.rows + before;
+  if (is_writer) {
+    if (expert < EXPERTS) {
+      params.offsets[expert] = first.rows;
+      if (count > 0) {
+        params.hit[first.hit] = expert;
+        params.tiles_before[first.hit] = first.tiles;
+      }
+      if (expert >= all.hit) {
+        params.hit[expert] = -1;
+        params.tiles_before[expert] = all.tiles;
+      }
+    }
+    if (expert == 0) {
+      params.offsets[EXPERTS] = all.rows;
+      params.tiles_before[EXPERTS] = all.tiles;
+      params.summary[0] = all.hit;
+      params.summary[1] = all.tiles;
+      params.summary[2] = all.rows;
+      params.summary[3] = params.tokens * K - all.rows;
+    }
+    for (int row = all.rows + expert; row < params.tokens * K; row += THREADS) {
+      params.rows[row] = -1;
+      params.slots[row] = -1;
+    }
+  }
+  __syncthreads();
+}
+
+// Gives the rows of a token their places.
+__device__ __forceinline__ void place(const RouteParams& params, const Shared& shared, int expert, int token, int item) {
+  const int lane = lane_index();
+  if (token >= params.tokens || lane >= K) return;
+  const int slot = token * K + lane;
+  int row = -1;
+  if (expert >= 0) {
+    row = shared.before[expert] + __popc(shared.masks[expert] & ((1u << item) - 1));
+    params.rows[row] = token;
+    params.slots[row] = slot;
+  }
+  params.positions[slot] = row;
+}
+
+}  // namespace ws
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
+<{ symbol }>_few(const __grid_constant__ ws::RouteParams params) {
+  using namespace ws;
+  __shared__ Shared shared;
+  const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank();
+  const int token = rank * CHUNK + item;
+  if (expert < EXPERTS) shared.masks[expert] = 0;
+  launch_dependents();
+  wait_for_dependencies();
+  __syncthreads();
+  const int chosen = token < params.tokens ? Score::choose(params, token) : -1;
+  mark(shared, chosen, item);
+  cluster_arrive();
+  cluster_wait();
+  int count = 0, before = 0;
+  if (expert < EXPERTS) {
+    for (int block = 0; block < static_cast<int>(cluster_blocks()); block++) {
+      const int here = __popc(cluster_load(&shared.masks[expert], block));
+      count += here;
+      if (block < rank) before += here;
+    }
+  }
+  // No block ends before all have read.
+  cluster_arrive();
+  share_out(params, shared, count, before, rank == 0);
+  place(params, shared, chosen, token, item);
+  cluster_wait();
+}
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
+<{ symbol }>_count(const __grid_constant__ ws::RouteParams params) {
+  using namespace ws;
+  __shared__ Shared shared;
+  const int expert = threadIdx.x, item = warp_index();
+  if (expert < EXPERTS) shared.masks[expert] = 0;
+  launch_dependents();
+  wait_for_dependencies();
+  __syncthreads();
+  int count = 0;
+  for (int chunk = 0; chunk < params.share; chunk++) {
+    const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
+    if (token < params.tokens) mark(shared, Score::choose(params, token), item);
+    __syncthreads();
+    if (expert < EXPERTS) {
+      count += __popc(shared.masks[expert]);
+      shared.masks[expert] = 0;
+    }
+    __syncthreads();
+  }
+  if (expert < EXPERTS) params.counts[blockIdx.x * EXPERTS + expert] = count;
+}
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
+<{ symbol }>_place(const __grid_constant__ ws::RouteParams params) {
+  using namespace ws;
+  constexpr int WIDTH = ceil_div(EXPERTS, 32) * 32, READERS = THREADS / WIDTH;
+  __shared__ Shared shared;
+  const int thread = threadIdx.x, item = warp_index();
+  if (thread < EXPERTS) {
+    shared.masks[thread] = 0;
+    shared.total[thread] = 0;
+    shared.before[thread] = 0;
+  }
+  launch_dependents();
+  wait_for_dependencies();
+  __syncthreads();
+  const int column = thread % WIDTH;
+  if (thread / WIDTH < READERS && column < EXPERTS) {
+    int total = 0, before = 0;
+#pragma unroll 8
+    for (int block = thread / WIDTH; block < static_cast<int>(gridDim.x); block += READERS) {
+      const int count = params.counts[block * EXPERTS + column];
+      total += count;
+      if (block < static_cast<int>(blockIdx.x)) before += count;
+    }
+    // Integers: in any order the same.
+    atomicAdd(&shared.total[column], total);
+    atomicAdd(&shared.before[column], before);
+  }
+  __syncthreads();
+  const bool is_expert = thread < EXPERTS;
+  const int count = is_expert ? shared.total[thread] : 0, before = is_expert ? shared.before[thread] : 0;
+  share_out(params, shared, count, before, blockIdx.x == 0);
+  for (int chunk = 0; chunk < params.share; chunk++) {
+    const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
+    const int chosen = token < params.tokens ? Score::chosen(params, token) : -1;
+    mark(shared, chosen, item);
+    __syncthreads();
+    place(params, shared, chosen, token, item);
+    __syncthreads();
+    if (is_expert) {
+      shared.before[thread] += __popc(shared.masks[thread]);
+      shared.masks[thread] = 0;
+    }
+    __syncthreads();
+  }
+}

@@ -1,0 +1,46 @@
+// Eight values at a time, widened to f32 exactly.
+#pragma once
+
+namespace ws {
+
+struct F16Values {
+  uint4 words;
+
+  __device__ __forceinline__ void load(const u8* from, long long element) {
+    words = *reinterpret_cast<const uint4*>(from + element * 2);
+  }
+
+  __device__ __forceinline__ float at(int i) const {
+    const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
+    return widened_f16(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
+  }
+};
+
+struct Bf16Values {
+  uint4 words;
+
+  __device__ __forceinline__ void load(const u8* from, long long element) {
+    words = *reinterpret_cast<const uint4*>(from + element * 2);
+  }
+
+  __device__ __forceinline__ float at(int i) const {
+    const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
+    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
+  }
+};
+
+struct F32Values {
+  float4 low, high;
+
+  __device__ __forceinline__ void load(const u8* from, long long element) {
+    low = reinterpret_cast<const float4*>(from + element * 4)[0];
+    high = reinterpret_cast<const float4*>(from + element * 4)[1];
+  }
+
+  __device__ __forceinline__ float at(int i) const {
+    const float4& four = i < 4 ? low : high;
+    return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
+  }
+};
+
+}  // namespace ws

@@ -1,0 +1,214 @@
+//! The kernels that route tokens to experts and add up their rows, as the compiler and the caches see them; no GPU needed.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use warpsmith_testing as common;
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use warpsmith::cache::{KernelCache, Tier};
+use warpsmith::engine::Engine;
+use warpsmith::format::Format;
+use warpsmith::internal::build::Simt;
+use warpsmith::run::{CombineOperands, Device, RouteOperands};
+use warpsmith::spec::{Arch, Combine, Route, Scoring};
+
+/// Of each kind, small and large.
+fn routes() -> Vec<Route> {
+    [
+        "route.softmax:bf16:e128:k8:renormalised",
+        "route.softmax:f16:e60:k4",
+        "route.softmax:f32:e160:k6:g8:keep3",
+        "route.softmax:f32:e1024:k32",
+        "route.softmax:f32:e1:k1",
+        "route.sigmoid:f32:e16:k1",
+        "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised",
+        "route.sigmoid_bias:bf16:e384:k8:renormalised",
+        "route.sigmoid_bias:f32:e1024:k32:g32:keep8:renormalised",
+        "route.sigmoid_bias:f32:e896:k22",
+        "route.given:e256:k8",
+        "route.given:e1024:k32",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
+fn combines() -> Vec<Combine> {
+    [
+        "combine:f16>f16:h7168:k8:weighted",
+        "combine:bf16>bf16:h2048:k8:weighted:placed:shared:residual",
+        "combine:f16>f32:h2688:k22:weighted:placed:residual",
+        "combine:bf16>f16:h8:k1",
+        "combine:f16>bf16:h1032:k32:placed:shared",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
+#[test]
+fn all_compile_without_spills_or_warnings() {
+    let archs = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
+        Some(_) => Arch::ALL,
+        None => &[Arch::A100, Arch::H200, Arch::RTX5090],
+    };
+    let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
+    for toolchain in common::toolchains("routers and combiners") {
+        let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
+        for simt in all {
+            let source = simt.render().unwrap();
+            for target in &targets {
+                let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
+                assert_eq!(cubin.resources().len(), source.entries().len());
+                for resources in cubin.resources() {
+                    assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
+                    if std::env::var_os("WARPSMITH_TEST_VERBOSE").is_some() {
+                        eprintln!("{target}: {resources}");
+                    }
+                }
+                assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
+            }
+        }
+    }
+}
+
+#[test]
+fn rendered_source_is_the_reviewed_one() {
+    let route = "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised".parse::<Route>().unwrap();
+    insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
+    let combine = "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual".parse::<Combine>().unwrap();
+    insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
+}
+
+#[test]
+fn what_is_not_legal_is_not_rendered() {
+    assert!(Simt::from(Combine::new().hidden(12).k(1)).render().unwrap_err().is_unsupported());
+    let route = Route::new(Scoring::Softmax).experts(4).k(5);
+    assert!(Simt::from(route).render().unwrap_err().is_unsupported());
+}
+
+#[test]
+fn a_router_is_cached_by_what_it_is() {
+    let Some(toolchain) = common::toolchain("routers in a cache") else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let cache = || KernelCache::builder().toolchain(toolchain.clone()).disk(temp.path().join("cubins")).build();
+    let (first, later) = (cache(), cache());
+    let route = Route::new(Scoring::Softmax).experts(16).k(2);
+    let tier = |cache: &KernelCache, route| cache.simt_cubin(route, &Arch::H200).unwrap().tier();
+    assert_eq!(tier(&first, route), Tier::Compiled);
+    assert_eq!(tier(&first, route), Tier::Memory);
+    assert_eq!(tier(&first, route.renormalised()), Tier::Compiled);
+    assert_eq!(tier(&later, route), Tier::Disk);
+}
+
+/// What does not fit is refused with both numbers before anything is launched; what fits is one launch, or two.
+#[test]
+fn operands_are_checked_before_a_launch() {
+    let Some(toolchain) = common::toolchain("launches of routers") else { return };
+    let null = common::null::Null::driver();
+    let device = Device::open(0).unwrap();
+    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let stream = device.context().new_stream().unwrap();
+    let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
+    let router = engine.route(&route).unwrap();
+    assert_eq!([0, 256, 257, 8192].map(|tokens| router.workspace_bytes(tokens)), [0, 0, 9 * 64 * 4, 128 * 64 * 4]);
+    let logits = stream.alloc_zeros::<f32>(300 * 64).unwrap();
+    let bias = stream.alloc_zeros::<f32>(64).unwrap();
+    let mut ids = stream.alloc_zeros::<i32>(1200).unwrap();
+    let mut weights = stream.alloc_zeros::<f32>(1200).unwrap();
+    let mut lists = stream.alloc_zeros::<i32>(route.lists(300).len()).unwrap();
+    let mut workspace = router.workspace(&stream, 300).unwrap();
+
+    let launched = null.launches();
+    router.launch(&stream, RouteOperands::new(256, &logits, &mut ids, &mut weights, &mut lists).bias(&bias)).unwrap();
+    assert_eq!(null.launches() - launched, 1);
+    let operands = RouteOperands::new(300, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
+    router.launch_dependent(&stream, operands.workspace(&mut workspace)).unwrap();
+    assert_eq!(null.launches() - launched, 3);
+    let operands = RouteOperands::new(0, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
+    router.launch(&stream, operands).unwrap();
+    assert_eq!(null.launches() - launched, 4, "lists of no tokens are written, too");
+
+    let mut refusal = |tokens, change: &dyn Fn(RouteOperands<'_>) -> warpsmith::Result<()>| {
+        let error = change(RouteOperands::new(tokens, &logits, &mut ids, &mut weights, &mut lists)).unwrap_err();
+        assert!(error.is_operand(), "{error:?}");
+        error.to_string()
+    };
+    let found = [
+        refusal(8, &|operands| router.launch(&stream, operands)),
+        refusal(301, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(300, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(8, &|operands| router.launch(&stream, operands.bias(&bias).tile(0))),
+        refusal(1 << 23, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(8, &|operands| router.launch(&stream, operands.bias(bias.slice(1..)))),
+    ];
+    let expected = [
+        "no bias given: 64 elements are needed",
+        "logits has 19200 elements, 19264 are needed",
+        "no workspace given: 2560 elements are needed",
+        "a tile of 0 rows: must be 1 to 65536",
+        "8388608 tokens have 33554432 rows: at most 16777216",
+        "bias has 63 elements, 64 are needed",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.ends_with(expected), "`{found}`, not `{expected}`");
+    }
+    let given = RouteOperands::given(8, &ids, &mut lists);
+    assert!(router.launch(&stream, given).unwrap_err().to_string().ends_with("the kernel chooses by f32 logits"));
+    assert!(engine.route(&route.experts(1025)).unwrap_err().is_unsupported());
+
+    let combiner = engine.combine(&Combine::new().hidden(64).k(4)).unwrap();
+    let rows = stream.alloc_zeros::<half::f16>(8 * 4 * 64).unwrap();
+    let mut out = stream.alloc_zeros::<half::f16>(8 * 64).unwrap();
+    combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out)).unwrap();
+    combiner.launch(&stream, CombineOperands::new(0, &rows, &mut out)).unwrap();
+    assert_eq!(null.launches() - launched, 5);
+    let refusal = combiner.launch(&stream, CombineOperands::new(9, &rows, &mut out)).unwrap_err();
+    assert!(refusal.to_string().ends_with("rows has 2048 elements, 2304 are needed"), "{refusal}");
+    let refusal = combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out).weights(&weights)).unwrap_err();
+    assert!(refusal.is_operand() && refusal.to_string().ends_with("weights: given, the problem has none"), "{refusal}");
+    assert_eq!(null.launches() - launched, 5);
+}
+
+fn any_route() -> impl Strategy<Value = Route> {
+    let scoring = prop::sample::select(Scoring::ALL);
+    let logits = prop::sample::select(vec![Format::F32, Format::F16, Format::Bf16]);
+    (scoring, logits, 0..2000u32, 0..50u32, prop::option::of((0..40u32, 0..40u32)), any::<bool>()).prop_map(
+        |(scoring, logits, experts, k, groups, is_renormalised)| {
+            let route = Route::new(scoring).experts(experts).k(k);
+            let route = if scoring == Scoring::Given { route } else { route.logits(logits) };
+            let route = groups.map_or(route, |(groups, kept)| route.groups(groups, kept));
+            if is_renormalised { route.renormalised() } else { route }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_spelling_is_read_as_written(route in any_route()) {
+        prop_assert_eq!(route.to_string().parse::<Route>().unwrap(), route);
+        // Whatever it is: legal or not, and never a panic.
+        let _ = route.check();
+        let _ = route.lists(7);
+    }
+
+    #[test]
+    fn a_spelling_of_a_combine_is_read_as_written(hidden in 0..9000u32, k in 0..50u32, parts in 0..16u32, out in 1..4usize) {
+        let combine = Combine::new().hidden(hidden).k(k).rows(Format::Bf16).out(Format::ALL[out]);
+        let combine = if parts & 1 != 0 { combine.weighted() } else { combine };
+        let combine = if parts & 2 != 0 { combine.placed() } else { combine };
+        let combine = if parts & 4 != 0 { combine.shared() } else { combine };
+        let combine = if parts & 8 != 0 { combine.residual() } else { combine };
+        prop_assert_eq!(combine.to_string().parse::<Combine>().unwrap(), combine);
+        let _ = combine.check();
+    }
+
+    #[test]
+    fn what_reads_is_what_is_written(text in "route\\.(softmax|given|max)(:f32|:bf16)?:e[0-9]{1,3}:k[0-9]{1,2}(:g[0-9]{1,2}:keep[0-9]{1,2})?(:renormalised)?") {
+        if let Ok(route) = text.parse::<Route>() {
+            prop_assert_eq!(route.to_string(), text);
+        }
+    }
+}
