@@ -311,7 +311,8 @@ mod tests {
     #[test]
     fn names_carry_the_product_where_there_are_two() {
         let dual = Operation::DualGemm(crate::spec::Activation::Silu);
-        assert_eq!((Operand::B1.name(Operation::Gemm), Operand::B1.name(dual)), ("b".to_owned(), "b1".to_owned()));
+        let single = Operation::Gemm(crate::spec::Activation::None);
+        assert_eq!((Operand::B1.name(single), Operand::B1.name(dual)), ("b".to_owned(), "b1".to_owned()));
         assert_eq!(Operand::Offsets.name(dual), "offsets");
     }
 }

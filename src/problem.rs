@@ -6,28 +6,18 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout, ScaleLayout};
 use crate::routing::{Load, Routing};
-use crate::spelling::{number, prefixed, spelled, word, words};
+use crate::spelling::{number, prefixed, spelled, word};
 
-/// The function applied to the gate product of a dual GEMM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Activation {
-    /// silu(x) = x / (1 + e^(−x)) (Elfwing et al. 2017; also called swish).
-    Silu,
-    /// gelu(x) ≈ x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks & Gimpel 2016, tanh form).
-    GeluTanh,
-    /// x itself: the product of the two products.
-    None,
-}
+mod activation;
 
-words!(Activation, "activation", { Silu => "silu", GeluTanh => "gelu_tanh", None => "none" });
+pub use activation::Activation;
 
 /// What is computed from A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// C = p(A·Bᵀ), where p(x) = α·x, times the row of B's factor, plus the column's bias, as far as there are such.
-    Gemm,
+    /// C = act(p(A·Bᵀ)), where p(x) = α·x, times the row of B's factor, plus the column's bias, as far as there are such.
+    Gemm(Activation),
     /// C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ): the gated first half of a SwiGLU or GEGLU MLP.
     DualGemm(Activation),
 }
@@ -37,17 +27,24 @@ impl Operation {
     #[must_use]
     pub fn products(self) -> u32 {
         match self {
-            Operation::Gemm => 1,
+            Operation::Gemm(_) => 1,
             Operation::DualGemm(_) => 2,
         }
     }
 
-    /// The activation of the gate; `None` where there is no gate.
+    /// The activation of the product, or of the gate.
     #[must_use]
     pub fn activation(self) -> Activation {
         match self {
-            Operation::Gemm => Activation::None,
-            Operation::DualGemm(activation) => activation,
+            Operation::Gemm(activation) | Operation::DualGemm(activation) => activation,
+        }
+    }
+
+    /// One of each activation that it may have.
+    pub(crate) fn activations(self) -> &'static [Activation] {
+        match self {
+            Operation::Gemm(_) => Activation::UNGATED,
+            Operation::DualGemm(_) => Activation::GATED,
         }
     }
 }
@@ -58,7 +55,8 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM]` with OP = `gemm` or `dual_gemm.ACT`; for example
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
+/// `dual_gemm.ACT`, ACT an [`Activation`] (of a `gemm` left out for `none`); for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
 /// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
 /// groups, `:skewS` [how unlike](Problem::skew) they are, `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
@@ -121,14 +119,30 @@ impl Problem {
         }
     }
 
-    /// C = α·A·Bᵀ, from f16 and NVFP4 to f16 unless said otherwise.
+    /// C = α·A·Bᵀ, from f16 and NVFP4 to f16 unless said otherwise; [`Problem::activation`] adds an activation.
     pub fn gemm() -> Self {
-        Self::new(Operation::Gemm)
+        Self::new(Operation::Gemm(Activation::None))
     }
 
     /// C = act(α₁·A·B1ᵀ) ⊙ (α₂·A·B2ᵀ), from f16 and NVFP4 to f16 unless said otherwise.
     pub fn dual_gemm(activation: Activation) -> Self {
         Self::new(Operation::DualGemm(activation))
+    }
+
+    /// The function applied to the product of a GEMM ([`Activation::UNGATED`]), or to the gate of a dual GEMM
+    /// ([`Activation::GATED`]).
+    ///
+    /// ```
+    /// use warpsmith::spec::{Activation, Problem};
+    /// let up = Problem::gemm().activation(Activation::Relu2).n(1856).k(2688);
+    /// assert_eq!(up.to_string(), "gemm.relu2:f16*nvfp4>f16:n1856:k2688");
+    /// ```
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.operation = match self.operation {
+            Operation::Gemm(_) => Operation::Gemm(activation),
+            Operation::DualGemm(_) => Operation::DualGemm(activation),
+        };
+        self
     }
 
     /// `groups` products of the same N and K, each with its own rows of A and its own B.
@@ -394,7 +408,8 @@ impl fmt::Display for Problem {
             write!(f, "grouped{groups}.")?;
         }
         match self.operation {
-            Operation::Gemm => f.write_str("gemm")?,
+            Operation::Gemm(Activation::None) => f.write_str("gemm")?,
+            Operation::Gemm(activation) => write!(f, "gemm.{activation}")?,
             Operation::DualGemm(activation) => write!(f, "dual_gemm.{activation}")?,
         }
         write!(f, ":{}*{}>{}:n{}:k{}", self.a, self.b, self.c, self.n, self.k)?;
@@ -414,7 +429,7 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -439,6 +454,10 @@ fn parse(text: &str) -> Result<Problem> {
     };
     let mut problem = match operation.split_once('.') {
         None if operation == "gemm" => Problem::gemm(),
+        // Whatever has no activation has one spelling.
+        Some(("gemm", activation)) if activation != Activation::None.word() => {
+            Problem::gemm().activation(activation.parse()?)
+        }
         Some(("dual_gemm", activation)) => Problem::dual_gemm(activation.parse()?),
         _ => return Err(wrong(operation)),
     };

@@ -88,6 +88,12 @@ fn compile_all(
     })
 }
 
+/// Each operation with each of its activations.
+fn every_operation() -> Vec<Problem> {
+    let single = Activation::UNGATED.iter().map(|act| Problem::gemm().activation(*act));
+    single.chain(Activation::GATED.iter().map(|act| Problem::dual_gemm(*act))).collect()
+}
+
 /// Every `step`th of the space, so that a few land in each part of it.
 fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spec> {
     let all: Vec<_> = space(problem, arch).collect();
@@ -176,7 +182,9 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let mut specs = Vec::new();
     let shapes = Suite::built_in().unwrap().words.shapes;
     let operations = [Problem::gemm(), Problem::dual_gemm(Activation::Silu), Problem::dual_gemm(Activation::GeluTanh)];
-    for (index, operation) in operations.into_iter().enumerate() {
+    let known = operations.len();
+    let others = every_operation().into_iter().filter(|problem| !operations.contains(problem));
+    for (index, operation) in operations.into_iter().chain(others).enumerate() {
         for (turn, a) in [Format::F16, Format::Bf16, Format::Nvfp4].into_iter().enumerate() {
             let index = 3 * index + turn;
             let c = [Format::F16, Format::Bf16, Format::F32][(index + index / 3) % 3];
@@ -185,7 +193,8 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
             let problem = operation.n(n).k(k).a(a).c(c).scales(layout).prepared();
             let problem = if index % 4 < 2 { problem.grouped(40) } else { problem };
             let problem = if index % 2 == 0 { problem } else { problem.row_scale().bias(c) };
-            specs.extend(sampled(&problem, &Arch::H200, 3, 101 * index));
+            let count = if index < 3 * known { 3 } else { 1 };
+            specs.extend(sampled(&problem, &Arch::H200, count, 101 * index));
         }
     }
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
@@ -215,9 +224,8 @@ fn every_word_compiles_without_a_warning() {
     let _turn = turn();
     let mut specs = Vec::new();
     let small = |problem: Problem| problem.n(272).k(448);
-    let operations = || [Problem::gemm()].into_iter().chain(Activation::ALL.iter().map(|act| Problem::dual_gemm(*act)));
     let pairs = Suite::built_in().unwrap().words.operands;
-    for (index, operation) in operations().enumerate() {
+    for (index, operation) in every_operation().into_iter().enumerate() {
         for (pair, &(a, b)) in pairs.iter().enumerate() {
             let turn = index + pair;
             let c = [Format::F16, Format::Bf16, Format::F32][turn % 3];

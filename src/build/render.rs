@@ -21,9 +21,15 @@ use crate::spec::{MatrixPath, Spec};
 const COMMON: Cuda = Cuda {
     templates: templates!["common/constants.cu", "common/finish.cu"],
     headers: templates![
+        "common/activation/clamped.cuh",
+        "common/activation/gelu.cuh",
         "common/activation/gelu_tanh.cuh",
+        "common/activation/linear.cuh",
         "common/activation/none.cuh",
+        "common/activation/relu2.cuh",
         "common/activation/silu.cuh",
+        "common/activation/silu_clamp.cuh",
+        "common/activation/swiglu_oai.cuh",
         "common/base.cuh",
         "common/bias/bf16.cuh",
         "common/bias/column.cuh",

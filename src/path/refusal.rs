@@ -6,6 +6,7 @@ use super::{Fusion, MatrixPath};
 use crate::arch::ComputeCapability;
 use crate::error::Error;
 use crate::format::Format;
+use crate::problem::{Activation, Operation};
 
 /// Why a combination is not legal: the limit, with both numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,11 @@ pub enum Refusal {
         format: Format,
         /// What it may be.
         expected: &'static str,
+    },
+    /// An activation that does not go with the operation.
+    Activation {
+        /// The operation, with it.
+        operation: Operation,
     },
     /// A fusion that does not go with the operation.
     Fusion {
@@ -107,6 +113,13 @@ impl fmt::Display for Refusal {
             Refusal::Format { operand, format, expected } => {
                 write!(f, "{operand} in {format}: must be {expected}")
             }
+            Refusal::Activation { operation } => {
+                let (name, known) = match operation {
+                    Operation::Gemm(_) => ("gemm", Activation::spellings(operation.activations())),
+                    Operation::DualGemm(_) => ("dual_gemm", Activation::spellings(operation.activations())),
+                };
+                write!(f, "activation {}: {name} takes {known}", operation.activation())
+            }
             Refusal::Fusion { fusion, expected } => write!(f, "fusion {fusion}: {expected}"),
             Refusal::Capability { path, needs, has } => {
                 write!(f, "matrix path {path} needs compute capability {needs}, this architecture has {has}")
@@ -135,6 +148,7 @@ impl Refusal {
         match self {
             Refusal::Extent { what, .. } | Refusal::Together { what, .. } | Refusal::Axis { what, .. } => what,
             Refusal::Format { .. } => "format",
+            Refusal::Activation { .. } => "activation",
             Refusal::Fusion { .. } => "fusion",
             Refusal::Capability { .. } => "compute capability",
             Refusal::Weights { .. } => "weights",

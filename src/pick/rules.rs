@@ -87,7 +87,7 @@ fn ladder(problem: &Problem, m: u32, arch: &Arch) -> Option<Spec> {
 /// The usual variant with a tile, if there is one with at least two stages.
 fn plain(axes: &Axes, problem: &Problem, tokens: u32, columns: u32, arch: &Arch) -> Option<Spec> {
     let fusion = match problem.operation() {
-        Operation::Gemm => Fusion::Single,
+        Operation::Gemm(_) => Fusion::Single,
         Operation::DualGemm(_) => Fusion::Interleaved,
     };
     // Before the kernel, where the path has that.

@@ -1,7 +1,7 @@
 //! Which combinations are legal: what holds on every matrix path; the path says the rest.
 
 use super::depth::STAGES_MAX;
-use super::{Arch, Fusion, Geometry, MatrixPath, Operation, Problem, Refusal, Routing, Variant};
+use super::{Activation, Arch, Fusion, Geometry, MatrixPath, Operation, Problem, Refusal, Routing, Variant};
 use crate::format::Format;
 use crate::path::{TILE_K, axis};
 
@@ -41,6 +41,7 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     extent("groups", problem.groups().unwrap_or(1), 1, Problem::GROUPS_MAX)?;
     check_rows(problem.m_limit().unwrap_or(1))?;
     check_routing(problem)?;
+    check_activation(problem.operation())?;
 
     let (a, b, c) = (problem.a_format(), problem.b_format(), problem.c_format());
     if a == Format::F32 {
@@ -75,6 +76,14 @@ fn check_routing(problem: &Problem) -> Result<(), Refusal> {
     axis("skew", skew.unwrap_or(0), is_known, "0 to 400")
 }
 
+fn check_activation(operation: Operation) -> Result<(), Refusal> {
+    let activation = operation.activation();
+    if !operation.activations().iter().any(|known| known.word() == activation.word()) {
+        return Err(Refusal::Activation { operation });
+    }
+    extent("clamp limit", activation.limit().unwrap_or(1), 1, Activation::LIMIT_MAX)
+}
+
 fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Refusal> {
     if !path.is_on(arch) {
         return Err(Refusal::Capability { path, needs: path.needs(), has: arch.capability() });
@@ -85,8 +94,8 @@ fn check_path(problem: &Problem, path: MatrixPath, arch: &Arch) -> Result<(), Re
 pub(super) fn check_fusion(operation: Operation, variant: &Variant) -> Result<(), Refusal> {
     let (fusion, path) = (variant.fusion, variant.path);
     match (operation, fusion) {
-        (Operation::Gemm, Fusion::Single) => Ok(()),
-        (Operation::Gemm, _) => {
+        (Operation::Gemm(_), Fusion::Single) => Ok(()),
+        (Operation::Gemm(_), _) => {
             Err(Refusal::Fusion { fusion, expected: "gemm has one product, so its fusion is single" })
         }
         (Operation::DualGemm(_), Fusion::Single) => Err(Refusal::Fusion {

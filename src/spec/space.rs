@@ -8,7 +8,7 @@ use super::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Proble
 #[must_use]
 pub fn baseline(problem: &Problem) -> Variant {
     let fusion = match problem.operation() {
-        Operation::Gemm => Fusion::Single,
+        Operation::Gemm(_) => Fusion::Single,
         Operation::DualGemm(_) => Fusion::TwoPass,
     };
     // Legality refuses what no path takes.

@@ -42,9 +42,9 @@ struct HeldColumns {
 
 __device__ __forceinline__ float combine(const float (&products)[PRODUCTS], const Alphas& alphas, const Column& column) {
   if constexpr (PRODUCTS == 1) {
-    return column.of(0, alphas.value[0] * products[0]);
+    return activate(column.of(0, alphas.value[0] * products[0]));
   } else {
-    return activate(column.of(0, alphas.value[0] * products[0])) * column.of(1, alphas.value[1] * products[1]);
+    return activate(column.of(0, alphas.value[0] * products[0])) * linear(column.of(1, alphas.value[1] * products[1]));
   }
 }
 

@@ -4,6 +4,8 @@ inline constexpr int N = <{ n }>;
 inline constexpr int K = <{ k }>;
 inline constexpr int GROUPS = <{ groups }>;
 inline constexpr int PRODUCTS = <{ products }>;
+// What the activation clamps products at; 0 where it does not. No variable, which would be in every cubin.
+enum : int { LIMIT = <{ limit }> };
 
 inline constexpr int TOKENS = <{ tokens }>;
 inline constexpr int COLUMNS = <{ columns }>;

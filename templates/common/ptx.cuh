@@ -86,6 +86,26 @@ __device__ __forceinline__ float div_approx(float a, float b) {
   return result;
 }
 
+// "Floating Point: rcp.approx": at most 1 ulp; of ∞ it is 0.
+__device__ __forceinline__ float rcp_approx(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// "Floating Point: min, max" with .NaN: NaN where either is.
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
 // "Matrix multiply-accumulate: mma.m16n8k16": d += a·b with fp32 accumulation. Lane = 4·g + c holds of
 //   a: row g (a0, a2) and row g + 8 (a1, a3), k = 2c, 2c+1 (a0, a1) and k = 2c+8, 2c+9 (a2, a3)
 //   b: column g, k = 2c, 2c+1 (b0) and 2c+8, 2c+9 (b1)

@@ -36,7 +36,7 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 //   schedule/    schedule(params, block): which part of C and of K a block has, if any
 //   warps/       Accumulators, multiply_stage(sums, stage, weights), add_up(sums)
 //   fusion/      Fusion: multiply(params, block) along K into `sums`, of COUNT products; product(params, i) says which
-//   activation/, output/      activate(x); Output::store(c, element, values)
+//   activation/, output/      activate(x), linear(up); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   epilogue/    for_each_run(block, store): which elements of C a lane has
 //   result/      store_result(params, block, fusion): as C, or as partial sums

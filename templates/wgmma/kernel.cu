@@ -50,7 +50,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
-//   activation/, output/               activate(x); Output::store(c, element, values)
+//   activation/, output/               activate(x), linear(up); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
 //   result/      store_result(…, sums): as C, or as partial sums

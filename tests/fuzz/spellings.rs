@@ -28,7 +28,7 @@ const EACH: Duration = Duration::from_micros(5);
 const HELD_BESIDE: usize = 64 << 10;
 const HELD_EACH: usize = 400;
 
-const PROBLEMS: [&str; 7] = [
+const PROBLEMS: [&str; 9] = [
     "gemm:f16*nvfp4>f16:n64:k64",
     "dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared",
     "grouped8.dual_gemm.gelu_tanh:nvfp4*nvfp4>bf16:n2048:k7168:sf128x4:prepared:m512",
@@ -36,6 +36,8 @@ const PROBLEMS: [&str; 7] = [
     "dual_gemm.none:nvfp4*nvfp4>f16:n16:k64",
     "grouped4294967295.gemm:f32*f32>nvfp4:n4294967295:k4294967295:m4294967295",
     "gemm:f16*f16>f16:n0:k0:m0",
+    "gemm.relu2:f16*nvfp4>f16:n64:k64",
+    "grouped8.dual_gemm.silu_clamp10:f16*nvfp4>f16:n64:k64:prepared",
 ];
 
 const VARIANTS: [&str; 7] = [

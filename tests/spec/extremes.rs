@@ -35,11 +35,16 @@ const EXTENTS: [u32; 16] = [
     u32::MAX,
 ];
 const ROWS: [u32; 9] = [0, 1, 77, 1 << 24, (1 << 24) + 1, 1 << 31, u32::MAX - 5, u32::MAX - 1, u32::MAX];
+const LIMITS: [u32; 5] = [0, 1, 7, Activation::LIMIT_MAX, u32::MAX];
 const PROBLEMS: usize = 4000;
 
 fn problem(random: &mut SmallRng) -> Problem {
-    let activation = *Activation::ALL.choose(random).unwrap();
-    let mut problem = if random.random() { Problem::gemm() } else { Problem::dual_gemm(activation) };
+    let activation = match *Activation::ALL.choose(random).unwrap() {
+        Activation::SiluClamp(_) => Activation::SiluClamp(*LIMITS.choose(random).unwrap()),
+        other => other,
+    };
+    let mut problem =
+        if random.random() { Problem::gemm().activation(activation) } else { Problem::dual_gemm(activation) };
     let extent = |random: &mut SmallRng| match random.random_range(0..4) {
         0 => random.random(),
         1 => 64 * random.random_range(1..200),

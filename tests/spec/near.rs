@@ -10,8 +10,10 @@ fn any_format() -> impl Strategy<Value = Format> {
 }
 
 pub fn any_problem() -> impl Strategy<Value = Problem> {
-    let operation =
-        prop_oneof![Just(Problem::gemm()), prop::sample::select(Activation::ALL).prop_map(Problem::dual_gemm)];
+    let activation =
+        prop_oneof![3 => prop::sample::select(Activation::ALL), 1 => any::<u32>().prop_map(Activation::SiluClamp)];
+    let operation = (any::<bool>(), activation)
+        .prop_map(|(dual, of)| if dual { Problem::dual_gemm(of) } else { Problem::gemm().activation(of) });
     let layout = prop::sample::select(vec![ScaleLayout::Linear, ScaleLayout::Swizzled128x4]);
     let extents = (any::<u32>(), any::<u32>(), prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
     (operation, any_format(), any_format(), any_format(), layout, any::<bool>(), extents).prop_map(
@@ -57,8 +59,9 @@ fn near_problem() -> impl Strategy<Value = Problem> {
     let c = mostly(&[Format::F16, Format::Bf16, Format::F32]);
     let layout = prop::sample::select(vec![ScaleLayout::Linear, ScaleLayout::Swizzled128x4]);
     let extents = (1u32..80, 1u32..80, prop::option::of(1u32..9));
-    (any::<bool>(), a, b, c, layout, extents).prop_map(|(dual, a, b, c, layout, (n, k, groups))| {
-        let problem = if dual { Problem::dual_gemm(Activation::Silu) } else { Problem::gemm() };
+    let single = prop::sample::select(Activation::UNGATED).prop_map(|of| Problem::gemm().activation(of));
+    let dual = prop::sample::select(Activation::GATED).prop_map(Problem::dual_gemm);
+    (prop_oneof![single, dual], a, b, c, layout, extents).prop_map(|(problem, a, b, c, layout, (n, k, groups))| {
         let problem = problem.a(a).b(b).c(c).scales(layout).n(n * 16).k(k * 64);
         groups.map_or(problem, |groups| problem.grouped(groups))
     })
@@ -71,7 +74,7 @@ pub fn near_legal() -> impl Strategy<Value = (Problem, Variant, Arch)> {
 
 /// The fusion that goes with the operation, mostly.
 fn near_fusion(problem: &Problem, fusion: Fusion, stages: u32) -> Fusion {
-    if problem.operation() == Operation::Gemm && stages != 7 { Fusion::Single } else { fusion }
+    if matches!(problem.operation(), Operation::Gemm(_)) && stages != 7 { Fusion::Single } else { fusion }
 }
 
 fn near_legal_mma() -> impl Strategy<Value = (Problem, Variant, Arch)> {

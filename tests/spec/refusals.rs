@@ -2,7 +2,7 @@
 
 use warpsmith::format::Format;
 use warpsmith::internal::spec::baseline;
-use warpsmith::spec::{Arch, MatrixPath, Problem, Refusal, Spec};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Refusal, Spec};
 
 use crate::dual;
 
@@ -22,6 +22,26 @@ fn refusals_name_the_limit_and_both_numbers() {
         (dual().grouped(8).experts_per_token(9), s3, Arch::H200, "experts per token = 9: must be 1 to 8"),
         (dual().grouped(8).experts_per_token(0), s3, Arch::H200, "experts per token = 0: must be 1 to 8"),
         (dual().grouped(8).skew(401), s3, Arch::H200, "skew = 401: must be 0 to 400"),
+        (
+            dual().activation(Activation::Relu2),
+            s3,
+            Arch::H200,
+            "activation relu2: dual_gemm takes silu, silu_clampL, gelu_tanh, gelu, swiglu_oai, none",
+        ),
+        (
+            Problem::gemm().activation(Activation::SwigluOai).n(64).k(64),
+            s3,
+            Arch::H200,
+            "activation swiglu_oai: gemm takes silu, gelu_tanh, gelu, relu2, none",
+        ),
+        (
+            Problem::gemm().activation(Activation::SiluClamp(7)).n(64).k(64),
+            s3,
+            Arch::H200,
+            "activation silu_clamp7: gemm takes silu, gelu_tanh, gelu, relu2, none",
+        ),
+        (dual().activation(Activation::SiluClamp(0)), s3, Arch::H200, "clamp limit = 0: must be 1 to 65504"),
+        (dual().activation(Activation::SiluClamp(65_505)), s3, Arch::H200, "clamp limit = 65505: must be 1 to 65504"),
         (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, f16 or bf16"),
         (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4 or the format of A"),
         (dual().c(Format::Nvfp4), s3, Arch::H200, "C in nvfp4: must be f16, bf16 or f32"),

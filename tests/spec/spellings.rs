@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
-use warpsmith::spec::{Problem, Variant};
+use warpsmith::spec::{Activation, Problem, Variant};
 
 use crate::dual;
 use crate::near::{any_problem, any_variant};
@@ -20,7 +20,7 @@ proptest! {
     }
 
     #[test]
-    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm|dual_gemm\\.silu):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:prepared)?(:top[0-9]{1,2})?(:skew[0-9]{1,3})?(:m[0-9]{1,2})?") {
+    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm(\\.relu2)?|dual_gemm\\.(silu|swiglu_oai|silu_clamp[0-9]{1,3})):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:prepared)?(:top[0-9]{1,2})?(:skew[0-9]{1,3})?(:m[0-9]{1,2})?") {
         if let Ok(problem) = text.parse::<Problem>() {
             prop_assert_eq!(problem.to_string(), text);
         }
@@ -39,6 +39,11 @@ fn spellings_are_the_documented_ones() {
     let problem = problem.experts_per_token(2).skew(80);
     assert_eq!(problem.to_string(), "grouped8.dual_gemm.silu:nvfp4*nvfp4>f16:n4096:k7168:prepared:top2:skew80:m64");
     assert_eq!(problem.to_string().parse::<Problem>().unwrap(), problem);
+    let problem = Problem::gemm().activation(Activation::Relu2).n(1856).k(2688).grouped(128);
+    assert_eq!(problem.to_string(), "grouped128.gemm.relu2:f16*nvfp4>f16:n1856:k2688");
+    let problem = dual().activation(Activation::SiluClamp(10));
+    assert_eq!(problem.to_string(), "dual_gemm.silu_clamp10:f16*nvfp4>f16:n4096:k7168");
+    assert_eq!(problem.activation(Activation::Silu), dual());
     let base = Variant::wgmma(Tile { tokens: 128, columns: 64, k: 128 }, 4, Fusion::Interleaved, 2);
     let direct = Variant { epilogue: Epilogue::Direct, ..base };
     for (variant, spelling) in [
@@ -64,8 +69,11 @@ fn spellings_are_the_documented_ones() {
 #[test]
 fn unreadable_spellings_say_what_was_expected() {
     for (text, expected) in [
-        ("dual_gemm:f16*nvfp4>f16:n16:k64", "OP = gemm or dual_gemm.ACT"),
-        ("dual_gemm.relu:f16*nvfp4>f16:n16:k64", "silu, gelu_tanh, none"),
+        ("dual_gemm:f16*nvfp4>f16:n16:k64", "OP = gemm, gemm.ACT or dual_gemm.ACT"),
+        ("dual_gemm.relu:f16*nvfp4>f16:n16:k64", "silu, silu_clampL, gelu_tanh, gelu, swiglu_oai, relu2, none"),
+        ("dual_gemm.silu_clamp:f16*nvfp4>f16:n16:k64", "silu, silu_clampL, gelu_tanh, gelu, swiglu_oai, relu2, none"),
+        ("gemm.silu_clamp7.5:f16*nvfp4>f16:n16:k64", "unknown activation `silu_clamp7.5`"),
+        ("gemm.none:f16*nvfp4>f16:n16:k64", "cannot read `gemm.none`"),
         ("gemm:f8*nvfp4>f16:n16:k64", "nvfp4, f16, bf16 or f32"),
         ("gemm:f16*nvfp4>f16:n16", "cannot read ``"),
         ("gemm:f16*nvfp4>f16:n016:k64", "cannot read `n016`"),

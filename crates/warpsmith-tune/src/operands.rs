@@ -277,7 +277,7 @@ impl HostOperands {
                 (Operation::DualGemm(activation), [gate, up]) => {
                     oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, output)?
                 }
-                (Operation::Gemm, [only]) => oracle::gemm(only, scaling(0), output)?,
+                (Operation::Gemm(activation), [only]) => oracle::gemm(only, scaling(0), activation, output)?,
                 (_, products) => return Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
             };
             elements.extend_from_slice(part.elements());

@@ -14,7 +14,7 @@ pub enum Spread {
     /// Uniform below 1, as in the public benchmark: some are subnormal. α = 1.
     Uniform,
     /// Mostly eight octaves around 1/8, and one in 32 any code from 0 to 448; α such that results are of the order
-    /// of 1, and different for every group.
+    /// of 1 (products that are clamped, of their limit), and different for every group.
     Every,
     /// Nothing but subnormals, so that nothing hides what is done to them; α as above.
     Subnormal,
@@ -44,7 +44,7 @@ impl HostOperands {
                 Spread::Uniform => vec![1.0],
                 // Products of independent elements: the sum over K grows with its square root.
                 Spread::Every | Spread::Subnormal => {
-                    let size = 2.0 / ((k as f64).sqrt() * magnitude(&a) * magnitude(b));
+                    let size = size(problem) / ((k as f64).sqrt() * magnitude(&a) * magnitude(b));
                     (0..groups).map(|_| (size * (0.5 + rng.f64())) as f32).collect()
                 }
             })
@@ -53,6 +53,11 @@ impl HostOperands {
         let offsets = offsets(problem, rows);
         Self { problem: *problem, m, offsets, a, b, alpha, columns }
     }
+}
+
+/// The size of most products: of the order of 1; where they are clamped, such that they lie on both sides of the limit.
+fn size(problem: &Problem) -> f64 {
+    problem.operation().activation().limit().map_or(2.0, |limit| 0.7 * f64::from(limit))
 }
 
 /// One for each column of each group for the first product, for all groups alike for the second: of both signs, some 0.

@@ -13,6 +13,7 @@ use rand::Rng;
 use warpsmith::format::{Format, Nvfp4Tensor};
 use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::spec::{Activation, Operation};
+use warpsmith_testing::activations::{Device, linear};
 use warpsmith_tune::gate::Guarded;
 use warpsmith_tune::oracle::{Matrix, Products, Reference, Scaling, dual_gemm, gemm, grouped};
 
@@ -46,6 +47,10 @@ mutants! {
     GateAndUpExchanged,
     ActivationMissing,
     OtherActivation,
+    GateUnclamped,
+    UpUnclamped,
+    UpWithoutOne,
+    ClampedHigher,
     AlphaIgnored,
     AlphaAfterActivation,
     UpsAlphaForGate,
@@ -122,11 +127,12 @@ impl Case {
         self.offsets[self.offsets.len() - 1]
     }
 
-    /// A quantised tensor's own scale, which brings the products to the order of 1.
+    /// A quantised tensor's own scale, which brings the products to the order of 1, or of what they are clamped at.
     fn tensor_scale(&self) -> f32 {
+        let size = self.operation.activation().limit().map_or(1.0, |limit| limit as f32);
         match self.a {
-            Activations::Nvfp4(_) => 1.0 / (1 << 20) as f32,
-            Activations::F16(_) => 1.0 / (1 << 12) as f32,
+            Activations::Nvfp4(_) => size / (1 << 20) as f32,
+            Activations::F16(_) => size / (1 << 12) as f32,
         }
     }
 
@@ -154,10 +160,14 @@ impl Case {
                     let scaling = [self.scaling(group, 0), self.scaling(group, 1)];
                     dual_gemm(&product(0)?, &product(1)?, scaling, activation, self.output)
                 }
-                _ => gemm(&product(0)?, self.scaling(group, 0), self.output),
+                _ => gemm(&product(0)?, self.scaling(group, 0), self.operation.activation(), self.output),
             }
         })
         .unwrap()
+    }
+
+    fn is_gated(&self) -> bool {
+        self.operation.products() == 2
     }
 
     /// Whether the mistake can be made here, and is one.
@@ -165,15 +175,18 @@ impl Case {
         let activation = self.operation.activation();
         match mutant {
             // Without an activation, gate and up commute.
-            GateAndUpExchanged | ActivationMissing | OtherActivation | AlphaAfterActivation => {
-                activation != Activation::None
-            }
-            UpsAlphaForGate => self.operation != Operation::Gemm,
+            GateAndUpExchanged => self.is_gated() && activation != Activation::None,
+            ActivationMissing | OtherActivation | AlphaAfterActivation => activation != Activation::None,
+            GateUnclamped | UpUnclamped | ClampedHigher => activation.limit().is_some(),
+            UpWithoutOne => activation == Activation::SwigluOai,
+            UpsAlphaForGate => self.is_gated(),
             RowScaleIgnored | RowScaleOfTheNextColumn => self.row_scale.is_some(),
             BiasIgnored | BiasBeforeRowScale => self.bias.is_some(),
             BiasAfterActivation => self.bias.is_some() && activation != Activation::None,
             FirstGroupsColumns => self.row_scale.is_some() && self.offsets.len() > 2,
             GroupOneRowLate | FirstGroupsWeights => self.offsets.len() > 2,
+            // bf16 may round away what so small scales bring.
+            SubnormalScalesFlushed => self.output != Format::Bf16,
             // f32 sums are what the kernel has anyway.
             SumInOutputFormat => self.output != Format::F32,
             _ => true,
@@ -249,14 +262,13 @@ impl Emulator<'_> {
                 _ => alpha[product] * sum * row_scale + bias,
             }
         };
-        let Operation::DualGemm(activation) = self.case.operation else { return scaled(0, sums[0]) };
         let (gate, up) = if self.is(GateAndUpExchanged) { (sums[1], sums[0]) } else { (sums[0], sums[1]) };
         let gate = match self.mutant {
-            Some(AlphaAfterActivation) => alpha[0] * self.activate(activation, scaled(0, gate / alpha[0])),
-            Some(BiasAfterActivation) => self.activate(activation, scaled(0, gate)) + self.column(columns, 0, col)[1],
-            _ => self.activate(activation, scaled(0, gate)),
+            Some(AlphaAfterActivation) => alpha[0] * self.activate(scaled(0, gate / alpha[0])),
+            Some(BiasAfterActivation) => self.activate(scaled(0, gate)) + self.column(columns, 0, col)[1],
+            _ => self.activate(scaled(0, gate)),
         };
-        gate * scaled(1, up)
+        if self.case.is_gated() { gate * self.linear(scaled(1, up)) } else { gate }
     }
 
     /// A column's factor and what is added to it.
@@ -268,13 +280,28 @@ impl Emulator<'_> {
         [row_scale.unwrap_or(1.0), bias.unwrap_or(0.0)]
     }
 
-    fn activate(&self, activation: Activation, x: f32) -> f32 {
-        let gelu = (activation == Activation::GeluTanh) != self.is(OtherActivation);
-        match activation {
-            _ if self.is(ActivationMissing) => x,
-            Activation::None => x,
-            _ if gelu => x / (1.0 + (-2.0 * 0.797_884_6 * (x + 0.044_715 * x * x * x)).exp()),
-            _ => x / (1.0 + (-x).exp()),
+    fn activate(&self, x: f32) -> f32 {
+        let activation = self.case.operation.activation();
+        match (self.mutant, activation) {
+            (Some(ActivationMissing), _) => x,
+            (Some(OtherActivation), _) => Device::default().activate(other(activation), x),
+            (Some(GateUnclamped), Activation::SwigluOai) => x / (1.0 + (-1.702 * x).exp()),
+            (Some(GateUnclamped), _) => x / (1.0 + (-x).exp()),
+            (Some(ClampedHigher), Activation::SwigluOai) => x.min(7.5) / (1.0 + (-1.702 * x.min(7.5)).exp()),
+            (Some(ClampedHigher), Activation::SiluClamp(limit)) => {
+                Device::default().activate(Activation::SiluClamp(limit + 1), x)
+            }
+            _ => Device::default().activate(activation, x),
+        }
+    }
+
+    fn linear(&self, up: f32) -> f32 {
+        let activation = self.case.operation.activation();
+        let one = if activation == Activation::SwigluOai { 1.0 } else { 0.0 };
+        match self.mutant {
+            Some(UpUnclamped) => up + one,
+            Some(UpWithoutOne) => linear(activation, up) - one,
+            _ => linear(activation, up),
         }
     }
 
@@ -310,6 +337,17 @@ impl Emulator<'_> {
     }
 }
 
+/// The activation that is most like this one, or is most easily taken for it.
+fn other(activation: Activation) -> Activation {
+    match activation {
+        Activation::Silu | Activation::Gelu => Activation::GeluTanh,
+        Activation::GeluTanh => Activation::Gelu,
+        Activation::SwigluOai => Activation::SiluClamp(7),
+        Activation::SiluClamp(_) => Activation::SwigluOai,
+        _ => Activation::Silu,
+    }
+}
+
 /// Three steps of the format past the largest value that the bound accepts.
 fn beyond(expected: &warpsmith_tune::oracle::Expected, output: Format) -> Vec<u8> {
     let mut value = stored((expected.value + expected.bound.copysign(expected.value)) as f32, output);
@@ -336,16 +374,14 @@ fn stored(value: f32, output: Format) -> Vec<u8> {
 }
 
 fn cases() -> Vec<Case> {
-    let operations = [
-        Operation::Gemm,
-        Operation::DualGemm(Activation::Silu),
-        Operation::DualGemm(Activation::GeluTanh),
-        Operation::DualGemm(Activation::None),
-    ];
+    let single = Activation::UNGATED.iter().map(|activation| Operation::Gemm(*activation));
+    let operations = single.chain(Activation::GATED.iter().map(|activation| Operation::DualGemm(*activation)));
     let mut cases = Vec::new();
     for operation in operations {
         for output in [Format::F16, Format::Bf16, Format::F32] {
-            for sizes in [&[24][..], &[9, 0, 4, 11]] {
+            let usual = [Activation::Silu, Activation::None].contains(&operation.activation());
+            let (both, turn) = ([&[24][..], &[9, 0, 4, 11]], cases.len() % 2);
+            for sizes in if usual { &both[..] } else { &both[turn..=turn] } {
                 let seed = cases.len() as u64;
                 cases.push(Case::new(operation, output, seed % 4 > 1, sizes, seed));
             }

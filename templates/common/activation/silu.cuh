@@ -9,3 +9,5 @@ __device__ __forceinline__ float activate(float x) {
 }
 
 }  // namespace ws
+
+#include "common/activation/linear.cuh"

@@ -1,6 +1,7 @@
 //! What several tests need: a toolchain, or the word that there is none.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
+pub mod activations;
 pub mod counting;
 pub mod cubins;
 pub mod fallback;

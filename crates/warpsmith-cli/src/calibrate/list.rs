@@ -131,10 +131,12 @@ fn gemm(n: u32, k: u32) -> Problem {
 
 /// The same with weights as they are given.
 fn given(problem: Problem) -> Problem {
-    match problem.operation().products() {
-        1 => Problem::gemm().n(problem.columns()).k(problem.depth()),
-        _ => Problem::dual_gemm(problem.operation().activation()).n(problem.columns()).k(problem.depth()),
-    }
+    let activation = problem.operation().activation();
+    let given = match problem.operation().products() {
+        1 => Problem::gemm().activation(activation),
+        _ => Problem::dual_gemm(activation),
+    };
+    given.n(problem.columns()).k(problem.depth())
 }
 
 fn each(ms: &[u32]) -> Vec<Vec<u32>> {

@@ -64,9 +64,10 @@ pub struct Args {
     #[arg(long, default_value_t = ScaleLayout::Linear, requires = "operands", conflicts_with = "problem")]
     pub scales: ScaleLayout,
 
-    /// Activation of a dual GEMM of --operands: silu, gelu_tanh or none.
-    #[arg(long, default_value_t = Activation::Silu, requires = "operands", conflicts_with = "problem")]
-    pub act: Activation,
+    /// Activation of --operands: of a dual GEMM silu (unless said otherwise), silu_clampL, gelu_tanh, gelu, swiglu_oai or
+    /// none; of a GEMM none, silu, gelu_tanh, gelu or relu2.
+    #[arg(long, requires = "operands", conflicts_with = "problem")]
+    pub act: Option<Activation>,
 
     /// Result format for --operands: f16, bf16 or f32.
     #[arg(

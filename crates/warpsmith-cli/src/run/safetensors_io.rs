@@ -19,8 +19,8 @@ use crate::shared::Result;
 pub struct Wanted {
     /// How the block scales lie.
     pub scales: ScaleLayout,
-    /// The activation, should it be a dual GEMM.
-    pub activation: Activation,
+    /// The activation; without one a dual GEMM has silu.
+    pub activation: Option<Activation>,
     /// Format of the result.
     pub c: Format,
 }
@@ -103,7 +103,8 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         _ => return Err(format!("`{first}` has shape {b_shape:?}, expected [N, K] or [G, N, K]").into()),
     };
 
-    let problem = if dual { Problem::dual_gemm(wanted.activation) } else { Problem::gemm() };
+    let problem = if dual { Problem::dual_gemm(Activation::Silu) } else { Problem::gemm() };
+    let problem = wanted.activation.map_or(problem, |activation| problem.activation(activation));
     let problem = problem.a(a_format).b(b_format).c(wanted.c).scales(wanted.scales);
     let problem = problem.n(extent("N", n)?).k(extent("K", k)?);
     let problem = match groups {

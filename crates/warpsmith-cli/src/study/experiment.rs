@@ -73,7 +73,7 @@ impl Experiment {
         let values: Vec<Value> = proposal.to.iter().copied().chain(own).collect();
         let planned = |value: Value, case: &Case, shape: &Shape| {
             let is_fusion = matches!(proposal.from, Value::Fusion(_));
-            if is_fusion && case.problem.operation() == Operation::Gemm {
+            if is_fusion && matches!(case.problem.operation(), Operation::Gemm(_)) {
                 return Planned::NotApplicable;
             }
             let pair = nearest::pair(&case.problem, arch, shape, (proposal.from, value), proposal.control);

@@ -1,8 +1,10 @@
 //! From products to expected elements: α, activation, output format, and the error each may add. The derivation of
 //! the bound is in the [module's](super) documentation; the functions here follow it line by line.
 
-use super::expected::{check_output, half_ulp};
-use super::{Expected, Matrix, Products, Reference};
+use super::activation::{activated, passed};
+use super::expected::check_output;
+use super::uncertain::Uncertain;
+use super::{Matrix, Products, Reference};
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::spec::Activation;
@@ -12,54 +14,6 @@ use warpsmith::{Error, Result};
 const STEP: f64 = 16.0;
 /// Error of a step, relative to the magnitude summed: 2⁻²².
 const STEP_ERROR: f64 = 1.0 / (1 << 22) as f64;
-/// One f32 operation that may be off by an ulp: 2⁻²³.
-const ROUNDING: f64 = 1.0 / (1 << 23) as f64;
-/// Approximate exponential, sum, division and multiplication of an activation together: 2⁻²⁰.
-const EVALUATION: f64 = 1.0 / (1 << 20) as f64;
-/// Rounding of an exponential's argument, relative to it: 2⁻²².
-const ARGUMENT: f64 = 1.0 / (1 << 22) as f64;
-/// What the exponential's range costs: e^88 ends f32, and what is left of x·e^(−|x|) there is far below this.
-const FLOOR: f64 = 1e-30;
-
-/// A value on its way through the kernel's f32 arithmetic, and how far the kernel may be from it.
-#[derive(Clone, Copy)]
-struct Uncertain {
-    value: f64,
-    error: f64,
-}
-
-impl Uncertain {
-    /// Rounded to f32 once more, or twice. An overflow on the way leaves nothing to be said.
-    fn rounded(self) -> Self {
-        let reach = self.value.abs() + self.error;
-        let error = if reach > f64::from(f32::MAX) {
-            f64::INFINITY
-        } else {
-            self.error + ROUNDING * reach + f64::from(f32::MIN_POSITIVE)
-        };
-        Self { value: self.value, error }
-    }
-
-    fn times(self, factor: f32) -> Self {
-        let factor = f64::from(factor);
-        let (value, error) = (self.value * factor, self.error * factor.abs());
-        // 0·∞: what has overflowed may be anything.
-        let error = if error.is_nan() && !value.is_nan() { f64::INFINITY } else { error };
-        Self { value, error }.rounded()
-    }
-
-    fn plus(self, addend: f32) -> Self {
-        Self { value: self.value + f64::from(addend), ..self }.rounded()
-    }
-
-    /// The output format's own rounding.
-    fn finished(self, output: Format) -> Expected {
-        let reach = self.value.abs() + self.error;
-        let bound = if reach.is_finite() { self.error + half_ulp(output, reach) } else { self.error };
-        Expected { value: self.value, bound }
-    }
-}
-
 /// What is done to the products A·Bᵀ of one B before the activation: p(x) = α·x, times the row of B's factor, plus the
 /// column's bias. A number converts into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,14 +45,15 @@ impl Scaling<'_> {
     }
 }
 
-/// What C = p(A·Bᵀ) should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
+/// What C = act(p(A·Bᵀ)) should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
 ///
 /// ```
 /// use warpsmith::format::Format;
+/// use warpsmith::spec::Activation;
 /// use warpsmith_tune::oracle::{Matrix, Products, gemm};
 /// let a = Matrix::new(1, 2, vec![1.0, 2.0])?;
 /// let b = Matrix::new(1, 2, vec![3.0, 4.0])?;
-/// let reference = gemm(&Products::new(&a, &b)?, 0.5, Format::F16)?;
+/// let reference = gemm(&Products::new(&a, &b)?, 0.5, Activation::None, Format::F16)?;
 /// assert!(reference.elements()[0].accepts(5.5, Format::F16));
 /// assert!(!reference.elements()[0].accepts(5.51, Format::F16));
 /// # Ok::<(), warpsmith::Error>(())
@@ -107,16 +62,21 @@ impl Scaling<'_> {
 /// # Errors
 /// [`Error::is_unsupported`] if `output` is not f16, bf16 or f32; [`Error::is_data`] if `scaling` is of another number of
 /// columns.
-pub fn gemm<'a>(products: &Products, scaling: impl Into<Scaling<'a>>, output: Format) -> Result<Reference> {
+pub fn gemm<'a>(
+    products: &Products,
+    scaling: impl Into<Scaling<'a>>,
+    activation: Activation,
+    output: Format,
+) -> Result<Reference> {
     check_output(output)?;
     let scaling = scaling.into();
     scaling.check(products)?;
-    let elements = scaled(products, scaling).map(|c| c.finished(output)).collect();
+    let elements = scaled(products, scaling).map(|x| activated(x, activation).finished(output)).collect();
     Reference::new(products.m(), products.n(), output, elements)
 }
 
 /// What C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`, in the
-/// `output` format. `scaling` is `[p₁, p₂]`; the activation sees the scaled gate.
+/// `output` format. `scaling` is `[p₁, p₂]`; the activation sees the scaled gate, and the scaled up where it changes that.
 ///
 /// # Errors
 /// [`Error::is_data`] if the two products differ in shape, or a scaling is of another number of columns, [`Error::is_unsupported`] if `output` is not f16, bf16 or
@@ -138,7 +98,7 @@ pub fn dual_gemm<'a>(
     second.check(up)?;
     let elements = scaled(gate, first)
         .zip(scaled(up, second))
-        .map(|(gate, up)| multiplied(activated(gate, activation), up).finished(output))
+        .map(|(gate, up)| activated(gate, activation).multiplied(passed(up, activation)).finished(output))
         .collect();
     Reference::new(gate.m(), gate.n(), output, elements)
 }
@@ -178,17 +138,6 @@ pub fn grouped(
     }
 }
 
-/// act(x), in f64.
-#[must_use]
-pub fn activate(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::None => x,
-        Activation::Silu | Activation::GeluTanh => x * sigmoid(exponent(activation, x)),
-        // Nothing passes with an activation that the oracle does not know.
-        _ => f64::NAN,
-    }
-}
-
 /// p(Σ a·b ± accumulation), for every element.
 fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Item = Uncertain> + 'a {
     let Scaling { alpha, row_scale, bias } = scaling;
@@ -205,38 +154,4 @@ fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Ite
         let product = row_scale.map_or(product, |factors| product.times(factors[column]));
         bias.map_or(product, |addends| product.plus(addends[column]))
     })
-}
-
-fn activated(x: Uncertain, activation: Activation) -> Uncertain {
-    let slope = match activation {
-        Activation::None => return x,
-        Activation::Silu => 1.0999,
-        Activation::GeluTanh => 1.13,
-        _ => f64::NAN,
-    };
-    let value = activate(activation, x.value);
-    let z = exponent(activation, x.value);
-    // z·(1 − σ(z)) vanishes for large z; written with σ(−z), it does so without ∞·0 for every finite z.
-    let evaluation = EVALUATION + ARGUMENT * z.abs() * sigmoid(-z);
-    Uncertain { value, error: slope * x.error + value.abs() * evaluation + FLOOR }
-}
-
-fn multiplied(x: Uncertain, y: Uncertain) -> Uncertain {
-    let value = x.value * y.value;
-    let error = x.value.abs() * y.error + y.value.abs() * x.error + x.error * y.error;
-    // 0·∞: one factor is exactly 0, the other has overflowed.
-    let error = if error.is_nan() && !value.is_nan() { f64::INFINITY } else { error };
-    Uncertain { value, error }.rounded()
-}
-
-/// z of act(x) = x·σ(z). For gelu, 1 + tanh(u) = 2·σ(2u).
-fn exponent(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::GeluTanh => 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x),
-        _ => x,
-    }
-}
-
-fn sigmoid(z: f64) -> f64 {
-    1.0 / (1.0 + (-z).exp())
 }

@@ -30,6 +30,17 @@
 //!   `ε(z) = 2⁻²⁰ + |z|·2⁻²²·(1 − σ(z))`. The floor is where e^(−z) or its reciprocal leaves f32's range.
 //!   gelu computed as x/2·(1 + tanh) cancels for x < 0, by |x|·2⁻²⁴, for which L·e₁ has room; the 2⁻¹¹ of
 //!   `tanh.approx` (PTX ISA) is not within the bound.
+//! * **gelu** by erf is max(x, 0) − t·Q(t) with t = |x| and Q(t) = Φ(−t) ≤ 1/2: the same bound with L = 1.13 (its largest
+//!   slope is 1.129), where `ε` has, instead of z, the argument t²/2 of Q's exponential, which reaches t·Q(t) alone:
+//!   `|act(x)|·2⁻¹⁹ + t·Q(t)·(t²/2)·2⁻²²`. 2⁻¹⁹ of t·Q(t), which is at most |act(x)|, pays for Q's polynomial (2⁻²³·⁵) and its
+//!   Horner steps (2⁻²³), for 1/(1 + c·t) (2⁻²³ and a rounding, which reach Q up to 2.7 times), the exponential (2⁻²²) and
+//!   four roundings. gelu computed as x/2·(1 + erf) is off by |x|·2⁻²⁴, as above.
+//! * **Clamps** round nothing, and move no two values apart: what is off by e₁ before is off after by at most the part of
+//!   x ± e₁ that lies within the limits, which is nothing where all of it lies outside. `silu_clamp` is then silu; the gate of
+//!   `swiglu_oai` is x·σ(1.702·x), which is silu(1.702·x)/1.702 and no steeper, with z = 1.702·x; its up product gets 1
+//!   added, a f32 addition (2⁻²³ of the sum). An overflow before a clamp ends at its limit.
+//! * **relu²** has no largest slope. max(x, 0) is a clamp, off by e; its square by `2·max(x, 0)·e + e²`, and 2⁻²³ for its
+//!   rounding.
 //! * **gate ⊙ up:** `|act|·e₂ + |x₂|·e_act + e_act·e₂`, and 2⁻²³ of the product for its own rounding.
 //! * **Output:** half an ulp of the format at |value| + everything so far, subnormals included.
 //!
@@ -40,16 +51,20 @@
 //! Where value − bound is above the output format's largest finite number an infinity of the right sign is required;
 //! where value + bound is below, a finite number; between the two, either will do. Where an *intermediate* f32 (a
 //! product before the activation, say) may overflow, the bound is infinite and anything but NaN passes. NaN is right
-//! exactly where the formula in f64 gives NaN; so silu(−∞), which is −∞/∞, is NaN.
+//! exactly where the formula in f64 gives NaN; so silu(−∞) and gelu_tanh(−∞), which are −∞/∞, are NaN. The other
+//! activations have their limits at ±∞: of −∞ they are 0.
 
+mod activation;
 pub mod combine;
 mod expected;
 mod finish;
 mod matrix;
 mod products;
 pub mod route;
+mod uncertain;
 
+pub use activation::{activate, evaluated, linear};
 pub use expected::{Expected, Reference};
-pub use finish::{Scaling, activate, dual_gemm, gemm, grouped};
+pub use finish::{Scaling, dual_gemm, gemm, grouped};
 pub use matrix::Matrix;
 pub use products::Products;

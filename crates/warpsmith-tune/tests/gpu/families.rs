@@ -14,9 +14,12 @@ use crate::bench::Bench;
 const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
 
 pub struct Family {
+    what: &'static str,
     problem: Problem,
     fusion: Fusion,
     index: usize,
+    /// Of so many times the variants of other families.
+    share: f64,
     /// Rows that fit no tile, and some that do.
     awkward: Vec<u32>,
 }
@@ -27,7 +30,7 @@ impl Family {
     }
 
     pub fn name(&self) -> String {
-        format!("gate: {} {}", self.problem, self.fusion)
+        format!("{}: {} {}", self.what, self.problem, self.fusion)
     }
 }
 
@@ -49,7 +52,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 count += 1;
                 let problem = match fusion {
                     Fusion::Single => Problem::gemm(),
-                    _ => Problem::dual_gemm(Activation::ALL[index % 3]),
+                    _ => Problem::dual_gemm(ACTIVATIONS[index % 3]),
                 };
                 let (n, k) = shapes[index % shapes.len()];
                 let c = [Format::F16, Format::Bf16, Format::F32][index / 2 % 3];
@@ -57,7 +60,9 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                 let problem = if prepared { problem.prepared() } else { problem };
-                families.push(Family { problem, fusion, index, awkward: awkward.clone() });
+                let family =
+                    |problem| Family { what: "gate", problem, fusion, index, share: 1.0, awkward: awkward.clone() };
+                families.push(family(problem));
                 let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
                 let columns = match index % 6 {
                     0 => problem.row_scale().bias(bias),
@@ -65,7 +70,43 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                     4 => problem.row_scale(),
                     _ => continue,
                 };
-                families.push(Family { problem: columns, fusion, index, awkward: awkward.clone() });
+                families.push(family(columns));
+            }
+        }
+    }
+    families.extend(activations(arch, &pairs, &awkward));
+    families
+}
+
+/// The other activations on every path, alone and in groups: fusions, formats and what columns have in turn.
+fn activations(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family> {
+    let single = Activation::UNGATED.iter().map(|activation| Problem::gemm().activation(*activation));
+    let dual = Activation::GATED.iter().map(|activation| Problem::dual_gemm(*activation));
+    let problems: Vec<Problem> = single
+        .filter(|problem| problem.operation().activation() != Activation::None)
+        .chain(dual.filter(|problem| !ACTIVATIONS.contains(&problem.operation().activation())))
+        .collect();
+    let paths = if arch.capability() == Arch::H200.capability() { &[false, true][..] } else { &[false] };
+    let mut families = Vec::new();
+    for &prepared in paths {
+        for groups in [None, Some(3)] {
+            for &problem in &problems {
+                let index = families.len();
+                let fusions = match (problem.operation(), prepared) {
+                    (Operation::Gemm(_), _) => &[Fusion::Single][..],
+                    (_, false) => &[Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential],
+                    (_, true) => &[Fusion::Interleaved, Fusion::PerProduct, Fusion::PingPong, Fusion::TwoPass],
+                };
+                let (a, b) = pairs[index % 3];
+                let c = [Format::F32, Format::F16, Format::Bf16][index % 3];
+                let (n, k) = [(144, 448), (272, 192)][index % 2];
+                let problem = problem.n(n).k(k).a(a).b(b).c(c);
+                let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = if prepared { problem.prepared() } else { problem };
+                let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(Format::F32) };
+                let fusion = fusions[index % fusions.len()];
+                let what = "activations: gate";
+                families.push(Family { what, problem, fusion, index, share: 0.5, awkward: awkward.to_vec() });
             }
         }
     }
@@ -108,8 +149,12 @@ fn wgmma(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
     Variant { warps, cluster, split_k, epilogue, persistent: rng.bool(), prepass: rng.bool(), ..variant }
 }
 
+/// What the families of every operand have.
+const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Activation::None];
+
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
-    let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
+    let samples = (samples * family.share).ceil() as usize;
     let legal: Vec<Spec> =
         space(&family.problem, bench.arch()).filter(|spec| spec.variant().fusion == family.fusion).collect();
     let step = (legal.len() / samples).max(1);
@@ -140,6 +185,6 @@ pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
             }
         }
     }
-    assert!(family.problem.operation() != Operation::Gemm || family.fusion == Fusion::Single);
+    assert_eq!(matches!(family.problem.operation(), Operation::Gemm(_)), family.fusion == Fusion::Single);
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} wrong:\n{}", wrong.len(), wrong.join("\n"))) }
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod activations;
 mod allocations;
 mod bench;
 use warpsmith_testing::counting;
@@ -53,6 +54,10 @@ fn main() -> ExitCode {
     let arch = bench.as_ref().map_or(Arch::H200, |bench| *bench.arch());
     for family in families::all(&arch) {
         trials.push(trial(&bench, family.name(), move |bench| families::passes_the_gate(bench, &family)));
+    }
+    trials.push(Trial::test("activations: kernels are legal", || activations::are_legal().map_err(Into::into)));
+    for case in activations::all(&arch) {
+        trials.push(trial(&bench, case.name(), move |bench| activations::are_evaluated(bench, &case)));
     }
     for case in exact::all(&arch) {
         trials.push(trial(&bench, case.name(), move |bench| exact::is_exact(bench, &case)));

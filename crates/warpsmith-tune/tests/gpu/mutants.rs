@@ -2,12 +2,16 @@
 
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::Source;
-use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec};
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
 use crate::bench::{Bench, changed, every_lane_arrives};
 use crate::families::rows;
 
+/// What most mutants compute.
+const SILU: Operation = Operation::DualGemm(Activation::Silu);
+
+#[derive(Clone, Copy)]
 pub struct Mutant {
     what: &'static str,
     /// In every header or the entry file where it stands, this text …
@@ -20,27 +24,84 @@ pub struct Mutant {
     variant: &'static str,
     /// The format of its tokens.
     a: Format,
+    /// What is done to its products.
+    operation: Operation,
 }
 
 impl Mutant {
     pub fn name(&self) -> String {
         let path = self.variant.split('.').next().unwrap_or_default();
-        format!("mutant of {path}: {}", self.what)
+        match self.operation {
+            SILU => format!("mutant of {path}: {}", self.what),
+            of => {
+                let operation = if of.products() == 1 { "gemm" } else { "dual_gemm" };
+                format!("activations: mutant of {path}, {operation}.{}: {}", of.activation(), self.what)
+            }
+        }
     }
 }
 
 pub fn all(arch: &Arch) -> Vec<Mutant> {
     let mut mutants = mma();
+    mutants.extend(activations("mma.t32x64x128.s3.interleaved.uniform.direct"));
     // The path wgmma, which only Hopper has.
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma());
+        mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
     }
+    mutants
+}
+
+/// What may be wrong with an activation, of this variant.
+fn activations(variant: &'static str) -> Vec<Mutant> {
+    let of = |operation: Operation, what, from, to| {
+        let variant = match operation {
+            Operation::Gemm(_) if variant.starts_with("wgmma") => "wgmma.t64x64x128.s2.single.ws1.shared",
+            Operation::Gemm(_) => "mma.t32x64x128.s3.single.uniform.direct",
+            _ => variant,
+        };
+        Mutant { what, from, to, also: &[], variant, a: Format::F16, operation }
+    };
+    let gated = |activation| move |what, from, to| of(Operation::DualGemm(activation), what, from, to);
+    let single = |activation| move |what, from, to| of(Operation::Gemm(activation), what, from, to);
+    let (clamp, oai, gelu) = (gated(Activation::SiluClamp(7)), gated(Activation::SwigluOai), gated(Activation::Gelu));
+    let (relu2, plain_gelu, plain) = (single(Activation::Relu2), single(Activation::Gelu), single(Activation::None));
+    let mut mutants: Vec<Mutant> = [clamp, oai]
+        .iter()
+        .flat_map(|of| {
+            [
+                of("the gate not clamped", "min_nan(gate, static_cast<float>(LIMIT))", "gate"),
+                of("up not clamped", "return clamped_up(up)", "return up"),
+                of("up clamped above alone", "-static_cast<float>(LIMIT));", "-128.f);"),
+                of("another limit", "LIMIT = 7 };", "LIMIT = 8 };"),
+            ]
+        })
+        .collect();
+    mutants.extend([
+        clamp("the gate clamped below, too", "-128.f", "-static_cast<float>(LIMIT)"),
+        clamp("silu without a clamp", "activation/silu_clamp.cuh", "activation/silu.cuh"),
+        clamp("swiglu_oai for it", "activation/silu_clamp.cuh", "activation/swiglu_oai.cuh"),
+        oai("up without 1", "clamped_up(up) + 1.f", "clamped_up(up)"),
+        oai("silu for its gate", "ALPHA_LOG2_E = 2.4554669595930157f", "ALPHA_LOG2_E = 1.4426950408889634f"),
+        gelu("gelu_tanh for it", "activation/gelu.cuh", "activation/gelu_tanh.cuh"),
+        gelu("a coefficient of its polynomial", "0.192184627f", "0.202184627f"),
+        plain_gelu("gelu_tanh for it", "activation/gelu.cuh", "activation/gelu_tanh.cuh"),
+        plain_gelu("none", "return activate(column", "return (column"),
+        relu2("not squared", "return above * above", "return above"),
+        relu2("squared without relu", "max_nan(x, 0.f)", "x"),
+        relu2(
+            "before α",
+            "activate(column.of(0, alphas.value[0] * products[0]))",
+            "alphas.value[0] * activate(column.of(0, products[0]))",
+        ),
+        plain("silu for nothing", "activation/none.cuh", "activation/silu.cuh"),
+    ]);
     mutants
 }
 
 fn mma() -> Vec<Mutant> {
     let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
-    let mutant = |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4 };
+    let mutant = |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4, operation: SILU };
     vec![
         mutant(
             "a tile of zeros",
@@ -100,7 +161,7 @@ fn mma() -> Vec<Mutant> {
 
 /// None of them can hang: as many bytes and arrivals come to every barrier as before.
 fn wgmma() -> Vec<Mutant> {
-    let of = |variant, a| move |what, from, to| Mutant { what, from, to, also: &[], variant, a };
+    let of = |variant, a| move |what, from, to| Mutant { what, from, to, also: &[], variant, a, operation: SILU };
     let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
     let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
     let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
@@ -184,8 +245,14 @@ fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
 /// A problem in which everything counts: groups, α, factors and a bias of their own, subnormal scales in both operands, an M that fits no
 /// tile, a K that ends inside one.
 fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
-    let problem =
-        Problem::dual_gemm(Activation::Silu).n(144).k(448).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
+    let (problem, k) = match mutant.operation {
+        Operation::Gemm(activation) => (Problem::gemm().activation(activation), 128),
+        SILU => (Problem::dual_gemm(Activation::Silu), 448),
+        // A shallow K: sums are known so well that activations which are alike differ by more.
+        Operation::DualGemm(activation) => (Problem::dual_gemm(activation), 128),
+        other => return Err(format!("{other:?} has no mutants")),
+    };
+    let problem = problem.n(144).k(k).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
     let problem = problem.row_scale().bias(Format::Bf16);
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();

@@ -72,7 +72,7 @@ impl Weights {
     pub fn operands<'a>(&'a self, operation: Operation, m: u32, a: &'a DeviceMatrix, c: MatrixMut<'a>) -> Operands<'a> {
         match (self, operation) {
             (Weights::Prepared(weights), _) => Operands::prepared(m, a.matrix(), weights, c),
-            (Weights::Given(b), Operation::Gemm) => Operands::gemm(m, a.matrix(), b[0].matrix(), c),
+            (Weights::Given(b), Operation::Gemm(_)) => Operands::gemm(m, a.matrix(), b[0].matrix(), c),
             (Weights::Given(b), _) => Operands::dual_gemm(m, a.matrix(), b[0].matrix(), b[1].matrix(), c),
         }
     }

@@ -22,7 +22,7 @@ use super::safetensors_io::{self, Wanted};
 const N: usize = 48;
 const K: usize = 128;
 
-const WANTED: Wanted = Wanted { scales: ScaleLayout::Linear, activation: Activation::Silu, c: Format::F16 };
+const WANTED: Wanted = Wanted { scales: ScaleLayout::Linear, activation: None, c: Format::F16 };
 
 /// Tensors of a file to be.
 #[derive(Clone, Default)]
@@ -170,6 +170,29 @@ fn a_grouped_dual_gemm_comes_out_as_the_formula_says() {
         let up = f64::from(1e-4f32) * tensors.dot("b2", row, group * N + column);
         assert_near(found, gate / (1.0 + (-gate).exp()) * up);
     }
+}
+
+#[test]
+fn activations_come_out_as_their_formulas_say() {
+    let alone = gemm(3).with_alpha("alpha", &[1e-5]);
+    let wanted = Wanted { activation: Some(Activation::Relu2), ..WANTED };
+    for (at, found) in Scratch::new().result(&alone, wanted).1.into_iter().enumerate() {
+        assert_near(found, (f64::from(1e-5f32) * alone.dot("b", at / N, at % N)).max(0.0).powi(2));
+    }
+    let (tensors, alpha) = (gemm(3).without("b").without("b_scale"), 1e-4f32);
+    let gated = tensors
+        .with_nvfp4("b1", "b1_scale", &[N, K], 2)
+        .with_nvfp4("b2", "b2_scale", &[N, K], 3)
+        .with_alpha("alpha1", &[alpha])
+        .with_alpha("alpha2", &[alpha]);
+    let wanted = Wanted { activation: Some(Activation::SwigluOai), ..WANTED };
+    for (at, found) in Scratch::new().result(&gated, wanted).1.into_iter().enumerate() {
+        let [gate, up] = ["b1", "b2"].map(|b| f64::from(alpha) * gated.dot(b, at / N, at % N));
+        let (gate, up) = (gate.min(7.0), up.clamp(-7.0, 7.0));
+        assert_near(found, gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0));
+    }
+    let problem = safetensors_io::read(&Scratch::new().file(&alone.bytes()), wanted).unwrap().problem;
+    assert!(problem.check().unwrap_err().to_string().contains("gemm takes silu"), "{problem}");
 }
 
 /// The same numbers, with scales moved to the padded layout and NaN in the padding.
