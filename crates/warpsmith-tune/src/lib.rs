@@ -6,7 +6,8 @@
 //!
 //! A [`Tuner`] chooses. It knows no device either: it asks a [`Measure`] what is right and how long it takes, and
 //! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Rest`] (when), [`Comparison`] (who is
-//! faster, and whether that is certain) and [`Outcome`] (what came of it).
+//! faster, and whether that is certain) and [`Outcome`] (what came of it). [`tune_within`] shares a time among all that a
+//! manifest asks for.
 //!
 //! Two measurers have a device, for one [`Setup`]: a [`LocalMeasurer`] in this process, and a [`WorkerMeasurer`]
 //! in another, which may hang or crash without harm. Both remember in a [`Quarantine`] what should not be tried again.
@@ -30,6 +31,7 @@ mod random;
 pub mod reference;
 mod rest;
 mod search;
+mod session;
 mod set;
 mod setup;
 mod statistics;
@@ -55,6 +57,7 @@ pub use quarantine::{Platform, Quarantine};
 pub use random::Spread;
 pub use rest::Rest;
 pub use search::{Budget, neighbours};
+pub use session::{Decided, Point, Turn, tune_within};
 pub use setup::{Setup, even_rows};
 pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
 pub use timing::{Pace, Timer, Timing, operand_sets, operand_sets_of};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod session;
 mod simulated;
 
 use std::cell::RefCell;

@@ -155,6 +155,8 @@ pub struct Warm<'a> {
     heat: f64,
     at: Duration,
     samples: usize,
+    /// What the first admission takes.
+    opening: Duration,
 }
 
 impl<'a> Warm<'a> {
@@ -167,7 +169,12 @@ impl<'a> Warm<'a> {
 
     pub fn new(cool: &'a dyn Fn(&Spec) -> (f64, f64), time: Time, heat: f64) -> Self {
         let at = time.now();
-        Self { cool, time, heat, at, samples: 0 }
+        Self { cool, time, heat, at, samples: 0, opening: Duration::ZERO }
+    }
+
+    /// A card that is not open yet.
+    pub fn opening(self, opening: Duration) -> Self {
+        Self { opening, ..self }
     }
 
     fn busy(&mut self, long: Duration) {
@@ -187,6 +194,7 @@ impl<'a> Warm<'a> {
 
 impl Measure for Warm<'_> {
     fn admit(&mut self, _: &Spec) -> Result<Admission> {
+        self.time.rest(std::mem::take(&mut self.opening));
         Ok(Admission::Passed { worst: 0.1 })
     }
 
