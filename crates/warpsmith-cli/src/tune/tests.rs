@@ -28,6 +28,7 @@ fn row(problem: &str, m: u32, measured_us: Option<f64>) -> Row {
         bytes: 33e6,
         flop: 30e9 * f64::from(m) / 256.0,
         seconds: 2.5,
+        rested: 0.5,
         candidates: vec![
             candidate(&format!("slow{m}"), Some(20.0), measured_us.map(|us| 2.0 * us)),
             candidate(&format!("chosen{m}"), Some(11.0), measured_us),
@@ -170,7 +171,7 @@ fn what_is_found_goes_into_table_and_report() {
         driver: "13.0".to_owned(),
         nvrtc: "13.0.88".to_owned(),
     };
-    let entry = record::entry(&outcome, &outcome.problem, 33, &means).unwrap().unwrap();
+    let entry = record::entry(&outcome, &outcome.problem, 33..=64, outcome.tried.len(), &means).unwrap().unwrap();
     assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
     let mut table = Table::new();
     assert!(table.insert(entry));
@@ -200,7 +201,7 @@ fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
     outcome.verdict = Verdict::Inconclusive(warpsmith_tune::WhyInconclusive::Cancelled);
     let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
-    assert!(record::entry(&outcome, &outcome.problem, 1, &means).unwrap().is_none());
+    assert!(record::entry(&outcome, &outcome.problem, 1..=64, 3, &means).unwrap().is_none());
     assert!(
         record::row("dual", &outcome, &outcome.problem, &[outcome.m], &means.arch).source.starts_with("inconclusive")
     );

@@ -13,7 +13,6 @@ use std::time::Duration;
 pub use point::{Decided, Point};
 
 use crate::{Budget, Clock, Outcome, Verdict, WhyInconclusive};
-use warpsmith::Result;
 use warpsmith::spec::Problem;
 
 /// What a tuning is taken to need before any has ended.
@@ -30,24 +29,26 @@ pub struct Turn {
     pub limit: Duration,
 }
 
-/// Tunes `points` until `clock` says `until`, by `tune`, which keeps to its turn's limit. None is begun that is not expected
+/// Tunes `points` until `clock` says `until`, by `tune`, which keeps to its turn's limit; `found` is told of a point each time
+/// that it was. None is begun that is not expected
 /// to have its first kernel checked by then, as opening a device with operands and a reference took so far. Gives each
 /// point once, in the given order.
 ///
 /// # Errors
-/// Those of `tune`, which end it.
-pub fn tune_within(
+/// Those of `tune` and `found`, which end it.
+pub fn tune_within<E>(
     points: Vec<Point>,
     until: Duration,
     clock: &dyn Clock,
-    mut tune: impl FnMut(&Point, Turn) -> Result<Outcome>,
-) -> Result<Vec<Decided>> {
+    mut tune: impl FnMut(&Point, Turn) -> Result<Outcome, E>,
+    mut found: impl FnMut(&Decided) -> Result<(), E>,
+) -> Result<Vec<Decided>, E> {
     let decided = points.into_iter().map(|point| Decided { point, outcomes: Vec::new() }).collect();
     let mut session = Session { decided, until, clock, readiness: Readiness::default(), quick: Vec::new() };
     let first = session.in_turn();
-    session.pass(&first, Budget::Quick, &mut tune)?;
+    session.pass(&first, Budget::Quick, &mut tune, &mut found)?;
     let again = session.unsure();
-    session.pass(&again, Budget::Normal, &mut tune)?;
+    session.pass(&again, Budget::Normal, &mut tune, &mut found)?;
     Ok(session.decided)
 }
 
@@ -93,12 +94,13 @@ impl Session<'_> {
         unsure.into_iter().map(|(_, at)| at).collect()
     }
 
-    fn pass(
+    fn pass<E>(
         &mut self,
         all: &[usize],
         budget: Budget,
-        tune: &mut dyn FnMut(&Point, Turn) -> Result<Outcome>,
-    ) -> Result<()> {
+        tune: &mut dyn FnMut(&Point, Turn) -> Result<Outcome, E>,
+        found: &mut dyn FnMut(&Decided) -> Result<(), E>,
+    ) -> Result<(), E> {
         for (done, &at) in all.iter().enumerate() {
             let left = self.until.saturating_sub(self.clock.now());
             let point = &self.decided[at].point;
@@ -117,6 +119,7 @@ impl Session<'_> {
             }
             let is_cancelled = outcome.verdict == Verdict::Inconclusive(WhyInconclusive::Cancelled);
             self.decided[at].outcomes.push(outcome);
+            found(&self.decided[at])?;
             if is_cancelled {
                 self.until = Duration::ZERO;
             }

@@ -43,7 +43,7 @@ fn tune(point: &Point, turn: Turn, time: &Time) -> warpsmith::Result<Outcome> {
 }
 
 fn all_within(seconds: f64) -> (Vec<Decided>, Vec<Turn>, Duration) {
-    let (time, mut turns) = (Time::default(), Vec::new());
+    let (time, mut turns, mut told) = (Time::default(), Vec::new(), 0);
     let decided =
         tune_within(Point::all(&picker(), &manifest()), Duration::from_secs_f64(seconds), &time, |point, turn| {
             turns.push(turn);
@@ -83,19 +83,25 @@ fn what_is_left_goes_to_the_least_sure() {
     let (odd, hurried, hopeless) = (points[3].clone(), points[7].clone(), points[9].clone());
     let is = |point: &Point, other: &Point| (point.problem(), point.m()) == (other.problem(), other.m());
     let mut again = Vec::new();
-    let decided = tune_within(points.clone(), Duration::from_secs(400), &time, |point, turn| {
-        let mut outcome = tune(point, turn, &time)?;
-        if turn.budget == Budget::Normal {
-            again.push(point.clone());
-        } else if is(point, &odd) {
-            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::OutOfTime);
-        } else if is(point, &hopeless) {
-            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::NothingRight);
-        } else {
-            outcome.out_of_time = is(point, &hurried);
-        }
-        Ok(outcome)
-    });
+    let decided = tune_within(
+        points.clone(),
+        Duration::from_secs(400),
+        &time,
+        |point, turn| {
+            let mut outcome = tune(point, turn, &time)?;
+            if turn.budget == Budget::Normal {
+                again.push(point.clone());
+            } else if is(point, &odd) {
+                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::OutOfTime);
+            } else if is(point, &hopeless) {
+                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::NothingRight);
+            } else {
+                outcome.out_of_time = is(point, &hurried);
+            }
+            Ok(outcome)
+        },
+        |_| Ok(()),
+    );
     assert!(is(&again[0], &odd) && is(&again[1], &hurried));
     assert!(again.iter().all(|point| !is(point, &hopeless)), "nothing is right, whatever is tried");
     let decided = decided.unwrap();
@@ -104,14 +110,20 @@ fn what_is_left_goes_to_the_least_sure() {
 
     // Whoever stops it stops all of it.
     let mut turns = 0;
-    let decided = tune_within(points, Duration::from_secs(4000), &time, |point, turn| {
-        let mut outcome = tune(point, turn, &Time::default())?;
-        turns += 1;
-        if turns == 3 {
-            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::Cancelled);
-        }
-        Ok(outcome)
-    });
+    let decided = tune_within(
+        points,
+        Duration::from_secs(4000),
+        &time,
+        |point, turn| {
+            let mut outcome = tune(point, turn, &Time::default())?;
+            turns += 1;
+            if turns == 3 {
+                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::Cancelled);
+            }
+            Ok(outcome)
+        },
+        |_| Ok(()),
+    );
     assert_eq!((turns, decided.unwrap().iter().filter(|decided| decided.outcome().is_some()).count()), (3, 2));
 }
 

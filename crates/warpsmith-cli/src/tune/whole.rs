@@ -1,0 +1,251 @@
+//! All that a manifest names, tuned within a time: a table by which it is served, and what of it was not measured.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use warpsmith::engine::Manifest;
+use warpsmith::internal::engine::KernelSet;
+use warpsmith::internal::pick::Entry;
+use warpsmith::pick::{Origin, Picker, Table};
+use warpsmith::spec::Spec;
+use warpsmith_tune::{
+    Clock, Decided, Outcome, Point, Rejection, Standing, Turn, Verdict, WhyInconclusive, tune_within,
+};
+
+use super::record::{self, Means};
+use super::report::Row;
+use crate::shared::list::Item;
+use crate::shared::{self, Result, say};
+
+/// A problem has at most so many kernels for the rows of a manifest, or as many as it had before.
+const KERNELS: usize = 9;
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Whole {
+    /// With what was decided.
+    #[serde(skip)]
+    pub table: Table,
+    /// Its lines that are new, with those that they replace.
+    pub decisions: Vec<String>,
+    /// Decisions that were asked for, and those that are measured now or were before.
+    pub points: usize,
+    pub reached: usize,
+    /// What keeps its choice unmeasured.
+    pub unreached: Vec<Unreached>,
+    /// Decisions that were taken, but for which their problem would have too many kernels.
+    pub left_out: Vec<String>,
+    /// Kernels that would serve and are wrong, each with why; or a problem and rows for which none is right.
+    pub wrong: BTreeMap<String, String>,
+    /// Every tuning.
+    pub rows: Vec<Row>,
+    /// Seconds in all, and that the device rested of them.
+    pub seconds: f64,
+    pub rested: f64,
+}
+
+/// Rows for which what was chosen stays, unmeasured.
+#[derive(Debug, Serialize)]
+pub struct Unreached {
+    pub problem: String,
+    pub rows: String,
+    pub variant: String,
+    /// How it was chosen.
+    pub origin: String,
+    pub why: String,
+}
+
+/// Where and until when it is tuned.
+pub struct Session<'a> {
+    pub manifest: &'a Manifest,
+    /// What was decided before.
+    pub table: &'a Table,
+    pub means: &'a Means,
+    pub clock: &'a dyn Clock,
+    pub until: Duration,
+}
+
+/// A decision, and how many times as fast as before it makes its rows.
+struct Taken {
+    entry: Entry,
+    gain: f64,
+}
+
+impl Session<'_> {
+    /// Tunes by `tune`, and lets `keep` have the table after each decision.
+    pub fn run(
+        &self,
+        tune: &mut dyn FnMut(&Item, &Spec, Turn) -> Result<Outcome>,
+        keep: &mut dyn FnMut(&Table) -> Result<()>,
+    ) -> Result<Whole> {
+        let begun = self.clock.now();
+        let points = Point::all(&self.picker(self.table)?, self.manifest);
+        say!("{} decisions in {:.0} s", points.len(), self.until.saturating_sub(begun).as_secs_f64())?;
+        // The next tuning of a point begins with what the one before has found.
+        let (current, mut rows) = (RefCell::new(self.table.clone()), Vec::new());
+        let decided = tune_within(
+            points,
+            self.until,
+            self.clock,
+            |point, turn| {
+                let (problem, m) = (point.problem(), point.m());
+                let item = Item::new(*problem, shared::rows(problem, &[m])?)?;
+                let incumbent = *self.picker(&current.borrow())?.choose(problem, m)?.spec();
+                let outcome = tune(&item, &incumbent, turn)?;
+                say!("{outcome}")?;
+                rows.push(record::row(&item.op, &outcome, problem, &item.rows, &self.means.arch));
+                Ok(outcome)
+            },
+            |decided| {
+                let Some(taken) = self.taken(decided)? else { return Ok(()) };
+                current.borrow_mut().insert(taken.entry);
+                keep(&current.borrow())
+            },
+        )?;
+        let taken = decided.iter().filter_map(|decided| self.taken(decided).transpose()).collect::<Result<Vec<_>>>()?;
+        let (table, left_out) = self.with_few_kernels(taken)?;
+        keep(&table)?;
+        Ok(Whole {
+            decisions: table.diff(self.table).iter().map(ToString::to_string).collect(),
+            points: decided.len(),
+            reached: decided.iter().filter(|decided| decided.outcome().is_some() || is_known(decided)).count(),
+            unreached: unreached(&decided),
+            left_out: left_out.iter().map(ToString::to_string).collect(),
+            wrong: self.wrong(&table, &decided)?,
+            seconds: self.clock.now().saturating_sub(begun).as_secs_f64(),
+            rested: rows.iter().map(|row| row.rested).sum(),
+            rows,
+            table,
+        })
+    }
+
+    /// Chooses as an engine would with a table.
+    fn picker(&self, table: &Table) -> Result<Picker> {
+        Ok(Picker::builder(&self.means.device, &self.means.arch).table(table).build()?)
+    }
+
+    fn taken(&self, decided: &Decided) -> Result<Option<Taken>> {
+        let Some(outcome) = decided.outcome() else { return Ok(None) };
+        let problem = decided.point.problem();
+        let entry = record::entry(outcome, problem, decided.rows(), decided.candidates(), self.means)?;
+        // What replaces a wrong kernel is worth anything.
+        let gain = decided.gain().unwrap_or(f64::INFINITY);
+        Ok(entry.map(|entry| Taken { entry, gain }))
+    }
+
+    /// The table with these decisions, but for those that would leave a problem with too many kernels: the ones that gain
+    /// least, of those without which there are fewer. And which these are.
+    fn with_few_kernels(&self, mut taken: Vec<Taken>) -> Result<(Table, Vec<Entry>)> {
+        let with = |taken: &[&Taken]| {
+            let mut table = self.table.clone();
+            for taken in taken {
+                table.insert(taken.entry.clone());
+            }
+            table
+        };
+        let mut left_out = Vec::new();
+        for (problem, rows) in self.manifest.problems() {
+            let one = Manifest::new().with(problem, rows);
+            let kernels =
+                |table: &Table| -> Result<usize> { Ok(KernelSet::new(&self.picker(table)?, &one).specs().count()) };
+            let most = kernels(self.table)?.max(KERNELS);
+            loop {
+                let all: Vec<&Taken> = taken.iter().collect();
+                let count = kernels(&with(&all))?;
+                if count <= most {
+                    break;
+                }
+                let mut worst: Option<(bool, f64, usize)> = None;
+                for (at, of) in taken.iter().enumerate().filter(|(_, of)| of.entry.problem() == problem) {
+                    let others: Vec<&Taken> =
+                        all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, of)| *of).collect();
+                    let this = (kernels(&with(&others))? >= count, of.gain, at);
+                    if worst.is_none_or(|worst| (this.0, this.1) < (worst.0, worst.1)) {
+                        worst = Some(this);
+                    }
+                }
+                let Some((_, _, at)) = worst else { break };
+                left_out.push(taken.remove(at).entry);
+            }
+        }
+        Ok((with(&taken.iter().collect::<Vec<_>>()), left_out))
+    }
+
+    /// What would serve although it was found to be wrong.
+    fn wrong(&self, table: &Table, decided: &[Decided]) -> Result<BTreeMap<String, String>> {
+        let mut wrong = BTreeMap::new();
+        let set = KernelSet::new(&self.picker(table)?, self.manifest);
+        for Decided { point, outcomes } in decided {
+            for outcome in outcomes {
+                if outcome.verdict == Verdict::Inconclusive(WhyInconclusive::NothingRight) {
+                    wrong.insert(format!("{} at {}", point.problem(), point.m()), "no kernel is right".to_owned());
+                }
+                for tried in &outcome.tried {
+                    let Standing::Refused(rejection) = &tried.standing else { continue };
+                    let is_it = |spec: &&Spec| *spec.problem() == outcome.problem && *spec.variant() == tried.variant;
+                    if let Some(spec) = set.specs().find(is_it).filter(|_| is_wrong(rejection)) {
+                        wrong.insert(spec.name(), rejection.to_string());
+                    }
+                }
+            }
+        }
+        Ok(wrong)
+    }
+}
+
+/// Whether it was measured before, on this model of device, or nothing else is wanted.
+fn is_known(decided: &Decided) -> bool {
+    matches!(decided.point.choice().origin(), Origin::Pinned | Origin::Tuned)
+}
+
+/// Whether the kernel is to blame, and not how much registers it takes or what the driver has room for.
+fn is_wrong(rejection: &Rejection) -> bool {
+    !matches!(rejection, Rejection::Spills { .. } | Rejection::SharedMemory { .. } | Rejection::Load(_))
+}
+
+/// What keeps its choice: there was no time, or no conclusion, or a decision does not reach so far.
+fn unreached(decided: &[Decided]) -> Vec<Unreached> {
+    let mut all = Vec::new();
+    for decided in decided {
+        let (first, m) = decided.point.rows().into_inner();
+        let (rows, why) = match (decided.outcome(), decided.outcomes.last()) {
+            (Some(_), _) if *decided.rows().start() > first => {
+                (first..=decided.rows().start() - 1, "decided for more rows only".to_owned())
+            }
+            (Some(_), _) => continue,
+            (None, _) if is_known(decided) => continue,
+            (None, Some(Outcome { verdict: Verdict::Inconclusive(why), .. })) => (first..=m, why.to_string()),
+            (None, _) => (first..=m, "there was no time".to_owned()),
+        };
+        let choice = decided.point.choice();
+        all.push(Unreached {
+            problem: decided.point.problem().to_string(),
+            rows: format!("{}..={}", rows.start(), rows.end()),
+            variant: choice.spec().variant().to_string(),
+            origin: choice.origin().to_string(),
+            why,
+        });
+    }
+    all
+}
+
+impl Whole {
+    /// Says what was decided, and what not.
+    pub fn show(&self) -> Result<()> {
+        say!("\ndecisions")?;
+        self.decisions.iter().try_for_each(|line| say!("{line}"))?;
+        for line in &self.left_out {
+            say!("left out, for its problem to have few kernels: {line}")?;
+        }
+        for Unreached { problem, rows, variant, origin, why } in &self.unreached {
+            say!("{problem} m {rows} keeps {variant} ({origin}): {why}")?;
+        }
+        for (kernel, why) in &self.wrong {
+            say!("WRONG: {kernel}: {why}")?;
+        }
+        let Self { points, reached, seconds, rested, .. } = self;
+        Ok(say!("\n{reached} of {points} decided, {seconds:.1} s, {rested:.1} of them at rest\n")?)
+    }
+}
