@@ -74,9 +74,10 @@ pub fn table(path: Option<&Path>) -> Result<Table> {
 
 /// Tunes what a manifest names. What was decided is in the file at once, so also if the device is lost.
 pub fn all(session: &whole::Session<'_>, tuning: &Tuning<'_>, table: Option<&Path>) -> Result<Whole> {
-    session.run(&mut |item, incumbent, turn| tuning.tune(item, incumbent, turn.budget, Some(turn.limit)), &mut |now| {
-        Ok(table.map_or(Ok(()), |path| now.save(path))?)
-    })
+    session.run(
+        &mut |item, incumbent, kin, turn| tuning.tune(item, incumbent, kin, turn.budget, Some(turn.limit)),
+        &mut |now| Ok(table.map_or(Ok(()), |path| now.save(path))?),
+    )
 }
 
 /// Tunes a list, each of it as far as the budget goes.
@@ -88,7 +89,7 @@ fn list(args: &Args, means: &Means, tuning: &Tuning<'_>, mut table: Table) -> Re
     // What was found is kept, also if the device is lost in between, or nobody reads on.
     let ended = items.iter().try_for_each(|item| -> Result<()> {
         let (problem, m) = (&item.problem, item.m());
-        let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), args.budget, args.limit)?;
+        let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &[], args.budget, args.limit)?;
         let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
         let decided = record::from_rows(m, others)..=m;
         if let Some(entry) = record::entry(&outcome, problem, decided, outcome.tried.len(), means)? {

@@ -49,8 +49,16 @@ impl<'a> Tuning<'a> {
         if self.launching == Launching::Dependent { "dependent" } else { "plain" }
     }
 
-    /// Looks for a faster kernel than the incumbent, for as long as a limit or the budget's own says.
-    pub fn tune(&self, item: &Item, incumbent: &Spec, budget: Budget, limit: Option<Duration>) -> Result<Outcome> {
+    /// Looks for a faster kernel than the incumbent, for as long as a limit or the budget's own says; of what is predicted
+    /// to be fast, the first and then `kin` come before the others.
+    pub fn tune(
+        &self,
+        item: &Item,
+        incumbent: &Spec,
+        kin: &[Spec],
+        budget: Budget,
+        limit: Option<Duration>,
+    ) -> Result<Outcome> {
         let (problem, m) = (&item.problem, item.m());
         let load = heuristic::load_of(problem, &item.rows);
         let candidates = heuristic::rank_for(problem, &load, incumbent.arch(), budget.candidates(), &|_| true);
@@ -63,11 +71,23 @@ impl<'a> Tuning<'a> {
         };
         let tuner = Tuner::with_cache(measurer, self.cache).budget(budget).rest(self.rest).watch(watch);
         let mut tuner = tuner.limit(limit.unwrap_or(budget.limit()));
-        let outcome = tuner.tune(incumbent, m, candidates.into_iter().map(|ranked| ranked.spec));
+        let outcome = tuner.tune(incumbent, m, ordered(candidates, kin));
         drop(tuner);
         progress.finish_and_clear();
         Ok(outcome?)
     }
+}
+
+/// The best as predicted, then these, then the others; each once.
+pub fn ordered(ranked: Vec<heuristic::Ranked>, kin: &[Spec]) -> Vec<Spec> {
+    let mut all: Vec<Spec> = ranked.into_iter().map(|ranked| ranked.spec).collect();
+    let others = all.split_off(all.len().min(1));
+    for spec in kin.iter().copied().chain(others) {
+        if !all.contains(&spec) {
+            all.push(spec);
+        }
+    }
+    all
 }
 
 fn show(progress: &ProgressBar, item: &Item, at: &Progress<'_>) {

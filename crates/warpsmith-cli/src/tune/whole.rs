@@ -1,7 +1,7 @@
 //! All that a manifest names, tuned within a time: a table by which it is served, and what of it was not measured.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +9,7 @@ use warpsmith::engine::Manifest;
 use warpsmith::internal::engine::KernelSet;
 use warpsmith::internal::pick::Entry;
 use warpsmith::pick::{Origin, Picker, Table};
-use warpsmith::spec::Spec;
+use warpsmith::spec::{Problem, Spec, Variant};
 use warpsmith_tune::{
     Clock, Decided, Outcome, Point, Rejection, Standing, Turn, Verdict, WhyInconclusive, tune_within,
 };
@@ -21,6 +21,11 @@ use crate::shared::{self, Result, say};
 
 /// A problem has at most so many kernels for the rows of a manifest, or as many as it had before.
 const KERNELS: usize = 9;
+
+/// Kernels of other rows that are tried at most.
+const KIN: usize = 4;
+/// What replaces a wrong kernel is as if it were so many times as fast.
+const MOST_MISSED: f64 = 1e6;
 
 /// What came of it.
 #[derive(Debug, Serialize)]
@@ -68,16 +73,35 @@ pub struct Session<'a> {
 }
 
 /// A decision, and how many times as fast as before it makes its rows.
-struct Taken {
+struct Taken<'a> {
     entry: Entry,
+    decided: &'a Decided,
     gain: f64,
 }
 
+impl Taken<'_> {
+    /// Of these variants the fastest that was timed beside it, and its time as a share of that of what was decided.
+    fn next_best(&self, of: &HashSet<Variant>) -> Option<(Variant, f64)> {
+        let choice = self.decided.outcome()?.choice;
+        let others = self.decided.others();
+        // It may have been replaced before.
+        let own = others.iter().find(|(variant, _)| variant == self.entry.variant()).map_or(1.0, |(_, share)| *share);
+        let all = others.iter().copied().chain([(choice, 1.0)]).filter(|(variant, _)| of.contains(variant));
+        all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(variant, share)| (variant, share / own))
+    }
+
+    /// What is lost if one of these takes its place, or what was before.
+    fn missed(&self, stays: &HashSet<Variant>) -> f64 {
+        let loss = self.next_best(stays).map_or(self.gain.min(MOST_MISSED), |(_, share)| share);
+        loss.ln() * self.decided.point.octaves()
+    }
+}
+
 impl Session<'_> {
-    /// Tunes by `tune`, and lets `keep` have the table after each decision.
+    /// Tunes by `tune`, which is given what is chosen now and what else to try, and lets `keep` have the table after each decision.
     pub fn run(
         &self,
-        tune: &mut dyn FnMut(&Item, &Spec, Turn) -> Result<Outcome>,
+        tune: &mut dyn FnMut(&Item, &Spec, &[Spec], Turn) -> Result<Outcome>,
         keep: &mut dyn FnMut(&Table) -> Result<()>,
     ) -> Result<Whole> {
         let begun = self.clock.now();
@@ -92,8 +116,9 @@ impl Session<'_> {
             |point, turn| {
                 let (problem, m) = (point.problem(), point.m());
                 let item = Item::new(*problem, shared::rows(problem, &[m])?)?;
-                let incumbent = *self.picker(&current.borrow())?.choose(problem, m)?.spec();
-                let outcome = tune(&item, &incumbent, turn)?;
+                let picker = self.picker(&current.borrow())?;
+                let kin = kin(&picker, problem, m)?;
+                let outcome = tune(&item, picker.choose(problem, m)?.spec(), &kin, turn)?;
                 say!("{outcome}")?;
                 rows.push(record::row(&item.op, &outcome, problem, &item.rows, &self.means.arch));
                 Ok(outcome)
@@ -126,51 +151,73 @@ impl Session<'_> {
         Ok(Picker::builder(&self.means.device, &self.means.arch).table(table).build()?)
     }
 
-    fn taken(&self, decided: &Decided) -> Result<Option<Taken>> {
+    fn taken<'a>(&self, decided: &'a Decided) -> Result<Option<Taken<'a>>> {
         let Some(outcome) = decided.outcome() else { return Ok(None) };
         let problem = decided.point.problem();
         let entry = record::entry(outcome, problem, decided.rows(), decided.candidates(), self.means)?;
         // What replaces a wrong kernel is worth anything.
         let gain = decided.gain().unwrap_or(f64::INFINITY);
-        Ok(entry.map(|entry| Taken { entry, gain }))
+        Ok(entry.map(|entry| Taken { entry, decided, gain }))
     }
 
-    /// The table with these decisions, but for those that would leave a problem with too many kernels: the ones that gain
-    /// least, of those without which there are fewer. And which these are.
-    fn with_few_kernels(&self, mut taken: Vec<Taken>) -> Result<(Table, Vec<Entry>)> {
-        let with = |taken: &[&Taken]| {
-            let mut table = self.table.clone();
-            for taken in taken {
-                table.insert(taken.entry.clone());
-            }
-            table
-        };
+    /// The table with these decisions, with few kernels for each problem; and those that were left out for that. As long as
+    /// there are too many, the kernel goes that is missed least: where it was decided for, the next best takes its place that
+    /// was timed there and stays, and without one there is no decision.
+    fn with_few_kernels(&self, mut taken: Vec<Taken<'_>>) -> Result<(Table, Vec<Entry>)> {
         let mut left_out = Vec::new();
         for (problem, rows) in self.manifest.problems() {
             let one = Manifest::new().with(problem, rows);
             let kernels =
                 |table: &Table| -> Result<usize> { Ok(KernelSet::new(&self.picker(table)?, &one).specs().count()) };
             let most = kernels(self.table)?.max(KERNELS);
-            loop {
-                let all: Vec<&Taken> = taken.iter().collect();
-                let count = kernels(&with(&all))?;
-                if count <= most {
+            while kernels(&self.with(&taken))? > most {
+                let own = || taken.iter().filter(|of| of.entry.problem() == problem);
+                let used: HashSet<Variant> = own().map(|of| *of.entry.variant()).collect();
+                let stays = |gone: &Variant| used.iter().copied().filter(|other| other != gone).collect::<HashSet<_>>();
+                let missed = |gone: &Variant| -> f64 {
+                    own().filter(|of| of.entry.variant() == gone).map(|of| of.missed(&stays(gone))).sum()
+                };
+                let least = used.iter().map(|gone| (missed(gone), *gone));
+                let Some((_, gone)) =
+                    least.min_by(|(a, x), (b, y)| a.total_cmp(b).then_with(|| x.to_string().cmp(&y.to_string())))
+                else {
                     break;
-                }
-                let mut worst: Option<(bool, f64, usize)> = None;
-                for (at, of) in taken.iter().enumerate().filter(|(_, of)| of.entry.problem() == problem) {
-                    let others: Vec<&Taken> =
-                        all.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, of)| *of).collect();
-                    let this = (kernels(&with(&others))? >= count, of.gain, at);
-                    if worst.is_none_or(|worst| (this.0, this.1) < (worst.0, worst.1)) {
-                        worst = Some(this);
+                };
+                let stays = stays(&gone);
+                let (affected, others) =
+                    taken.into_iter().partition(|of| of.entry.problem() == problem && *of.entry.variant() == gone);
+                taken = others;
+                for of in affected {
+                    match of.next_best(&stays) {
+                        Some((variant, share)) => taken.push(self.replaced(of, &variant, share)?),
+                        None => left_out.push(of.entry),
                     }
                 }
-                let Some((_, _, at)) = worst else { break };
-                left_out.push(taken.remove(at).entry);
             }
         }
-        Ok((with(&taken.iter().collect::<Vec<_>>()), left_out))
+        Ok((self.with(&taken), left_out))
+    }
+
+    fn with(&self, taken: &[Taken<'_>]) -> Table {
+        let mut table = self.table.clone();
+        for taken in taken {
+            table.insert(taken.entry.clone());
+        }
+        table
+    }
+
+    /// The decision for another variant, which takes this share of its time.
+    fn replaced<'a>(&self, taken: Taken<'a>, variant: &Variant, share: f64) -> Result<Taken<'a>> {
+        let Taken { entry, decided, gain } = taken;
+        let gain = gain / share;
+        let mut evidence = entry.evidence().clone();
+        let measured = &mut evidence.measured;
+        (measured.us, measured.spread) = (measured.us * share, 0.0);
+        measured.over_baseline /= share;
+        measured.over_heuristic /= share;
+        let rows = if gain.is_finite() { decided.rows_of(variant, gain) } else { decided.point.rows() };
+        let (device, arch) = (&self.means.device, &self.means.arch);
+        Ok(Taken { entry: Entry::new(device, arch, entry.problem(), rows, variant, evidence)?, decided, gain })
     }
 
     /// What would serve although it was found to be wrong.
@@ -198,6 +245,23 @@ impl Session<'_> {
 /// Whether it was measured before, on this model of device, or nothing else is wanted.
 fn is_known(decided: &Decided) -> bool {
     matches!(decided.point.choice().origin(), Origin::Pinned | Origin::Tuned)
+}
+
+/// The kernels that serve a problem at the nearest other rows: one that is good there, too, spares another.
+fn kin(picker: &Picker, problem: &Problem, m: u32) -> Result<Vec<Spec>> {
+    let schedule = picker.schedule(problem)?;
+    let own = schedule.at(m).spec();
+    let octaves = |last: u32| (f64::from(last) / f64::from(m)).log2().abs();
+    let mut others: Vec<_> = schedule.intervals().iter().filter(|other| other.choice.spec() != own).collect();
+    others.sort_by(|a, b| octaves(a.last).total_cmp(&octaves(b.last)));
+    let mut kin: Vec<Spec> = Vec::new();
+    for other in others {
+        let spec = *other.choice.spec();
+        if kin.len() < KIN && spec.fits_grid(m) && !kin.contains(&spec) {
+            kin.push(spec);
+        }
+    }
+    Ok(kin)
 }
 
 /// Whether the kernel is to blame, and not how much registers it takes or what the driver has room for.

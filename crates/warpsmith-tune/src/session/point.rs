@@ -75,7 +75,8 @@ impl Point {
     }
 
     /// How far its rows reach. The first begin at half a row.
-    pub(super) fn octaves(&self) -> f64 {
+    #[must_use]
+    pub fn octaves(&self) -> f64 {
         (f64::from(self.m()) / (f64::from(*self.rows.start()) - 1.0).max(0.5)).log2()
     }
 }
@@ -128,14 +129,22 @@ impl Decided {
     /// measured at the most of them, what was chosen before would be faster.
     #[must_use]
     pub fn rows(&self) -> RangeInclusive<u32> {
+        match (self.outcome(), self.gain()) {
+            (Some(outcome), Some(gain)) => self.rows_of(&outcome.choice, gain),
+            // Where what was chosen before is wrong, it is for no rows.
+            _ => self.point.rows(),
+        }
+    }
+
+    /// As [`Decided::rows`], of another variant, which is so many times as fast as what was chosen before.
+    #[must_use]
+    pub fn rows_of(&self, variant: &Variant, gain: f64) -> RangeInclusive<u32> {
         let (first, m) = self.point.rows().into_inner();
         let before = self.point.choice.spec();
-        let Some(outcome) = self.outcome().filter(|outcome| outcome.choice != *before.variant()) else {
+        if variant == before.variant() {
             return first..=m;
-        };
-        // Where what was chosen before is wrong, it is for no rows.
-        let Some(gain) = self.gain() else { return first..=m };
-        let Ok(choice) = Spec::check(&self.point.problem, &outcome.choice, before.arch()) else { return m..=m };
+        }
+        let Ok(choice) = Spec::check(&self.point.problem, variant, before.arch()) else { return m..=m };
         let ratio = |m: u32| {
             let load = load(&self.point.problem, m);
             predict_for(&choice, &load).us / predict_for(before, &load).us
@@ -143,6 +152,24 @@ impl Decided {
         let correction = 1.0 / (gain * ratio(m));
         let places = (1..=PLACES).map(|place| m - (u64::from(m - first) * u64::from(place) / u64::from(PLACES)) as u32);
         places.take_while(|m| ratio(*m) * correction <= 1.0).last().unwrap_or(m)..=m
+    }
+
+    /// The right kernels that were timed beside the decision: what each takes, as a share of the decision's time.
+    #[must_use]
+    pub fn others(&self) -> Vec<(Variant, f64)> {
+        let mut others: Vec<(Variant, f64)> = Vec::new();
+        let Some(choice) = self.outcome().map(|outcome| outcome.choice) else { return others };
+        for outcome in self.outcomes.iter().rev() {
+            let right = || outcome.tried.iter().filter(|tried| tried.worst.is_some());
+            let Some(own) = right().find(|tried| tried.variant == choice).and_then(|tried| tried.screened_us) else {
+                continue;
+            };
+            for tried in right().filter(|tried| tried.variant != choice) {
+                let known = others.iter().any(|(variant, _)| *variant == tried.variant);
+                others.extend(tried.screened_us.filter(|_| !known).map(|us| (tried.variant, us / own)));
+            }
+        }
+        others
     }
 
     /// By how much, as a logarithm, the next candidate would be faster than the decision, if the model errs with it in its
