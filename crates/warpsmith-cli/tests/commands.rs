@@ -350,7 +350,7 @@ fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
     let tuning = &json["tuning"];
     assert!(tuning["points"].as_u64().unwrap() >= 5 && tuning["points"] == tuning["reached"], "{tuning:#}");
     assert!(tuning["wrong"].as_object().unwrap().is_empty() && tuning["rested"].as_f64().unwrap() > 0.5, "{tuning:#}");
-    assert!(tuning["seconds"].as_f64().unwrap() < 45.0, "{tuning:#}");
+    assert!(tuning["seconds"].as_f64().unwrap() < 60.0, "{tuning:#}");
     let changed = |row: &serde_json::Value| row["source"].as_str().unwrap().starts_with("faster than");
     assert!(tuning["rows"].as_array().unwrap().iter().any(changed), "{tuning:#}");
     assert_eq!(json["pack"]["kernels"], json["kernels"]);

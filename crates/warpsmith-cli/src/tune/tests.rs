@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
-use warpsmith::engine::Manifest;
+use warpsmith::engine::{Manifest, Rows};
 use warpsmith::internal::engine::KernelSet;
 use warpsmith::internal::pick::heuristic::{predict, rank};
 use warpsmith::pick::{self, Table};
@@ -17,7 +17,7 @@ use super::record;
 use super::report::{Candidate, Ceilings, Report, Row};
 use super::tuning;
 use super::whole::Session;
-use crate::shared::list::Item;
+use crate::shared::list::{Item, Part, list};
 use crate::shared::page::reader;
 
 fn candidate(variant: &str, predicted_us: Option<f64>, measured_us: Option<f64>) -> Candidate {
@@ -272,6 +272,15 @@ impl Measure for Random {
         self.0.rest(Duration::from_millis(30));
         Ok(vec![(self.us(incumbent), self.us(challenger)); pairs])
     }
+}
+
+#[test]
+fn the_public_shapes_are_those_of_the_list() {
+    let listed = list(&[Part::Dual, Part::Grouped], true)
+        .unwrap()
+        .iter()
+        .fold(Manifest::new(), |manifest, item| manifest.with(&item.problem, &Rows::new(item.m()..=item.m()).unwrap()));
+    assert_eq!(Manifest::parse(include_str!("../warm_up/public.toml")).unwrap(), listed);
 }
 
 /// The shapes of a large model, for as long as is stated: whatever was measured of it, its kernels stay few, the table is
