@@ -127,5 +127,5 @@ fn what_needs_a_gpu_says_so() {
         assert!(document["error"].is_string() && status == Some(2), "{line}: {status:?} {document}");
     }
     let (document, _) = json("warm-up --tune 10 --json");
-    assert!(document["error"].as_str().unwrap().contains("run it where there is one"), "{document}");
+    assert!(document["error"].as_str().unwrap().contains("run it where there are both"), "{document}");
 }

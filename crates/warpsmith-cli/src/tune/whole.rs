@@ -72,6 +72,9 @@ pub struct Session<'a> {
     pub until: Duration,
 }
 
+/// Tunes an item in its turn, given what is chosen now and what else to try.
+type Tune<'a> = dyn FnMut(&Item, &Spec, &[Spec], Turn) -> Result<Outcome> + 'a;
+
 /// A decision, and how many times as fast as before it makes its rows.
 struct Taken<'a> {
     entry: Entry,
@@ -98,12 +101,8 @@ impl Taken<'_> {
 }
 
 impl Session<'_> {
-    /// Tunes by `tune`, which is given what is chosen now and what else to try, and lets `keep` have the table after each decision.
-    pub fn run(
-        &self,
-        tune: &mut dyn FnMut(&Item, &Spec, &[Spec], Turn) -> Result<Outcome>,
-        keep: &mut dyn FnMut(&Table) -> Result<()>,
-    ) -> Result<Whole> {
+    /// Tunes by `tune`, and lets `keep` have the table after each decision.
+    pub fn run(&self, tune: &mut Tune<'_>, keep: &mut dyn FnMut(&Table) -> Result<()>) -> Result<Whole> {
         let begun = self.clock.now();
         let points = Point::all(&self.picker(self.table)?, self.manifest);
         say!("{} decisions in {:.0} s", points.len(), self.until.saturating_sub(begun).as_secs_f64())?;

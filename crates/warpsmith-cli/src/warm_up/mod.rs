@@ -71,23 +71,15 @@ impl Given {
     }
 
     /// Where kernels come from and go to.
-    fn cache(&mut self, args: &Args) -> Result<KernelCache> {
-        let (builder, is_packed) = (KernelCache::builder(), self.pack.is_some());
+    fn cache(&mut self, args: &Args) -> KernelCache {
         let builder = match self.pack.take() {
-            Some(pack) => builder.pack(pack),
-            None => builder.install_if_missing(),
+            Some(pack) => KernelCache::builder().pack(pack),
+            None => KernelCache::builder().install_if_missing(),
         };
-        let cache = match &args.cache {
+        match &args.cache {
             Some(dir) => builder.disk(dir).build(),
             None => builder.build(),
-        };
-        match cache.toolchain() {
-            Ok(toolchain) => say!("NVRTC: {toolchain}\n")?,
-            // Needed only for what is not in the pack.
-            Err(error) if is_packed => say!("no NVRTC: {error}\n")?,
-            Err(error) => return Err(error.into()),
         }
-        Ok(cache)
     }
 }
 
@@ -96,7 +88,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut given = Given::read(args)?;
     let tuned = match args.tune {
         Some(within) => {
-            let cache = given.cache(args)?;
+            let cache = given.cache(args);
             let whole = tuned(args, within, &cache, &given)?;
             given.table = whole.table.clone();
             Some((cache, whole))
@@ -115,8 +107,14 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     let (cache, whole) = match tuned {
         Some((cache, whole)) => (cache, Some(whole)),
-        None => (given.cache(args)?, None),
+        None => (given.cache(args), None),
     };
+    match cache.toolchain() {
+        Ok(toolchain) => say!("NVRTC: {toolchain}\n")?,
+        // Needed only for what is not in the pack.
+        Err(error) if args.pack.is_some() => say!("no NVRTC: {error}\n")?,
+        Err(error) => return Err(error.into()),
+    }
     let packed = whole.as_ref().filter(|whole| whole.wrong.is_empty()).and(args.pack.as_deref());
     let pack = packed.map(|path| written(path, &cache, &set, &place, &given)).transpose()?;
     let (report, compiles) = warm(args, &place, cache, set.len(), &given)?;
@@ -149,8 +147,8 @@ fn tuned(args: &Args, within: Duration, cache: &KernelCache, given: &Given) -> R
     let clock = SystemClock::new();
     let means = tuning::means(cache, args.device).map_err(|error| {
         format!(
-            "{error}; --tune measures on a GPU: run it where there is one, and take its --table and --pack to where they \
-             serve"
+            "{error}; --tune needs a GPU and NVRTC: run it where there are both, and take its --table and --pack to where \
+             they serve"
         )
     })?;
     say!("{}, NVRTC {}", means.machine(), means.nvrtc)?;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use warpsmith::Result;
 use warpsmith::engine::Manifest;
 use warpsmith::internal::pick::heuristic::{load, predict_for, rank};
 use warpsmith::pick::Picker;
@@ -31,7 +32,7 @@ fn opening(point: &Point) -> Duration {
 }
 
 /// The model is off by up to a sixth.
-fn tune(point: &Point, turn: Turn, time: &Time) -> warpsmith::Result<Outcome> {
+fn tune(point: &Point, turn: Turn, time: &Time) -> Result<Outcome> {
     let (problem, m) = (point.problem(), point.m());
     let truth =
         |spec: &Spec| (predict_for(spec, &load(problem, m)).us * (1.0 + (chance(spec, m.into()) - 0.5) / 3.0), 0.05);
@@ -44,12 +45,19 @@ fn tune(point: &Point, turn: Turn, time: &Time) -> warpsmith::Result<Outcome> {
 
 fn all_within(seconds: f64) -> (Vec<Decided>, Vec<Turn>, Duration) {
     let (time, mut turns, mut told) = (Time::default(), Vec::new(), 0);
-    let decided =
-        tune_within(Point::all(&picker(), &manifest()), Duration::from_secs_f64(seconds), &time, |point, turn| {
-            turns.push(turn);
-            tune(point, turn, &time)
-        });
-    (decided.unwrap(), turns, time.now())
+    let tuned = |point: &Point, turn| -> Result<Outcome> {
+        turns.push(turn);
+        tune(point, turn, &time)
+    };
+    let found = |decided: &Decided| {
+        assert!(decided.outcomes.last().unwrap().problem == *decided.point.choice().spec().problem());
+        told += 1;
+        Ok(())
+    };
+    let points = Point::all(&picker(), &manifest());
+    let decided = tune_within(points, Duration::from_secs_f64(seconds), &time, tuned, found).unwrap();
+    assert_eq!(told, turns.len());
+    (decided, turns, time.now())
 }
 
 #[test]
@@ -83,47 +91,37 @@ fn what_is_left_goes_to_the_least_sure() {
     let (odd, hurried, hopeless) = (points[3].clone(), points[7].clone(), points[9].clone());
     let is = |point: &Point, other: &Point| (point.problem(), point.m()) == (other.problem(), other.m());
     let mut again = Vec::new();
-    let decided = tune_within(
-        points.clone(),
-        Duration::from_secs(400),
-        &time,
-        |point, turn| {
-            let mut outcome = tune(point, turn, &time)?;
-            if turn.budget == Budget::Normal {
-                again.push(point.clone());
-            } else if is(point, &odd) {
-                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::OutOfTime);
-            } else if is(point, &hopeless) {
-                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::NothingRight);
-            } else {
-                outcome.out_of_time = is(point, &hurried);
-            }
-            Ok(outcome)
-        },
-        |_| Ok(()),
-    );
+    let odd_ones = |point: &Point, turn: Turn| -> Result<Outcome> {
+        let mut outcome = tune(point, turn, &time)?;
+        if turn.budget == Budget::Normal {
+            again.push(point.clone());
+        } else if is(point, &odd) {
+            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::OutOfTime);
+        } else if is(point, &hopeless) {
+            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::NothingRight);
+        } else {
+            outcome.out_of_time = is(point, &hurried);
+        }
+        Ok(outcome)
+    };
+    let decided = tune_within(points.clone(), Duration::from_secs(400), &time, odd_ones, |_| Ok(()));
     assert!(is(&again[0], &odd) && is(&again[1], &hurried));
     assert!(again.iter().all(|point| !is(point, &hopeless)), "nothing is right, whatever is tried");
-    let decided = decided.unwrap();
+    let decided: Vec<Decided> = decided.unwrap();
     assert!(decided[9].outcome().is_none() && decided[3].outcome().is_some());
     assert_eq!(decided[3].outcomes.len(), 2);
 
     // Whoever stops it stops all of it.
     let mut turns = 0;
-    let decided = tune_within(
-        points,
-        Duration::from_secs(4000),
-        &time,
-        |point, turn| {
-            let mut outcome = tune(point, turn, &Time::default())?;
-            turns += 1;
-            if turns == 3 {
-                outcome.verdict = Verdict::Inconclusive(WhyInconclusive::Cancelled);
-            }
-            Ok(outcome)
-        },
-        |_| Ok(()),
-    );
+    let stopped = |point: &Point, turn: Turn| -> Result<Outcome> {
+        let mut outcome = tune(point, turn, &Time::default())?;
+        turns += 1;
+        if turns == 3 {
+            outcome.verdict = Verdict::Inconclusive(WhyInconclusive::Cancelled);
+        }
+        Ok(outcome)
+    };
+    let decided = tune_within(points, Duration::from_secs(4000), &time, stopped, |_| Ok(()));
     assert_eq!((turns, decided.unwrap().iter().filter(|decided| decided.outcome().is_some()).count()), (3, 2));
 }
 
