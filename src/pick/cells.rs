@@ -36,7 +36,8 @@ impl Step {
     }
 }
 
-/// A problem has at most so many kernels beside those that were measured.
+/// A problem has at most so many kernels. Beside those that were measured it has as large a part of them as the cells count
+/// for which nothing was.
 const KERNELS: usize = 9;
 /// Over the best kernel of a cell, what another one may be predicted to take for that one not to be wanted.
 const ENOUGH: f64 = 1.005;
@@ -59,7 +60,8 @@ pub(super) fn grid() -> impl Iterator<Item = u32> {
 
 /// One choice for each of the cells that end at `lasts`, as long as there is one, and why there is none for the next.
 ///
-/// They are of at most [`KERNELS`] kernels, those that lose least over all cells. The kernels in `given` are there anyway.
+/// They are of at most as many kernels as is their share of [`KERNELS`], those that lose least over all these cells. The kernels
+/// in `given` are there anyway.
 pub(super) fn choices(
     problem: &Problem,
     lasts: &[u32],
@@ -78,6 +80,8 @@ struct Cells {
     /// Those that are given, and then every one that is a cell's best.
     kernels: Vec<Spec>,
     given: usize,
+    /// How many of the others may be chosen.
+    most: usize,
 }
 
 /// A cell with the heuristic's choice for its upper end.
@@ -97,7 +101,7 @@ impl Cells {
     /// one that spares most, then the next, and so on; then each is exchanged for another where that spares something.
     fn cover(&self) -> Vec<usize> {
         let mut chosen: Vec<usize> = (0..self.given).collect();
-        while chosen.len() < self.given + KERNELS && !self.is_enough(&chosen) {
+        while chosen.len() < self.given + self.most && !self.is_enough(&chosen) {
             let Some(kernel) = self.better(&chosen, |kernel| [&chosen[..], &[kernel]].concat()) else { break };
             chosen.push(kernel);
         }
@@ -186,13 +190,25 @@ impl Cell {
             cell.losses = cell.us.iter().map(loss).collect();
             before = cell.last;
         }
-        (Cells { cells, kernels, given: given.len() }, error)
+        (Cells { cells, kernels, given: given.len(), most: share(lasts) }, error)
     }
 }
 
 /// The least of what these `kernels` have in `of`; without bound if there are none.
 fn least(kernels: &[usize], of: &[f64]) -> f64 {
     kernels.iter().map(|kernel| of[*kernel]).fold(f64::INFINITY, f64::min)
+}
+
+/// Of [`KERNELS`], the share of the cells that end at `lasts`, rounded up.
+fn share(lasts: &[u32]) -> usize {
+    let (mut before, mut own, mut all) = (0, 0.0, 0.0);
+    for last in grid() {
+        let weight = weight(before, last);
+        all += weight;
+        own += if lasts.binary_search(&last).is_ok() { weight } else { 0.0 };
+        before = last;
+    }
+    (KERNELS as f64 * own / all).ceil() as usize
 }
 
 /// How much the rows behind `before`, up to `last`, count. The first rows begin at half a row.
@@ -238,6 +254,14 @@ mod tests {
         }
         let mean = (logarithms / lasts.len() as f64).exp();
         assert!(mean <= 1.05, "{mean}");
+    }
+
+    #[test]
+    fn kernels_are_shared_by_what_cells_count() {
+        let all: Vec<u32> = grid().collect();
+        assert_eq!((share(&all), share(&all[28..]), share(&[])), (KERNELS, 1, 0));
+        let shares: Vec<usize> = (0..=all.len()).map(|count| share(&all[..count])).collect();
+        assert!(shares.is_sorted() && shares[16] > 4 && shares[16] < KERNELS, "{shares:?}");
     }
 
     #[test]

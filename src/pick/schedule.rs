@@ -25,7 +25,8 @@ pub struct Interval {
 /// four octaves beyond. All cells together have at most nine kernels, those that are predicted to lose least to the best
 /// one of each cell, where much in one cell counts more than little in many, and a cell with few rows as much as several
 /// with many: few kernels are worth more than the last per cent of an estimate. What was measured cuts the grid at its own
-/// intervals, and its kernels stand in for others, too.
+/// intervals, and its kernels stand in for others, too; beside them there is a part of the nine, as large as the cells count
+/// in which rows are left.
 ///
 /// ```
 /// use warpsmith::pick::Picker;

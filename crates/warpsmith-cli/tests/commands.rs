@@ -5,6 +5,7 @@
 
 use warpsmith_testing as common;
 
+use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -15,7 +16,11 @@ use std::thread;
 use half::f16;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
-use warpsmith::cache::PackBuilder;
+use warpsmith::build::Toolchain;
+use warpsmith::cache::{KernelCache, Pack, PackBuilder, Seal};
+use warpsmith::engine::Rows;
+use warpsmith::pick::{Origin, Picker, Table};
+use warpsmith::spec::Arch;
 
 /// Nobody reads: as a shell has it of SIGPIPE.
 const UNREAD: i32 = 141;
@@ -39,10 +44,15 @@ impl Bench {
 
     /// A driver whose kernels do nothing, for programs that look there.
     fn driver(&self) -> PathBuf {
-        let dir = self.path("driver");
+        self.driver_with("driver", &[])
+    }
+
+    /// A driver of this name, compiled with these words defined.
+    fn driver_with(&self, name: &str, defines: &[&str]) -> PathBuf {
+        let dir = self.path(name);
         if !dir.exists() {
             fs::create_dir(&dir).unwrap();
-            common::null::compile(&dir.join("libcuda.so"), &[]);
+            common::null::compile(&dir.join("libcuda.so"), defines);
         }
         dir
     }
@@ -187,6 +197,9 @@ fn an_output_that_is_an_input_or_another_output_is_refused() {
         "tune --table @/new --html @/below/../new",
         "tune --table @/in --html @/in",
         "pack @/in --problems @/in",
+        "warm-up @/in --tune 1 --table @/in",
+        "warm-up @/manifest --tune 1 --table @/new --pack @/below/../new",
+        "tune --manifest @/in --within 1 --table @/in",
         "pack @/link --problem gemm:f16*f16>f16:n64:k64 --sign @/in",
     ];
     for line in two {
@@ -308,6 +321,100 @@ fn groups_and_rows_are_checked_before_there_is_a_list_of_them() {
     }
 }
 
+/// An H200 with little cache, so that operands need not be many.
+const SMALL_CACHE: &str = "NVIDIA H200;13000;1;132;262144;9;0;232448;1980000;3201000;6144";
+
+/// With a compiler, on a device whose kernels are right: one process tunes and packs, others serve from that.
+#[test]
+fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
+    if common::toolchain("what_one_process_has_tuned_and_packed_others_serve_without_a_compiler").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    let rows = "1..=24, 77, 100..=300";
+    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"{rows}\"\n")).unwrap();
+    let driver = bench.driver_with("computing", &["NULL_COMPUTES"]);
+    let run = |line: &str, compiles: bool| {
+        let mut command = bench.command(line);
+        command.env("LD_LIBRARY_PATH", &driver).env("NULL_DRIVER_DEVICE", SMALL_CACHE);
+        if compiles {
+            command.env_remove("WARPSMITH_NVRTC");
+        }
+        let output = command.output().unwrap();
+        let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
+        (output.status.code(), json, String::from_utf8(output.stderr).unwrap())
+    };
+    let tune = "warm-up @/manifest --tune 40 --duty 0.5 --table @/table --pack @/pack --json";
+    let (status, json, said) = run(tune, true);
+    assert_eq!(status, Some(0), "{said}");
+    let tuning = &json["tuning"];
+    assert!(tuning["points"].as_u64().unwrap() >= 5 && tuning["points"] == tuning["reached"], "{tuning:#}");
+    assert!(tuning["wrong"].as_object().unwrap().is_empty() && tuning["rested"].as_f64().unwrap() > 0.5, "{tuning:#}");
+    assert!(tuning["seconds"].as_f64().unwrap() < 60.0, "{tuning:#}");
+    let changed = |row: &serde_json::Value| row["source"].as_str().unwrap().starts_with("faster than");
+    assert!(tuning["rows"].as_array().unwrap().iter().any(changed), "{tuning:#}");
+    assert_eq!(json["pack"]["kernels"], json["kernels"]);
+    let (table, skipped) = Table::load(&bench.path("table")).unwrap();
+    assert!(!table.is_empty() && skipped.is_empty());
+
+    // Every M by the table, every kernel from the pack.
+    let pack = || Pack::open(bench.path("pack")).unwrap();
+    assert_eq!(pack().tuning().unwrap().unwrap(), table.to_string());
+    let arch = Arch::H200;
+    let picker = Picker::builder("NVIDIA H200", &arch).table(&table).build().unwrap();
+    let cache = KernelCache::builder().toolchain(Toolchain::at(bench.path("nvrtc/libnvrtc.so.13")).unwrap());
+    let cache = cache.no_disk().pack(pack()).build();
+    cache.seal(Seal::Refuse);
+    let (mut served, mut measured) = (HashSet::new(), 0);
+    for m in rows.parse::<Rows>().unwrap().ranges().flatten() {
+        let choice = picker.choose(&GEMM.parse().unwrap(), m).unwrap();
+        measured += usize::from(choice.origin() == Origin::Tuned);
+        let _ = cache.cubin(choice.spec()).unwrap();
+        served.insert(choice.spec().name());
+    }
+    assert_eq!((cache.stats().compiles, served.len()), (0, pack().kernels().len()));
+    assert!(measured > 100, "{measured}");
+
+    // Other processes, with an NVRTC that has nothing in it and no disk; the pack says the rest.
+    for line in ["warm-up @/manifest --table @/table --pack @/pack --json", "warm-up --pack @/pack --json"] {
+        let (status, again, said) = run(line, false);
+        assert_eq!(status, Some(0), "{line}: {said}");
+        let tiers = again["warm"].as_array().unwrap();
+        assert!(tiers.len() == served.len() && tiers.iter().all(|warm| warm["tier"] == "pack"), "{line}: {again:#}");
+        assert!(said.contains("100000 sealed calls") && again["tuning"].is_null(), "{line}: {said}");
+    }
+    // Where there is nothing left to measure, nothing changes.
+    let (status, again, said) = run("warm-up @/manifest --tune 0 --table @/table --json", true);
+    assert_eq!((status, &again["tuning"]["decisions"]), (Some(0), &serde_json::json!([])), "{said}");
+    assert_eq!(Table::load(&bench.path("table")).unwrap().0, table);
+
+    // And `tune` alone.
+    let (status, json, said) = run("tune --manifest @/manifest --within 4 --table @/other --html @/html --json", true);
+    assert!(status == Some(0) && json["reached"].as_u64().unwrap() > 0 && bench.path("html").exists(), "{said}");
+    for unreached in json["unreached"].as_array().unwrap() {
+        assert!(unreached["variant"].is_string() && unreached["why"].is_string(), "{unreached}");
+    }
+}
+
+/// With a compiler, on a device whose kernels do nothing.
+#[test]
+fn what_is_wrong_is_neither_timed_nor_packed() {
+    if common::toolchain("what_is_wrong_is_neither_timed_nor_packed").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"1..=8\"\n")).unwrap();
+    let line = "warm-up @/manifest --tune 20 --table @/table --pack @/pack --json";
+    let output = bench.line(&(line.to_owned(), On::Device)).env_remove("WARPSMITH_NVRTC").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output).1);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let tuning = &json["tuning"];
+    assert!(tuning["reached"] == 0 && tuning["wrong"].as_object().unwrap().len() > 1, "{tuning:#}");
+    assert!(tuning["rows"].as_array().unwrap().iter().all(|row| row["measured_us"].is_null()), "{tuning:#}");
+    assert!(!bench.path("pack").exists() && Table::load(&bench.path("table")).unwrap().0.is_empty());
+    assert!(told(&output).1.contains("no pack is written"));
+}
+
 /// Clap waives what an option requires where that conflicts with another.
 #[test]
 fn an_option_that_would_be_ignored_is_refused() {
@@ -327,6 +434,15 @@ fn an_option_that_would_be_ignored_is_refused() {
         "run --variants all".to_owned(),
         format!("pack @/x --problem {GEMM} --signer 00"),
         format!("pack @/x --problem {GEMM} --show"),
+        "warm-up --duty 0.5".to_owned(),
+        "warm-up --dependent".to_owned(),
+        "warm-up --tune 1 --arch h200".to_owned(),
+        "warm-up --tune 1 --list".to_owned(),
+        "warm-up --tune 1 --rank 1 --of 2".to_owned(),
+        "tune --within 1".to_owned(),
+        "tune --manifest @/in".to_owned(),
+        "tune --manifest @/in --within 1 --budget quick".to_owned(),
+        "tune --manifest @/in --within 1 --only dual".to_owned(),
     ];
     for line in refused {
         let (status, error) = bench.ends(&line);

@@ -117,10 +117,15 @@ fn json_of_what_is_compiled_is_one_document() {
 #[test]
 fn what_needs_a_gpu_says_so() {
     let file = tempfile::tempdir().unwrap();
-    for line in
-        [format!("tune --problem {GEMM} --m 1 --json"), format!("calibrate {}/lines --json", file.path().display())]
-    {
+    let lines = [
+        format!("tune --problem {GEMM} --m 1 --json"),
+        format!("calibrate {}/lines --json", file.path().display()),
+        "warm-up --tune 10 --json".to_owned(),
+    ];
+    for line in lines {
         let (document, status) = json(&line);
         assert!(document["error"].is_string() && status == Some(2), "{line}: {status:?} {document}");
     }
+    let (document, _) = json("warm-up --tune 10 --json");
+    assert!(document["error"].as_str().unwrap().contains("run it where there are both"), "{document}");
 }

@@ -5,14 +5,16 @@
 //! times those that passed.
 //!
 //! A [`Tuner`] chooses. It knows no device either: it asks a [`Measure`] what is right and how long it takes, and
-//! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Comparison`] (who is faster, and
-//! whether that is certain) and [`Outcome`] (what came of it).
+//! what it does with the answers is in [`Budget`] and [`neighbours`] (what to try), [`Rest`] (when), [`Comparison`] (who is
+//! faster, and whether that is certain) and [`Outcome`] (what came of it). [`tune_within`] shares a time among all that a
+//! manifest asks for.
 //!
 //! Two measurers have a device, for one [`Setup`]: a [`LocalMeasurer`] in this process, and a [`WorkerMeasurer`]
 //! in another, which may hang or crash without harm. Both remember in a [`Quarantine`] what should not be tried again.
 
 mod adversarial;
 mod ahead;
+mod clock;
 mod drawn;
 mod footprint;
 pub mod gate;
@@ -27,7 +29,9 @@ mod progress;
 mod quarantine;
 mod random;
 pub mod reference;
+mod rest;
 mod search;
+mod session;
 mod set;
 mod setup;
 mod statistics;
@@ -41,6 +45,7 @@ mod tuning;
 mod wait;
 mod worker;
 
+pub use clock::{Clock, SystemClock};
 pub use drawn::drawn_rows;
 pub use footprint::Footprint;
 pub use local::LocalMeasurer;
@@ -50,7 +55,9 @@ pub use outcome::{Measurements, Outcome, Role, Standing, Tried, Verdict, WhyInco
 pub use progress::{Progress, Stage};
 pub use quarantine::{Platform, Quarantine};
 pub use random::Spread;
+pub use rest::Rest;
 pub use search::{Budget, neighbours};
+pub use session::{Decided, Point, Turn, tune_within};
 pub use setup::{Setup, even_rows};
 pub use statistics::{Comparison, Decision, Disturbance, MARGIN};
 pub use timing::{Pace, Timer, Timing, operand_sets, operand_sets_of};

@@ -38,6 +38,12 @@ pub struct Outcome {
     /// How long it took, in seconds.
     #[serde(rename = "wall_s", serialize_with = "as_seconds")]
     pub wall: Duration,
+    /// How long of that until the first kernel was checked and timed, in seconds: a device to open, operands, a reference.
+    #[serde(rename = "ready_s", serialize_with = "as_seconds")]
+    pub ready: Duration,
+    /// How long of that the device rested, in seconds.
+    #[serde(rename = "rested_s", serialize_with = "as_seconds")]
+    pub rested: Duration,
     /// Whether the time was up before everything was tried.
     pub out_of_time: bool,
 }
@@ -65,7 +71,7 @@ pub enum WhyInconclusive {
     Cancelled,
     /// No kernel is right, the baseline included.
     NothingRight,
-    /// The time was up before any challenger was timed.
+    /// The time was up before a challenger was timed, or before it was certain that one is faster.
     OutOfTime,
 }
 
@@ -176,7 +182,20 @@ fn times_as_fast(is_itself: bool, comparison: Option<Comparison>) -> Option<f64>
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { problem, m, incumbent, choice, first: _, verdict, evidence, tried, wall, out_of_time } = self;
+        let Outcome {
+            problem,
+            m,
+            incumbent,
+            choice,
+            first: _,
+            verdict,
+            evidence,
+            tried,
+            wall,
+            ready: _,
+            rested,
+            out_of_time,
+        } = self;
         write!(f, "{problem} m{m}: ")?;
         match verdict {
             Verdict::Changed => write!(f, "{choice} instead of {incumbent}")?,
@@ -191,7 +210,8 @@ impl fmt::Display for Outcome {
             write!(f, ", {count} refused ({word})")?;
         }
         let stopped = if *out_of_time { ", out of time" } else { "" };
-        write!(f, "; {:.1} s{stopped}", wall.as_secs_f64())
+        let (wall, rested) = (wall.as_secs_f64(), rested.as_secs_f64());
+        write!(f, "; {wall:.1} s, {rested:.1} of them at rest{stopped}")
     }
 }
 
@@ -220,7 +240,7 @@ impl fmt::Display for WhyInconclusive {
             WhyInconclusive::Disturbed(disturbance) => write!(f, "{disturbance}"),
             WhyInconclusive::Cancelled => f.write_str("it was stopped"),
             WhyInconclusive::NothingRight => f.write_str("no kernel is right, the baseline included"),
-            WhyInconclusive::OutOfTime => f.write_str("the time was up before any challenger was timed"),
+            WhyInconclusive::OutOfTime => f.write_str("the time was up before anything was certain"),
         }
     }
 }

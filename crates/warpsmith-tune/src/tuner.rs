@@ -9,6 +9,7 @@
 //! Screening is a short timing and only says what is worth a closer look. A duel is timed in turn with the best so far.
 //! Neither changes a choice: that takes the confirmation, two more duels with the incumbent in both orders, each of
 //! which has to be won by the margin, with certainty. So the many candidates of a search do not make a lucky one likely.
+//! Before each of them the device rests ([`Rest`]), so that a hot one decides like a cool one.
 
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -16,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::tuning::{Settings, Surroundings, Tuning};
-use super::{Budget, Footprint, MARGIN, Measure, Outcome, Progress};
+use super::{Budget, Clock, Footprint, MARGIN, Measure, Outcome, Progress, Rest, SystemClock};
 use warpsmith::Result;
 use warpsmith::cache::KernelCache;
 use warpsmith::spec::Spec;
@@ -62,6 +63,7 @@ pub struct Tuner<'a, L> {
     measurer: L,
     build: Build<'a>,
     watch: Watch<'a>,
+    clock: Box<dyn Clock + 'a>,
     settings: Settings,
 }
 
@@ -76,9 +78,11 @@ impl<'a, L: Measure> Tuner<'a, L> {
             margin: MARGIN,
             // One core is left to whoever launches.
             threads: (cores - 1).clamp(1, THREADS_MAX),
+            rest: Rest::NORMAL,
         };
         let watch = |_: &Progress<'_>| ControlFlow::Continue(());
-        Self { measurer, build: Box::new(build), watch: Box::new(watch), settings }
+        let clock = Box::new(SystemClock::new());
+        Self { measurer, build: Box::new(build), watch: Box::new(watch), clock, settings }
     }
 
     /// Measures in `measurer` what `cache` makes.
@@ -92,8 +96,8 @@ impl<'a, L: Measure> Tuner<'a, L> {
         self
     }
 
-    /// How long to search (default: [`Budget::limit`]). No candidate is begun afterwards; what then follows are at most
-    /// a duel and the confirmation, a second or two.
+    /// How long to search (default: [`Budget::limit`]), rests and the confirmation included. Nothing is built, checked or
+    /// timed any more that was not begun by then.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.settings.limit = Some(limit);
         self
@@ -102,6 +106,18 @@ impl<'a, L: Measure> Tuner<'a, L> {
     /// By how much a challenger has to be faster, as a share (default: [`MARGIN`]).
     pub fn margin(mut self, margin: f64) -> Self {
         self.settings.margin = margin.max(0.0);
+        self
+    }
+
+    /// How the device rests before two kernels are compared (default: [`Rest::NORMAL`]).
+    pub fn rest(mut self, rest: Rest) -> Self {
+        self.settings.rest = rest;
+        self
+    }
+
+    /// Goes by this time instead of the system's.
+    pub fn clock(mut self, clock: impl Clock + 'a) -> Self {
+        self.clock = Box::new(clock);
         self
     }
 
@@ -135,6 +151,7 @@ impl<'a, L: Measure> Tuner<'a, L> {
             measurer: &mut self.measurer,
             build: &*self.build,
             watch: &mut *self.watch,
+            clock: &*self.clock,
             settings: self.settings,
         };
         Tuning::new(around, incumbent, m).run(candidates)

@@ -2,16 +2,22 @@
 
 mod duels;
 mod judgement;
+mod resting;
 mod screening;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::statistics::median;
-use super::{Budget, Disturbance, Footprint, Measure, Outcome, Progress, Rejection, Stage, Standing, Tried};
+use super::{
+    Budget, Clock, Disturbance, Footprint, Measure, Outcome, Progress, Rejection, Rest, Stage, Standing, Tried,
+};
 use warpsmith::Result;
 use warpsmith::spec::Spec;
+
+/// Of the limit, the share after which no more rivals are compared, so that there is time to confirm who has won.
+const SEARCH_SHARE: f64 = 0.85;
 
 /// How a tuner searches.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +26,7 @@ pub(super) struct Settings {
     pub(super) limit: Option<Duration>,
     pub(super) margin: f64,
     pub(super) threads: usize,
+    pub(super) rest: Rest,
 }
 
 impl Settings {
@@ -33,6 +40,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) measurer: &'a mut dyn Measure,
     pub(super) build: &'a (dyn Fn(&Spec) -> Result<Footprint> + Sync),
     pub(super) watch: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    pub(super) clock: &'a dyn Clock,
     pub(super) settings: Settings,
 }
 
@@ -43,7 +51,12 @@ pub(super) struct Tuning<'a> {
     /// The first of the candidates.
     first: Option<Spec>,
     m: u32,
-    begun: Instant,
+    begun: Duration,
+    /// When the first kernel was checked and timed.
+    ready: Option<Duration>,
+    /// How long the device was timed since it rested last, if it has, and how long it has rested in all.
+    busy: Option<Duration>,
+    rested: Duration,
     entries: Vec<Candidate>,
     places: HashMap<Spec, usize>,
     reference: Option<ScreenReference>,
@@ -51,6 +64,8 @@ pub(super) struct Tuning<'a> {
     best_us: Option<f64>,
     /// What left a duel undecided.
     disturbed: Option<Disturbance>,
+    /// The time was up before a comparison that might have changed the choice.
+    unsettled: bool,
     cancelled: bool,
     out_of_time: bool,
 }
@@ -63,6 +78,8 @@ struct Candidate {
     /// Short timings in microseconds, and as shares of the reference's at about the same time.
     screened: Vec<f64>,
     shares: Vec<f64>,
+    /// The shortest of them, on a device that was cool.
+    coolest: f64,
 }
 
 /// The entry that short timings are compared with, its own, and how often it has been used.
@@ -75,17 +92,22 @@ struct ScreenReference {
 
 impl<'a> Tuning<'a> {
     pub(super) fn new(around: Surroundings<'a>, incumbent: &Spec, m: u32) -> Self {
+        let begun = around.clock.now();
         Self {
             around,
             incumbent: *incumbent,
             first: None,
             m,
-            begun: Instant::now(),
+            begun,
+            ready: None,
+            busy: None,
+            rested: Duration::ZERO,
             entries: Vec::new(),
             places: HashMap::new(),
             reference: None,
             best_us: None,
             disturbed: None,
+            unsettled: false,
             cancelled: false,
             out_of_time: false,
         }
@@ -106,9 +128,18 @@ impl<'a> Tuning<'a> {
 
     /// Whether nothing more is to be begun: the caller has stopped it, or this share of the limit is over.
     fn is_over(&mut self, share: f64) -> bool {
-        let over = self.begun.elapsed() >= self.around.settings.limit().mul_f64(share);
+        let over = self.elapsed() >= self.around.settings.limit().mul_f64(share);
         self.out_of_time |= over;
         over || self.cancelled
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.around.clock.now().saturating_sub(self.begun)
+    }
+
+    /// Until the limit.
+    fn left(&self) -> Duration {
+        self.around.settings.limit().saturating_sub(self.elapsed())
     }
 
     fn tell(&mut self, stage: Stage, place: usize, done: usize, of: Option<usize>) {
@@ -118,7 +149,7 @@ impl<'a> Tuning<'a> {
             done,
             of,
             best_us: self.best_us,
-            elapsed: self.begun.elapsed(),
+            elapsed: self.elapsed(),
         };
         self.cancelled |= (self.around.watch)(&progress).is_break();
     }

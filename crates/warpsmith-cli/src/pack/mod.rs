@@ -31,27 +31,7 @@ fn make(args: &Args) -> Result<()> {
     crate::shared::files::apart(&read, &[("the pack", Some(&args.file))])?;
     let problems = problems(args)?;
     let cache = KernelCache::builder().install_if_missing().build();
-    let specs = specs(args, &problems)?;
-    let progress = bar(specs.len(), "kernels");
-    let made = compile::all(&cache, &specs, &progress);
-    progress.finish_and_clear();
-
-    let (mut pack, mut failed) = (PackBuilder::new(), 0);
-    for (spec, made) in specs.iter().zip(made) {
-        match made {
-            Ok(fetched) => drop(pack.add(fetched.cubin())?),
-            Err(error) => {
-                complain!("error: {spec}: {error}");
-                failed += 1;
-            }
-        }
-    }
-    for (preparation, arch) in preparations(args, &problems)? {
-        pack.add(cache.simt_cubin(preparation, &arch)?.cubin())?;
-    }
-    if failed > 0 {
-        return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());
-    }
+    let mut pack = collect(&cache, &specs(args, &problems)?, &preparations(args, &problems)?)?;
     if let Some(path) = &args.tuning {
         pack = pack.tuning(fs::read_to_string(path)?);
     }
@@ -67,6 +47,31 @@ fn make(args: &Args) -> Result<()> {
     say!("{pack}")?;
     say!("{} compiled in {:.1} s, {} from the cache", stats.compiles, stats.compile_ms / 1e3, stats.disk_hits)?;
     document(&told(args, &pack)?)
+}
+
+/// A pack to be written, with all of these kernels.
+pub fn collect(cache: &KernelCache, specs: &[Spec], preparations: &[(Preparation, Arch)]) -> Result<PackBuilder> {
+    let progress = bar(specs.len(), "kernels");
+    let made = compile::all(cache, specs, &progress);
+    progress.finish_and_clear();
+
+    let (mut pack, mut failed) = (PackBuilder::new(), 0);
+    for (spec, made) in specs.iter().zip(made) {
+        match made {
+            Ok(fetched) => drop(pack.add(fetched.cubin())?),
+            Err(error) => {
+                complain!("error: {spec}: {error}");
+                failed += 1;
+            }
+        }
+    }
+    for (preparation, arch) in preparations {
+        pack.add(cache.simt_cubin(*preparation, arch)?.cubin())?;
+    }
+    if failed > 0 {
+        return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());
+    }
+    Ok(pack)
 }
 
 #[cfg(feature = "signed-packs")]

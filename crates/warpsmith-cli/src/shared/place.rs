@@ -1,6 +1,6 @@
 //! Where kernels run, if anywhere.
 
-use warpsmith::pick::Picker;
+use warpsmith::pick::{Picker, Table};
 use warpsmith::run::Device;
 use warpsmith::spec::Arch;
 
@@ -35,6 +35,11 @@ impl Place {
     /// Chooses as an engine would: for the device by its name, too.
     pub fn picker(&self) -> Picker {
         Picker::new(&self.name(), &self.arch())
+    }
+
+    /// As [`Place::picker`], with what this table says, too.
+    pub fn picker_with(&self, table: &Table) -> Result<Picker> {
+        Ok(Picker::builder(&self.name(), &self.arch()).table(table).build()?)
     }
 
     /// What choices know it by.

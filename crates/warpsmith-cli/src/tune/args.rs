@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use warpsmith_tune::Budget;
+use warpsmith_tune::{Budget, Rest};
 
 use crate::shared::wanted::Wanted;
 
@@ -21,6 +21,20 @@ pub struct Args {
     /// Seconds for each problem and M at most, instead of the budget's.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub limit: Option<Duration>,
+
+    /// All that this manifest names instead of a list, at the M at which its choices change.
+    #[arg(long, value_name = "FILE", requires = "within", conflicts_with_all = ["problem", "m", "only", "unprepared", "budget", "limit"])]
+    pub manifest: Option<PathBuf>,
+
+    /// Seconds for all of the manifest: a fair share each, and what is left for those that are least sure. What there is no
+    /// time for keeps its choice.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "manifest")]
+    pub within: Option<Duration>,
+
+    /// Of the time between two comparisons, the share in which the GPU is timed at most. It rests in the others, so that a
+    /// hot one decides like a cool one; 1: no rests.
+    #[arg(long, value_name = "SHARE", value_parser = duty, default_value_t = Rest::NORMAL.duty)]
+    pub duty: f64,
 
     /// Times calls of which each may begin while the one before it ends.
     #[arg(long)]
@@ -43,7 +57,12 @@ pub struct Args {
     pub device: usize,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+pub fn duty(text: &str) -> Result<f64, String> {
+    let share = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err(format!("{share} is not above 0 and at most 1")) }
 }

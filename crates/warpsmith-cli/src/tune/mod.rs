@@ -4,6 +4,7 @@
 //! warpsmith tune --table h200.tuning --html tuning.html
 //! warpsmith tune --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256 \
 //!     --budget normal --table h200.tuning
+//! warpsmith tune --manifest serving.toml --within 180 --table h200.tuning
 //! ```
 //!
 //! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
@@ -11,71 +12,119 @@
 //! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
 //! itself only.
 
-mod args;
+pub mod args;
 mod record;
 mod report;
 #[cfg(test)]
 mod tests;
-mod tuning;
+pub mod tuning;
+pub mod whole;
+
+use std::path::Path;
 
 use warpsmith::cache::KernelCache;
+use warpsmith::engine::Manifest;
 use warpsmith::internal::file;
-use warpsmith::pick::Table;
-use warpsmith_tune::Quarantine;
+use warpsmith::pick::{Picker, Table};
+use warpsmith_tune::{Quarantine, SystemClock};
 
 use crate::shared::list::{Item, Part};
 use crate::shared::{Result, document, say};
 pub use args::Args;
-use report::{Ceilings, Report};
+use record::Means;
+use report::{Ceilings, Report, Row};
 use tuning::Tuning;
+use whole::Whole;
 
-/// Whether every tuning came to a conclusion.
+/// Whether every tuning came to a conclusion; of a manifest, whether nothing is wrong.
 pub fn run(args: &Args) -> Result<bool> {
     let written = [("--table", args.table.as_deref()), ("--html", args.html.as_deref())];
-    crate::shared::files::apart(&[], &written)?;
+    crate::shared::files::apart(&[("--manifest", args.manifest.as_deref())], &written)?;
+    let clock = SystemClock::new();
+    let manifest = args.manifest.as_ref().map(Manifest::load).transpose()?;
     let cache = KernelCache::builder().install_if_missing().build();
     if args.clear_quarantine {
         say!("{} entries removed from quarantine", Quarantine::beside(&cache).clear()?)?;
     }
     let means = tuning::means(&cache, args.device)?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
-    let items = args.wanted.items(&[Part::Dual, Part::Grouped], crate::shared::prepares(&means.arch))?;
-    let mut table = match &args.table {
+    let table = table(args.table.as_deref())?;
+    let tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
+    match (&manifest, args.within) {
+        (Some(manifest), Some(within)) => {
+            let session = whole::Session { manifest, table: &table, means: &means, clock: &clock, until: within };
+            let whole = all(&session, &tuning, args.table.as_deref())?;
+            whole.show()?;
+            let within = format!("{} of {} decided within {:.0} s", whole.reached, whole.points, within.as_secs_f64());
+            report(&means, &tuning, within, whole.rows.clone()).write(args.html.as_deref())?;
+            document(&whole)?;
+            Ok(whole.wrong.is_empty())
+        }
+        _ => list(args, &means, &tuning, table),
+    }
+}
+
+/// A table that there may be.
+pub fn table(path: Option<&Path>) -> Result<Table> {
+    Ok(match path {
         Some(path) if path.exists() => Table::load(path)?.0,
         _ => Table::new(),
-    };
-    let before = table.clone();
-    let tuning = Tuning::new(args, &cache, &means, &table)?;
-    let mut rows = Vec::new();
-    let mut concluded = 0;
+    })
+}
+
+/// Tunes what a manifest names. What was decided is in the file at once, so also if the device is lost.
+pub fn all(session: &whole::Session<'_>, tuning: &Tuning<'_>, table: Option<&Path>) -> Result<Whole> {
+    session.run(
+        &mut |item, incumbent, kin, turn| tuning.tune(item, incumbent, kin, turn.budget, Some(turn.limit)),
+        &mut |now| Ok(table.map_or(Ok(()), |path| now.save(path))?),
+    )
+}
+
+/// Tunes a list, each of it as far as the budget goes.
+fn list(args: &Args, means: &Means, tuning: &Tuning<'_>, mut table: Table) -> Result<bool> {
+    let items = args.wanted.items(&[Part::Dual, Part::Grouped], crate::shared::prepares(&means.arch))?;
+    let (before, mut rows, mut concluded) = (table.clone(), Vec::new(), 0);
+    // Each begins with what was chosen before any.
+    let picker = Picker::builder(&means.device, &means.arch).table(&before).build()?;
     // What was found is kept, also if the device is lost in between, or nobody reads on.
     let ended = items.iter().try_for_each(|item| -> Result<()> {
-        let outcome = tuning.tune(item)?;
-        let others = items.iter().filter(|other| other.problem == item.problem).map(Item::m);
-        if let Some(entry) = record::entry(&outcome, &item.problem, record::from_rows(item.m(), others), &means)? {
+        let (problem, m) = (&item.problem, item.m());
+        let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &[], args.budget, args.limit)?;
+        let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
+        let decided = record::from_rows(m, others)..=m;
+        if let Some(entry) = record::entry(&outcome, problem, decided, outcome.tried.len(), means)? {
             table.insert(entry);
             args.table.as_deref().map_or(Ok(()), |path| table.save(path))?;
         }
         concluded += usize::from(outcome.is_conclusive());
-        rows.push(record::row(&item.op, &outcome, &item.problem, &item.rows, &means.arch));
+        rows.push(record::row(&item.op, &outcome, problem, &item.rows, &means.arch));
         Ok(say!("{outcome}")?)
     });
     let seconds: f64 = rows.iter().map(|row| row.seconds).sum();
-    let report = Report {
-        machine: means.machine(),
-        lines: vec![
-            format!("NVRTC {}; budget {}; {} launches.", means.nvrtc, args.budget, tuning.launching()),
-            "Ratios are another kernel's time over that of the chosen one, timed in turn.".to_owned(),
-        ],
-        ceilings: Ceilings::of(&means.arch),
-        rows,
-    };
-    if let Some(path) = &args.html {
-        file::write(path, report.page()?.html()?)?;
-    }
+    let report = report(means, tuning, format!("budget {}", args.budget), rows);
+    report.write(args.html.as_deref())?;
     say!("\ndecisions")?;
     table.diff(&before).iter().try_for_each(|change| say!("{change}"))?;
     say!("\n{concluded} of {} came to a conclusion, {seconds:.1} s", items.len())?;
     document(&report)?;
     ended.map(|()| concluded == items.len())
+}
+
+fn report(means: &Means, tuning: &Tuning<'_>, how: String, rows: Vec<Row>) -> Report {
+    Report {
+        machine: means.machine(),
+        lines: vec![
+            format!("NVRTC {}; {how}; {} launches.", means.nvrtc, tuning.launching()),
+            "Ratios are another kernel's time over that of the chosen one, timed in turn.".to_owned(),
+        ],
+        ceilings: Ceilings::of(&means.arch),
+        rows,
+    }
+}
+
+impl Report {
+    fn write(&self, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        Ok(file::write(path, self.page()?.html()?)?)
+    }
 }

@@ -1,9 +1,12 @@
 //! From what came of a tuning to a line of the table and a row of the report.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use warpsmith::internal::pick::heuristic::{load_of, predict_for};
 use warpsmith::internal::pick::{Entry, Evidence, Measured};
+use warpsmith::internal::spec::baseline;
 use warpsmith::spec::{Arch, Problem, Spec, Variant};
 use warpsmith_tune::{Comparison, Outcome, Standing, Tried, Verdict};
 
@@ -27,20 +30,25 @@ impl Means {
     }
 }
 
-/// The decision of a problem, as it was asked for, for `from` rows up to those that were tuned for; none if there is nothing to save.
-pub fn entry(outcome: &Outcome, problem: &Problem, from: u32, means: &Means) -> warpsmith::Result<Option<Entry>> {
+/// The decision of a problem, as it was asked for, for these rows, of so many candidates; none if there is nothing to save.
+pub fn entry(
+    outcome: &Outcome,
+    problem: &Problem,
+    rows: RangeInclusive<u32>,
+    candidates: usize,
+    means: &Means,
+) -> warpsmith::Result<Option<Entry>> {
     let Some(found) = outcome.evidence.filter(|_| outcome.is_conclusive()) else { return Ok(None) };
     let measured = Measured {
         us: found.us,
-        over_baseline: over(found.to_baseline),
-        over_heuristic: over(found.to_first),
+        over_baseline: over(outcome, found.to_baseline, Some(&baseline(&outcome.problem))),
+        over_heuristic: over(outcome, found.to_first, outcome.first.as_ref()),
         spread: found.spread.unwrap_or(0.0),
-        candidates: u32::try_from(outcome.tried.len()).unwrap_or(u32::MAX),
+        candidates: u32::try_from(candidates).unwrap_or(u32::MAX),
     };
     let date = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let evidence = Evidence { measured, driver: means.driver.clone(), nvrtc: means.nvrtc.clone(), date };
-    let (m, variant) = (from..=outcome.m, &outcome.choice);
-    Ok(Some(Entry::new(&means.device, &means.arch, problem, m, variant, evidence)?))
+    Ok(Some(Entry::new(&means.device, &means.arch, problem, rows, &outcome.choice, evidence)?))
 }
 
 /// The rows from which on a decision for `m` is one: behind the largest of the other rows that are smaller, and not below
@@ -50,9 +58,14 @@ pub fn from_rows(m: u32, others: impl Iterator<Item = u32>) -> u32 {
     others.filter(|other| *other < m).max().map_or(m, |below| least.max(below + 1))
 }
 
-/// How many times as fast as the other it is; 1 where it is the other itself.
-fn over(comparison: Option<Comparison>) -> f64 {
-    comparison.map_or(1.0, |comparison| 1.0 / comparison.ratio)
+/// How many times as fast as the other the choice is: as they were compared or, where there was no time for that, screened;
+/// 1 where it is the other itself, or that is not right.
+fn over(outcome: &Outcome, comparison: Option<Comparison>, other: Option<&Variant>) -> f64 {
+    let screened = |variant: &Variant| {
+        outcome.tried.iter().find(|tried| tried.variant == *variant && tried.worst.is_some())?.screened_us
+    };
+    let as_screened = || Some(screened(other?)? / screened(&outcome.choice)?);
+    comparison.map(|comparison| 1.0 / comparison.ratio).or_else(as_screened).unwrap_or(1.0)
 }
 
 /// Everything that was tried.
@@ -83,12 +96,13 @@ pub fn row(kind: &str, outcome: &Outcome, problem: &Problem, rows: &[u32], arch:
         },
         predicted_us: predicted(&outcome.choice),
         measured_us: evidence.map(|found| found.us),
-        over_heuristic: evidence.map(|found| over(found.to_first)),
-        over_baseline: evidence.map(|found| over(found.to_baseline)),
+        over_heuristic: evidence.map(|found| over(outcome, found.to_first, outcome.first.as_ref())),
+        over_baseline: evidence.map(|found| over(outcome, found.to_baseline, Some(&baseline(&outcome.problem)))),
         spread: interval.map(|(low, high)| high - low),
         bytes: problem.bytes_of(rows),
         flop: outcome.problem.flop(outcome.m.into()),
         seconds: outcome.wall.as_secs_f64(),
+        rested: outcome.rested.as_secs_f64(),
         candidates: outcome.tried.iter().map(candidate).collect(),
     }
 }

@@ -1,11 +1,23 @@
 //! Without a GPU: the report from sample data, and what becomes of a tuning in an imagined measurer.
 
+use std::cell::Cell;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+use warpsmith::engine::{Manifest, Rows};
+use warpsmith::internal::engine::KernelSet;
+use warpsmith::internal::pick::heuristic::{predict, rank};
 use warpsmith::pick::{self, Table};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
-use warpsmith_tune::{Admission, Budget, Footprint, Measure, Outcome, Rejection, Tuner, Verdict};
+use warpsmith_tune::{Admission, Budget, Clock, Footprint, Measure, Outcome, Rejection, Tuner, Turn, Verdict};
 
 use super::record;
 use super::report::{Candidate, Ceilings, Report, Row};
+use super::tuning;
+use super::whole::Session;
+use crate::shared::list::{Item, Part, list};
 use crate::shared::page::reader;
 
 fn candidate(variant: &str, predicted_us: Option<f64>, measured_us: Option<f64>) -> Candidate {
@@ -28,6 +40,7 @@ fn row(problem: &str, m: u32, measured_us: Option<f64>) -> Row {
         bytes: 33e6,
         flop: 30e9 * f64::from(m) / 256.0,
         seconds: 2.5,
+        rested: 0.5,
         candidates: vec![
             candidate(&format!("slow{m}"), Some(20.0), measured_us.map(|us| 2.0 * us)),
             candidate(&format!("chosen{m}"), Some(11.0), measured_us),
@@ -170,7 +183,7 @@ fn what_is_found_goes_into_table_and_report() {
         driver: "13.0".to_owned(),
         nvrtc: "13.0.88".to_owned(),
     };
-    let entry = record::entry(&outcome, &outcome.problem, 33, &means).unwrap().unwrap();
+    let entry = record::entry(&outcome, &outcome.problem, 33..=64, outcome.tried.len(), &means).unwrap().unwrap();
     assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
     let mut table = Table::new();
     assert!(table.insert(entry));
@@ -200,7 +213,7 @@ fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
     outcome.verdict = Verdict::Inconclusive(warpsmith_tune::WhyInconclusive::Cancelled);
     let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
-    assert!(record::entry(&outcome, &outcome.problem, 1, &means).unwrap().is_none());
+    assert!(record::entry(&outcome, &outcome.problem, 1..=64, 3, &means).unwrap().is_none());
     assert!(
         record::row("dual", &outcome, &outcome.problem, &[outcome.m], &means.arch).source.starts_with("inconclusive")
     );
@@ -214,4 +227,125 @@ fn a_decision_reaches_down_to_the_next_smaller_m_or_three_quarters() {
     // Neighbours that are nearer than three quarters.
     assert_eq!(record::from_rows(256, [248, 256].into_iter()), 249);
     assert_eq!(record::from_rows(256, [256].into_iter()), 256);
+}
+
+/// A time that passes where it is rested, and with each tuning.
+#[derive(Clone, Default)]
+struct Time(Rc<Cell<Duration>>);
+
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        self.0.get()
+    }
+
+    fn rest(&self, time: Duration) {
+        self.0.set(self.0.get() + time);
+    }
+}
+
+/// A device on which what a kernel takes is off what is predicted by some share of its own, and some more at each M.
+struct Random(Time, u32);
+
+impl Random {
+    fn us(&self, spec: &Spec) -> f64 {
+        let off = |salt: u32| {
+            let mut hasher = DefaultHasher::new();
+            (spec, salt).hash(&mut hasher);
+            hasher.finish() as f64 / u64::MAX as f64 - 0.5
+        };
+        predict(spec, spec.problem(), self.1).us * (1.0 + 0.3 * off(0) + 0.1 * off(self.1))
+    }
+}
+
+impl Measure for Random {
+    fn admit(&mut self, _: &Spec) -> warpsmith::Result<Admission> {
+        self.0.rest(Duration::from_millis(40));
+        Ok(Admission::Passed { worst: 0.5 })
+    }
+
+    fn screen(&mut self, spec: &Spec) -> warpsmith::Result<f64> {
+        self.0.rest(Duration::from_millis(4));
+        Ok(self.us(spec))
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> warpsmith::Result<Vec<(f64, f64)>> {
+        self.0.rest(Duration::from_millis(30));
+        Ok(vec![(self.us(incumbent), self.us(challenger)); pairs])
+    }
+}
+
+#[test]
+fn the_public_shapes_are_those_of_the_list() {
+    let listed = list(&[Part::Dual, Part::Grouped], true)
+        .unwrap()
+        .iter()
+        .fold(Manifest::new(), |manifest, item| manifest.with(&item.problem, &Rows::new(item.m()..=item.m()).unwrap()));
+    assert_eq!(Manifest::parse(include_str!("../warm_up/public.toml")).unwrap(), listed);
+}
+
+/// The shapes of a large model, for as long as is stated: whatever was measured of it, its kernels stay few, the table is
+/// read back, and what was not reached keeps its choice.
+#[test]
+fn a_manifest_is_tuned_within_its_time_and_stays_small() {
+    let manifest = Manifest::parse(include_str!("../warm_up/moe.toml")).unwrap();
+    let means = record::Means {
+        device: "NVIDIA H100".to_owned(),
+        arch: Arch::H100,
+        driver: "13.0".to_owned(),
+        nvrtc: "13.0.88".to_owned(),
+    };
+    let picker = |table: &Table| pick::Picker::builder(&means.device, &means.arch).table(table).build().unwrap();
+    let none = Table::new();
+    for seconds in [0, 10, 60, 180, 2000] {
+        let time = Time::default();
+        let session = Session {
+            manifest: &manifest,
+            table: &none,
+            means: &means,
+            clock: &time,
+            until: Duration::from_secs(seconds),
+        };
+        let mut kept = Table::new();
+        let tune = &mut |item: &Item, incumbent: &Spec, kin: &[Spec], turn: Turn| {
+            let mut tuner = Tuner::new(Random(time.clone(), item.m()), |_| Ok(Footprint::default()));
+            tuner = tuner.budget(turn.budget).limit(turn.limit).clock(time.clone()).threads(1);
+            let candidates = rank(&item.problem, item.m(), &means.arch, turn.budget.candidates());
+            Ok(tuner.tune(incumbent, item.m(), tuning::ordered(candidates, kin))?)
+        };
+        let whole = session.run(tune, &mut |table| {
+            kept = table.clone();
+            Ok(())
+        });
+        let whole = whole.unwrap();
+        assert!(time.now() <= Duration::from_secs(seconds) + Duration::from_millis(100), "{seconds}: {:?}", time.now());
+        let text = whole.table.to_string();
+        assert_eq!((&kept, Table::parse(&text).0.to_string()), (&whole.table, text));
+        let (before, after) = (picker(&none), picker(&whole.table));
+        let set = KernelSet::new(&after, &manifest);
+        println!(
+            "{seconds} s: {} of {} reached, {} lines, {} left out, {} kernels",
+            whole.reached,
+            whole.points,
+            whole.table.len(),
+            whole.left_out.len(),
+            set.len()
+        );
+        assert!(set.len() <= 60 && set.refused().is_empty(), "{} kernels", set.len());
+        assert!(whole.wrong.is_empty() && after.ignored().is_empty());
+        match seconds {
+            0 => assert!(whole.table.is_empty() && whole.unreached.len() == whole.points),
+            2000 => assert!(whole.reached == whole.points && whole.table.len() > whole.points / 2),
+            _ => assert!((1..whole.points).contains(&whole.reached) || seconds > 60),
+        }
+        // What was not reached is what it was, or a kernel that is there anyway.
+        for unreached in &whole.unreached {
+            let (problem, (first, last)) =
+                (unreached.problem.parse().unwrap(), unreached.rows.split_once("..=").unwrap());
+            for m in [first, last].map(|m| m.parse().unwrap()) {
+                assert_eq!(before.choose(&problem, m).unwrap().spec().variant().to_string(), unreached.variant);
+                let now = after.choose(&problem, m).unwrap();
+                assert!(set.specs().any(|spec| spec == now.spec()), "{problem} at {m}");
+            }
+        }
+    }
 }

@@ -6,11 +6,9 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic;
-use warpsmith::pick::{Picker, Table};
-use warpsmith::spec::{Activation, Problem};
-use warpsmith_tune::{Budget, Launching, Outcome, Progress, Setup, Stage, Tuner, WorkerCommand, WorkerMeasurer};
+use warpsmith::spec::{Activation, Problem, Spec};
+use warpsmith_tune::{Budget, Launching, Outcome, Progress, Rest, Setup, Stage, Tuner, WorkerCommand, WorkerMeasurer};
 
-use super::args::Args;
 use super::record::Means;
 use crate::shared::list::Item;
 use crate::shared::{Result, bar};
@@ -33,26 +31,17 @@ pub fn means(cache: &KernelCache, ordinal: usize) -> Result<Means> {
 /// Tunes one problem after the other.
 pub struct Tuning<'a> {
     cache: &'a KernelCache,
-    picker: Picker,
     command: WorkerCommand,
     device: usize,
     launching: Launching,
-    budget: Budget,
-    limit: Option<Duration>,
+    rest: Rest,
 }
 
 impl<'a> Tuning<'a> {
-    /// As the command line says; incumbents come from `table`, where it has any.
-    pub fn new(args: &Args, cache: &'a KernelCache, means: &Means, table: &Table) -> Result<Self> {
-        Ok(Self {
-            cache,
-            picker: Picker::builder(&means.device, &means.arch).table(table).build()?,
-            command: WorkerCommand::this_binary()?,
-            device: args.device,
-            launching: if args.dependent { Launching::Dependent } else { Launching::Plain },
-            budget: args.budget,
-            limit: args.limit,
-        })
+    /// On a device, which is timed in at most a share of the time between comparisons.
+    pub fn new(cache: &'a KernelCache, device: usize, dependent: bool, duty: f64) -> Result<Self> {
+        let launching = if dependent { Launching::Dependent } else { Launching::Plain };
+        Ok(Self { cache, command: WorkerCommand::this_binary()?, device, launching, rest: Rest::duty(duty) })
     }
 
     /// A word for how calls follow each other.
@@ -60,11 +49,19 @@ impl<'a> Tuning<'a> {
         if self.launching == Launching::Dependent { "dependent" } else { "plain" }
     }
 
-    pub fn tune(&self, item: &Item) -> Result<Outcome> {
-        let (problem, m, arch) = (&item.problem, item.m(), self.picker.arch());
-        let incumbent = *self.picker.choose(problem, m)?.spec();
+    /// Looks for a faster kernel than the incumbent, for as long as a limit or the budget's own says; of what is predicted
+    /// to be fast, the first and then `kin` come before the others.
+    pub fn tune(
+        &self,
+        item: &Item,
+        incumbent: &Spec,
+        kin: &[Spec],
+        budget: Budget,
+        limit: Option<Duration>,
+    ) -> Result<Outcome> {
+        let (problem, m) = (&item.problem, item.m());
         let load = heuristic::load_of(problem, &item.rows);
-        let candidates = heuristic::rank_for(problem, &load, arch, self.budget.candidates(), &|_| true);
+        let candidates = heuristic::rank_for(problem, &load, incumbent.arch(), budget.candidates(), &|_| true);
         let setup = Setup::new(problem, m).rows(item.rows.clone()).device(self.device).launching(self.launching);
         let measurer = WorkerMeasurer::new(self.command.clone(), self.cache, setup);
         let progress = bar(0, "");
@@ -72,13 +69,25 @@ impl<'a> Tuning<'a> {
             show(&progress, item, at);
             ControlFlow::Continue(())
         };
-        let tuner = Tuner::with_cache(measurer, self.cache).budget(self.budget).watch(watch);
-        let mut tuner = if let Some(limit) = self.limit { tuner.limit(limit) } else { tuner };
-        let outcome = tuner.tune(&incumbent, m, candidates.into_iter().map(|ranked| ranked.spec));
+        let tuner = Tuner::with_cache(measurer, self.cache).budget(budget).rest(self.rest).watch(watch);
+        let mut tuner = tuner.limit(limit.unwrap_or(budget.limit()));
+        let outcome = tuner.tune(incumbent, m, ordered(candidates, kin));
         drop(tuner);
         progress.finish_and_clear();
         Ok(outcome?)
     }
+}
+
+/// The best as predicted, then these, then the others; each once.
+pub fn ordered(ranked: Vec<heuristic::Ranked>, kin: &[Spec]) -> Vec<Spec> {
+    let mut all: Vec<Spec> = ranked.into_iter().map(|ranked| ranked.spec).collect();
+    let others = all.split_off(all.len().min(1));
+    for spec in kin.iter().copied().chain(others) {
+        if !all.contains(&spec) {
+            all.push(spec);
+        }
+    }
+    all
 }
 
 fn show(progress: &ProgressBar, item: &Item, at: &Progress<'_>) {

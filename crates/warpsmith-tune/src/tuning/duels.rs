@@ -1,7 +1,7 @@
 //! The second half of a tuning: the best of the screened are timed in turn with the best so far, then its neighbours.
 
-use super::Tuning;
 use super::screening::failed_while_timed;
+use super::{SEARCH_SHARE, Tuning};
 use crate::{Comparison, Decision, Disturbance, Role, Stage, Standing, neighbours};
 use warpsmith::Result;
 
@@ -18,7 +18,15 @@ const DUEL_PAIRS: usize = 31;
 const DUEL_TRIES: usize = 3;
 
 /// What was measured on a device that was left alone, or why it was not.
-pub(super) type Undisturbed<T> = Result<T, Disturbance>;
+pub(super) type Undisturbed<T> = Result<T, Unmeasured>;
+
+/// Why two entries were not compared.
+#[derive(Clone, Copy)]
+pub(super) enum Unmeasured {
+    Disturbed(Disturbance),
+    /// The time was up.
+    OutOfTime,
+}
 /// Pairs of times in microseconds a call, the best's (or the incumbent's) first.
 pub(super) type Pairs = Vec<(f64, f64)>;
 
@@ -40,7 +48,7 @@ impl Tuning<'_> {
         left.truncate(HALVING * most);
         while left.len() > most {
             for (done, place) in left.iter().enumerate() {
-                if self.is_over(1.0) {
+                if self.is_over(SEARCH_SHARE) {
                     left.truncate(most);
                     return Ok(left);
                 }
@@ -63,10 +71,10 @@ impl Tuning<'_> {
     }
 
     /// Times the rivals one after the other in turn with the best so far, which is whoever won the last time. The first
-    /// of them is timed even if the time is up, so that screening was not for nothing.
+    /// of them is timed also in the time that is for the confirmation, so that screening was not for nothing.
     pub(super) fn duels(&mut self, mut best: usize, rivals: &[usize]) -> Result<usize> {
         for (done, &rival) in rivals.iter().enumerate() {
-            if self.cancelled || (done > 0 && self.is_over(1.0)) {
+            if self.cancelled || (done > 0 && self.is_over(SEARCH_SHARE)) {
                 break;
             }
             best = self.duel(best, rival)?;
@@ -80,7 +88,11 @@ impl Tuning<'_> {
     fn duel(&mut self, best: usize, rival: usize) -> Result<usize> {
         let comparison = match self.compare(best, rival, DUEL_PAIRS)? {
             Ok(comparison) => comparison,
-            Err(disturbance) => {
+            Err(Unmeasured::OutOfTime) => {
+                self.unsettled = true;
+                return Ok(best);
+            }
+            Err(Unmeasured::Disturbed(disturbance)) => {
                 if self.entries[rival].is_right() && self.entries[best].is_right() {
                     self.entries[rival].tried.standing = Standing::Disturbed(disturbance);
                     self.disturbed = Some(disturbance);
@@ -107,11 +119,11 @@ impl Tuning<'_> {
     /// Times two entries in turn.
     pub(super) fn compare(&mut self, best: usize, rival: usize, pairs: usize) -> Result<Undisturbed<Comparison>> {
         let samples = self.samples(best, rival, pairs, false)?;
-        Ok(samples.and_then(|samples| Comparison::of(&samples)))
+        Ok(samples.and_then(|samples| Comparison::of(&samples).map_err(Unmeasured::Disturbed)))
     }
 
-    /// Pairs of times, the best's first, of a device that was left alone; tried a few times. Exchanged, the rival is
-    /// timed first. Whoever fails meanwhile is refused.
+    /// Pairs of times, the best's first, of a device that has rested and was left alone; tried a few times, after a longer
+    /// rest each time. Exchanged, the rival is timed first. Whoever fails meanwhile is refused.
     pub(super) fn samples(
         &mut self,
         best: usize,
@@ -120,10 +132,14 @@ impl Tuning<'_> {
         exchanged: bool,
     ) -> Result<Undisturbed<Pairs>> {
         let mut disturbance = Disturbance::NoTime;
-        for _ in 0..DUEL_TRIES {
+        for again in 0..DUEL_TRIES {
+            self.rest_before(best, 1 << again)?;
+            if self.is_over(1.0) {
+                return Ok(Err(Unmeasured::OutOfTime));
+            }
             let (first, second) = if exchanged { (rival, best) } else { (best, rival) };
             let [one, other] = [first, second].map(|place| self.entries[place].spec);
-            let mut samples = self.around.measurer.duel(&one, &other, pairs)?;
+            let mut samples = self.busy(|measurer| measurer.duel(&one, &other, pairs))?;
             for (place, time) in [(first, (|pair| pair.0) as fn(&(f64, f64)) -> f64), (second, |pair| pair.1)] {
                 if !samples.iter().map(time).all(f64::is_finite) {
                     self.entries[place].refuse(failed_while_timed());
@@ -135,21 +151,21 @@ impl Tuning<'_> {
             match Comparison::of(&samples).map(|comparison| comparison.disturbance()) {
                 Ok(None) => return Ok(Ok(samples)),
                 Ok(Some(why)) => disturbance = why,
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(Err(Unmeasured::Disturbed(why))),
             }
         }
-        Ok(Err(disturbance))
+        Ok(Err(Unmeasured::Disturbed(disturbance)))
     }
 
     /// From neighbour to neighbour, as long as that gains something and there is time.
     pub(super) fn climb(&mut self, mut best: usize) -> Result<usize> {
         for round in 1.. {
-            if self.is_over(1.0) {
+            if self.is_over(SEARCH_SHARE) {
                 break;
             }
             let from = self.entries.len();
             let beside = neighbours(&self.entries[best].spec).into_iter().map(|spec| (spec, Role::Neighbour(round)));
-            self.screen_all(Stage::Climbing(round), 1.0, false, beside)?;
+            self.screen_all(Stage::Climbing(round), SEARCH_SHARE, false, beside)?;
             let rivals = self.finalists(from, best, FINALISTS_OF_ROUND)?;
             let better = self.duels(best, &rivals)?;
             if better == best {

@@ -1,7 +1,7 @@
 //! The end of a tuning: the winner has to beat the incumbent once more, and the choice gets its evidence.
 
 use super::Tuning;
-use super::duels::{Pairs, Undisturbed};
+use super::duels::{Pairs, Undisturbed, Unmeasured};
 use crate::statistics::median;
 use crate::{Comparison, Decision, Disturbance, Measurements, Outcome, Stage, Standing, Verdict, WhyInconclusive};
 use warpsmith::Result;
@@ -34,7 +34,7 @@ impl Tuning<'_> {
         match self.disturbed {
             // One of those that were not decided may be better.
             Some(disturbance) if !changed => return Ok(self.inconclusive(WhyInconclusive::Disturbed(disturbance))),
-            None if !changed && self.out_of_time && self.entries.len() == 1 => {
+            None if !changed && (self.unsettled || self.out_of_time && self.entries.len() == 1) => {
                 return Ok(self.inconclusive(WhyInconclusive::OutOfTime));
             }
             _ => {}
@@ -66,8 +66,11 @@ impl Tuning<'_> {
                     all.extend(half);
                     won &= decision == Decision::Wins;
                 }
-                Err(disturbance) => {
-                    self.disturbed = Some(disturbance);
+                Err(why) => {
+                    match why {
+                        Unmeasured::Disturbed(disturbance) => self.disturbed = Some(disturbance),
+                        Unmeasured::OutOfTime => self.unsettled = true,
+                    }
                     return Ok(None);
                 }
             }
@@ -93,11 +96,11 @@ impl Tuning<'_> {
         loop {
             match self.samples(incumbent, winner, CONFIRMATION_PAIRS, exchanged)? {
                 Ok(samples) => half.extend(samples),
-                Err(disturbance) => return Ok(Err(disturbance)),
+                Err(why) => return Ok(Err(why)),
             }
             let comparison = match Comparison::of(&half) {
                 Ok(comparison) => comparison,
-                Err(disturbance) => return Ok(Err(disturbance)),
+                Err(disturbance) => return Ok(Err(Unmeasured::Disturbed(disturbance))),
             };
             let decision = comparison.decide(margin);
             let open = decision == Decision::Ties && comparison.ratio < 1.0 - margin;
@@ -150,8 +153,10 @@ impl Tuning<'_> {
             first: self.first.map(|first| *first.variant()),
             verdict,
             evidence,
+            wall: self.elapsed(),
+            ready: self.ready.unwrap_or_default(),
+            rested: self.rested,
             tried: self.entries.into_iter().map(|entry| entry.tried).collect(),
-            wall: self.begun.elapsed(),
             out_of_time: self.out_of_time,
         }
     }

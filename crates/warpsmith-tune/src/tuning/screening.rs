@@ -14,7 +14,7 @@ use warpsmith::spec::Spec;
 use warpsmith::{Error, Result};
 
 /// Of the limit, the share after which no more candidates are begun, so that there is time to compare them.
-const SCREENING_SHARE: f64 = 0.7;
+const SCREENING_SHARE: f64 = 0.65;
 /// Short timings that a reference is the median of, and candidates until it is taken anew: short timings are taken
 /// minutes apart, in which clocks change, and so are compared as shares of the reference's.
 const REFERENCE_SAMPLES: usize = 3;
@@ -58,6 +58,7 @@ impl Tuning<'_> {
             let place = self.enter(spec, role)?;
             self.pass_gates(place, built, may_spill || role == Role::Incumbent)?;
             self.screen(place)?;
+            self.ready.get_or_insert(self.around.clock.now().saturating_sub(self.begun));
             done += 1;
             self.tell(stage, place, done, of);
             Ok(if self.is_over(share) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -74,8 +75,9 @@ impl Tuning<'_> {
         }
         let place = self.entries.len();
         let (variant, standing) = (*spec.variant(), Standing::Screened);
+        let coolest = f64::INFINITY;
         let tried = Tried { variant, role, standing, worst: None, screened_us: None, duel: None };
-        self.entries.push(Candidate { spec, tried, spills: false, screened: Vec::new(), shares: Vec::new() });
+        self.entries.push(Candidate { spec, tried, spills: false, screened: Vec::new(), shares: Vec::new(), coolest });
         self.places.insert(spec, place);
         Ok(place)
     }
@@ -139,6 +141,7 @@ impl Tuning<'_> {
             let entry = &mut self.entries[place];
             entry.shares.push(us / reference.us);
             entry.screened.push(us);
+            entry.coolest = entry.coolest.min(us);
             entry.tried.screened_us = Some(median(&entry.screened));
             self.best_us = Some(self.best_us.map_or(us, |best| best.min(us)));
         }
@@ -159,13 +162,13 @@ impl Tuning<'_> {
     }
 
     /// A short timing; none, if it has no end, and then the entry is refused.
-    fn time(&mut self, place: usize) -> Result<Option<f64>> {
-        let entry = &mut self.entries[place];
-        let us = self.around.measurer.screen(&entry.spec)?;
+    pub(super) fn time(&mut self, place: usize) -> Result<Option<f64>> {
+        let spec = self.entries[place].spec;
+        let us = self.busy(|measurer| measurer.screen(&spec))?;
         if us.is_finite() && us > 0.0 {
             return Ok(Some(us));
         }
-        entry.refuse(failed_while_timed());
+        self.entries[place].refuse(failed_while_timed());
         Ok(None)
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod session;
 mod simulated;
 
 use std::cell::RefCell;
@@ -11,13 +12,13 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use simulated::{Noise, Simulated, passed};
+use simulated::{Noise, Simulated, Time, Warm, passed};
 use warpsmith::Result;
 use warpsmith::build::Toolchain;
 use warpsmith::internal::spec::{baseline, space};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{
-    Admission, Budget, Footprint, Measure, Outcome, Progress, Rejection, Role, Stage, Standing, Tuner, Verdict,
+    Admission, Budget, Footprint, Measure, Outcome, Progress, Rejection, Rest, Role, Stage, Standing, Tuner, Verdict,
     WhyInconclusive,
 };
 
@@ -33,6 +34,11 @@ fn specs() -> Vec<Spec> {
 
 fn no_spills(_: &Spec) -> Result<Footprint> {
     Ok(Footprint::default())
+}
+
+/// A tuner whose rests take none of this process's time.
+fn tuner<'a, L: Measure>(measurer: L, build: impl Fn(&Spec) -> Result<Footprint> + Sync + 'a) -> Tuner<'a, L> {
+    Tuner::new(measurer, build).clock(Time::default()).limit(Duration::from_secs(3600))
 }
 
 /// 0 to 1, by the spec and a salt.
@@ -96,7 +102,7 @@ fn alike_kernels_never_change_a_choice() {
         for seed in 0..200 {
             let (incumbent, candidates) = (all[seed], all.iter().skip(seed * 7).step_by(13).copied());
             let measurer = Simulated::new(&|_| 40.0, noise, seed as u64);
-            let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick).threads(1);
+            let mut tuner = tuner(measurer, no_spills).budget(Budget::Quick).threads(1);
             let outcome = tuner.tune(&incumbent, M, candidates).unwrap();
             assert_eq!(outcome.choice, *incumbent.variant(), "{noise:?} {seed}: {outcome}");
             assert_ne!(outcome.verdict, Verdict::Changed, "{noise:?} {seed}: {outcome}");
@@ -112,8 +118,7 @@ fn hundreds_of_alike_candidates_do_not_make_a_lucky_one() {
     let all = specs();
     for seed in 0..20 {
         let noise = if seed % 2 == 0 { Noise::White(0.02) } else { Noise::HeavyTails };
-        let mut tuner =
-            Tuner::new(Simulated::new(&|_| 40.0, noise, seed), no_spills).budget(Budget::Exhaustive).threads(1);
+        let mut tuner = tuner(Simulated::new(&|_| 40.0, noise, seed), no_spills).budget(Budget::Exhaustive).threads(1);
         let candidates: Vec<_> = all.iter().skip(1).step_by(5).copied().collect();
         let outcome = tuner.tune(&all[0], M, candidates.iter().copied()).unwrap();
         assert_eq!(
@@ -143,7 +148,7 @@ fn three_hundredths_are_found_in_nearly_all_noises() {
             let better = candidates[seed as usize % candidates.len()];
             let truth = |spec: &Spec| if *spec == better { 38.8 } else { 40.0 };
             let incumbent = all[all.len() - 1 - seed as usize];
-            let mut tuner = Tuner::new(Simulated::new(&truth, noise, seed), no_spills).budget(Budget::Quick).threads(1);
+            let mut tuner = tuner(Simulated::new(&truth, noise, seed), no_spills).budget(Budget::Quick).threads(1);
             let outcome = tuner.tune(&incumbent, M, candidates).unwrap();
             let found = outcome.choice == *better.variant();
             assert!(found || outcome.choice == *incumbent.variant(), "{noise:?} {seed}: {outcome}");
@@ -165,7 +170,7 @@ fn evidence_says_by_how_much() {
         _ if *spec.variant() == baseline(&problem()) => 120.0,
         _ => 50.0,
     };
-    let mut tuner = Tuner::new(Simulated::new(&truth, Noise::White(0.003), 1), no_spills).budget(Budget::Quick);
+    let mut tuner = tuner(Simulated::new(&truth, Noise::White(0.003), 1), no_spills).budget(Budget::Quick);
     let outcome = tuner.tune(&incumbent, M, [first, all[6], better, all[9]]).unwrap();
     assert_eq!((&outcome.verdict, outcome.choice), (&Verdict::Changed, *better.variant()));
     let evidence = outcome.evidence.unwrap();
@@ -204,7 +209,7 @@ fn quick_ends_near_the_best_and_exhaustive_finds_it() {
     let (incumbent, best) = (Spec::new(&problem(), &baseline(&problem()), &Arch::H200).unwrap(), best(&ranked, &truth));
     for seed in 0..5 {
         let tune = |budget| {
-            let mut tuner = Tuner::new(Simulated::new(&truth, Noise::White(0.003), seed), no_spills).budget(budget);
+            let mut tuner = tuner(Simulated::new(&truth, Noise::White(0.003), seed), no_spills).budget(budget);
             truth(&chosen(&tuner.tune(&incumbent, M, ranked.iter().copied()).unwrap())) / best
         };
         let (quick, normal, exhaustive) = (tune(Budget::Quick), tune(Budget::Normal), tune(Budget::Exhaustive));
@@ -213,7 +218,7 @@ fn quick_ends_near_the_best_and_exhaustive_finds_it() {
     // What nobody predicted is found where all are tried.
     let surprise = ranked[ranked.len() * 2 / 3];
     let truth = |spec: &Spec| if *spec == surprise { best * 0.97 } else { truth(spec) };
-    let mut tuner = Tuner::new(Simulated::new(&truth, Noise::White(0.003), 9), no_spills).budget(Budget::Exhaustive);
+    let mut tuner = tuner(Simulated::new(&truth, Noise::White(0.003), 9), no_spills).budget(Budget::Exhaustive);
     assert_eq!(chosen(&tuner.tune(&incumbent, M, ranked.iter().copied()).unwrap()), surprise);
 }
 
@@ -229,7 +234,7 @@ fn neighbours_lead_from_a_bad_place_into_the_valley() {
         }
         ControlFlow::Continue(())
     };
-    let mut tuner = Tuner::new(Simulated::new(&truth, Noise::White(0.003), 3), no_spills).watch(watch);
+    let mut tuner = tuner(Simulated::new(&truth, Noise::White(0.003), 3), no_spills).watch(watch);
     let outcome = tuner.tune(&incumbent, M, []).unwrap();
     drop(tuner);
     let regret = truth(&chosen(&outcome)) / best;
@@ -257,7 +262,7 @@ fn what_is_refused_is_never_chosen() {
     let incumbent = *ranked.iter().rev().find(|spec| fate(spec) >= 6).unwrap();
     let mut measurer = Simulated::new(&truth, Noise::White(0.003), 5);
     measurer.admission = &admission;
-    let mut tuner = Tuner::new(measurer, build);
+    let mut tuner = tuner(measurer, build);
     let outcome = tuner.tune(&incumbent, M, ranked.iter().copied()).unwrap();
     assert_eq!(outcome.verdict, Verdict::Changed);
     assert!(fate(&chosen(&outcome)) >= 6, "{outcome}");
@@ -278,7 +283,7 @@ fn where_everything_else_is_refused_the_incumbent_stays() {
     let admission = |spec: &Spec| if *spec == incumbent { passed(spec) } else { Admission::Refused(Rejection::Hangs) };
     let mut measurer = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
     measurer.admission = &admission;
-    let outcome = Tuner::new(measurer, no_spills).tune(&incumbent, M, all.iter().copied()).unwrap();
+    let outcome = tuner(measurer, no_spills).tune(&incumbent, M, all.iter().copied()).unwrap();
     assert_eq!((&outcome.verdict, outcome.choice), (&Verdict::Kept, *incumbent.variant()));
     let evidence = outcome.evidence.unwrap();
     assert!((evidence.us - 40.0).abs() < 0.5 && evidence.to_baseline.is_none() && evidence.spread.is_none());
@@ -295,7 +300,7 @@ fn an_incumbent_that_is_wrong_gives_way_and_without_anything_right_there_is_no_c
     let tune = |admission| {
         let mut measurer = Simulated::new(&truth, Noise::White(0.003), 5);
         measurer.admission = admission;
-        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
+        let mut tuner = tuner(measurer, no_spills).budget(Budget::Quick);
         tuner.tune(&incumbent, M, all[25..35].iter().copied()).unwrap()
     };
     let outcome = tune(&admission);
@@ -319,7 +324,7 @@ fn where_not_even_the_baseline_runs_tuning_ends() {
             tried += 1;
             ControlFlow::Continue(())
         };
-        let outcome = Tuner::new(measurer, no_spills).budget(Budget::Quick).watch(watch).tune(
+        let outcome = tuner(measurer, no_spills).budget(Budget::Quick).watch(watch).tune(
             incumbent,
             M,
             all[25..35].iter().copied(),
@@ -350,7 +355,7 @@ fn kernels_that_spill_are_tried_only_where_there_is_nothing_else() {
     let spills = |_: &Spec| Ok(Footprint { spills: true, ..Footprint::default() });
     let tune = |build: &(dyn Fn(&Spec) -> Result<Footprint> + Sync)| {
         let measurer = Simulated::new(&truth, Noise::White(0.003), 5);
-        let mut tuner = Tuner::new(measurer, build).budget(Budget::Quick);
+        let mut tuner = tuner(measurer, build).budget(Budget::Quick);
         tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap()
     };
     let outcome = tune(&spills);
@@ -392,7 +397,7 @@ fn a_kernel_that_fails_while_it_is_timed_is_never_chosen() {
     let truth = |spec: &Spec| if *spec == all[30] { 20.0 } else { 40.0 };
     for after in [1, 2, 20, 33, 60, 90, 130] {
         let measurer = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[30], after);
-        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
+        let mut tuner = tuner(measurer, no_spills).budget(Budget::Quick);
         let outcome = tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap();
         assert_eq!(outcome.choice, *all[17].variant(), "after {after}: {outcome}");
         assert!(
@@ -403,7 +408,7 @@ fn a_kernel_that_fails_while_it_is_timed_is_never_chosen() {
     // The incumbent itself: whatever is chosen instead, it is not that.
     for after in [1, 2, 4, 20] {
         let measurer = Breaks(Simulated::new(&truth, Noise::White(0.003), 5), all[17], after);
-        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick);
+        let mut tuner = tuner(measurer, no_spills).budget(Budget::Quick);
         let outcome = tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap();
         assert_eq!((outcome.verdict, outcome.choice), (Verdict::Changed, *all[30].variant()), "after {after}");
     }
@@ -415,7 +420,7 @@ fn the_same_samples_give_the_same_outcome_on_any_number_of_threads() {
     let ranked = ranked(&truth, 0.1);
     let tune = |threads| {
         let measurer = Simulated::new(&truth, Noise::HeavyTails, 11);
-        let outcome = Tuner::new(measurer, no_spills).threads(threads).tune(&ranked[900], M, ranked.iter().copied());
+        let outcome = tuner(measurer, no_spills).threads(threads).tune(&ranked[900], M, ranked.iter().copied());
         let mut json = serde_json::to_value(outcome.unwrap()).unwrap();
         json["wall_s"] = 0.into();
         json
@@ -433,7 +438,7 @@ fn whoever_watches_can_stop_it() {
         if seen.borrow().len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let measurer = Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
-    let outcome = Tuner::new(measurer, no_spills).watch(watch).tune(&all[0], M, all[20..30].to_vec()).unwrap();
+    let outcome = tuner(measurer, no_spills).watch(watch).tune(&all[0], M, all[20..30].to_vec()).unwrap();
     assert_eq!(outcome.verdict, Verdict::Inconclusive(WhyInconclusive::Cancelled));
     assert!(outcome.tried.len() == 3 && outcome.evidence.is_none());
     assert_eq!(*seen.borrow(), [1, 2, 3].map(|done| (Stage::Screening, done, Some(12))));
@@ -449,7 +454,11 @@ fn the_limit_ends_a_search_and_what_was_found_counts() {
     };
     let begun = Instant::now();
     let measurer = Simulated::new(&truth, Noise::White(0.003), 5);
-    let mut tuner = Tuner::new(measurer, slow).budget(Budget::Exhaustive).limit(Duration::from_millis(400)).threads(1);
+    let mut tuner = Tuner::new(measurer, slow)
+        .rest(Rest::NONE)
+        .budget(Budget::Exhaustive)
+        .limit(Duration::from_millis(400))
+        .threads(1);
     let outcome = tuner.tune(&ranked[1500], M, ranked.iter().copied()).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5) && outcome.out_of_time, "{outcome}");
     assert!(outcome.tried.len() < 100, "{outcome}");
@@ -467,9 +476,9 @@ fn what_is_not_a_candidates_fault_is_an_error() {
     let all = specs();
     let measurer = || Simulated::new(&|_| 40.0, Noise::White(0.003), 5);
     let other = space(&problem().n(2048), &Arch::H200).next().unwrap();
-    assert!(Tuner::new(measurer(), no_spills).tune(&all[0], M, [other]).unwrap_err().is_unsupported());
+    assert!(tuner(measurer(), no_spills).tune(&all[0], M, [other]).unwrap_err().is_unsupported());
     let no_compiler = |_: &Spec| Toolchain::at("/nowhere").map(|_| Footprint::default());
-    assert!(Tuner::new(measurer(), no_compiler).tune(&all[0], M, []).unwrap_err().is_missing_library());
+    assert!(tuner(measurer(), no_compiler).tune(&all[0], M, []).unwrap_err().is_missing_library());
 
     struct NoDevice;
     impl Measure for NoDevice {
@@ -483,5 +492,58 @@ fn what_is_not_a_candidates_fault_is_an_error() {
             Ok(Vec::new())
         }
     }
-    assert!(Tuner::new(NoDevice, no_spills).tune(&all[0], M, []).is_err());
+    assert!(tuner(NoDevice, no_spills).tune(&all[0], M, []).is_err());
+}
+
+/// Two kernels on a card whose clock falls when it is hot: the one that is the faster on a cool one minds that more.
+#[test]
+fn a_hot_card_decides_like_a_cool_one() {
+    let all = specs();
+    let (hungry, frugal) = (all[30], all[17]);
+    let cool = |spec: &Spec| match spec {
+        _ if *spec == hungry => (38.0, 0.10),
+        _ if *spec == frugal => (40.0, 0.02),
+        _ => (60.0, 0.05),
+    };
+    let tune = |incumbent: &Spec, heat: f64, rest: Rest| {
+        let time = Time::default();
+        let measurer = Warm::new(&cool, time.clone(), heat);
+        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick).clock(time).rest(rest).threads(1);
+        tuner.tune(incumbent, M, [frugal, hungry].into_iter().chain(all[20..28].iter().copied())).unwrap()
+    };
+    for incumbent in [&hungry, &frugal] {
+        for heat in [0.0, 0.3, 1.0] {
+            let outcome = tune(incumbent, heat, Rest::NORMAL);
+            assert_eq!(outcome.choice, *hungry.variant(), "at {heat}: {outcome}");
+            assert!(outcome.rested > Duration::from_millis(500) && outcome.wall > outcome.rested, "{outcome}");
+            assert!(outcome.to_string().contains("at rest"), "{outcome}");
+            assert!(serde_json::to_value(&outcome).unwrap()["rested_s"].as_f64().unwrap() > 0.5);
+        }
+        // Without rests it is hot, by what it was before or by what it does.
+        let outcome = tune(incumbent, 1.0, Rest::NONE);
+        assert_eq!((outcome.choice, outcome.rested), (*frugal.variant(), Duration::ZERO), "{outcome}");
+    }
+}
+
+/// The time is up at any moment: what is done then is the last.
+#[test]
+fn nothing_is_begun_after_the_limit() {
+    let all = specs();
+    let truth = |spec: &Spec| (if *spec == all[30] { 36.0 } else { 40.0 }, 0.0);
+    let (mut changed, mut longest) = (0, Duration::ZERO);
+    for ms in (60..3000).step_by(20) {
+        let (time, limit) = (Time::default(), Duration::from_millis(ms));
+        let measurer = Warm::new(&truth, time.clone(), 0.0);
+        let mut tuner = Tuner::new(measurer, no_spills).budget(Budget::Quick).clock(time).threads(1).limit(limit);
+        let outcome = tuner.tune(&all[17], M, all[25..35].iter().copied()).unwrap();
+        let over = outcome.wall.saturating_sub(limit);
+        assert!(over <= Warm::LONGEST, "{over:?} over {limit:?}: {outcome}");
+        longest = longest.max(over);
+        match outcome.verdict {
+            Verdict::Changed => changed += 1,
+            // Once it has been found there is time to be sure.
+            _ => assert_eq!((changed, &outcome.verdict), (0, &Verdict::Inconclusive(WhyInconclusive::OutOfTime))),
+        }
+    }
+    assert!(changed > 0 && longest > Duration::ZERO);
 }

@@ -1,12 +1,15 @@
 //! A measurer without a device: true times from a formula, and the ways in which real ones are not the true ones.
 
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpsmith::spec::Spec;
 use warpsmith::{Error, Result};
-use warpsmith_tune::{Admission, Measure};
+use warpsmith_tune::{Admission, Clock, Measure};
 
 /// What lies between a kernel's true time and a sample of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,5 +129,85 @@ impl Measure for Simulated<'_> {
         self.known(incumbent)?;
         self.known(challenger)?;
         Ok((0..pairs).map(|_| (self.sample(incumbent, false), self.sample(challenger, true))).collect())
+    }
+}
+
+/// A time that passes where somebody says so, for all who have it.
+#[derive(Clone, Debug, Default)]
+pub struct Time(Rc<Cell<Duration>>);
+
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        self.0.get()
+    }
+
+    fn rest(&self, time: Duration) {
+        self.0.set(self.0.get() + time);
+    }
+}
+
+/// A card that heats where it is timed, and cools where it is not. What a kernel takes is its time on a cool card, and more
+/// by a share of its own on a hot one.
+pub struct Warm<'a> {
+    cool: &'a dyn Fn(&Spec) -> (f64, f64),
+    time: Time,
+    /// 0 to 1, and when.
+    heat: f64,
+    at: Duration,
+    samples: usize,
+    /// What the first admission takes.
+    opening: Duration,
+}
+
+impl<'a> Warm<'a> {
+    const HEATING: Duration = Duration::from_millis(600);
+    const COOLING: Duration = Duration::from_millis(150);
+    const SHORT: Duration = Duration::from_millis(4);
+    const PAIR: Duration = Duration::from_micros(600);
+    /// What takes longest of all that is asked of it.
+    pub const LONGEST: Duration = Duration::from_millis(30);
+
+    pub fn new(cool: &'a dyn Fn(&Spec) -> (f64, f64), time: Time, heat: f64) -> Self {
+        let at = time.now();
+        Self { cool, time, heat, at, samples: 0, opening: Duration::ZERO }
+    }
+
+    /// A card that is not open yet.
+    pub fn opening(self, opening: Duration) -> Self {
+        Self { opening, ..self }
+    }
+
+    fn busy(&mut self, long: Duration) {
+        let share = |time: Duration, of: Duration| (-time.as_secs_f64() / of.as_secs_f64()).exp();
+        self.heat *= share(self.time.now() - self.at, Self::COOLING);
+        self.heat = 1.0 - (1.0 - self.heat) * share(long, Self::HEATING);
+        self.time.rest(long);
+        self.at = self.time.now();
+    }
+
+    fn us(&mut self, spec: &Spec) -> f64 {
+        let (us, minds) = (self.cool)(spec);
+        self.samples += 1;
+        us * (1.0 + minds * self.heat) * (1.0 + (self.samples * 7 % 11) as f64 * 1e-3)
+    }
+}
+
+impl Measure for Warm<'_> {
+    fn admit(&mut self, _: &Spec) -> Result<Admission> {
+        self.time.rest(std::mem::take(&mut self.opening));
+        Ok(Admission::Passed { worst: 0.1 })
+    }
+
+    fn screen(&mut self, spec: &Spec) -> Result<f64> {
+        self.busy(Self::SHORT);
+        Ok(self.us(spec))
+    }
+
+    fn duel(&mut self, incumbent: &Spec, challenger: &Spec, pairs: usize) -> Result<Vec<(f64, f64)>> {
+        let pair = |_| {
+            self.busy(Self::PAIR);
+            (self.us(incumbent), self.us(challenger))
+        };
+        Ok((0..pairs).map(pair).collect())
     }
 }

@@ -21,6 +21,7 @@ pub fn section(report: &Report) -> Section {
         "predicted µs",
         "<why",
         "s",
+        "s at rest",
         "<kind",
     ]);
     for row in &report.rows {
@@ -40,6 +41,7 @@ pub fn section(report: &Report) -> Section {
                 us(row.predicted_us),
                 row.source.clone(),
                 format!("{:.1}", row.seconds),
+                format!("{:.1}", row.rested),
                 row.kind.clone(),
             ],
         );

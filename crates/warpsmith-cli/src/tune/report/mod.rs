@@ -55,8 +55,9 @@ pub struct Row {
     /// That the problem moves at least, and that it computes.
     pub bytes: f64,
     pub flop: f64,
-    /// Seconds that tuning took.
+    /// Seconds that tuning took, and that the device rested of them.
     pub seconds: f64,
+    pub rested: f64,
     /// Everything that was tried.
     pub candidates: Vec<Candidate>,
 }
