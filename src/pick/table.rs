@@ -66,7 +66,8 @@ impl fmt::Display for TableChange {
 }
 
 const HEADER: &str = "# warpsmith's tuning table: a decision a line, with its evidence (docs/choosing.md).";
-const H200: &str = include_str!("tables/h200.tuning");
+/// By the crate's own tuner.
+const BUILT_IN: [&str; 2] = [include_str!("tables/h200.tuning"), include_str!("tables/h100.tuning")];
 
 impl Table {
     /// One with nothing in it.
@@ -75,10 +76,12 @@ impl Table {
         Self::default()
     }
 
-    /// What the crate brings along: the H200, by its own tuner.
+    /// What the crate brings along: for the H200 and the H100, by its own tuner.
     #[must_use]
     pub fn built_in() -> Self {
-        Self::parse(H200).0
+        let [mut table, others] = BUILT_IN.map(|text| Self::parse(text).0);
+        table.merge(&others);
+        table
     }
 
     /// Reads a table. A line that cannot be read is left out, with a warning in the log; the others count.
@@ -195,9 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_built_in_table_is_read_and_stands_where_it_belongs() {
-        let (table, skipped) = Table::parse(H200);
-        assert!(skipped.is_empty(), "{skipped:?}");
-        assert_eq!(table.to_string(), H200);
+    fn every_line_of_the_built_in_tables_is_read_and_stands_where_it_belongs() {
+        for text in BUILT_IN {
+            let (table, skipped) = Table::parse(text);
+            assert!(skipped.is_empty(), "{skipped:?}");
+            assert_eq!(table.to_string(), text);
+        }
+        let entries = BUILT_IN.map(|text| Table::parse(text).0.entries.len());
+        assert_eq!(Table::built_in().entries.len(), entries.iter().sum::<usize>());
     }
 }

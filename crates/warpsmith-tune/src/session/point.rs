@@ -98,10 +98,14 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// The tuning that decided: the last that came to a conclusion.
+    /// The tuning that decided: the last that came to a conclusion by a comparison, if one did. A longer look that was cut
+    /// short before it compared anything says nothing new.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
-        self.conclusive().last()
+        let compares = |outcome: &&Outcome| {
+            outcome.evidence.is_some_and(|found| found.to_incumbent.or(found.to_first).or(found.to_baseline).is_some())
+        };
+        self.conclusive().filter(compares).last().or_else(|| self.conclusive().last())
     }
 
     fn conclusive(&self) -> impl Iterator<Item = &Outcome> {
