@@ -272,12 +272,16 @@ fn an_explanation_accounts_for_every_combination() {
 
 #[test]
 fn the_built_in_table_is_followed_to_the_last_line() {
-    let picker = Picker::new(H200, &Arch::H200);
-    assert!(picker.ignored().is_empty(), "{:?}", picker.ignored());
-    assert_eq!(*picker.table(), Table::built_in());
-    for entry in Table::built_in().entries() {
-        let choice = picker.choose(entry.problem(), *entry.m().start()).unwrap();
-        assert_eq!(choice.origin(), Origin::Tuned, "{entry}");
+    for (device, arch) in [(H200, Arch::H200), ("NVIDIA H100 80GB HBM3", Arch::H100)] {
+        let picker = Picker::new(device, &arch);
+        assert!(picker.ignored().is_empty(), "{:?}", picker.ignored());
+        assert_eq!(*picker.table(), Table::built_in());
+        let own: Vec<_> = Table::built_in().entries().filter(|entry| entry.device() == device).cloned().collect();
+        assert!(own.len() > 20, "{}", own.len());
+        for entry in own {
+            let choice = picker.choose(entry.problem(), *entry.m().start()).unwrap();
+            assert_eq!(choice.origin(), Origin::Tuned, "{entry}");
+        }
     }
 }
 
