@@ -27,7 +27,7 @@ enum { STREAMS = 32, OPERANDS = 11, USES = 12, CAPTURED = 1024, ATTRIBUTE_DEPEND
 typedef struct { uint32_t tick[STREAMS]; } Clock;
 typedef struct { Clock clock; int recorded; double us; } Event;
 typedef struct { int unloaded; int device; } Module;
-typedef struct { Module *module; char name[512]; int shared; } Function;
+typedef struct { Module *module; char name[512]; int shared, simt; } Function;
 typedef struct Object { void (*destroy)(void *); void *value; struct Object *next; } Object;
 /* What a launch does to memory: the address of each operand, and whether it writes it, or reads it early. */
 typedef struct { uint64_t address[USES]; char writes[USES], early[USES]; int count; } Uses;
@@ -466,10 +466,15 @@ Result cuModuleUnload(Module *module) {
     __atomic_add_fetch(&unloaded, 1, __ATOMIC_SEQ_CST);
     return OK;
 }
+/* Kernels without matrix instructions: they have one parameter, and are neither watched nor refused. */
+static int is_simt(const char *name) {
+    return !strncmp(name, "prepare_", 8) || !strncmp(name, "route_", 6) || !strncmp(name, "combine_", 8);
+}
 Result cuModuleGetFunction(Function **function, Module *module, const char *name) {
     *function = calloc(1, sizeof(Function));
     (*function)->module = module;
     strncpy((*function)->name, name, sizeof (*function)->name - 1);
+    (*function)->simt = is_simt(name);
     return OK;
 }
 Result cuFuncGetAttribute(int *value, int attribute, Function *function) {
@@ -534,15 +539,9 @@ static int is_dependent(const Config *config) {
     return 0;
 }
 
-/* Kernels without matrix instructions: they have one parameter, and are neither watched nor refused. */
-static int is_simt(const Function *function) {
-    const char *name = function->name;
-    return !strncmp(name, "prepare_", 8) || !strncmp(name, "route_", 6) || !strncmp(name, "combine_", 8);
-}
-
 static Result launch(const Config *config, Function *function, void **arguments) {
     Stream *stream = of(config->stream);
-    const int simt = is_simt(function);
+    const int simt = function->simt;
     if (function->module->unloaded || function->module->device != current) return INVALID_HANDLE;
     /* Kernels have up to two parameters; a bare launch of a benchmark gives none. */
     if (arguments && !(arguments[0] && (simt || arguments[1]))) return INVALID_VALUE;

@@ -64,7 +64,10 @@ impl Kernel {
         let mut params = Params::default();
         let launched = self.check(stream, keeper, operands, &mut params).and_then(|checked| {
             let Some(Checked { readable, has_weights, keeps_owners }) = checked else { return Ok(()) };
-            let submitted = self.submit(stream, &mut params, readable, bound, has_weights && is_dependent);
+            let is_dependent = has_weights && is_dependent;
+            let submitted = self.with_maps(&mut params, readable, bound, |params, maps| {
+                self.submit(stream, params, maps, is_dependent)
+            });
             if keeps_owners {
                 keep(keeper, operands);
             }
@@ -112,7 +115,7 @@ impl Kernel {
     }
 
     /// Checks operands, orders the launch behind what writes them, and notes them in `params`; none, if they are of no rows.
-    #[inline]
+    #[inline(always)]
     fn check(
         &self,
         stream: &CudaStream,
@@ -205,7 +208,8 @@ impl Kernel {
         can_hold(keeper, has_owners)?;
         // Shows what those waits may have met, too.
         stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        let submitted = self.submit(stream, &mut params, readable, bound, is_dependent);
+        let submitted = self
+            .with_maps(&mut params, readable, bound, |params, maps| self.submit(stream, params, maps, is_dependent));
         drop(guards);
         if has_owners {
             keep(keeper, operands);
@@ -236,14 +240,14 @@ impl Kernel {
         self.context().bind_to_thread().map_err(|error| refused("binding the context", error))
     }
 
-    /// Puts all launches into the stream: calls the driver. Describes the tokens to it first, unless that was done.
-    fn submit(
+    /// Calls `submit` with the maps of the tokens, which are described now, unless that was done.
+    #[inline]
+    fn with_maps(
         &self,
-        stream: &CudaStream,
         params: &mut Params,
         readable: u64,
         bound: Option<&BoundTokens>,
-        is_dependent: bool,
+        submit: impl FnOnce(&mut Params, &Maps) -> Result<()>,
     ) -> Result<()> {
         let places = [params.kernel.a, params.kernel.workspace];
         if let Some(row) = self.tokens.decoded_row() {
@@ -251,45 +255,46 @@ impl Kernel {
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
-        let launch = |maps: &Maps| {
-            let mut is_dependent = self.can_depend && is_dependent;
-            for mut ready in &self.launches {
-                match ready.kind() {
-                    PassKind::Prepass => {
-                        let early = self
-                            .early_prepass
-                            .as_ref()
-                            .filter(|(_, rows)| is_dependent && params.kernel.m as u32 <= *rows);
-                        is_dependent = early.is_some();
-                        params.kernel.early = is_dependent.into();
-                        ready = early.map_or(ready, |(early, _)| early);
-                    }
-                    PassKind::Products { product } => params.kernel.product = i32::from(product != 0),
-                    PassKind::Finish => {}
+        self.tokens.with_maps(places, readable, bound, |maps| submit(params, maps)).map_err(not_described)?
+    }
+
+    /// Puts all launches into the stream: calls the driver. `maps` are the matrix kernel's.
+    #[inline(never)]
+    fn submit(&self, stream: &CudaStream, params: &mut Params, maps: &Maps, is_dependent: bool) -> Result<()> {
+        let mut is_dependent = self.can_depend && is_dependent;
+        for mut ready in &self.launches {
+            match ready.kind() {
+                PassKind::Prepass => {
+                    let early =
+                        self.early_prepass.as_ref().filter(|(_, rows)| is_dependent && params.kernel.m as u32 <= *rows);
+                    is_dependent = early.is_some();
+                    params.kernel.early = is_dependent.into();
+                    ready = early.map_or(ready, |(early, _)| early);
                 }
-                let grid = ready.grid(params.kernel.m as u32);
-                let blocks = ready.blocks();
-                let config = blocks.config(grid, stream.cu_stream(), is_dependent);
-                // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
-                let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
-                let arguments = arguments.as_mut_ptr();
-                // SAFETY: `config` and what it points at live through the call. The function is of a module that `self`
-                // keeps loaded, in the context that is bound. Its parameters have the layout of `Params`, of which their
-                // text in CUDA is made (operand.rs), and of the driver's tensor maps, and the driver copies them before it
-                // returns. Every address in them is of live memory of this context, as large as the kernel reads or writes
-                // for M rows (check.rs). Of cudarc's and shared memory what is written is borrowed mutably, and where
-                // cudarc tracks events the guards order this use before the memory is released or used in another stream,
-                // whichever stream reads it beside this one (guards.rs); where it does not, whoever turned that off has
-                // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
-                // which are known to be written and are written only once (shared.rs).
-                unsafe { sys::cuLaunchKernelEx(&raw const config, blocks.function(), arguments, ptr::null_mut()) }
-                    .result()
-                    .map_err(|error| not_launched(grid, ready.threads(), error))?;
-                is_dependent = self.can_depend;
+                PassKind::Products { product } => params.kernel.product = i32::from(product != 0),
+                PassKind::Finish => {}
             }
-            Ok(())
-        };
-        self.tokens.with_maps(places, readable, bound, launch).map_err(not_described)?
+            let grid = ready.grid(params.kernel.m as u32);
+            let blocks = ready.blocks();
+            let config = blocks.config(grid, stream.cu_stream(), is_dependent);
+            // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
+            let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
+            let arguments = arguments.as_mut_ptr();
+            // SAFETY: `config` and what it points at live through the call. The function is of a module that `self`
+            // keeps loaded, in the context that is bound. Its parameters have the layout of `Params`, of which their
+            // text in CUDA is made (operand.rs), and of the driver's tensor maps, and the driver copies them before it
+            // returns. Every address in them is of live memory of this context, as large as the kernel reads or writes
+            // for M rows (check.rs). Of cudarc's and shared memory what is written is borrowed mutably, and where
+            // cudarc tracks events the guards order this use before the memory is released or used in another stream,
+            // whichever stream reads it beside this one (guards.rs); where it does not, whoever turned that off has
+            // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
+            // which are known to be written and are written only once (shared.rs).
+            unsafe { sys::cuLaunchKernelEx(&raw const config, blocks.function(), arguments, ptr::null_mut()) }
+                .result()
+                .map_err(|error| not_launched(grid, ready.threads(), error))?;
+            is_dependent = self.can_depend;
+        }
+        Ok(())
     }
 
     #[cold]
