@@ -101,14 +101,14 @@ fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spe
     all.into_iter().skip(seed % step).step_by(step).collect()
 }
 
-/// Every sixth for three architectures; with `WARPSMITH_TEST_ARCHS` all for all.
+/// Every ninth for three architectures; with `WARPSMITH_TEST_ARCHS` all for all.
 #[test]
 fn the_default_picks_compile_without_spills() {
     let Some(toolchain) = common::toolchain("default picks") else { return };
     let _turn = turn();
     let (archs, step): (&[Arch], _) = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
         Some(_) => (Arch::ALL, 1),
-        None => (&[Arch::A100, Arch::L40S, Arch::H200], 6),
+        None => (&[Arch::A100, Arch::L40S, Arch::H200], 9),
     };
     let specs: Vec<Spec> = default_picks(suite(), archs).into_iter().step_by(step).collect();
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
@@ -122,13 +122,13 @@ const WORST_MS: f64 = 1200.0;
 /// One in so many of those that are compiled is compiled again for its time.
 const TIMED: usize = 4;
 
-/// Every other; with `WARPSMITH_TEST_ARCHS` all. Those that are timed are compiled one after the other: what a first launch
+/// Every third; with `WARPSMITH_TEST_ARCHS` all. Those that are timed are compiled one after the other: what a first launch
 /// waits for. The bounds leave room for a machine that does other things, and what takes long is compiled once more.
 #[test]
 fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
     let _turn = turn();
-    let step = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 1 } else { 2 };
+    let step = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 1 } else { 3 };
     let specs: Vec<Spec> = default_picks(prepared_suite(), &[Arch::H200]).into_iter().step_by(step).collect();
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         assert!(cubin.log().contains("registers"), "{spec}: without the assembler's report nothing is found in it");

@@ -57,20 +57,23 @@ fn all_compile_without_spills_or_warnings() {
     let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
     for toolchain in common::toolchains("routers and combiners") {
         let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
-        for simt in all {
-            let source = simt.render().unwrap();
-            for target in &targets {
-                let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
-                assert_eq!(cubin.resources().len(), source.entries().len());
-                for resources in cubin.resources() {
-                    assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
-                    if std::env::var_os("WARPSMITH_TEST_VERBOSE").is_some() {
-                        eprintln!("{target}: {resources}");
-                    }
+        let compiles = |(simt, target): &(Simt, &str)| {
+            let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
+            assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
+            for resources in cubin.resources() {
+                assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
+                if std::env::var_os("WARPSMITH_TEST_VERBOSE").is_some() {
+                    eprintln!("{target}: {resources}");
                 }
-                assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
             }
-        }
+            assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
+        };
+        let pairs: Vec<_> = all.flat_map(|simt| targets.iter().map(move |target| (simt, *target))).collect();
+        let (even, odd) = (pairs.iter().step_by(2), pairs.iter().skip(1).step_by(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| even.for_each(compiles));
+            odd.for_each(compiles);
+        });
     }
 }
 
