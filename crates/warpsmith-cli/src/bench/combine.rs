@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use cudarc::driver::{CudaSlice, DeviceRepr, ValidAsZeroBits};
-use half::{bf16, f16};
+use cudarc::driver::CudaSlice;
 use warpsmith::cache::KernelCache;
 use warpsmith::format::Format;
-use warpsmith::run::{CombineOperands, Combiner, MatrixMut, Values};
+use warpsmith::run::{CombineOperands, Combiner};
 use warpsmith::spec::{Arch, Combine};
 use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
-use warpsmith_tune::{Timer, operand_sets, wait};
+use warpsmith_tune::{operand_sets, wait};
 
 use super::Args;
+use super::small::{self, Memory};
+use crate::shared::Result;
 use crate::shared::gpu::Gpu;
 use crate::shared::place::Place;
-use crate::shared::{Result, say};
 
 /// Numbers of tokens where none are said.
 const TOKENS: [u32; 6] = [1, 8, 32, 128, 1024, 8192];
@@ -29,86 +29,14 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     for combine in &args.combine {
         combine.check()?;
     }
-    let Place::Device(device) = place else {
-        for combine in &args.combine {
-            let fetched = cache.simt_cubin(*combine, &place.arch())?;
-            say!("{combine}: built")?;
-            fetched.cubin().resources().iter().try_for_each(|resources| say!("  {resources}"))?;
-        }
-        return Ok(true);
-    };
-    let gpu = Gpu::new(device, cache)?;
-    let arch = *gpu.engine().device().arch();
-    say!("floor: bytes at {:.0} GB/s; medians, operands not in the L2 cache", arch.memory_bytes_per_s() / 1e9)?;
-    say!("{:>7} {:>9} {:>11} {:>9}  combine", "tokens", "plain us", "dependent", "floor us")?;
     let tokens = if args.tokens.is_empty() { &TOKENS[..] } else { &args.tokens };
-    let mut is_right = true;
-    for combine in &args.combine {
+    small::run(&args.combine, "combine", tokens, place, cache, |gpu, combine, tokens, arch| {
         let combiner = gpu.engine().combine(combine)?;
-        for tokens in tokens {
-            if !is_as_expected(&gpu, &combiner, (*tokens).min(CHECKED))? {
-                is_right = false;
-                say!("{tokens:>7} WRONG: other bits than the oracle's  {combine}")?;
-                continue;
-            }
-            let [plain, dependent, floor] = timed(&gpu, &combiner, *tokens, &arch)?;
-            say!("{tokens:>7} {plain:>9.2} {dependent:>11.2} {floor:>9.2}  {combine}")?;
-        }
-    }
-    Ok(is_right)
-}
-
-/// Values in their format.
-enum Memory {
-    F32(CudaSlice<f32>),
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-}
-
-impl Memory {
-    /// `length` values, `drawn` over and over.
-    fn new(gpu: &Gpu, format: Format, drawn: &[f32], length: usize) -> Result<Self> {
-        Ok(match format {
-            Format::F16 => Self::F16(repeated(gpu, drawn.iter().map(|x| f16::from_f32(*x)).collect(), length)?),
-            Format::Bf16 => Self::Bf16(repeated(gpu, drawn.iter().map(|x| bf16::from_f32(*x)).collect(), length)?),
-            _ => Self::F32(repeated(gpu, drawn.to_vec(), length)?),
+        Ok(match is_as_expected(gpu, &combiner, tokens.min(CHECKED))? {
+            true => Ok(timed(gpu, &combiner, tokens, arch)?),
+            false => Err("other bits than the oracle's".to_owned()),
         })
-    }
-
-    fn values(&self) -> Values<'_> {
-        match self {
-            Self::F32(values) => values.into(),
-            Self::F16(values) => values.into(),
-            Self::Bf16(values) => values.into(),
-        }
-    }
-
-    fn result(&mut self) -> MatrixMut<'_> {
-        match self {
-            Self::F32(values) => values.into(),
-            Self::F16(values) => values.into(),
-            Self::Bf16(values) => values.into(),
-        }
-    }
-
-    fn to_host(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        let stream = gpu.stream();
-        Ok(match self {
-            Self::F32(values) => stream.clone_dtoh(values)?,
-            Self::F16(values) => stream.clone_dtoh(values)?.into_iter().map(f16::to_f32).collect(),
-            Self::Bf16(values) => stream.clone_dtoh(values)?.into_iter().map(bf16::to_f32).collect(),
-        })
-    }
-}
-
-fn repeated<T: DeviceRepr + ValidAsZeroBits>(gpu: &Gpu, drawn: Vec<T>, length: usize) -> Result<CudaSlice<T>> {
-    let stream = gpu.stream();
-    let (drawn, mut all) = (stream.clone_htod(&drawn)?, stream.alloc_zeros::<T>(length)?);
-    for first in (0..length).step_by(drawn.len()) {
-        let count = drawn.len().min(length - first);
-        stream.memcpy_dtod(&drawn.slice(..count), &mut all.slice_mut(first..first + count))?;
-    }
-    Ok(all)
+    })
 }
 
 /// The operands of one launch.
@@ -212,9 +140,11 @@ fn timed(gpu: &Gpu, combiner: &Combiner, tokens: u32, arch: &Arch) -> Result<[f6
     let drawn = Drawn::new(combine, tokens);
     let sets = (0..operand_sets(bytes, arch.l2_bytes())).map(|_| Set::new(gpu, combine, tokens, &drawn));
     let mut sets = sets.collect::<Result<Vec<_>>>()?;
-    let timer = Timer::new(gpu.stream())?;
-    let plain = timer.time(sets.len(), |set| combiner.launch(gpu.stream(), sets[set].operands(combine, tokens)))?;
-    let dependent =
-        timer.time(sets.len(), |set| combiner.launch_dependent(gpu.stream(), sets[set].operands(combine, tokens)))?;
-    Ok([plain.median_us, dependent.median_us, bytes as f64 / arch.memory_bytes_per_s() * 1e6])
+    small::times(gpu, arch, bytes, sets.len(), |set, is_dependent| {
+        let operands = sets[set].operands(combine, tokens);
+        match is_dependent {
+            true => combiner.launch_dependent(gpu.stream(), operands),
+            false => combiner.launch(gpu.stream(), operands),
+        }
+    })
 }

@@ -17,6 +17,7 @@ mod args;
 mod ceilings;
 mod combine;
 mod route;
+mod small;
 mod source;
 mod table;
 #[cfg(test)]

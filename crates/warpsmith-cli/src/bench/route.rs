@@ -4,15 +4,16 @@ use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
 use warpsmith::cache::KernelCache;
 use warpsmith::format::Format;
-use warpsmith::run::{RouteOperands, Router, Values, Workspace};
+use warpsmith::run::{RouteOperands, Router, Workspace};
 use warpsmith::spec::{Arch, Route, Scoring};
 use warpsmith_tune::oracle::route::{Given, route as expected};
-use warpsmith_tune::{Timer, operand_sets, wait};
+use warpsmith_tune::{operand_sets, wait};
 
 use super::Args;
+use super::small::{self, Memory, Timed};
+use crate::shared::Result;
 use crate::shared::gpu::Gpu;
 use crate::shared::place::Place;
-use crate::shared::{Result, say};
 
 /// Numbers of tokens where none are said.
 const TOKENS: [u32; 7] = [1, 8, 32, 128, 256, 1024, 8192];
@@ -24,47 +25,15 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     for route in &args.route {
         route.check()?;
     }
-    let Place::Device(device) = place else {
-        for route in &args.route {
-            let fetched = cache.simt_cubin(*route, &place.arch())?;
-            say!("{route}: built")?;
-            fetched.cubin().resources().iter().try_for_each(|resources| say!("  {resources}"))?;
-        }
-        return Ok(true);
-    };
-    let gpu = Gpu::new(device, cache)?;
-    let arch = *gpu.engine().device().arch();
-    say!("floor: bytes at {:.0} GB/s; medians, operands not in the L2 cache", arch.memory_bytes_per_s() / 1e9)?;
-    say!("{:>7} {:>9} {:>11} {:>9}  route", "tokens", "plain us", "dependent", "floor us")?;
     let tokens = if args.tokens.is_empty() { &TOKENS[..] } else { &args.tokens };
-    let mut is_right = true;
-    for route in &args.route {
-        let router = gpu.engine().route(route)?;
-        for tokens in tokens {
-            match timed(&gpu, &router, *tokens, &arch)? {
-                Ok([plain, dependent, floor]) => {
-                    say!("{tokens:>7} {plain:>9.2} {dependent:>11.2} {floor:>9.2}  {route}")?;
-                }
-                Err(why) => {
-                    is_right = false;
-                    say!("{tokens:>7} WRONG: {why}  {route}")?;
-                }
-            }
-        }
-    }
-    Ok(is_right)
-}
-
-/// Logits in their format.
-enum Logits {
-    F32(CudaSlice<f32>),
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
+    small::run(&args.route, "route", tokens, place, cache, |gpu, route, tokens, arch| {
+        timed(gpu, &gpu.engine().route(route)?, tokens, arch)
+    })
 }
 
 /// The operands of one launch.
 struct Set {
-    logits: Logits,
+    logits: Memory,
     bias: CudaSlice<f32>,
     ids: CudaSlice<i32>,
     weights: CudaSlice<f32>,
@@ -75,14 +44,10 @@ impl Set {
     fn new(gpu: &Gpu, route: &Route, tokens: u32, logits: &[f32], bias: &[f32], ids: &[i32]) -> Result<Self> {
         let stream = gpu.stream();
         // Nothing is allocated for nothing.
-        let padded = || logits.iter().copied().chain([0.0]);
-        let on_device = match route.logits_format() {
-            Some(Format::F16) => Logits::F16(stream.clone_htod(&padded().map(f16::from_f32).collect::<Vec<_>>())?),
-            Some(Format::Bf16) => Logits::Bf16(stream.clone_htod(&padded().map(bf16::from_f32).collect::<Vec<_>>())?),
-            _ => Logits::F32(stream.clone_htod(&padded().collect::<Vec<_>>())?),
-        };
+        let padded: Vec<f32> = logits.iter().copied().chain([0.0]).collect();
+        let format = route.logits_format().unwrap_or(Format::F32);
         Ok(Self {
-            logits: on_device,
+            logits: Memory::new(gpu, format, &padded, padded.len())?,
             bias: stream.clone_htod(bias)?,
             ids: stream.clone_htod(ids)?,
             weights: stream.alloc_zeros(ids.len())?,
@@ -94,12 +59,7 @@ impl Set {
         let operands = if route.scoring() == Scoring::Given {
             RouteOperands::given(tokens, &self.ids, &mut self.lists)
         } else {
-            let logits: Values<'_> = match &self.logits {
-                Logits::F32(values) => values.into(),
-                Logits::F16(values) => values.into(),
-                Logits::Bf16(values) => values.into(),
-            };
-            RouteOperands::new(tokens, logits, &mut self.ids, &mut self.weights, &mut self.lists)
+            RouteOperands::new(tokens, self.logits.values(), &mut self.ids, &mut self.weights, &mut self.lists)
         };
         let has_bias = route.scoring() == Scoring::SigmoidBias;
         let operands = if has_bias { operands.bias(&self.bias) } else { operands };
@@ -107,8 +67,7 @@ impl Set {
     }
 }
 
-/// Microseconds of a plain and of a dependent launch, and those that its bytes take; or what is wrong.
-fn timed(gpu: &Gpu, router: &Router, tokens: u32, arch: &Arch) -> Result<std::result::Result<[f64; 3], String>> {
+fn timed(gpu: &Gpu, router: &Router, tokens: u32, arch: &Arch) -> Result<Timed> {
     let route = *router.route();
     let (experts, rows) = (route.expert_count(), (tokens * route.experts_per_token()) as usize);
     let mut random = fastrand::Rng::with_seed(0x5EED + u64::from(tokens));
@@ -141,11 +100,12 @@ fn timed(gpu: &Gpu, router: &Router, tokens: u32, arch: &Arch) -> Result<std::re
     if let Some(why) = truth.wrong_weight(&weights) {
         return Ok(Err(why));
     }
-    let timer = Timer::new(gpu.stream())?;
-    let plain = timer
-        .time(sets.len(), |set| router.launch(gpu.stream(), sets[set].operands(&route, tokens, &mut workspace)))?;
-    let dependent = timer.time(sets.len(), |set| {
-        router.launch_dependent(gpu.stream(), sets[set].operands(&route, tokens, &mut workspace))
-    })?;
-    Ok(Ok([plain.median_us, dependent.median_us, bytes as f64 / arch.memory_bytes_per_s() * 1e6]))
+    small::times(gpu, arch, bytes, sets.len(), |set, is_dependent| {
+        let operands = sets[set].operands(&route, tokens, &mut workspace);
+        match is_dependent {
+            true => router.launch_dependent(gpu.stream(), operands),
+            false => router.launch(gpu.stream(), operands),
+        }
+    })
+    .map(Ok)
 }
