@@ -5,9 +5,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaStream};
 use warpsmith::build::{Built, Toolchain};
 use warpsmith::cache::KernelCache;
+use warpsmith::engine::Engine;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
@@ -55,6 +57,17 @@ impl Bench {
 
     pub fn toolchain(&self) -> &Toolchain {
         self.cache.toolchain().unwrap()
+    }
+
+    /// An engine that keeps nothing on disk.
+    pub fn engine(&self) -> Engine {
+        let cache = KernelCache::builder().toolchain(self.toolchain().clone()).no_disk().build();
+        Engine::with_cache(&self.device, cache)
+    }
+
+    /// What `put` puts into the stream, as a graph.
+    pub fn captured(&self, put: impl FnOnce() -> Result<(), String>) -> Result<CudaGraph, String> {
+        captured(&self.stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, put)
     }
 
     pub fn kernel(&self, spec: &Spec) -> Result<Arc<Kernel>, String> {
@@ -142,4 +155,18 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
     ];
     changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
+}
+
+/// What `put` puts into a stream, as a graph.
+pub fn captured(
+    stream: &Arc<CudaStream>,
+    mode: CUstreamCaptureMode,
+    put: impl FnOnce() -> Result<(), String>,
+) -> Result<CudaGraph, String> {
+    stream.begin_capture(mode).map_err(text)?;
+    let launched = put();
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).map_err(text);
+    launched?;
+    graph?.ok_or_else(|| "nothing was captured".to_owned())
 }

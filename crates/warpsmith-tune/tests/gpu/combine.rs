@@ -6,8 +6,6 @@ use std::time::Duration;
 use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
 use warpsmith::build::Built;
-use warpsmith::cache::KernelCache;
-use warpsmith::engine::Engine;
 use warpsmith::format::Format;
 use warpsmith::internal::build::{Simt, Source};
 use warpsmith::internal::run::combiner;
@@ -143,14 +141,10 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
     Ok(differs.map(|at| format!("{tokens} tokens: element {at} of token {} is not {}", at / hidden, expected[at])))
 }
 
-fn engine(bench: &Bench) -> Engine {
-    Engine::with_cache(&bench.device, KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build())
-}
-
 pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
     let Case(combine, all_tokens) = case;
     let _turn = bench.alone();
-    let combiner = engine(bench).combine(combine).map_err(text)?;
+    let combiner = bench.engine().combine(combine).map_err(text)?;
     for tokens in *all_tokens {
         for is_dependent in [false, true] {
             if let Some(why) = wrong(bench, &combiner, *tokens, is_dependent)? {
@@ -164,7 +158,7 @@ pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
 /// What does not fit ends in a sentence with both numbers, and nothing is launched.
 pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
-    let combiner = engine(bench).combine(&Combine::new().hidden(64).k(2).weighted()).map_err(text)?;
+    let combiner = bench.engine().combine(&Combine::new().hidden(64).k(2).weighted()).map_err(text)?;
     let stream = &bench.stream;
     let rows = stream.alloc_zeros::<f16>(2 * 64 * 2 + 8).map_err(text)?;
     let other = stream.alloc_zeros::<bf16>(2 * 64 * 2).map_err(text)?;

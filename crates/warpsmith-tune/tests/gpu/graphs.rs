@@ -1,8 +1,6 @@
 //! What a serving engine does: captures a launch once, replays it with other group sizes; and what it must not be able
 //! to do.
 
-use cudarc::driver::CudaGraph;
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use half::f16;
 use warpsmith::format::Format;
 use warpsmith::pick;
@@ -28,17 +26,6 @@ const PREPARED: [&str; 4] = [
     "wgmma.t32x64x64.s4.interleaved.ws4.shared.dsmem2",
 ];
 
-/// What `put` puts into the stream, as a graph.
-fn captured(bench: &Bench, put: impl FnOnce() -> Result<(), String>) -> Result<CudaGraph, String> {
-    let stream = &bench.stream;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
-    let launched = put();
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.end_capture(flags).map_err(text);
-    launched?;
-    graph?.ok_or_else(|| "nothing was captured".to_owned())
-}
-
 /// One capture with room for 200 rows, replayed with four other ways to share them out; with and without partial sums.
 pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
@@ -56,7 +43,7 @@ pub fn replays_with_other_sizes(bench: &Bench) -> Result<(), String> {
         let mut workspace = kernel.workspace(stream, m).map_err(text)?;
         wait(stream, WAIT).map_err(text)?;
 
-        let graph = captured(bench, || {
+        let graph = bench.captured(|| {
             let mut view = buffer.slice_mut(guarded.result());
             let c = MatrixMut::from_bytes(Format::F16, &mut view).map_err(text)?;
             let operands = uploaded.operands(m, c).offsets(offsets.as_view()).workspace(&mut workspace);
@@ -134,7 +121,7 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
             Call::new(bench, kernel(bench, problem, variant)?.ok_or("this is for Hopper")?, rows)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let graph = captured(bench, || {
+    let graph = bench.captured(|| {
         for _ in 0..3 {
             all.iter_mut().try_for_each(|call| call.launch(bench, Kernel::launch_dependent))?;
         }

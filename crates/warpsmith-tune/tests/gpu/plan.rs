@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
+use cudarc::driver::sys::{self, CUstreamCaptureMode};
+use cudarc::driver::{CudaSlice, CudaStream};
 use half::f16;
 use warpsmith::cache::KernelCache;
 use warpsmith::engine::{Engine, Plan};
@@ -14,7 +14,7 @@ use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::gate::Guarded;
 use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, captured, text};
 
 const WAIT: Duration = Duration::from_secs(10);
 /// Rows that the plans are for.
@@ -124,19 +124,6 @@ fn rows(problem: &Problem, m: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut ends: Vec<u32> = (1..groups).map(|_| random.u32(0..=m)).chain([0, m]).collect();
     ends.sort_unstable();
     ends.windows(2).map(|pair| pair[1] - pair[0]).collect()
-}
-
-fn captured(
-    stream: &Arc<CudaStream>,
-    mode: CUstreamCaptureMode,
-    put: impl FnOnce() -> Result<(), String>,
-) -> Result<CudaGraph, String> {
-    stream.begin_capture(mode).map_err(text)?;
-    let done = put();
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.end_capture(flags).map_err(text);
-    done?;
-    graph?.ok_or_else(|| "nothing was captured".to_owned())
 }
 
 /// Unloads what was dropped; how many modules that were. Nothing runs, but the driver may need a moment to see it.

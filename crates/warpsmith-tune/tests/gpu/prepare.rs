@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
 use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::run::{Matrix, PreparedWeights};
@@ -57,10 +56,6 @@ fn operand(problem: &Problem, seed: u64) -> (Vec<u8>, Vec<u8>) {
     (codes, scales.collect())
 }
 
-fn engine(bench: &Bench) -> Engine {
-    Engine::with_cache(&bench.device, KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build())
-}
-
 fn on_device(
     stream: &Arc<CudaStream>,
     engine: &Engine,
@@ -78,7 +73,7 @@ fn on_device(
 
 pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), String> {
     let _turn = bench.alone();
-    let engine = engine(bench);
+    let engine = bench.engine();
     for shape in SHAPES {
         let problem = case.problem(shape);
         let operands: Vec<_> =
@@ -109,7 +104,7 @@ pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), Strin
 /// What does not fit ends in a sentence with both numbers, and nothing is launched.
 pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
-    let engine = engine(bench);
+    let engine = bench.engine();
     let problem = Problem::dual_gemm(Activation::Silu).n(64).k(128);
     let [good, mut short] = [operand(&problem, 1), operand(&problem, 2)];
     short.0.pop();

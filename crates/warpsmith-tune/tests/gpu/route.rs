@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice};
+use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
 use warpsmith::build::Built;
-use warpsmith::cache::KernelCache;
-use warpsmith::engine::Engine;
 use warpsmith::format::Format;
 use warpsmith::internal::build::{Simt, Source};
 use warpsmith::internal::run::router;
@@ -260,26 +257,11 @@ fn wrong(route: &Route, host: &Host, routed: &Routed, found: &Found) -> Option<S
         .or_else(|| routed.wrong_weight(&weights))
 }
 
-fn engine(bench: &Bench) -> Engine {
-    Engine::with_cache(&bench.device, KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build())
-}
-
-/// `put` many times, as a graph.
-fn captured(bench: &Bench, put: impl FnOnce() -> Result<(), String>) -> Result<CudaGraph, String> {
-    let stream = &bench.stream;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
-    let launched = put();
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.end_capture(flags).map_err(text);
-    launched?;
-    graph?.ok_or_else(|| "nothing was captured".to_owned())
-}
-
 /// Every number of tokens, every kind of logits.
 pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
     let Case(route, all_tokens) = case;
     let _turn = bench.alone();
-    let engine = engine(bench);
+    let engine = bench.engine();
     let router = engine.route(route).map_err(text)?;
     for tokens in *all_tokens {
         for kind in KINDS {
@@ -298,7 +280,7 @@ pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
 /// The bits of the first launch, however often a graph of dependent launches is replayed; of one launch and of two.
 pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
-    let engine = engine(bench);
+    let engine = bench.engine();
     for text_of in ["route.softmax:f32:e128:k8:renormalised", "route.sigmoid_bias:bf16:e256:k8:g8:keep4"] {
         let route: Route = text_of.parse().map_err(text)?;
         let router = engine.route(&route).map_err(text)?;
@@ -310,7 +292,7 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
             if let Some(why) = wrong(&route, &host, &host.expected(&route)?, &first) {
                 return Err(format!("{route}, {tokens} tokens: {why}"));
             }
-            let graph = captured(bench, || {
+            let graph = bench.captured(|| {
                 (0..4).try_for_each(|_| router.launch_dependent(&bench.stream, uploaded.operands()).map_err(text))
             })?;
             for round in 0..50 {
@@ -330,7 +312,7 @@ pub fn replays_are_bit_identical(bench: &Bench) -> Result<(), String> {
 /// What does not fit ends in a sentence with both numbers, and nothing is launched.
 pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
-    let engine = engine(bench);
+    let engine = bench.engine();
     let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
     let router = engine.route(&route).map_err(text)?;
     let host = Host::new(&route, 300, Kind::Normal);
