@@ -5,6 +5,7 @@
 //! where there is one, the limit or the remedy.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt;
 
 /// The crate's result.
@@ -203,6 +204,13 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// What cannot fail is no error.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -48,7 +48,7 @@ pub use given::{Given, GivenMatrix};
 pub use kernel::Kernel;
 pub(crate) use load_lock::LoadTime;
 pub use memory::{Memory, MemoryMut};
-pub use operand::{Alpha, Bias, Matrix, MatrixMut, Values};
+pub use operand::{Alpha, Matrix, MatrixMut, Values};
 pub use operands::Operands;
 pub(crate) use prepare::Preparer;
 pub use raw::{LaunchStream, RawStream};

@@ -223,7 +223,6 @@ macro_rules! converts_mut {
 }
 
 converts!(Matrix: f16 => F16, bf16 => Bf16);
-converts!(Bias: f16 => F16, bf16 => Bf16, f32 => F32);
 converts!(Values: f16 => F16, bf16 => Bf16, f32 => F32);
 converts_mut!(f16 => F16, bf16 => Bf16, f32 => F32);
 
@@ -270,20 +269,8 @@ impl<'a> Alpha<'a> {
     }
 }
 
-/// What is added to the columns of a product, `[N]` for all groups or `[G, N]`, before the activation. Memory of the three
+/// Values that are read in one of three formats: a bias, what kernels without matrix instructions take. Memory of these
 /// formats converts into it.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Bias<'a> {
-    /// binary16.
-    F16(Memory<'a, f16>),
-    /// bfloat16.
-    Bf16(Memory<'a, bf16>),
-    /// binary32.
-    F32(Memory<'a, f32>),
-}
-
-/// Values that kernels without matrix instructions read. Memory of the three formats converts into it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Values<'a> {
@@ -303,23 +290,21 @@ impl Values<'_> {
             Values::F32(_) => Format::F32,
         }
     }
-}
 
-impl Bias<'_> {
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b self, operand: Operand, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {
-            Bias::F16(values) => visitor.read(operand, Format::F16, values),
-            Bias::Bf16(values) => visitor.read(operand, Format::Bf16, values),
-            Bias::F32(values) => visitor.read(operand, Format::F32, values),
+            Values::F16(values) => visitor.read(operand, Format::F16, values),
+            Values::Bf16(values) => visitor.read(operand, Format::Bf16, values),
+            Values::F32(values) => visitor.read(operand, Format::F32, values),
         }
     }
 
     pub(super) fn elements(&self) -> u64 {
         match self {
-            Bias::F16(values) => values.elements(),
-            Bias::Bf16(values) => values.elements(),
-            Bias::F32(values) => values.elements(),
+            Values::F16(values) => values.elements(),
+            Values::Bf16(values) => values.elements(),
+            Values::F32(values) => values.elements(),
         }
     }
 }

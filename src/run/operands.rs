@@ -6,7 +6,7 @@ use super::PreparedWeights;
 use super::check::ContextId;
 use super::guards::Tracked;
 use super::memory::Memory;
-use super::operand::{Alpha, Bias, Matrix, MatrixMut};
+use super::operand::{Alpha, Matrix, MatrixMut, Values};
 use super::retired::Owner;
 use super::visit::{EachOwner, HeldByGraph, Order, Place, Visitor};
 use super::weights::Weights;
@@ -45,7 +45,7 @@ pub struct Operands<'a> {
 struct More<'a> {
     alpha: [Option<Memory<'a, f32>>; 2],
     row_scale: [Option<Memory<'a, f32>>; 2],
-    bias: [Option<Bias<'a>>; 2],
+    bias: [Option<Values<'a>>; 2],
 }
 
 impl More<'_> {
@@ -78,7 +78,7 @@ impl More<'_> {
         let elements = |values: &Option<Memory<'_, f32>>| values.as_ref().map(Memory::elements);
         params.kernel.alpha_step = self.alpha.each_ref().map(|values| step(elements(values), 1));
         params.columns.row_scale_step = self.row_scale.each_ref().map(|values| step(elements(values), n));
-        params.columns.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Bias::elements), n));
+        params.columns.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Values::elements), n));
     }
 }
 
@@ -201,14 +201,14 @@ impl<'a> Operands<'a> {
     /// What is added to the columns of the product, `[N]` for all groups or `[G, N]`: needed where the problem has a bias
     /// ([`Problem::bias`](crate::spec::Problem::bias)).
     #[inline]
-    pub fn bias(mut self, values: impl Into<Bias<'a>>) -> Self {
+    pub fn bias(mut self, values: impl Into<Values<'a>>) -> Self {
         self.more().bias[0] = Some(values.into());
         self
     }
 
     /// The same for both products of a dual GEMM.
     #[inline]
-    pub fn biases(mut self, first: impl Into<Bias<'a>>, second: impl Into<Bias<'a>>) -> Self {
+    pub fn biases(mut self, first: impl Into<Values<'a>>, second: impl Into<Values<'a>>) -> Self {
         self.more().bias = [Some(first.into()), Some(second.into())];
         self
     }
@@ -280,7 +280,7 @@ impl<'a> Operands<'a> {
     /// Operand, if the workspace is another stream's; driver, if it refuses to wait.
     #[inline(never)]
     pub(super) fn order(&mut self, stream: &CudaStream, is_captured: bool) -> Result<bool> {
-        let mut order = Order { stream, is_captured, has_weights: false };
+        let mut order = Order::new(stream, is_captured);
         self.visit(&mut order)?;
         Ok(order.has_weights)
     }

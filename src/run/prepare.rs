@@ -85,7 +85,7 @@ impl Preparer {
         if is_captured(stream)? {
             return Err(Error::operand("the stream is being captured: prepare weights before"));
         }
-        let mut order = Order { stream, is_captured: false, has_weights: false };
+        let mut order = Order::new(stream, false);
         operands.iter().zip(Operand::B).try_for_each(|(b, of)| b.visit(of, &mut order))?;
 
         let mut memory = memory()?;

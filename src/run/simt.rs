@@ -16,6 +16,7 @@ use super::memory::{Memory, MemoryMut};
 use super::module::Function;
 use super::operand::{MatrixMut, Values};
 use super::retired::Owner;
+use super::visit::{EachMemory, EachOwner, HeldByGraph, Order};
 use super::workspace::WorkspaceMemory;
 use super::{Device, LaunchStream, LoadTime, refused};
 use crate::build::{Built, Cubin};
@@ -28,6 +29,8 @@ pub struct SimtKernel {
     cubin: Arc<Cubin>,
     /// Of its entries.
     functions: Vec<Function>,
+    /// Whether its blocks may be a cluster, and it waits by itself for what was before: from sm_90 on.
+    has_clusters: bool,
     load_time: LoadTime,
     code: Arc<Code>,
     /// Behind the code, which comes here when it goes.
@@ -60,7 +63,8 @@ impl SimtKernel {
             Ok((functions.map_err(refuses)?, code))
         };
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
-        Ok(Self { simt, cubin, functions, load_time, code, modules: Arc::clone(modules) })
+        let has_clusters = has_clusters(cubin.provenance().target());
+        Ok(Self { simt, cubin, functions, has_clusters, load_time, code, modules: Arc::clone(modules) })
     }
 
     /// What loading it took: modules of one context are loaded one after the other.
@@ -118,16 +122,12 @@ impl SimtKernel {
         Ok(())
     }
 
-    /// Whether its kernels wait for what was before by themselves (`griddepcontrol`, of sm_90 and later).
     pub(super) fn can_depend(&self) -> bool {
-        self.has_clusters()
+        self.has_clusters
     }
 
-    /// Whether its blocks may be a cluster, of sm_90 and later.
     pub(super) fn has_clusters(&self) -> bool {
-        let target = self.cubin.provenance().target();
-        let number = target.trim_start_matches("sm_").trim_start_matches("compute_").trim_end_matches(['a', 'f']);
-        number.parse::<u32>().is_ok_and(|number| number >= 90)
+        self.has_clusters
     }
 
     /// Checks `operands`, and puts `launches` of them into the stream; nothing is allocated. `params` is told the addresses,
@@ -159,9 +159,9 @@ impl SimtKernel {
         if is_captured && tracks {
             return Err(captured_while_tracked());
         }
-        operands.visit(&mut Order { stream, is_captured })?;
+        operands.visit(&mut Order::new(stream, is_captured))?;
         let mut owners = false;
-        operands.visit(&mut Owners(|_| owners = true))?;
+        operands.visit(&mut EachOwner(|_| owners = true))?;
         can_hold(keeper, owners)?;
         let put = |addresses: [u64; COUNT]| {
             let mut params = params(addresses);
@@ -176,7 +176,7 @@ impl SimtKernel {
         if is_captured {
             let captured = Captured::of(stream)?;
             self.code.hold_by_graph(&captured)?;
-            let mut held = Held(Vec::new());
+            let mut held = HeldByGraph::default();
             operands.visit(&mut held)?;
             if !held.0.is_empty() {
                 captured.hold(self.modules.retired().when_dropped(held.0))?;
@@ -200,7 +200,7 @@ impl SimtKernel {
         if let Some(keeper) = keeper
             && !is_captured
         {
-            operands.visit(&mut Owners(|owner: &Owner| keeper.keep(owner)))?;
+            operands.visit(&mut EachOwner(|owner: &Owner| keeper.keep(owner)))?;
         }
         put
     }
@@ -210,6 +210,12 @@ impl fmt::Debug for SimtKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on device {}", self.simt.symbol(), self.modules.context().ordinal())
     }
+}
+
+/// Whether kernels for `target` know clusters and `griddepcontrol`.
+fn has_clusters(target: &str) -> bool {
+    let number = target.trim_start_matches("sm_").trim_start_matches("compute_").trim_end_matches(['a', 'f']);
+    number.parse::<u32>().is_ok_and(|number| number >= 90)
 }
 
 /// What a piece of memory must have.
@@ -252,6 +258,23 @@ pub(super) trait Visit<'b> {
     }
 }
 
+impl<'b, E: EachMemory<'b>> Visit<'b> for E
+where
+    E::Refusal: Into<Error>,
+{
+    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
+        EachMemory::read(self, memory).map_err(Into::into)
+    }
+
+    fn write<T>(&mut self, _: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
+        EachMemory::write(self, memory).map_err(Into::into)
+    }
+
+    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
+        EachMemory::workspace(self, memory).map_err(Into::into)
+    }
+}
+
 struct Check<'l, const COUNT: usize> {
     context_id: ContextId,
     lines: &'l [Line; COUNT],
@@ -286,25 +309,6 @@ impl<'b, const COUNT: usize> Visit<'b> for Check<'_, COUNT> {
     }
 }
 
-struct Order<'s> {
-    stream: &'s CudaStream,
-    is_captured: bool,
-}
-
-impl<'b> Visit<'b> for Order<'_> {
-    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
-        memory.order(self.stream, self.is_captured)
-    }
-
-    fn write<T>(&mut self, _: usize, _: &'b mut MemoryMut<'_, T>) -> Result<()> {
-        Ok(())
-    }
-
-    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
-        memory.order(self.stream)
-    }
-}
-
 struct Place<'b, 'g, G, const COUNT: usize> {
     stream: &'b CudaStream,
     guards: &'g mut G,
@@ -333,45 +337,5 @@ impl<'b, G: Guards<'b>, const COUNT: usize> Visit<'b> for Place<'b, '_, G, COUNT
     fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
         let address = memory.address(self.stream, self.guards);
         self.note(at, address)
-    }
-}
-
-/// Does something with each owner, which has to be held until the launch has run.
-struct Owners<F>(F);
-
-impl<'b, F: FnMut(&'b Owner)> Visit<'b> for Owners<F> {
-    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
-        memory.held().into_iter().for_each(&mut self.0);
-        Ok(())
-    }
-
-    fn write<T>(&mut self, _: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
-        memory.held().into_iter().for_each(&mut self.0);
-        Ok(())
-    }
-
-    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
-        memory.held().into_iter().for_each(&mut self.0);
-        Ok(())
-    }
-}
-
-/// What a graph can hold. Views are borrowed: no graph holds these.
-struct Held(Vec<Owner>);
-
-impl<'b> Visit<'b> for Held {
-    fn read<T: Send + Sync + 'static>(&mut self, _: usize, memory: &'b Memory<'_, T>) -> Result<()> {
-        self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
-        Ok(())
-    }
-
-    fn write<T>(&mut self, _: usize, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {
-        self.0.extend(memory.held().cloned());
-        Ok(())
-    }
-
-    fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
-        self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
-        Ok(())
     }
 }

@@ -42,6 +42,53 @@ pub(super) trait Visitor<'b> {
     fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Self::Refusal>;
 }
 
+/// Something that is done with all memory alike, whichever operand it is.
+pub(super) trait EachMemory<'b> {
+    /// Why it goes no further.
+    type Refusal;
+
+    /// Memory that is read.
+    fn read<T: Send + Sync + 'static>(&mut self, memory: &'b Memory<'_, T>) -> Result<(), Self::Refusal>;
+
+    /// Weights that were prepared.
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal>;
+
+    /// Memory that is written.
+    fn write<T>(&mut self, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Self::Refusal>;
+
+    /// The workspace.
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), Self::Refusal>;
+}
+
+impl<'b, E: EachMemory<'b>> Visitor<'b> for E {
+    type Refusal = E::Refusal;
+
+    #[inline(always)]
+    fn read<T: Send + Sync + 'static>(
+        &mut self,
+        _: Operand,
+        _: Format,
+        memory: &'b Memory<'_, T>,
+    ) -> Result<(), E::Refusal> {
+        EachMemory::read(self, memory)
+    }
+
+    #[inline(always)]
+    fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), E::Refusal> {
+        EachMemory::prepared(self, weights)
+    }
+
+    #[inline(always)]
+    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), E::Refusal> {
+        EachMemory::write(self, memory)
+    }
+
+    #[inline(always)]
+    fn workspace(&mut self, workspace: &'b mut WorkspaceMemory<'_>) -> Result<(), E::Refusal> {
+        EachMemory::workspace(self, workspace)
+    }
+}
+
 /// Orders a launch behind what wrote shared operands.
 pub(super) struct Order<'s> {
     pub(super) stream: &'s CudaStream,
@@ -50,15 +97,16 @@ pub(super) struct Order<'s> {
     pub(super) has_weights: bool,
 }
 
-impl<'b> Visitor<'b> for Order<'_> {
+impl<'s> Order<'s> {
+    pub(super) fn new(stream: &'s CudaStream, is_captured: bool) -> Self {
+        Self { stream, is_captured, has_weights: false }
+    }
+}
+
+impl<'b> EachMemory<'b> for Order<'_> {
     type Refusal = Error;
 
-    fn read<T: Send + Sync + 'static>(
-        &mut self,
-        _: Operand,
-        _: Format,
-        memory: &'b Memory<'_, T>,
-    ) -> Result<(), Error> {
+    fn read<T: Send + Sync + 'static>(&mut self, memory: &'b Memory<'_, T>) -> Result<(), Error> {
         memory.order(self.stream, self.is_captured)
     }
 
@@ -68,7 +116,7 @@ impl<'b> Visitor<'b> for Order<'_> {
         Ok(())
     }
 
-    fn write<T>(&mut self, _: Operand, _: Format, _: &'b mut MemoryMut<'_, T>) -> Result<(), Error> {
+    fn write<T>(&mut self, _: &'b mut MemoryMut<'_, T>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -219,16 +267,11 @@ impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
 /// Does something with each owner, which has to be held until the launch has run.
 pub(super) struct EachOwner<F>(pub(super) F);
 
-impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
+impl<'b, F: FnMut(&'b Owner)> EachMemory<'b> for EachOwner<F> {
     type Refusal = Infallible;
 
     #[inline(always)]
-    fn read<T: Send + Sync + 'static>(
-        &mut self,
-        _: Operand,
-        _: Format,
-        memory: &'b Memory<'_, T>,
-    ) -> Result<(), Infallible> {
+    fn read<T: Send + Sync + 'static>(&mut self, memory: &'b Memory<'_, T>) -> Result<(), Infallible> {
         memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
@@ -239,7 +282,7 @@ impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
     }
 
     #[inline(always)]
-    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
+    fn write<T>(&mut self, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
         memory.held().into_iter().for_each(&mut self.0);
         Ok(())
     }
@@ -255,15 +298,10 @@ impl<'b, F: FnMut(&'b Owner)> Visitor<'b> for EachOwner<F> {
 #[derive(Default)]
 pub(super) struct HeldByGraph(pub(super) Vec<Owner>);
 
-impl<'b> Visitor<'b> for HeldByGraph {
+impl<'b> EachMemory<'b> for HeldByGraph {
     type Refusal = Infallible;
 
-    fn read<T: Send + Sync + 'static>(
-        &mut self,
-        _: Operand,
-        _: Format,
-        memory: &'b Memory<'_, T>,
-    ) -> Result<(), Infallible> {
+    fn read<T: Send + Sync + 'static>(&mut self, memory: &'b Memory<'_, T>) -> Result<(), Infallible> {
         self.0.extend(memory.held_by_graph().into_iter().chain(memory.held().cloned()));
         Ok(())
     }
@@ -273,7 +311,7 @@ impl<'b> Visitor<'b> for HeldByGraph {
         Ok(())
     }
 
-    fn write<T>(&mut self, _: Operand, _: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
+    fn write<T>(&mut self, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Infallible> {
         self.0.extend(memory.held().cloned());
         Ok(())
     }

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use super::operands::{HostMatrix, HostOperands};
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::run::{Alpha, Bias, Matrix, MatrixMut, Operands, PreparedWeights, WorkspaceMemory};
+use warpsmith::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights, Values, WorkspaceMemory};
 use warpsmith::{Error, Result};
 
 type Driven<T> = std::result::Result<T, DriverError>;
@@ -51,7 +51,7 @@ impl Addends {
         })
     }
 
-    fn view(&self) -> Bias<'_> {
+    fn view(&self) -> Values<'_> {
         match self {
             Self::F16(values) => values.into(),
             Self::Bf16(values) => values.into(),
