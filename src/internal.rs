@@ -43,9 +43,16 @@ pub mod child {
 
 /// Parts of reports, and what this machine has.
 pub mod engine {
+    use crate::engine::Manifest;
     pub use crate::engine::doctor::{DeviceFound, Diagnosis, Directory, doctor};
     pub use crate::engine::stats::BackgroundStats;
     pub use crate::engine::warm_up::{Failure, KernelSet, Warmed, warm_up};
+    use crate::simt::Simt;
+
+    /// The kernels without matrix instructions that a manifest names.
+    pub fn simts_of(manifest: &Manifest) -> impl Iterator<Item = Simt> {
+        manifest.simts()
+    }
 }
 
 /// Variables that the library reads.
@@ -98,6 +105,12 @@ pub mod pick {
             problem.load(m)
         }
 
+        /// Groups that have rows, as expected; 1 where there are none.
+        #[must_use]
+        pub fn with_rows(load: &Load) -> f64 {
+            load.with_rows()
+        }
+
         /// These rows of each group; one number if the problem has no groups.
         #[must_use]
         pub fn load_of(problem: &Problem, rows: &[u32]) -> Load {
@@ -118,8 +131,8 @@ pub mod run {
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
-    use crate::run::{Combiner, Device, Router, SimtKernel};
-    use crate::simt::{Combine, Route, Simt};
+    use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
+    use crate::simt::{Combine, Quantise, Route, Simt};
     use std::sync::Arc;
 
     /// A router from machine code of one's own.
@@ -137,6 +150,14 @@ pub mod run {
     pub fn combiner(device: &Device, combine: Combine, built: &Built<Simt>) -> Result<Combiner> {
         Ok(Combiner::new(combine, Arc::new(SimtKernel::load(device, built)?)))
     }
+
+    /// A quantiser from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn quantiser(device: &Device, quantise: Quantise, built: &Built<Simt>) -> Result<Quantiser> {
+        Ok(Quantiser::new(quantise, Arc::new(SimtKernel::load(device, built)?)))
+    }
 }
 
 /// The parts of a variant, the space of variants, and what follows from one.
@@ -153,6 +174,11 @@ pub mod spec {
     pub fn axes(path: MatrixPath, problem: &Problem) -> Axes {
         path.axes(problem)
     }
+}
+
+/// Parts of spellings.
+pub mod spelling {
+    pub use crate::spelling::{number, prefixed};
 }
 
 /// The problems that are run, timed, tuned and tested, as TOML.

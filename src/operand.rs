@@ -29,6 +29,11 @@ enum Shape {
     RowScale,
     /// `[N]` for all groups, or `[G, N]`: addends of columns of C.
     Bias,
+    /// `m` numbers of rows of A, or of C.
+    Gathered,
+    Slots,
+    /// `m` factors of rows of C; 1 if not given.
+    SlotFactors,
 }
 
 macro_rules! operands {
@@ -74,6 +79,9 @@ operands! {
     RowScale2:  "row_scale", Some(2),    RowScale,     NARROW, (columns.row_scale[1]);
     Bias1:      "bias",      Some(1),    Bias,         NARROW, (columns.bias[0]);
     Bias2:      "bias",      Some(2),    Bias,         NARROW, (columns.bias[1]);
+    Rows:       "rows",      None,       Gathered,     NARROW, (moved.rows);
+    Slots:      "slots",     None,       Slots,        NARROW, (moved.slots);
+    SlotFactors: "slot_factors", None,   SlotFactors,  NARROW, (moved.slot_factors);
 }
 
 /// What a problem needs of an operand.
@@ -147,7 +155,7 @@ impl Operand {
 
     /// Whether kernels do without it.
     pub(crate) fn is_optional(self) -> bool {
-        matches!(self.line().2, Shape::Factor | Shape::Workspace)
+        matches!(self.line().2, Shape::Factor | Shape::Workspace | Shape::SlotFactors)
     }
 
     /// The format that it has to be in, where there is a choice.
@@ -182,6 +190,7 @@ impl Operand {
             return Needs::Nothing;
         }
         match shape {
+            Shape::Tokens if problem.is_gathered() => Needs::Elements(0),
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
             Shape::TokenScales if has_scales(problem.a_format()) => {
                 let rows = layout.rows();
@@ -193,9 +202,12 @@ impl Operand {
             }
             Shape::Factor => one_or_each(1),
             Shape::Offsets if problem.groups().is_some() => Needs::Elements(groups + 1),
+            Shape::Result if problem.has_slots() => Needs::Elements(0),
             Shape::Result => Needs::Rows { each: n, mask: 0 },
             Shape::RowScale if problem.has_row_scale() => one_or_each(problem.columns()),
             Shape::Bias if problem.bias_format().is_some() => one_or_each(problem.columns()),
+            Shape::Gathered if problem.is_gathered() => Needs::Rows { each: 1, mask: 0 },
+            Shape::Slots | Shape::SlotFactors if problem.has_slots() => Needs::Rows { each: 1, mask: 0 },
             _ => Needs::Nothing,
         }
     }
@@ -237,6 +249,7 @@ params! {
         m: i32, "int m", "rows of A and C, of all groups together";
         product: i32, "int product", "which product this launch computes, where it computes one of two";
         early: i32, "int early", "whether the prepass, if there is one, may begin before what came before is done";
+        settled: i32, "int settled", "whether the offsets were there before what came before began";
     }
     /// What those are given besides that know of columns.
     ColumnParams = "ColumnParams : Params" {
@@ -244,6 +257,14 @@ params! {
         bias: [u64; 2], "const u8* bias[2]", "addends of the columns of each product";
         row_scale_step: [i32; 2], "int row_scale_step[2]", "from group to group: 0 or N";
         bias_step: [i32; 2], "int bias_step[2]", "from group to group: 0 or N";
+    }
+    /// What those are given besides that take rows of A, or put rows of C, by their numbers.
+    MovedParams = "MovedParams : ColumnParams" {
+        rows: u64, "const int* rows", "[m], of A";
+        slots: u64, "const int* slots", "[m], of C";
+        slot_factors: u64, "const float* slot_factors", "[m], or null";
+        a_rows: i32, "int a_rows", "rows that A has";
+        c_rows: i32, "int c_rows", "rows that C has";
     }
 }
 
@@ -253,12 +274,17 @@ params! {
 pub(crate) struct Params {
     pub(crate) kernel: KernelParams,
     pub(crate) columns: ColumnParams,
+    pub(crate) moved: MovedParams,
 }
 
 impl Params {
     /// What kernels of a problem take, in CUDA.
     pub(crate) fn cuda_name(problem: &Problem) -> &'static str {
-        if problem.has_row_scale() || problem.bias_format().is_some() { "ColumnParams" } else { "Params" }
+        match () {
+            () if problem.is_gathered() || problem.has_slots() => "MovedParams",
+            () if problem.has_row_scale() || problem.bias_format().is_some() => "ColumnParams",
+            () => "Params",
+        }
     }
 }
 
@@ -287,8 +313,9 @@ mod tests {
             offset_of!(KernelParams, m),
             offset_of!(KernelParams, product),
             offset_of!(KernelParams, early),
+            offset_of!(KernelParams, settled),
         ];
-        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120]);
+        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120, 124]);
         let columns = [
             offset_of!(ColumnParams, row_scale),
             offset_of!(ColumnParams, bias),
@@ -296,6 +323,14 @@ mod tests {
             offset_of!(ColumnParams, bias_step),
         ];
         assert_eq!((columns, size_of::<ColumnParams>(), offset_of!(Params, columns)), ([0, 16, 32, 40], 48, 128));
+        let moved = [
+            offset_of!(MovedParams, rows),
+            offset_of!(MovedParams, slots),
+            offset_of!(MovedParams, slot_factors),
+            offset_of!(MovedParams, a_rows),
+            offset_of!(MovedParams, c_rows),
+        ];
+        assert_eq!((moved, size_of::<MovedParams>(), offset_of!(Params, moved)), ([0, 8, 16, 24, 28], 32, 176));
         assert!(PARAMS_CUH.contains("  const float* row_scale[2];  // factors"));
     }
 

@@ -55,7 +55,7 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
 /// `dual_gemm.ACT`, ACT an [`Activation`] (of a `gemm` left out for `none`); for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
 /// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
@@ -85,6 +85,8 @@ pub struct Problem {
     prepared: bool,
     row_scale: bool,
     bias: Option<Format>,
+    gathered: bool,
+    slots: bool,
     routing: Routing,
     m_up_to: Option<u32>,
 }
@@ -114,6 +116,8 @@ impl Problem {
             prepared: false,
             row_scale: false,
             bias: None,
+            gathered: false,
+            slots: false,
             routing: Routing::default(),
             m_up_to: None,
         }
@@ -203,6 +207,20 @@ impl Problem {
     /// An addend `[N]` or `[G, N]`, in f16, bf16 or f32, is added to each product, before the activation.
     pub fn bias(mut self, format: Format) -> Self {
         self.bias = Some(format);
+        self
+    }
+
+    /// Rows of A are taken by their numbers: row i of the product is row `rows[i]` of A, which may have any number of rows.
+    /// Tokens of a mixture of experts are read where they are. A is f16 or bf16.
+    pub fn gathered(mut self) -> Self {
+        self.gathered = true;
+        self
+    }
+
+    /// Rows of C are put by their numbers: row i of the product becomes row `slots[i]` of C, which may have any number of
+    /// rows, times a factor of its own where [`Operands::slot_factors`](crate::run::Operands::slot_factors) gives any.
+    pub fn slots(mut self) -> Self {
+        self.slots = true;
         self
     }
 
@@ -309,6 +327,18 @@ impl Problem {
         self.bias
     }
 
+    /// Whether rows of A are taken by their numbers.
+    #[must_use]
+    pub fn is_gathered(&self) -> bool {
+        self.gathered
+    }
+
+    /// Whether rows of C are put by their numbers.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
+        self.slots
+    }
+
     /// How rows fall into groups, as far as it is stated.
     #[must_use]
     pub fn routing(&self) -> &Routing {
@@ -384,7 +414,9 @@ impl Problem {
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;
         let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
-        row(self.a) * m as f64
+        // Gathered, a token is read once, however many groups it chooses.
+        let tokens = m as f64 / if self.gathered { f64::from(self.routing.top_k.unwrap_or(1)) } else { 1.0 };
+        row(self.a) * tokens
             + (row(self.b) + columns as f64) * weight_rows
             + m as f64 * self.c.bytes(self.n as usize) as f64
     }
@@ -420,6 +452,12 @@ impl fmt::Display for Problem {
             f.write_str(":row_scale")?;
         }
         self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
+        if self.gathered {
+            f.write_str(":gathered")?;
+        }
+        if self.slots {
+            f.write_str(":slots")?;
+        }
         if self.prepared {
             f.write_str(":prepared")?;
         }
@@ -429,7 +467,7 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -482,6 +520,8 @@ fn parse(text: &str) -> Result<Problem> {
     if let Some(bias) = segments.next_if(|segment| segment.starts_with("bias_")) {
         problem.bias = Some(bias["bias_".len()..].parse()?);
     }
+    problem.gathered = segments.next_if_eq(&"gathered").is_some();
+    problem.slots = segments.next_if_eq(&"slots").is_some();
     if segments.next_if_eq(&"prepared").is_some() {
         problem = problem.prepared();
     }

@@ -61,12 +61,12 @@ pub(crate) fn word<T: Copy>(all: &[T], word_of: fn(T) -> &'static str, what: &st
 }
 
 /// Reads `text` as a letter (or word) followed by a decimal number without sign or leading zeros.
-pub(crate) fn prefixed(text: &str, prefix: &str) -> Option<u32> {
+pub fn prefixed(text: &str, prefix: &str) -> Option<u32> {
     number(text.strip_prefix(prefix)?)
 }
 
 /// Reads a decimal number as `Display` writes it, so that a spelling has one form only.
-pub(crate) fn number(text: &str) -> Option<u32> {
+pub fn number(text: &str) -> Option<u32> {
     let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
     if canonical { text.parse().ok() } else { None }
 }

@@ -94,6 +94,12 @@ fn every_operation() -> Vec<Problem> {
     single.chain(Activation::GATED.iter().map(|act| Problem::dual_gemm(*act))).collect()
 }
 
+/// The same with rows that are taken, or put, by their numbers, in turn.
+fn moved(problem: Problem, turn: usize) -> Problem {
+    let problem = if problem.a_format() != Format::Nvfp4 && turn % 3 != 1 { problem.gathered() } else { problem };
+    if turn % 5 < 2 { problem.slots() } else { problem }
+}
+
 /// Every `step`th of the space, so that a few land in each part of it.
 fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spec> {
     let all: Vec<_> = space(problem, arch).collect();
@@ -101,14 +107,14 @@ fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spe
     all.into_iter().skip(seed % step).step_by(step).collect()
 }
 
-/// Every ninth for three architectures; with `WARPSMITH_TEST_ARCHS` all for all.
+/// Every fifteenth for three architectures; with `WARPSMITH_TEST_ARCHS` all for all.
 #[test]
 fn the_default_picks_compile_without_spills() {
     let Some(toolchain) = common::toolchain("default picks") else { return };
     let _turn = turn();
     let (archs, step): (&[Arch], _) = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
         Some(_) => (Arch::ALL, 1),
-        None => (&[Arch::A100, Arch::L40S, Arch::H200], 9),
+        None => (&[Arch::A100, Arch::L40S, Arch::H200], 15),
     };
     let specs: Vec<Spec> = default_picks(suite(), archs).into_iter().step_by(step).collect();
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
@@ -122,13 +128,13 @@ const WORST_MS: f64 = 1200.0;
 /// One in so many of those that are compiled is compiled again for its time.
 const TIMED: usize = 4;
 
-/// Every third; with `WARPSMITH_TEST_ARCHS` all. Those that are timed are compiled one after the other: what a first launch
+/// Every fifth; with `WARPSMITH_TEST_ARCHS` all. Those that are timed are compiled one after the other: what a first launch
 /// waits for. The bounds leave room for a machine that does other things, and what takes long is compiled once more.
 #[test]
 fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
     let _turn = turn();
-    let step = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 1 } else { 3 };
+    let step = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 1 } else { 5 };
     let specs: Vec<Spec> = default_picks(prepared_suite(), &[Arch::H200]).into_iter().step_by(step).collect();
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         assert!(cubin.log().contains("registers"), "{spec}: without the assembler's report nothing is found in it");
@@ -193,7 +199,8 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
             let problem = operation.n(n).k(k).a(a).c(c).scales(layout).prepared();
             let problem = if index % 4 < 2 { problem.grouped(40) } else { problem };
             let problem = if index % 2 == 0 { problem } else { problem.row_scale().bias(c) };
-            let count = if index < 3 * known { 3 } else { 1 };
+            let problem = moved(problem, index);
+            let count = if index < 3 * known { 2 } else { 1 };
             specs.extend(sampled(&problem, &Arch::H200, count, 101 * index));
         }
     }
@@ -237,6 +244,7 @@ fn every_word_compiles_without_a_warning() {
                 3 => problem.bias([Format::F16, Format::Bf16, Format::F32][turn / 5 % 3]).row_scale(),
                 _ => problem,
             };
+            let problem = moved(problem, turn);
             let arch = [Arch::A100, Arch::H200, Arch::L40S, Arch::B200, Arch::RTX5090][turn % 5];
             specs.extend(sampled(&problem, &arch, 1, 101 * turn));
         }

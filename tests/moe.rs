@@ -1,4 +1,4 @@
-//! The kernels that route tokens to experts and add up their rows, as the compiler and the caches see them; no GPU needed.
+//! The kernels that route tokens to experts, add up their rows and make values NVFP4, as the compiler and the caches see them; no GPU needed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::engine::Engine;
-use warpsmith::format::Format;
+use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::Simt;
-use warpsmith::run::{CombineOperands, Device, RouteOperands};
-use warpsmith::spec::{Arch, Combine, Route, Scoring};
+use warpsmith::run::{CombineOperands, Device, QuantiseOperands, Quantiser, RouteOperands};
+use warpsmith::spec::{Arch, Combine, Quantise, Route, Scoring};
 
 /// Of each kind, small and large.
 fn routes() -> Vec<Route> {
@@ -48,6 +48,19 @@ fn combines() -> Vec<Combine> {
     .collect()
 }
 
+fn quantises() -> Vec<Quantise> {
+    [
+        "quantise:f16:k64",
+        "quantise:bf16:k7168:sf128x4",
+        "quantise:bf16:k7168:sf128x4:own",
+        "quantise:f32:k2880:own",
+        "quantise:f16:k1048576:own",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
 #[test]
 fn all_compile_without_spills_or_warnings() {
     let archs = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
@@ -55,8 +68,9 @@ fn all_compile_without_spills_or_warnings() {
         None => &[Arch::A100, Arch::H200, Arch::RTX5090],
     };
     let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
-    for toolchain in common::toolchains("routers and combiners") {
+    for toolchain in common::toolchains("routers, combiners and quantisers") {
         let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
+        let all = all.chain(quantises().into_iter().map(Simt::from));
         let compiles = |(simt, target): &(Simt, &str)| {
             let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
             assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
@@ -83,11 +97,14 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
     let combine = "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
+    let quantise = "quantise:bf16:k7168:sf128x4:own".parse::<Quantise>().unwrap();
+    insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
 }
 
 #[test]
 fn what_is_not_legal_is_not_rendered() {
     assert!(Simt::from(Combine::new().hidden(12).k(1)).render().unwrap_err().is_unsupported());
+    assert!(Simt::from(Quantise::new().k(32)).render().unwrap_err().is_unsupported());
     let route = Route::new(Scoring::Softmax).experts(4).k(5);
     assert!(Simt::from(route).render().unwrap_err().is_unsupported());
 }
@@ -117,6 +134,8 @@ fn operands_are_checked_before_a_launch() {
     let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
     let router = engine.route(&route).unwrap();
     assert_eq!([0, 256, 257, 8192].map(|tokens| router.workspace_bytes(tokens)), [0, 0, 9 * 64 * 4, 128 * 64 * 4]);
+    // 4128 tokens take 65 blocks; a launch of fewer in the same workspace may take 128.
+    assert_eq!(router.workspace_bytes(4128), router.workspace_bytes(4096));
     let logits = stream.alloc_zeros::<f32>(300 * 64).unwrap();
     let bias = stream.alloc_zeros::<f32>(64).unwrap();
     let mut ids = stream.alloc_zeros::<i32>(1200).unwrap();
@@ -175,6 +194,71 @@ fn operands_are_checked_before_a_launch() {
     assert_eq!(null.launches() - launched, 5);
 }
 
+#[test]
+fn what_is_quantised_is_checked_before_a_launch() {
+    let Some(toolchain) = common::toolchain("launches of quantisers") else { return };
+    let null = common::null::Null::driver();
+    let device = Device::open(0).unwrap();
+    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let stream = device.context().new_stream().unwrap();
+    let given = Quantise::new().k(64).scales(ScaleLayout::Swizzled128x4);
+    let (own, given) = (engine.quantise(&given.own()).unwrap(), engine.quantise(&given).unwrap());
+    let x = stream.alloc_zeros::<half::f16>(129 * 64).unwrap();
+    let other = stream.alloc_zeros::<f32>(Quantise::OWN_LENGTH).unwrap();
+    let mut codes = stream.alloc_zeros::<u8>(129 * 32).unwrap();
+    let mut scales = stream.alloc_zeros::<u8>(1024).unwrap();
+    let mut factor = stream.alloc_zeros::<f32>(Quantise::OWN_LENGTH).unwrap();
+
+    let launched = null.launches();
+    given.launch(&stream, QuantiseOperands::new(129, &x, &mut codes, &mut scales).factor(0.5)).unwrap();
+    given.launch(&stream, QuantiseOperands::new(129, &x, &mut codes, &mut scales).factor(&other)).unwrap();
+    given.launch(&stream, QuantiseOperands::new(0, &x, &mut codes, &mut scales).factor(0.5)).unwrap();
+    assert_eq!(null.launches() - launched, 2);
+    let operands = QuantiseOperands::new(129, &x, &mut codes, &mut scales).own_factor(&mut factor);
+    own.launch_dependent(&stream, operands).unwrap();
+    assert_eq!(null.launches() - launched, 4);
+
+    let mut refusal =
+        |m, is_own: bool, change: &mut dyn FnMut(&Quantiser, QuantiseOperands<'_>) -> warpsmith::Result<()>| {
+            let operands = QuantiseOperands::new(m, &x, &mut codes, &mut scales);
+            let error = change(if is_own { &own } else { &given }, operands).unwrap_err();
+            assert!(error.is_operand(), "{error:?}");
+            error.to_string()
+        };
+    let found = [
+        refusal(8, false, &mut |of, operands| of.launch(&stream, operands)),
+        refusal(8, false, &mut |of, operands| of.launch(&stream, operands.factor(1.0).own_factor(&mut factor))),
+        refusal(8, true, &mut |of, operands| of.launch(&stream, operands.factor(1.0).own_factor(&mut factor))),
+        refusal(8, true, &mut |of, operands| of.launch(&stream, operands)),
+        refusal(8, false, &mut |of, operands| of.launch(&stream, operands.factor(0.0))),
+        refusal(8, false, &mut |of, operands| of.launch(&stream, operands.factor(f32::NAN))),
+        refusal(8, true, &mut |of, operands| of.launch(&stream, operands.own_factor(factor.slice_mut(1..)))),
+        refusal(130, false, &mut |of, operands| of.launch(&stream, operands.factor(1.0))),
+        refusal(1 << 25, false, &mut |of, operands| of.launch(&stream, operands.factor(1.0))),
+    ];
+    let expected = [
+        "factor: not given, the problem has one",
+        "own factor: given, the problem has none",
+        "factor: given, the problem has none",
+        "own factor: not given, the problem has one",
+        "the factor is 0e0: it must be positive and normal",
+        "the factor is NaN: it must be positive and normal",
+        "own factor has 512 elements, 513 are needed",
+        "x has 8256 elements, 8320 are needed",
+        "33554432 rows: at most 16777216",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.ends_with(expected), "`{found}`, not `{expected}`");
+    }
+    let operands = QuantiseOperands::new(1, &other, &mut codes, &mut scales).factor(1.0);
+    let error = given.launch(&stream, operands).unwrap_err().to_string();
+    assert!(error.ends_with("x is f32, the kernel is for f16"), "{error}");
+    let operands = QuantiseOperands::new(1, x.slice(4..), &mut codes, &mut scales).factor(1.0);
+    let error = given.launch(&stream, operands).unwrap_err().to_string();
+    assert!(error.ends_with("which is not a multiple of 16 bytes"), "{error}");
+    assert_eq!(null.launches() - launched, 4);
+}
+
 fn any_route() -> impl Strategy<Value = Route> {
     let scoring = prop::sample::select(Scoring::ALL);
     let logits = prop::sample::select(vec![Format::F32, Format::F16, Format::Bf16]);
@@ -206,6 +290,15 @@ proptest! {
         let combine = if parts & 8 != 0 { combine.residual() } else { combine };
         prop_assert_eq!(combine.to_string().parse::<Combine>().unwrap(), combine);
         let _ = combine.check();
+    }
+
+    #[test]
+    fn a_spelling_of_a_quantise_is_read_as_written(k in 0..9000u32, x in 0..4usize, parts in 0..4u32) {
+        let quantise = Quantise::new().k(k).x(Format::ALL[x]);
+        let quantise = if parts & 1 != 0 { quantise.scales(ScaleLayout::Swizzled128x4) } else { quantise };
+        let quantise = if parts & 2 != 0 { quantise.own() } else { quantise };
+        prop_assert_eq!(quantise.to_string().parse::<Quantise>().unwrap(), quantise);
+        let _ = quantise.check();
     }
 
     #[test]

@@ -71,9 +71,9 @@ fn a_large_models_kernels_are_few_and_found_at_once() {
     }
     let set = KernelSet::new(&picker(), &manifest);
     println!("{} kernels for {problems} problems", set.len());
-    assert_eq!(all.len() + set.preparations().count(), set.len());
+    assert_eq!(all.len() + set.simts().count(), set.len());
     assert!(set.len() <= 60, "{} kernels", set.len());
-    assert_eq!(set.preparations().count(), 2, "single and dual");
+    assert_eq!(set.simts().count(), 2, "single and dual");
 }
 
 /// Every M of a problem, one after the other: what is picked is in the set, and what is in the set is picked.

@@ -51,6 +51,8 @@ const COMMON: Cuda = Cuda {
         "common/prepare/words/bf16.cuh",
         "common/prepare/words/f16.cuh",
         "common/ptx.cuh",
+        "common/destination/rows.cuh",
+        "common/destination/slots.cuh",
         "common/row_scale/f32.cuh",
         "common/row_scale/none.cuh",
         "common/scales/128x4.cuh",
@@ -63,7 +65,13 @@ const PARAMS: (&str, &str) = ("common/params.cuh", PARAMS_CUH);
 
 /// Kernels without matrix instructions.
 const SIMT: Cuda = Cuda {
-    templates: templates!["common/prepare.cu", "simt/combine.cu", "simt/route.cu"],
+    templates: templates![
+        "common/prepare.cu",
+        "simt/combine.cu",
+        "simt/maximum.cu",
+        "simt/quantise.cu",
+        "simt/route.cu"
+    ],
     headers: templates![
         "simt/addend/bf16.cuh",
         "simt/addend/f16.cuh",
@@ -74,6 +82,15 @@ const SIMT: Cuda = Cuda {
         "simt/logits/f32.cuh",
         "simt/logits/none.cuh",
         "simt/ptx.cuh",
+        "simt/quantise/factor/given.cuh",
+        "simt/quantise/factor/own.cuh",
+        "simt/quantise/params.cuh",
+        "simt/quantise/round.cuh",
+        "simt/quantise/scales/128x4.cuh",
+        "simt/quantise/scales/linear.cuh",
+        "simt/quantise/x/bf16.cuh",
+        "simt/quantise/x/f16.cuh",
+        "simt/quantise/x/f32.cuh",
         "simt/route/score/given.cuh",
         "simt/route/score/sigmoid.cuh",
         "simt/route/score/sigmoid_bias.cuh",

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Source, render};
+use super::{Header, Source, render};
 use crate::error::Result;
 use crate::format::PreparedLayout;
-use crate::simt::{Combine, Preparation, Route, Simt};
+use crate::simt::{Combine, Preparation, Quantise, Route, Simt};
 
 impl Simt {
     /// Symbols of the kernels, in the order in which they are loaded.
@@ -13,6 +13,8 @@ impl Simt {
         let symbol = self.symbol();
         match self {
             Self::Prepare(_) | Self::Combine(_) => vec![symbol],
+            Self::Quantise(quantise) if quantise.is_own() => vec![symbol.clone(), maximum_of(&symbol)],
+            Self::Quantise(_) => vec![symbol],
             Self::Route(_) => ["few", "count", "place"].map(|part| format!("{symbol}_{part}")).to_vec(),
         }
     }
@@ -28,6 +30,7 @@ impl Simt {
             Self::Prepare(preparation) => render::fill(PREPARE, &PrepareNames::new(preparation))?,
             Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
             Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
+            Self::Quantise(quantise) => quantise_text(quantise, &symbol)?,
         };
         Ok(Source::new(format!("{symbol}.cu"), text, headers, self.entries()))
     }
@@ -36,6 +39,23 @@ impl Simt {
 const PREPARE: &str = "common/prepare.cu";
 const ROUTE: &str = "simt/route.cu";
 const COMBINE: &str = "simt/combine.cu";
+const QUANTISE: &str = "simt/quantise.cu";
+const MAXIMUM: &str = "simt/maximum.cu";
+
+/// The kernel, and before it that of the maximum where it needs one.
+fn quantise_text(quantise: &Quantise, symbol: &str) -> Result<(String, &'static [Header])> {
+    let (text, headers) = render::fill(QUANTISE, &QuantiseNames::new(quantise, symbol))?;
+    if !quantise.is_own() {
+        return Ok((text, headers));
+    }
+    let names = MaximumNames { symbol: maximum_of(symbol), x: quantise.x_format().word() };
+    let (maximum, _) = render::fill(MAXIMUM, &names)?;
+    Ok((maximum + "\n" + &text, headers))
+}
+
+fn maximum_of(symbol: &str) -> String {
+    format!("{symbol}_maximum")
+}
 
 /// What the template of the preparing kernels may name.
 #[derive(Serialize)]
@@ -126,6 +146,35 @@ impl<'s> CombineNames<'s> {
     }
 }
 
+/// What the template of the quantisers may name.
+#[derive(Serialize)]
+struct QuantiseNames<'s> {
+    symbol: &'s str,
+    x: &'static str,
+    k: u32,
+    scales: &'static str,
+    factor: &'static str,
+}
+
+impl<'s> QuantiseNames<'s> {
+    fn new(quantise: &Quantise, symbol: &'s str) -> Self {
+        Self {
+            symbol,
+            x: quantise.x_format().word(),
+            k: quantise.row_length(),
+            scales: quantise.scale_layout().word(),
+            factor: if quantise.is_own() { "own" } else { "given" },
+        }
+    }
+}
+
+/// What the template of their maxima may name.
+#[derive(Serialize)]
+struct MaximumNames {
+    symbol: String,
+    x: &'static str,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +197,9 @@ mod tests {
         named(include_str!("../../templates/simt/route.cu"), given);
         let given = serde_json::to_value(CombineNames::new(&Combine::new(), "combine")).unwrap();
         named(include_str!("../../templates/simt/combine.cu"), given);
+        let given = serde_json::to_value(QuantiseNames::new(&Quantise::new(), "quantise")).unwrap();
+        named(include_str!("../../templates/simt/quantise.cu"), given);
+        let given = serde_json::to_value(MaximumNames { symbol: "maximum".to_owned(), x: "f16" }).unwrap();
+        named(include_str!("../../templates/simt/maximum.cu"), given);
     }
 }

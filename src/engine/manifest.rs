@@ -1,4 +1,4 @@
-//! What will be asked for: problems, each with its M. Written by hand, or recorded from traffic.
+//! What will be asked for: problems, each with its M, routers, combiners and quantisers. Written by hand, or recorded from traffic.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,19 +10,24 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::rows::Rows;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::spec::Problem;
+use crate::simt::Simt;
+use crate::spec::{Combine, Problem, Quantise, Route};
 
 /// The only version there is.
 const VERSION: u32 = 1;
 
-/// The closed world of a warm-up: problems, each with the numbers of rows that it will be asked for.
+/// The closed world of a warm-up: problems, each with the numbers of rows that it will be asked for, and [`Route`]s,
+/// [`Combine`]s and [`Quantise`]s, whose kernels take any number of tokens.
 ///
-/// As text it is TOML, a line a problem, in the spellings of [`Problem`] and [`Rows`]:
+/// As text it is TOML, a line a problem, in the spellings of [`Problem`] and [`Rows`]; all others are lists:
 ///
 /// ```
 /// use warpsmith::engine::Manifest;
 /// let manifest = Manifest::parse(r#"
 ///     version = 1
+///     routes = ["route.softmax:f32:e8:k2"]
+///     combines = ["combine:f16>f16:h7168:k2:weighted"]
+///     quantisers = ["quantise:f16:k7168:own"]
 ///
 ///     [problems]
 ///     ## experts
@@ -40,6 +45,9 @@ const VERSION: u32 = 1;
 pub struct Manifest {
     /// By spelling, so that a change of one problem changes one line.
     problems: BTreeMap<String, (Problem, Rows)>,
+    routes: BTreeMap<String, Route>,
+    combines: BTreeMap<String, Combine>,
+    quantisers: BTreeMap<String, Quantise>,
 }
 
 impl Manifest {
@@ -58,11 +66,39 @@ impl Manifest {
         self
     }
 
+    /// Adds a router.
+    #[must_use]
+    pub fn with_route(mut self, route: &Route) -> Self {
+        self.routes.insert(route.to_string(), *route);
+        self
+    }
+
+    /// Adds a combiner.
+    #[must_use]
+    pub fn with_combine(mut self, combine: &Combine) -> Self {
+        self.combines.insert(combine.to_string(), *combine);
+        self
+    }
+
+    /// Adds a quantiser.
+    #[must_use]
+    pub fn with_quantiser(mut self, quantise: &Quantise) -> Self {
+        self.quantisers.insert(quantise.to_string(), *quantise);
+        self
+    }
+
+    /// Adds all that another names.
+    #[must_use]
+    pub fn and(self, other: &Manifest) -> Self {
+        let all = other.problems().fold(self, |all, (problem, rows)| all.with(problem, rows));
+        other.simts().fold(all, |all, simt| all.with_simt(&simt))
+    }
+
     /// Reads a manifest.
     ///
     /// # Errors
-    /// Parse; the text shows the line and what is wrong with the value: TOML, version, a problem's spelling or extents,
-    /// rows.
+    /// Parse; the text shows the line and what is wrong with the value: TOML, version, the spelling or extents of a problem, a
+    /// router, a combiner or a quantiser, rows.
     pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| Error::parse(format!("manifest: {}", error.to_string().trim_end())))
     }
@@ -90,6 +126,37 @@ impl Manifest {
         self.problems.values().map(|(problem, rows)| (problem, rows))
     }
 
+    /// The routers, by spelling.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.values()
+    }
+
+    /// The combiners, by spelling.
+    pub fn combines(&self) -> impl Iterator<Item = &Combine> {
+        self.combines.values()
+    }
+
+    /// The quantisers, by spelling.
+    pub fn quantisers(&self) -> impl Iterator<Item = &Quantise> {
+        self.quantisers.values()
+    }
+
+    /// All but problems.
+    pub(crate) fn simts(&self) -> impl Iterator<Item = Simt> {
+        let (routes, combines) = (self.routes().copied().map(Simt::from), self.combines().copied().map(Simt::from));
+        routes.chain(combines).chain(self.quantisers().copied().map(Simt::from))
+    }
+
+    /// Adds one of those. Weights are prepared as problems say.
+    pub(crate) fn with_simt(self, simt: &Simt) -> Self {
+        match simt {
+            Simt::Route(route) => self.with_route(route),
+            Simt::Combine(combine) => self.with_combine(combine),
+            Simt::Quantise(quantise) => self.with_quantiser(quantise),
+            Simt::Prepare(_) => self,
+        }
+    }
+
     /// The rows of a problem, if it is in.
     #[must_use]
     pub fn rows(&self, problem: &Problem) -> Option<&Rows> {
@@ -99,8 +166,7 @@ impl Manifest {
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let problems = self.problems.iter().map(|(spelling, (_, rows))| (spelling.as_str(), rows)).collect();
-        f.write_str(&toml::to_string(&Written { version: VERSION, problems }).map_err(|_| fmt::Error)?)
+        f.write_str(&toml::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -115,13 +181,22 @@ impl FromStr for Manifest {
 #[derive(Serialize)]
 struct Written<'a> {
     version: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    combines: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quantisers: Vec<&'a str>,
     problems: BTreeMap<&'a str, &'a Rows>,
 }
 
 impl Serialize for Manifest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let problems = self.problems.iter().map(|(spelling, (_, rows))| (spelling.as_str(), rows)).collect();
-        Written { version: VERSION, problems }.serialize(serializer)
+        let routes = self.routes.keys().map(String::as_str).collect();
+        let combines = self.combines.keys().map(String::as_str).collect();
+        let quantisers = self.quantisers.keys().map(String::as_str).collect();
+        Written { version: VERSION, routes, combines, quantisers, problems }.serialize(serializer)
     }
 }
 
@@ -131,7 +206,13 @@ struct Read {
     #[serde(rename = "version")]
     _version: Version,
     #[serde(default)]
-    problems: HashMap<Legal, Rows>,
+    routes: Vec<Legal<Route>>,
+    #[serde(default)]
+    combines: Vec<Legal<Combine>>,
+    #[serde(default)]
+    quantisers: Vec<Legal<Quantise>>,
+    #[serde(default)]
+    problems: HashMap<Legal<Problem>, Rows>,
 }
 
 impl<'de> Deserialize<'de> for Manifest {
@@ -144,7 +225,10 @@ impl<'de> Deserialize<'de> for Manifest {
             problems.entry(problem.to_string()).or_insert_with(|| (problem, Vec::new())).1.push(rows);
         }
         let merged = problems.into_iter().map(|(spelling, (problem, rows))| (spelling, (problem, Rows::all(&rows))));
-        Ok(Self { problems: merged.collect() })
+        let manifest = Self { problems: merged.collect(), ..Self::default() };
+        let manifest = read.routes.iter().fold(manifest, |all, Legal(route)| all.with_route(route));
+        let manifest = read.combines.iter().fold(manifest, |all, Legal(combine)| all.with_combine(combine));
+        Ok(read.quantisers.iter().fold(manifest, |all, Legal(quantise)| all.with_quantiser(quantise)))
     }
 }
 
@@ -160,15 +244,43 @@ impl<'de> Deserialize<'de> for Version {
     }
 }
 
-/// A problem that is legal, as far as that does not depend on the architecture.
+/// What is legal, as far as that does not depend on the architecture.
 #[derive(PartialEq, Eq, Hash)]
-struct Legal(Problem);
+struct Legal<T>(T);
 
-impl<'de> Deserialize<'de> for Legal {
+trait Check {
+    fn check(&self) -> Result<()>;
+}
+
+impl Check for Problem {
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl Check for Route {
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl Check for Combine {
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl Check for Quantise {
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Check> Deserialize<'de> for Legal<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let problem = Problem::deserialize(deserializer)?;
-        problem.check().map_err(serde::de::Error::custom)?;
-        Ok(Self(problem))
+        let one = T::deserialize(deserializer)?;
+        one.check().map_err(serde::de::Error::custom)?;
+        Ok(Self(one))
     }
 }
 
@@ -213,6 +325,20 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         Manifest::new().save(&link).unwrap();
         assert!(link.is_symlink() && Manifest::load(&path).unwrap() == Manifest::new());
+    }
+
+    #[test]
+    fn small_kernels_are_lists_and_each_once() {
+        const BESIDE: &str = "routes = [\"route.given:e8:k2\", \"route.softmax:f32:e8:k2\"]\n\
+                              combines = [\"combine:f16>f16:h64:k2:weighted\"]\n\
+                              quantisers = [\"quantise:f16:k64\"]\n";
+        let (route, combine) = ("route.softmax:f32:e8:k2", "combine:f16>f16:h64:k2:weighted");
+        let own = Manifest::new().with_route(&route.parse().unwrap()).with_combine(&combine.parse().unwrap());
+        let other = own.clone().with_route(&"route.given:e8:k2".parse().unwrap());
+        let other = other.with_quantiser(&"quantise:f16:k64".parse().unwrap());
+        let manifest = own.and(&other).and(&Manifest::parse(&text(&format!("{ONE} = \"7\""))).unwrap());
+        let expected = format!("version = 1\n{BESIDE}\n[problems]\n{ONE} = \"7\"\n");
+        assert_eq!((manifest.to_string(), Manifest::parse(&expected).unwrap()), (expected, manifest));
     }
 
     #[test]
@@ -271,6 +397,9 @@ mod tests {
             (text(&format!("{ONE} = 1.5")), 3, "1.5"),
             (text(&format!("{ONE} = \"1\"\n{ONE} = \"2\"")), 4, "duplicate"),
             (text("gemm"), 3, "gemm"),
+            ("version = 1\nroutes = [\"route.softmax:f32:e8:k9\"]".to_owned(), 2, "k = 9"),
+            ("version = 1\nroutes = [\"route.softmax\"]".to_owned(), 2, "route.softmax"),
+            ("version = 1\ncombines = [\"combine:f16>f16:h63:k2\"]".to_owned(), 2, "63"),
         ] {
             let error = Manifest::parse(&text).unwrap_err();
             let shown = error.to_string();

@@ -42,8 +42,8 @@ pub use warm_up::{Progress, WarmUp, WarmUpReport};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
-use crate::run::{Combiner, Device, Kernel, Router};
-use crate::spec::{Combine, Problem, Route};
+use crate::run::{Combiner, Device, Kernel, Quantiser, Router};
+use crate::spec::{Combine, Problem, Quantise, Route};
 
 use self::call::{Call, Served};
 use self::residency::Residency;
@@ -233,6 +233,7 @@ impl Engine {
     /// Unsupported, if there is no such kernel ([`Route::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
     pub fn route(&self, route: &Route) -> Result<Router> {
         route.check()?;
+        self.record().note_simt(&(*route).into());
         Ok(Router::new(*route, self.residency.simt((*route).into())?.value))
     }
 
@@ -242,7 +243,18 @@ impl Engine {
     /// Unsupported, if there is no such kernel ([`Combine::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
     pub fn combine(&self, combine: &Combine) -> Result<Combiner> {
         combine.check()?;
+        self.record().note_simt(&(*combine).into());
         Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
+    }
+
+    /// The kernels that make values NVFP4, loaded, as [`Engine::route`] gives its own.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Quantise::check`]); those of [`KernelCache::cubin`] and [`Kernel::load`].
+    pub fn quantise(&self, quantise: &Quantise) -> Result<Quantiser> {
+        quantise.check()?;
+        self.record().note_simt(&(*quantise).into());
+        Ok(Quantiser::new(*quantise, self.residency.simt((*quantise).into())?.value))
     }
 
     /// What becomes of a compile from now on: [`KernelCache::seal`]. Engines that share a cache share its seal.
@@ -250,7 +262,7 @@ impl Engine {
         self.residency.cache.seal(seal);
     }
 
-    /// Problems and rows that this engine was asked for.
+    /// Problems and rows, routers, combiners and quantisers that this engine was asked for.
     #[must_use]
     pub fn record(&self) -> &Recorder {
         &self.residency.recorder

@@ -7,6 +7,7 @@ use lru::LruCache;
 
 use super::manifest::Manifest;
 use super::rows::Rows;
+use crate::simt::Simt;
 use crate::spec::Problem;
 
 /// Problems, each with the fewest and the most rows that it was asked for, [`Recorder::PROBLEMS_MAX`] at most: beyond that
@@ -24,6 +25,8 @@ use crate::spec::Problem;
 pub struct Recorder {
     /// All legal, without a stated range of M; those that were asked for last come first.
     problems: Mutex<LruCache<Problem, Arc<Seen>>>,
+    /// Routers and combiners, which are asked for once, when a layer is made.
+    beside: Mutex<Manifest>,
     forgotten: AtomicU64,
 }
 
@@ -37,7 +40,7 @@ pub(crate) struct Seen {
 impl Default for Recorder {
     fn default() -> Self {
         // Unbounded by itself: what is in use is not to go.
-        Self { problems: Mutex::new(LruCache::unbounded()), forgotten: AtomicU64::new(0) }
+        Self { problems: Mutex::new(LruCache::unbounded()), beside: Mutex::default(), forgotten: AtomicU64::new(0) }
     }
 }
 
@@ -67,18 +70,28 @@ impl Recorder {
         let problems = self.lock();
         // Of some there is no call yet.
         let known = problems.iter().filter_map(|(problem, seen)| Some((problem, rows(seen).ok()?)));
-        known.fold(Manifest::new(), |manifest, (problem, rows)| manifest.with(problem, &rows))
+        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        known.fold(beside, |manifest, (problem, rows)| manifest.with(problem, &rows))
     }
 
     /// Forgets everything.
     pub fn clear(&self) {
         self.lock().iter().for_each(|(_, seen)| seen.clear());
+        *self.beside.lock().unwrap_or_else(PoisonError::into_inner) = Manifest::new();
     }
 
     /// Problems that were forgotten, since too many others were asked for after them.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten.load(Relaxed)
+    }
+
+    /// Notes that a legal router, combiner or quantiser was asked for; of very many the first.
+    pub(crate) fn note_simt(&self, simt: &Simt) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        if beside.simts().count() < Self::PROBLEMS_MAX {
+            *beside = std::mem::take(&mut *beside).with_simt(simt);
+        }
     }
 
     /// Where the rows of a legal problem are noted, to be kept by those who do it often.

@@ -72,9 +72,9 @@ impl Nvfp4Tensor {
     /// The nearest NVFP4 tensor of f32, f16 or bf16 `values`, `[rows, k]` row-major, with linear scales.
     ///
     /// With amax the largest magnitude: tensor scale = amax / (6·448), block scale = e4m3(amax of the block / 6 / tensor
-    /// scale), code = e2m1(value / (block scale · tensor scale)). Every element is within half a step of its code as
+    /// scale), code = e2m1(value / (block scale · tensor scale)), each step rounded to f32 (docs/formats.md). Every element is within half a step of its code as
     /// long as its block scale is at least 2⁻⁶, that is, for blocks that are not some 28 000 times smaller than the
-    /// tensor; below that the scale itself has few bits, and a block's largest elements may saturate. All-zero blocks
+    /// tensor, and the product of both scales is normal; below that the scale itself has few bits, and a block's largest elements may saturate. All-zero blocks
     /// get scale 1, other blocks at least 2⁻⁹; an all-zero tensor gets tensor scale 1.
     ///
     /// # Errors
@@ -90,9 +90,8 @@ impl Nvfp4Tensor {
         let mut scales = Vec::with_capacity(values.len() / BLOCK);
         for block in values.chunks_exact(BLOCK) {
             let scale = block_scale(amax(block), tensor_scale);
-            // In f64 the quotient is right to far more digits than f32 holds, even where the product is tiny.
-            let step = f64::from(e4m3::decode(scale)) * f64::from(tensor_scale);
-            let code = |value: T| e2m1::encode((f64::from(f32::from(value)) / step) as f32).unwrap_or_default();
+            let step = e4m3::decode(scale) * tensor_scale;
+            let code = |value: T| e2m1::encode(f32::from(value) / step).unwrap_or_default();
             codes.extend(block.chunks_exact(2).map(|pair| code(pair[0]) | code(pair[1]) << 4));
             scales.push(scale);
         }

@@ -40,7 +40,7 @@ pub use refusal::Refusal;
 pub(crate) use refusal::axis;
 pub use variant::{Cluster, Epilogue, Fusion, Tile, Variant, Warps};
 // The bounds of the search know of these.
-pub(crate) use wgmma::{CONSUMERS_MAX, DECODING_WARPS_MAX, tile_columns};
+pub(crate) use wgmma::{CONSUMERS_MAX, tile_columns};
 
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::LaunchStream;
 use super::memory::Memory;
 use super::operand::{MatrixMut, Values};
-use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit};
+use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit, check_given};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::spec::{Combine, Problem};
@@ -155,12 +155,7 @@ impl Combiner {
             ("shared", shared.is_some(), combine.has_shared()),
             ("residual", residual.is_some(), combine.has_residual()),
         ];
-        for (name, is_given, is_wanted) in optional {
-            if is_given != is_wanted {
-                let (given, wanted) = if is_given { ("given", "has none") } else { ("not given", "has one") };
-                return Err(Error::operand(format!("{name}: {given}, the problem {wanted}")));
-            }
-        }
+        check_given(optional)?;
         if tokens == 0 {
             return Ok(());
         }

@@ -30,7 +30,7 @@ const fn since(major: u32, minor: u32) -> DriverVersion {
     DriverVersion { major, minor }
 }
 
-/// Every function of the driver that this crate calls, by itself or through cudarc, and the version that brought it. An
+/// Every function of the driver that this crate and its layers call, by themselves or through cudarc, and the version that brought it. An
 /// absent one would be a panic in cudarc's loader, so they are looked for before the first call.
 const FUNCTIONS: &[(&str, DriverVersion)] = &[
     ("cuCtxGetCurrent", since(4, 0)),
@@ -65,6 +65,7 @@ const FUNCTIONS: &[(&str, DriverVersion)] = &[
     ("cuMemAlloc_v2", since(3, 2)),
     ("cuMemFreeAsync", since(11, 2)),
     ("cuMemFree_v2", since(3, 2)),
+    ("cuMemcpy2DAsync_v2", since(3, 2)),
     ("cuMemcpyDtoDAsync_v2", since(3, 2)),
     ("cuMemcpyDtoHAsync_v2", since(3, 2)),
     ("cuMemcpyHtoDAsync_v2", since(3, 2)),

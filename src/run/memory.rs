@@ -1,9 +1,13 @@
 //! Device memory of a launch: whose it is, and so how its use is ordered and how long it must live.
 
 use std::fmt;
+use std::ops::Range;
 
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 
+use half::{bf16, f16};
+
+use super::LaunchStream;
 use super::check::Buffer;
 use super::guards::Guards;
 use super::retired::Owner;
@@ -52,6 +56,13 @@ impl Raw<'_> {
     fn buffer(&self) -> Buffer {
         Buffer { elements: self.elements, context: Buffer::ANY, ordinal: 0 }
     }
+
+    /// Values `range` of it, if there are so many.
+    fn part<T>(&self, range: Range<usize>) -> Option<Self> {
+        let is_within = range.start <= range.end && range.end as u64 <= self.elements;
+        let address = self.address + (range.start * size_of::<T>()) as u64;
+        is_within.then_some(Self { address, elements: range.len() as u64, owner: self.owner })
+    }
 }
 
 impl<'a, T> Memory<'a, T> {
@@ -84,6 +95,19 @@ impl<'a, T> Memory<'a, T> {
         if let Source::Shared(shared) = self.0 { Some(shared) } else { None }
     }
 
+    /// Values `range` of it; none, if it has not so many, or if it is a part of [`Shared`] memory that is not cudarc's.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Option<Memory<'a, T>> {
+        if range == (0..usize::try_from(self.elements()).ok()?) {
+            return Some(self.again());
+        }
+        match &self.0 {
+            Source::View(view) => view.try_slice(range).map(Memory::from),
+            Source::Shared(shared) => shared.slice()?.try_slice(range).map(Memory::from),
+            Source::Raw(raw) => Some(Self(Source::Raw(raw.part::<T>(range)?))),
+        }
+    }
+
     /// The same memory, borrowed again.
     #[inline]
     pub(super) fn again(&self) -> Memory<'a, T> {
@@ -94,8 +118,10 @@ impl<'a, T> Memory<'a, T> {
         })
     }
 
+    /// How many values there are.
+    #[must_use]
     #[inline]
-    pub(super) fn elements(&self) -> u64 {
+    pub fn elements(&self) -> u64 {
         match &self.0 {
             Source::View(view) => view.len() as u64,
             Source::Raw(raw) => raw.elements,
@@ -166,6 +192,31 @@ impl<'a, T> MemoryMut<'a, T> {
         Self(Target::Raw(Raw { address, elements: elements as u64, owner: None }))
     }
 
+    /// How many values there is room for.
+    #[must_use]
+    #[inline]
+    pub fn elements(&self) -> u64 {
+        self.buffer().elements
+    }
+
+    /// Values `range` of it; none, if it has not so many.
+    #[must_use]
+    pub fn part(&mut self, range: Range<usize>) -> Option<MemoryMut<'_, T>> {
+        match &mut self.0 {
+            Target::View(view) => view.try_slice_mut(range).map(MemoryMut::from),
+            Target::Raw(raw) => Some(MemoryMut(Target::Raw(raw.part::<T>(range)?))),
+        }
+    }
+
+    /// The same memory, to be read.
+    #[must_use]
+    pub fn as_memory(&self) -> Memory<'_, T> {
+        match &self.0 {
+            Target::View(view) => view.as_view().into(),
+            Target::Raw(raw) => Memory(Source::Raw(*raw)),
+        }
+    }
+
     /// As [`Memory::owner`].
     #[inline]
     #[must_use]
@@ -206,6 +257,59 @@ impl<'a, T> MemoryMut<'a, T> {
         if let Target::Raw(raw) = &self.0 { raw.owner } else { None }
     }
 }
+
+impl MemoryMut<'_, u8> {
+    /// Its first `bytes` bytes and the rest; none, if it has not so many.
+    #[must_use]
+    pub fn split_at(&mut self, bytes: usize) -> Option<(MemoryMut<'_, u8>, MemoryMut<'_, u8>)> {
+        match &mut self.0 {
+            Target::View(view) => view.try_split_at_mut(bytes).map(|(first, rest)| (first.into(), rest.into())),
+            Target::Raw(raw) => {
+                let all = usize::try_from(raw.elements).ok()?;
+                let raw = |range| Some(MemoryMut(Target::Raw(raw.part::<u8>(range)?)));
+                Some((raw(0..bytes)?, raw(bytes..all)?))
+            }
+        }
+    }
+
+    /// The same memory as whole numbers of a type; bytes beyond the last are left out.
+    #[must_use]
+    pub fn numbers_mut<T: Number>(&mut self) -> Option<MemoryMut<'_, T>> {
+        let elements = self.elements() / size_of::<T>() as u64;
+        let target = match &mut self.0 {
+            // SAFETY: every bit pattern is a `Number`, and so many lie within; launches check the alignment.
+            Target::View(view) => Target::View(unsafe { view.transmute_mut(usize::try_from(elements).ok()?) }?),
+            Target::Raw(raw) => Target::Raw(Raw { elements, ..*raw }),
+        };
+        Some(MemoryMut(target))
+    }
+
+    /// The same, to be read.
+    #[must_use]
+    pub fn as_numbers<T: Number>(&self) -> Option<Memory<'_, T>> {
+        let elements = self.elements() / size_of::<T>() as u64;
+        let source = match &self.0 {
+            // SAFETY: as above.
+            Target::View(view) => Source::View(unsafe { view.transmute(usize::try_from(elements).ok()?) }?),
+            Target::Raw(raw) => Source::Raw(Raw { elements, ..*raw }),
+        };
+        Some(Memory(source))
+    }
+
+    /// Whether it begins at a multiple of so many bytes.
+    #[must_use]
+    pub fn is_aligned(&self, stream: &impl LaunchStream, bytes: u64) -> bool {
+        self.place(stream.stream()).is_multiple_of(bytes)
+    }
+}
+
+/// Numbers that any bytes are.
+pub trait Number {}
+
+impl Number for f16 {}
+impl Number for bf16 {}
+impl Number for f32 {}
+impl Number for i32 {}
 
 impl<'a, T> From<CudaView<'a, T>> for Memory<'a, T> {
     #[inline]
@@ -251,5 +355,26 @@ impl<T> fmt::Debug for Memory<'_, T> {
 impl<T> fmt::Debug for MemoryMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} elements", self.buffer().elements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lie_within() {
+        // SAFETY: nothing is launched.
+        let mut bytes = unsafe { MemoryMut::<u8>::from_raw(256, 100) };
+        assert!(bytes.split_at(101).is_none() && bytes.part(60..101).is_none());
+        let (mut first, mut rest) = bytes.split_at(64).unwrap();
+        let place =
+            |memory: &Target<'_, i32>| if let Target::Raw(raw) = memory { (raw.address, raw.elements) } else { (0, 0) };
+        assert_eq!(place(&first.numbers_mut::<i32>().unwrap().0), (256, 16));
+        let mut numbers = rest.numbers_mut::<i32>().unwrap();
+        assert_eq!(place(&numbers.0), (320, 9));
+        assert_eq!(place(&numbers.part(2..5).unwrap().0), (328, 3));
+        let part = numbers.as_memory().part(4..9).unwrap();
+        assert!(matches!(part.0, Source::Raw(Raw { address: 336, elements: 5, owner: None })));
     }
 }

@@ -153,6 +153,14 @@ impl<'a> MatrixMut<'a> {
         }
     }
 
+    pub(super) fn elements(&self) -> u64 {
+        match self {
+            MatrixMut::F16(values) => values.buffer().elements,
+            MatrixMut::Bf16(values) => values.buffer().elements,
+            MatrixMut::F32(values) => values.buffer().elements,
+        }
+    }
+
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
         match self {

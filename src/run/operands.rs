@@ -14,6 +14,7 @@ use super::workspace::WorkspaceMemory;
 use crate::error::Result;
 use crate::format::Format;
 use crate::operand::{Operand, Params};
+use crate::spec::Problem;
 
 /// The operands of one launch, all on the kernel's device, and those of cudarc's from the same `CudaContext` as the
 /// launch's stream.
@@ -36,27 +37,34 @@ pub struct Operands<'a> {
     /// Most launches have none.
     more: Option<More<'a>>,
     offsets: Option<Memory<'a, i32>>,
+    /// They were there before the launch ahead began.
+    settled: bool,
     c: MatrixMut<'a>,
     workspace: Option<WorkspaceMemory<'a>>,
 }
 
-/// What there may be besides, of each product: α in memory, and what columns have of their own.
+/// What there may be besides: of each product α in memory, and what columns have of their own; where rows come from, and where
+/// they go.
 #[derive(Debug, Default)]
 struct More<'a> {
     alpha: [Option<Memory<'a, f32>>; 2],
     row_scale: [Option<Memory<'a, f32>>; 2],
     bias: [Option<Values<'a>>; 2],
+    rows: Option<Memory<'a, i32>>,
+    slots: Option<Memory<'a, i32>>,
+    slot_factors: Option<Memory<'a, f32>>,
 }
 
 impl More<'_> {
     #[inline(always)]
     fn visit<'b, V: Visitor<'b>>(&'b self, visitor: &mut V) -> Result<(), V::Refusal> {
-        let Self { alpha: [alpha1, alpha2], row_scale: [row_scale1, row_scale2], bias: [bias1, bias2] } = self;
+        let Self { alpha: [alpha1, alpha2], row_scale: [row_scale1, row_scale2], bias: [bias1, bias2], .. } = self;
         let values = [
             (Operand::Alpha1, alpha1),
             (Operand::Alpha2, alpha2),
             (Operand::RowScale1, row_scale1),
             (Operand::RowScale2, row_scale2),
+            (Operand::SlotFactors, &self.slot_factors),
         ];
         for (operand, values) in values {
             if let Some(values) = values {
@@ -66,6 +74,11 @@ impl More<'_> {
         for (operand, values) in [(Operand::Bias1, bias1), (Operand::Bias2, bias2)] {
             if let Some(values) = values {
                 values.visit(operand, visitor)?;
+            }
+        }
+        for (operand, values) in [(Operand::Rows, &self.rows), (Operand::Slots, &self.slots)] {
+            if let Some(values) = values {
+                visitor.read(operand, Format::F32, values)?;
             }
         }
         Ok(())
@@ -107,7 +120,7 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b, alpha: [1.0; 2], more: None, offsets: None, c, workspace: None }
+        Self { m, a, b, alpha: [1.0; 2], more: None, offsets: None, settled: false, c, workspace: None }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -213,10 +226,46 @@ impl<'a> Operands<'a> {
         self
     }
 
+    /// For each of the `m` rows the row of A that it is: needed where the problem takes them so
+    /// ([`Problem::gathered`](crate::spec::Problem::gathered)). A then has any number of rows. The numbers are read on the
+    /// device when the kernel runs; one that is no row of A stands for a row of zeros.
+    #[inline]
+    pub fn rows(mut self, rows: impl Into<Memory<'a, i32>>) -> Self {
+        self.more().rows = Some(rows.into());
+        self
+    }
+
+    /// For each of the `m` rows the row of C that it becomes: needed where the problem puts them so
+    /// ([`Problem::slots`](crate::spec::Problem::slots)). C then has any number of rows, of which each is put once at most;
+    /// others are left as they are. The numbers are read on the device when the kernel runs; a row whose number is no row of
+    /// C is not put anywhere.
+    #[inline]
+    pub fn slots(mut self, slots: impl Into<Memory<'a, i32>>) -> Self {
+        self.more().slots = Some(slots.into());
+        self
+    }
+
+    /// A factor for each of the `m` rows that are put by their numbers, applied in f32 behind everything else; 1 if not
+    /// given.
+    #[inline]
+    pub fn slot_factors(mut self, factors: impl Into<Memory<'a, f32>>) -> Self {
+        self.more().slot_factors = Some(factors.into());
+        self
+    }
+
     /// G + 1 row offsets, ascending from 0 to at most `m`: needed by grouped problems, and only by them.
     #[inline]
     pub fn offsets(mut self, offsets: impl Into<Memory<'a, i32>>) -> Self {
         self.offsets = Some(offsets.into());
+        self
+    }
+
+    /// The offsets were written before the launch ahead of this one in the stream began, not by it: a dependent launch reads
+    /// them at once, and begins with the weights of its groups while the other still runs. Where that is not so the result is
+    /// wrong, and nothing outside A and C is touched.
+    #[inline]
+    pub fn offsets_settled(mut self) -> Self {
+        self.settled = true;
         self
     }
 
@@ -247,7 +296,7 @@ impl<'a> Operands<'a> {
     /// The visitor's first.
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
-        let Self { m: _, a, b, alpha: _, more, offsets, c, workspace } = self;
+        let Self { m: _, a, b, alpha: _, more, offsets, settled: _, c, workspace } = self;
         a.visit(Operand::TOKENS, visitor)?;
         b.visit(visitor)?;
         if let Some(more) = more {
@@ -299,15 +348,27 @@ impl<'a> Operands<'a> {
         [params.kernel.a, self.workspace.as_ref().map_or(0, |workspace| workspace.place(stream))]
     }
 
-    /// Notes the parameters of a launch of kernels with `n` columns, but for addresses.
+    /// Notes the parameters of a launch for a problem, but for addresses.
     #[inline(always)]
-    pub(super) fn note(&self, n: u32, params: &mut Params) {
+    pub(super) fn note(&self, problem: &Problem, params: &mut Params) {
         // M_MAX is far below.
         params.kernel.m = self.m as i32;
         params.kernel.alpha_value = self.alpha;
+        params.kernel.settled = self.settled.into();
         if let Some(more) = &self.more {
-            more.note_steps(n, params);
+            more.note_steps(problem.columns(), params);
+            if problem.is_gathered() || problem.has_slots() {
+                self.note_rows(problem, params);
+            }
         }
+    }
+
+    /// Rows that A and C have, where these are taken and put by their numbers.
+    #[cold]
+    fn note_rows(&self, problem: &Problem, params: &mut Params) {
+        let rows = |elements: u64, columns: u32| (elements / u64::from(columns)).min(Problem::M_MAX.into()) as i32;
+        params.moved.a_rows = rows(self.a.values().elements, problem.depth());
+        params.moved.c_rows = rows(self.c.elements(), problem.columns());
     }
 }
 
@@ -328,7 +389,7 @@ mod tests {
         let c = unsafe { MemoryMut::<f16>::from_raw(16, 8) };
         let params = |operands: &Operands<'_>| {
             let mut params = Params::default();
-            operands.note(16, &mut params);
+            operands.note(&Problem::gemm().n(16).k(64), &mut params);
             (params.kernel.alpha_value, params.kernel.alpha_step)
         };
         let operands = Operands::gemm(1, read(), read(), c).alphas(2.0, numbers());

@@ -149,13 +149,12 @@ impl Router {
         self.kernel.cubin()
     }
 
-    /// Bytes of workspace that a launch of `tokens` tokens needs: none for few.
+    /// Bytes of workspace that launches of up to `tokens` tokens need: none for few.
     #[must_use]
     pub fn workspace_bytes(&self, tokens: u32) -> u64 {
-        match self.share(tokens) {
-            None => 0,
-            Some(share) => u64::from(blocks(tokens, share)) * u64::from(self.route.expert_count()) * 4,
-        }
+        // Somewhat more tokens may be shared by fewer blocks.
+        let most = tokens.div_ceil(CHUNK).min(BLOCKS);
+        self.share(tokens).map_or(0, |_| u64::from(most) * u64::from(self.route.expert_count()) * 4)
     }
 
     /// A workspace for launches of up to `tokens` tokens in `stream`.

@@ -218,6 +218,15 @@ fn has_clusters(target: &str) -> bool {
     number.parse::<u32>().is_ok_and(|number| number >= 90)
 }
 
+/// Refuses the first of `(name, is given, is wanted)` that is given and not wanted, or wanted and not given.
+pub(super) fn check_given<'n>(pieces: impl IntoIterator<Item = (&'n str, bool, bool)>) -> Result<()> {
+    match pieces.into_iter().find(|(_, is_given, is_wanted)| is_given != is_wanted) {
+        Some((name, true, _)) => Err(Error::operand(format!("{name}: given, the problem has none"))),
+        Some((name, false, _)) => Err(Error::operand(format!("{name}: not given, the problem has one"))),
+        None => Ok(()),
+    }
+}
+
 /// What a piece of memory must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {

@@ -2,12 +2,14 @@
 
 mod combine;
 mod prepare;
+mod quantise;
 mod route;
 
 use crate::error::Result;
 
 pub use combine::Combine;
 pub use prepare::Preparation;
+pub use quantise::Quantise;
 pub use route::{Route, RouteLists, Scoring};
 
 /// One of them. All are rendered, cached, loaded and launched alike.
@@ -20,6 +22,8 @@ pub enum Simt {
     Route(Route),
     /// Adds up the rows of a token's experts.
     Combine(Combine),
+    /// Makes values NVFP4.
+    Quantise(Quantise),
 }
 
 impl Simt {
@@ -30,6 +34,7 @@ impl Simt {
             Self::Prepare(preparation) => preparation.symbol(),
             Self::Route(route) => symbol_of(route),
             Self::Combine(combine) => symbol_of(combine),
+            Self::Quantise(quantise) => symbol_of(quantise),
         }
     }
 
@@ -40,6 +45,7 @@ impl Simt {
             Self::Prepare(_) => Ok(()),
             Self::Route(route) => route.check(),
             Self::Combine(combine) => combine.check(),
+            Self::Quantise(quantise) => quantise.check(),
         }
     }
 }
@@ -59,6 +65,12 @@ impl From<Route> for Simt {
 impl From<Combine> for Simt {
     fn from(combine: Combine) -> Self {
         Self::Combine(combine)
+    }
+}
+
+impl From<Quantise> for Simt {
+    fn from(quantise: Quantise) -> Self {
+        Self::Quantise(quantise)
     }
 }
 

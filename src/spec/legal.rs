@@ -59,6 +59,9 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if c == Format::Nvfp4 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }
+    if problem.is_gathered() && a == Format::Nvfp4 {
+        return Err(Refusal::Format { operand: "A", format: a, expected: "f16 or bf16 where its rows are gathered" });
+    }
     if let Some(format @ Format::Nvfp4) = problem.bias_format() {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
     }

@@ -15,12 +15,12 @@ pub(crate) mod passes;
 pub(crate) mod space;
 
 pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
-pub(crate) use crate::path::{Axes, CONSUMERS_MAX, DECODING_WARPS_MAX, Layout, tile_columns};
+pub(crate) use crate::path::{Axes, CONSUMERS_MAX, Layout, tile_columns};
 pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};
 pub(crate) use crate::routing::Routing;
-pub use crate::simt::{Combine, Route, RouteLists, Scoring};
+pub use crate::simt::{Combine, Quantise, Route, RouteLists, Scoring};
 pub use checked::Spec;
 pub(crate) use depth::STAGES_MAX;
 pub(crate) use depth::deepest;

@@ -28,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __gr
   for (int i = 0; i < 4; i++) {
     float products[PRODUCTS];
     for (int product = 0; product < PRODUCTS; product++) products[product] = sum[product][i];
-    result[i] = combine(products, alphas, columns.of[i]);
+    result[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
   }
-  Output::store(params.c, static_cast<long long>(row) * N + column, result);
+  const int to = Destination::row(params, row);
+  if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + column, result);
 }

@@ -10,6 +10,15 @@ __device__ __forceinline__ void cp_async_16(u32 shared, const void* global, bool
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 
+// The same, if it is wanted at all; zeros where `zeros` is not 0. Both are predicates, not branches.
+__device__ __forceinline__ void cp_async_16_if(bool wanted, u32 shared, const void* global, u32 zeros) {
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %2, 0; setp.ne.u32 q, %3, 0; @q cp.async.cg.shared.global [%0], [%1], 16, p; }" ::"r"(
+          shared),
+      "l"(global), "r"(zeros), "r"(u32(wanted))
+      : "memory");
+}
+
 // The same for 4 bytes (`.ca`: `.cg` exists for 16 bytes only).
 __device__ __forceinline__ void cp_async_4(u32 shared, const void* global, bool valid) {
   const u32 bytes = valid ? 4 : 0;

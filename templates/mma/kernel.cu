@@ -32,12 +32,13 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 
 // What the variant and the formats choose, by file, and what the others know of it:
 //   compute/, e2m1, scales/   16-bit products; NVFP4 to 16-bit values; where block scales lie
-//   load/        a tile of rows: rows(…), load(offset, rows, k_tile), ready(offset), fragment(…)
+//   load/        a tile of rows: tokens(…) of A, rows_of_group(…) of B, load(offset, rows, k_tile), ready(offset), fragment(…)
 //   schedule/    schedule(params, block): which part of C and of K a block has, if any
 //   warps/       Accumulators, multiply_stage(sums, stage, weights), add_up(sums)
 //   fusion/      Fusion: multiply(params, block) along K into `sums`, of COUNT products; product(params, i) says which
 //   activation/, output/      activate(x), linear(up); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
+//   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    for_each_run(block, store): which elements of C a lane has
 //   result/      store_result(params, block, fusion): as C, or as partial sums
 #include "common/ptx.cuh"
@@ -56,6 +57,7 @@ inline constexpr int WARPS_K = <{ warps_k }>;
 #include "common/row_scale/<{ row_scale }>.cuh"
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"
+#include "common/destination/<{ destination }>.cuh"
 #include "mma/epilogue/<{ epilogue }>.cuh"
 #include "mma/result/<{ result }>.cuh"
 

@@ -31,8 +31,10 @@ inline constexpr int K_GROUPS = <{ k_groups }>;
 inline constexpr int PRODUCT_GROUPS = <{ product_groups }>;
 inline constexpr int TILE_GROUPS = <{ tile_groups }>;
 inline constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
-inline constexpr int DECODING_WARPS = <{ decoding_warps }>;    // of tokens; they arrive beside who loads weights
-inline constexpr int FULL_ARRIVALS = 1 + DECODING_WARPS;
+inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // that bring tokens by themselves; they arrive beside who loads weights
+// Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
+enum : bool { COPIED = <{ copied }> };
+inline constexpr int FULL_ARRIVALS = 1 + TOKEN_WARPS * (COPIED ? 32 : 1);
 inline constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
@@ -52,6 +54,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x), linear(up); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
+//   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
 //   result/      store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
@@ -77,6 +80,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/row_scale/<{ row_scale }>.cuh"
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"
+#include "common/destination/<{ destination }>.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"

@@ -46,6 +46,7 @@ struct MainLoop {
 
   __device__ void wait_and_load(Cursor where) {
     mbarrier_wait(ring.full(where.slot), where.parity);
+    if constexpr (COPIED) fence_proxy_async();
     rows.load(ring.stage(where.slot) + weights);
   }
 

@@ -6,6 +6,11 @@
 
 namespace ws {
 
+// "cp.async.mbarrier.arrive": this thread arrives when all that it has asked for by cp.async has come.
+__device__ __forceinline__ void cp_async_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // What cuTensorMapEncodeTiled made on the host.
 struct alignas(64) TensorMap {
   u64 words[16];

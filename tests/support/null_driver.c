@@ -273,6 +273,27 @@ Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *strea
     return cuMemcpyDtoH_v2(to, from, bytes);
 }
 #ifndef NULL_WITHOUT_COPIES
+/* As cuda.h has it. */
+typedef struct {
+    size_t from_x, from_y;
+    int from_kind;
+    const void *from_host;
+    uint64_t from;
+    void *from_array;
+    size_t from_pitch, to_x, to_y;
+    int to_kind;
+    void *to_host;
+    uint64_t to;
+    void *to_array;
+    size_t to_pitch, width, height;
+} Copy2D;
+Result cuMemcpy2DAsync_v2(const Copy2D *copy, Stream *stream) {
+    operation(of(stream), copy->from, 0, "a copy's source");
+    operation(of(stream), copy->to, 1, "a copy's destination");
+    for (size_t row = 0; row < copy->height; row++)
+        memcpy((char *)copy->to + row * copy->to_pitch, (char *)copy->from + row * copy->from_pitch, copy->width);
+    return OK;
+}
 Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
     operation(of(stream), from, 0, "a copy's source");
     operation(of(stream), to, 1, "a copy's destination");

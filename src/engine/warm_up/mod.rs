@@ -24,6 +24,7 @@ use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::Picker;
 use crate::run::LoadTime;
+use crate::simt::Simt;
 use crate::spec::Spec;
 
 /// A step of a warm-up: a kernel that is there, or could not be made.
@@ -139,8 +140,8 @@ impl<'a> WarmUp<'a> {
             let step = |tier, fetched| Step { tier, fetched, loaded: None };
             Ok(match needed {
                 Needed::Spec(spec) => cache.cubin(spec).map(|fetched| step(fetched.tier(), fetched.elapsed()))?,
-                Needed::Preparation(preparation) => {
-                    let fetched = cache.simt_cubin(*preparation, picker.arch())?;
+                Needed::Simt(simt) => {
+                    let fetched = cache.simt_cubin(*simt, picker.arch())?;
                     step(fetched.tier(), fetched.elapsed())
                 }
             })
@@ -163,7 +164,7 @@ impl<'a> WarmUp<'a> {
                 residency.queue.note(&Job::Kernel(*spec), made.as_ref().err().map(ToString::to_string));
                 made.map(Step::from)
             }
-            Needed::Preparation(preparation) => residency.simt((*preparation).into()).map(Step::from),
+            Needed::Simt(simt) => residency.simt(*simt).map(Step::from),
         })
     }
 
@@ -216,7 +217,7 @@ impl<'a> WarmUp<'a> {
     fn order(&self, set: &KernelSet) -> Vec<Needed> {
         let specs: Vec<Spec> = set.specs().copied().collect();
         let specs = self.share.order(&specs).into_iter().map(Needed::Spec);
-        set.preparations().map(Needed::Preparation).chain(specs).collect()
+        set.simts().map(Needed::Simt).chain(specs).collect()
     }
 
     fn steps(
@@ -257,9 +258,15 @@ fn failure(set: &KernelSet, needed: &Needed, error: &Error, is_there: &dyn Fn(&S
         ranges.join(", ")
     };
     let serves = set.serves(needed).into_iter().map(|(problem, ranges)| format!("{problem} at {}", rows(ranges)));
+    let beside = match needed {
+        Needed::Simt(Simt::Route(route)) => Some(format!("{route} at any number of tokens")),
+        Needed::Simt(Simt::Combine(combine)) => Some(format!("{combine} at any number of tokens")),
+        Needed::Simt(Simt::Quantise(quantise)) => Some(format!("{quantise} at any number of rows")),
+        _ => None,
+    };
     let instead = match needed {
         Needed::Spec(spec) => set.instead(spec, is_there).map(|spec| spec.variant().to_string()),
-        Needed::Preparation(_) => None,
+        Needed::Simt(_) => None,
     };
-    Failure { kernel: needed.name(), serves: serves.collect(), why: error.to_string(), instead }
+    Failure { kernel: needed.name(), serves: serves.chain(beside).collect(), why: error.to_string(), instead }
 }

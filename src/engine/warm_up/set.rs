@@ -8,11 +8,11 @@ use crate::engine::problem_kernels::fallback;
 use crate::engine::rows::Rows;
 use crate::error::{Error, Result};
 use crate::pick::{Picker, Schedule};
-use crate::simt::Preparation;
+use crate::simt::{Preparation, Simt};
 use crate::spec::{Problem, Spec};
 
-/// The closed world of a manifest: the kernels that a [`Picker`] chooses for one of its problems at one of its M, and those
-/// that prepare weights for them. Nothing else is ever chosen there, since each problem's [`Schedule`] is all there is.
+/// The closed world of a manifest: the kernels that a [`Picker`] chooses for one of its problems at one of its M, those that
+/// prepare weights for them, and those of its routers and combiners. Nothing else is ever chosen there, since each problem's [`Schedule`] is all there is.
 ///
 /// ```
 /// use warpsmith::engine::Manifest;
@@ -24,14 +24,14 @@ use crate::spec::{Problem, Spec};
 /// let picker = Picker::new("NVIDIA H200", &Arch::H200);
 /// let set = KernelSet::new(&picker, &manifest);
 /// assert!(set.specs().any(|spec| spec == picker.choose(&problem, 77).unwrap().spec()));
-/// assert_eq!(set.preparations().count(), 1);
+/// assert_eq!(set.simts().count(), 1);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct KernelSet {
     problems: Vec<Scheduled>,
     specs: Vec<Spec>,
-    preparations: Vec<Preparation>,
+    simts: Vec<Simt>,
     refused: Vec<(Problem, Error)>,
 }
 
@@ -49,14 +49,14 @@ struct Scheduled {
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Needed {
     Spec(Spec),
-    Preparation(Preparation),
+    Simt(Simt),
 }
 
 impl Needed {
     pub fn name(&self) -> String {
         match self {
             Self::Spec(spec) => spec.name(),
-            Self::Preparation(preparation) => preparation.symbol(),
+            Self::Simt(simt) => simt.symbol(),
         }
     }
 }
@@ -65,12 +65,13 @@ impl KernelSet {
     /// What `picker` chooses for `manifest`. Problems that it refuses are left out: see [`KernelSet::refused`].
     #[must_use]
     pub fn new(picker: &Picker, manifest: &Manifest) -> Self {
-        let mut set = Self { problems: Vec::new(), specs: Vec::new(), preparations: Vec::new(), refused: Vec::new() };
+        let mut set = Self { problems: Vec::new(), specs: Vec::new(), simts: Vec::new(), refused: Vec::new() };
         for (problem, rows) in manifest.problems() {
             if let Err(error) = set.add(picker, problem, rows) {
                 set.refused.push((*problem, error));
             }
         }
+        set.simts.extend(manifest.simts());
         set
     }
 
@@ -81,9 +82,9 @@ impl KernelSet {
             picker.choose(problem, most)?;
         }
         if problem.is_prepared() {
-            let preparation = Preparation::new(&problem.prepared_layout()?, problem.scale_layout());
-            if !self.preparations.contains(&preparation) {
-                self.preparations.push(preparation);
+            let preparation = Preparation::new(&problem.prepared_layout()?, problem.scale_layout()).into();
+            if !self.simts.contains(&preparation) {
+                self.simts.push(preparation);
             }
         }
         for interval in schedule.intervals() {
@@ -101,15 +102,15 @@ impl KernelSet {
         self.specs.iter()
     }
 
-    /// The kernels that prepare weights, each once.
-    pub fn preparations(&self) -> impl Iterator<Item = Preparation> {
-        self.preparations.iter().copied()
+    /// The kernels without matrix instructions, each once: those that prepare weights, routers, combiners.
+    pub fn simts(&self) -> impl Iterator<Item = Simt> {
+        self.simts.iter().copied()
     }
 
     /// How many kernels there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.specs.len() + self.preparations.len()
+        self.specs.len() + self.simts.len()
     }
 
     /// Whether there are none.
@@ -128,15 +129,15 @@ impl KernelSet {
         self.problems.iter().map(|scheduled| &scheduled.problem)
     }
 
-    /// What a kernel is for: a problem, and rows.
+    /// What a kernel is for: a problem, and rows. Routers and combiners are for themselves.
     pub(super) fn serves(&self, needed: &Needed) -> Vec<(Problem, Vec<RangeInclusive<u32>>)> {
         let of = |scheduled: &Scheduled| match needed {
             Needed::Spec(spec) => scheduled.intervals(spec).map(|(_, range)| range).collect(),
-            Needed::Preparation(preparation) => {
+            Needed::Simt(simt) => {
                 let layout =
                     scheduled.problem.is_prepared().then(|| scheduled.problem.prepared_layout().ok()).flatten();
-                let own = layout.map(|layout| Preparation::new(&layout, scheduled.problem.scale_layout()));
-                if own == Some(*preparation) { scheduled.rows.ranges().collect() } else { Vec::new() }
+                let own = layout.map(|layout| Preparation::new(&layout, scheduled.problem.scale_layout()).into());
+                if own == Some(*simt) { scheduled.rows.ranges().collect() } else { Vec::new() }
             }
         };
         let all = self.problems.iter().map(|scheduled| (scheduled.problem, of(scheduled)));

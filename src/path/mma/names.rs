@@ -19,6 +19,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "mma/fusion/two_pass.cuh",
             "mma/layout.cuh",
             "mma/load/decoded.cuh",
+            "mma/load/gathered.cuh",
             "mma/load/half.cuh",
             "mma/load/nvfp4.cuh",
             "mma/pipeline.cuh",
@@ -38,6 +39,7 @@ const HALF: (&str, &str) = ("half", "HalfTile");
 pub(in crate::path) fn names(layout: &MmaLayout, problem: &Problem, _: &Variant) -> Names {
     let (load_a, tile_a) = match problem.a_format() {
         Format::Nvfp4 => ("decoded", "DecodedTile"),
+        Format::F16 | Format::Bf16 | Format::F32 if problem.is_gathered() => ("gathered", "GatheredTile"),
         Format::F16 | Format::Bf16 | Format::F32 => HALF,
     };
     let (load_b, tile_b) = match problem.b_format() {

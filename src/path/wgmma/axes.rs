@@ -1,6 +1,6 @@
 //! The values that are worth searching, and the plainest of them.
 
-use super::geometry::tile_columns;
+use super::geometry::{Sharing, tile_columns};
 use crate::format::Format;
 use crate::path::axes::{Axes, TILE_K};
 use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
@@ -43,6 +43,11 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
 
 /// One stage of a 128×128 tile, stored from registers; NVFP4 tokens are decoded by a kernel before.
 pub(in crate::path) fn baseline(problem: &Problem, fusion: Fusion) -> Variant {
+    if problem.is_gathered() {
+        let plain = Variant::wgmma(Tile { tokens: 64, columns: 128, k: 64 }, 1, fusion, 2);
+        let consumers = Sharing::new(&plain, 128 / tile_columns(problem)).needed;
+        return Variant { warps: Warps::Specialised(consumers), epilogue: Epilogue::Direct, ..plain };
+    }
     let prepass = problem.a_format() == Format::Nvfp4;
     let plain = Variant::wgmma(Tile { tokens: 128, columns: 128, k: 64 }, 1, fusion, 2);
     Variant { warps: Warps::Uniform, epilogue: Epilogue::Direct, prepass, ..plain }

@@ -37,7 +37,7 @@ pub(in crate::path) fn block(
     let decode = c.decode * if apart { c.decode_apart } else { 1.0 } + c.decode_width * cover.width;
     let multiply = (c.tensor * cover.width).max(c.tensor_min);
     let multicast = f64::from(variant.cluster.multicast());
-    let token_bytes = (if layout.decodes_tokens() { 36.0 } else { 128.0 }) * cover.rows;
+    let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * PreparedLayout::BLOCK_BYTES as f64);
     let steps_per_stage = f64::from(tile.k) / 64.0;
     let is_uniform = variant.warps == Warps::Uniform;
@@ -51,7 +51,7 @@ pub(in crate::path) fn block(
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups.min(TABLE_FITTED)));
     // As tall as the tile is: a tile with few rows waits for its tokens all the same.
     let lines = f64::from(tile.tokens) * steps_per_stage;
-    let token_decoding = if layout.decodes_tokens() { c.decode_stage + c.decode_line * lines } else { 0.0 };
+    let token_decoding = if layout.decodes_tokens { c.decode_stage + c.decode_line * lines } else { 0.0 };
     let loading = if is_uniform { 0.0 } else { c.load + c.load_tile * tiles };
     Block {
         steps: steps(problem, variant),

@@ -16,13 +16,14 @@ fn working_registers(tile: Tile) -> u32 {
     }
 }
 
-/// Warps that decode NVFP4 tokens in the kernel at most.
-pub(crate) const DECODING_WARPS_MAX: u32 = 7;
-
-/// Warps that decode NVFP4 tokens in the kernel, beside the one that loads weights: registers are shared out to warps by
-/// fours, and more than two consumers need theirs.
-fn decoding_warps(consumers: u32) -> u32 {
-    if consumers > 2 { 3 } else { DECODING_WARPS_MAX }
+/// Warps that bring tokens into shared memory by themselves, beside the one that loads weights, if any do: registers are
+/// shared out to warps by fours, and more than two consumers need theirs.
+fn token_warps(problem: &Problem, variant: &Variant, consumers: u32) -> u32 {
+    match () {
+        () if decodes_tokens(problem, variant) && consumers <= 2 => 7,
+        () if decodes_tokens(problem, variant) || problem.is_gathered() => 3,
+        () => 0,
+    }
 }
 
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
@@ -58,8 +59,10 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
-    /// Warps of the block that decode tokens on their way into shared memory, if any do.
-    pub(crate) decoding_warps: u32,
+    /// Warps of the block that bring tokens into shared memory by themselves, if any do.
+    pub(crate) token_warps: u32,
+    /// What they bring is NVFP4, which they decode.
+    pub(crate) decodes_tokens: bool,
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -116,7 +119,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let stage_bytes = (rows_bytes(Format::F16, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
         .next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
-    let decoding_warps = if decodes_tokens(problem, variant) { decoding_warps(needed * k_groups) } else { 0 };
+    let token_warps = token_warps(problem, variant, needed * k_groups);
+    let decodes_tokens = decodes_tokens(problem, variant);
 
     let group_threads = 128 * parts * product_groups;
     let splits = variant.cluster.splits();
@@ -140,7 +144,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let is_ragged = problem.groups().is_some()
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
-        && decoding_warps == 0
+        && !decodes_tokens
         && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
@@ -154,7 +158,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let accumulators = sums * tokens / 2;
     let producers = match variant.warps {
         Warps::Uniform => 0,
-        Warps::Specialised(_) => 32 + 32 * decoding_warps.max(1),
+        Warps::Specialised(_) => 32 + 32 * token_warps.max(1),
     };
     Geometry {
         threads: 128 * needed * k_groups + producers,
@@ -177,7 +181,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             exchange_offset,
             exchange_bytes,
             ragged: is_ragged,
-            decoding_warps,
+            token_warps,
+            decodes_tokens,
         }),
     }
 }
@@ -203,11 +208,6 @@ const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
-    /// Whether the matrix kernel itself decodes NVFP4 tokens.
-    pub(crate) fn decodes_tokens(&self) -> bool {
-        self.decoding_warps > 0
-    }
-
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
     /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are

@@ -80,6 +80,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
         !in_kernel || warps != Warps::Uniform,
         "specialised warps, or a prepass",
     )?;
+    together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {
         Cluster::None => Ok(()),
@@ -92,6 +93,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             axis("cluster blocks", blocks, blocks == 2 || blocks == 4, "2 or 4")?;
             together("multicast", plain && split_k == 1, "fusion single or interleaved, and no split of K")?;
             together("multicast", !in_kernel, "tokens in a 16-bit format")?;
+            together("multicast", !problem.is_gathered(), "rows that are not gathered")?;
             let column_tiles = problem.columns().div_ceil(columns);
             axis("tiles of columns", column_tiles, column_tiles.is_multiple_of(blocks), "a multiple of the cluster")?;
             let parts = if k == 64 { tokens.is_multiple_of(8 * blocks) } else { (k / 64).is_multiple_of(blocks) };

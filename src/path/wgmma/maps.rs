@@ -8,7 +8,7 @@ use crate::path::{Boxes, Tokens, Variant};
 pub(in crate::path) fn tokens(layout: &WgmmaLayout, variant: &Variant) -> Tokens {
     match () {
         () if variant.prepass => Tokens::Decoded(boxes(layout, variant)),
-        () if layout.decodes_tokens() => Tokens::Loaded,
+        () if layout.token_warps > 0 => Tokens::Loaded,
         () => Tokens::Mapped(boxes(layout, variant)),
     }
 }

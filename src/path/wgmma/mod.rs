@@ -10,5 +10,5 @@ pub(super) mod names;
 pub(super) mod numerics;
 
 pub(super) use geometry::WgmmaLayout as Layout;
-pub(crate) use geometry::{DECODING_WARPS_MAX, tile_columns};
+pub(crate) use geometry::tile_columns;
 pub(crate) use legal::CONSUMERS_MAX;

@@ -41,6 +41,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/schedule/single.cuh",
             "wgmma/sums.cuh",
             "wgmma/tokens/decoded.cuh",
+            "wgmma/tokens/gathered.cuh",
             "wgmma/tokens/multicast.cuh",
             "wgmma/tokens/tma.cuh",
             "wgmma/warps/specialised.cuh",
@@ -58,7 +59,8 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
     let widths: Vec<u32> = layout.widths(variant).collect();
     let multicast = variant.cluster.multicast();
     let load_tokens = match () {
-        () if layout.decodes_tokens() => "decoded",
+        () if layout.decodes_tokens => "decoded",
+        () if problem.is_gathered() => "gathered",
         () if multicast > 1 => "multicast",
         () => "tma",
     };
@@ -74,7 +76,8 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("product_groups", layout.product_groups.into()),
         ("tile_groups", layout.tile_groups.into()),
         ("passes", layout.passes.into()),
-        ("decoding_warps", layout.decoding_warps.into()),
+        ("copied", problem.is_gathered().into()),
+        ("token_warps", layout.token_warps.into()),
         ("empty_arrivals", layout.empty_arrivals.into()),
         ("barriers_offset", layout.barriers_offset.into()),
         ("table_offset", layout.table_offset.into()),

@@ -5,8 +5,8 @@ use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::routing::Load;
 use crate::spec::{
-    Arch, CONSUMERS_MAX, Cluster, DECODING_WARPS_MAX, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
-    STAGES_MAX, Tile, Variant, Warps, blocks, tile_columns,
+    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
+    Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -180,7 +180,7 @@ impl<'a> Node<'a> {
         let mut cover = &self.height.whole;
         let decodes = decodes_first(problem) && !variant.prepass;
         if let Layout::Wgmma(layout) = &mut geometry.layout {
-            layout.decoding_warps = if decodes { DECODING_WARPS_MAX } else { 0 };
+            layout.decodes_tokens = decodes;
             layout.ragged &= !decodes && variant.cluster.multicast() == 1;
             if layout.ragged {
                 cover = &self.height.ragged;

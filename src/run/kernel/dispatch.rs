@@ -129,7 +129,7 @@ impl Kernel {
             return self.refuse(stream, keeper, operands, context_id);
         }
         let mut guards = Untracked::default();
-        operands.note(self.spec.problem().columns(), params);
+        operands.note(self.spec.problem(), params);
         let place = Place::new(stream, &mut guards, params);
         let mut both = CheckAndPlace::new(self.operand_spec.begin(context_id, m), place);
         let fits = operands.visit(&mut both).is_ok() && both.check.is_complete();
@@ -201,7 +201,7 @@ impl Kernel {
         let is_dependent = operands.order(stream, false)? && is_dependent;
         let readable = self.tokens.readable(operands.token_room());
         let (mut params, mut guards) = (Params::default(), Tracked::default());
-        operands.note(self.spec.problem().columns(), &mut params);
+        operands.note(self.spec.problem(), &mut params);
         let Ok(()) = operands.visit(&mut Place::new(stream, &mut guards, &mut params));
         self.operand_spec.aligned(params)?;
         let has_owners = guards.has_owners;
@@ -288,7 +288,8 @@ impl Kernel {
             // cudarc tracks events the guards order this use before the memory is released or used in another stream,
             // whichever stream reads it beside this one (guards.rs); where it does not, whoever turned that off has
             // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
-            // which are known to be written and are written only once (shared.rs).
+            // which are known to be written and are written only once (shared.rs), and offsets that the caller calls settled:
+            // whatever they are, kernels clamp them.
             unsafe { sys::cuLaunchKernelEx(&raw const config, blocks.function(), arguments, ptr::null_mut()) }
                 .result()
                 .map_err(|error| not_launched(grid, ready.threads(), error))?;

@@ -11,7 +11,7 @@ struct OneProduct {
   Accumulators sums[1];
 
   __device__ void multiply(const Params& params, const Block& block, int product) {
-    const Rows tokens = token_rows<TokenTile>(params, block);
+    const auto tokens = token_rows<TokenTile>(params, block);
     const Rows weights = weight_rows<WeightTile>(params, block, product);
     const auto load = [&](int offset, int index) {
       TokenTile::load(offset, tokens, block.first_k_tile + index);

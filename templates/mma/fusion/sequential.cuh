@@ -11,7 +11,7 @@ struct Fusion {
   Accumulators sums[2];
 
   __device__ void multiply(const Params& params, const Block& block) {
-    const Rows tokens = token_rows<TokenTile>(params, block);
+    const auto tokens = token_rows<TokenTile>(params, block);
     const Rows gate = weight_rows<WeightTile>(params, block, 0);
     const Rows up = weight_rows<WeightTile>(params, block, 1);
     const auto load = [&](int offset, int index) {

@@ -18,9 +18,7 @@ struct DecodedTile {
   static constexpr int BYTES = Coded::BYTES;
   static constexpr int VALUES = STAGES * STAGE_BYTES;
 
-  __device__ static Rows rows(const u8* values, const u8* scales, int first, int count) {
-    return Coded::rows(values, scales, first, count);
-  }
+  __device__ static Rows tokens(const Params& params, int first, int count) { return Coded::tokens(params, first, count); }
 
   __device__ static void load(int offset, const Rows& rows, int k_tile) { Coded::load(offset, rows, k_tile); }
 

@@ -11,6 +11,9 @@ template <int ROWS, class Order>
 struct HalfTile {
   static constexpr int BYTES = ROWS * TILE_K * 2;
 
+  // Rows of A.
+  __device__ static Rows tokens(const Params& params, int first, int count) { return rows(params.a, nullptr, first, count); }
+
   // `count` rows from `first` on, of a matrix.
   __device__ static Rows rows(const u8* values, const u8*, int first, int count) {
     return {values + static_cast<long long>(first) * (K * 2), nullptr, 0, count};

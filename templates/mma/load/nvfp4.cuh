@@ -12,6 +12,11 @@ struct Nvfp4Tile {
   static constexpr int CODES = ROWS * TILE_K / 2;
   static constexpr int BYTES = CODES + ROWS * TILE_K / 16;
 
+  // Rows of A.
+  __device__ static Rows tokens(const Params& params, int first, int count) {
+    return rows(params.a, params.a_scales, first, count);
+  }
+
   // `count` rows from `first` on, of a matrix.
   __device__ static Rows rows(const u8* values, const u8* scales, int first, int count) {
     return {values + static_cast<long long>(first) * (K / 2), scales + scale_begin(first), scale_row(first), count};

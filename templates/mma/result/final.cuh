@@ -16,9 +16,10 @@ __device__ __forceinline__ void store_result(const Params& params, const Block& 
 #pragma unroll
       for (int product = 0; product < PRODUCTS; product++)
         products[product] = fusion.sums[product][n8][i / 2][2 * (i % 2) + token];
-      run[i] = combine(products, alphas, columns.of[i]);
+      run[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
     }
-    Output::store(params.c, static_cast<long long>(row) * N + column, run);
+    const int to = Destination::row(params, row);
+    if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + column, run);
   });
 }
 

@@ -87,8 +87,8 @@ __device__ __forceinline__ void add_up(Accumulators (&sums)[COUNT]) {
 }
 
 template <class TokenTile>
-__device__ __forceinline__ Rows token_rows(const Params& params, const Block& block) {
-  return TokenTile::rows(params.a, params.a_scales, block.first_row, block.rows);
+__device__ __forceinline__ auto token_rows(const Params& params, const Block& block) {
+  return TokenTile::tokens(params, block.first_row, block.rows);
 }
 
 template <class WeightTile>

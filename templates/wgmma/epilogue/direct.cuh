@@ -19,16 +19,18 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
           const u32 pair = movmatrix_trans(Out::round(value(held, n8, 0), value(held, n8, 1)));
           const int row = first_token + 8 * n8 + lane / 4;
           if (row < tile.rows) {
-            const long long at = static_cast<long long>(tile.first_row + row) * N + tile.first_column() + column + lane % 4 * 2;
-            *reinterpret_cast<u32*>(params.c + at * 2) = pair;
+            const int to = Destination::row(params, tile.first_row + row);
+            const long long at = static_cast<long long>(to) * N + tile.first_column() + column + lane % 4 * 2;
+            if (Destination::is_there(params, to)) *reinterpret_cast<u32*>(params.c + at * 2) = pair;
           }
         } else {
 #pragma unroll
           for (int token = 0; token < 2; token++) {
             const int row = first_token + 8 * n8 + lane % 4 * 2 + token;
             if (row < tile.rows) {
-              const long long at = static_cast<long long>(tile.first_row + row) * N + tile.first_column() + column + lane / 4;
-              *reinterpret_cast<float*>(params.c + at * 4) = value(held, n8, token);
+              const int to = Destination::row(params, tile.first_row + row);
+              const long long at = static_cast<long long>(to) * N + tile.first_column() + column + lane / 4;
+              if (Destination::is_there(params, to)) *reinterpret_cast<float*>(params.c + at * 4) = value(held, n8, token);
             }
           }
         }

@@ -16,7 +16,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
   for (int i = threadIdx.x % GROUP_THREADS; i < STAGED_ROWS * PIECES; i += GROUP_THREADS) {
     const int row = i / PIECES, piece = i % PIECES, token = first_token + row;
     if (token < tile.rows && piece < pieces) {
-      const long long at = static_cast<long long>(tile.first_row + token) * N + tile.first_column();
+      const int to = Destination::row(params, tile.first_row + token);
+      if (!Destination::is_there(params, to)) continue;
+      const long long at = static_cast<long long>(to) * N + tile.first_column();
       *reinterpret_cast<uint4*>(params.c + at * Output::BYTES + piece * 16) =
           *reinterpret_cast<const uint4*>(staged + row * STAGED_ROW + piece * 16);
     }

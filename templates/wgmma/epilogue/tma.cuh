@@ -23,7 +23,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
   if (is_storing()) {
     const u32 bytes = tile.columns() * Output::BYTES;
     for (int row = lane_index(); row < STAGED_ROWS && first_token + row < tile.rows; row += 32) {
-      const long long at = static_cast<long long>(tile.first_row + first_token + row) * N + tile.first_column();
+      const int to = Destination::row(params, tile.first_row + first_token + row);
+      if (!Destination::is_there(params, to)) continue;
+      const long long at = static_cast<long long>(to) * N + tile.first_column();
       bulk_store(params.c + at * Output::BYTES, ring.base + scratch_offset(consumer) + row * STAGED_ROW, bytes);
     }
     bulk_commit_group();

@@ -15,7 +15,9 @@ __device__ __forceinline__ void store_result(const Params& params, const Ring& r
 #pragma unroll
     for (int product = 0; product < PRODUCTS; product++)
       products[product] = WEIGHT_UNIT * Fusion::sum(sums, product, held, 4 * n8 + token);
-    return combine(products, alphas, columns.of[held]);
+    // Columns of the sums behind the tile's rows are stored nowhere.
+    const int row = min(first_token + 8 * n8 + lane_index() % 4 * 2 + token, tile.rows - 1);
+    return Destination::scaled(params, tile.first_row + row, combine(products, alphas, columns.of[held]));
   });
 }
 

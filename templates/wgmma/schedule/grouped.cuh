@@ -1,5 +1,5 @@
-// The tiles of a grouped problem, the largest first: every block makes the same table of groups from the offsets, in a time
-// that is linear in the groups.
+// The tiles of a grouped problem, the largest first where they differ by much: every block makes the same table of groups
+// from the offsets, in a time that is linear in the groups.
 //
 // A group of more than TOKENS rows is divided evenly into tiles of a multiple of 8 rows. A block for each tile: x walks the
 // tiles of columns, y those of tokens of all groups, z the splits of K; the grid has room for every way to divide the rows,
@@ -23,10 +23,13 @@ struct GroupTable {
   int token_tiles;
 
   __device__ explicit GroupTable(const Params& params) {
-    // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too.
-    if (!PREPASS || params.early) wait_for_dependencies();
+    // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too; and
+    // where the caller says that they were there before the kernel before began.
+    if ((!PREPASS || params.early) && !params.settled) wait_for_dependencies();
     if constexpr (GROUPS <= 32)
       sort_by_comparing(params);
+    else if constexpr (TOKENS <= 16)
+      gather_groups(params);
     else
       sort_by_counting(params);
     __syncthreads();
@@ -59,6 +62,41 @@ struct GroupTable {
       }
     }
     if (group < GROUPS) rows()[place] = row;
+  }
+
+  // Tiles are alike: groups that have rows come first, in their order, and then the others.
+  __device__ void gather_groups(const Params& params) {
+    constexpr int CHUNKS = ceil_div(GROUPS, 32);
+    static_assert(CHUNKS <= 32, "a lane for each");
+    struct Work {
+      int begin[GROUPS], count[GROUPS];
+      int with_rows[CHUNKS], tiles[CHUNKS];
+    };
+    static_assert(GROUPS <= 32 || sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
+    Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
+    const int lane = lane_index(), warps = blockDim.x / 32;
+
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int group = chunk * 32 + lane;
+      const int begin = offset(params, group), count = group < GROUPS ? max(offset(params, group + 1) - begin, 0) : 0;
+      if (group < GROUPS) work.begin[group] = begin, work.count[group] = count;
+      const u32 with_rows = __ballot_sync(~0u, count > 0);
+      const int tiles = sum_of_lanes_up_to(ceil_div(count, TOKENS));
+      if (lane == 31) work.with_rows[chunk] = __popc(with_rows), work.tiles[chunk] = tiles;
+    }
+    __syncthreads();
+    const int chunk_rows = lane < CHUNKS ? work.with_rows[lane] : 0, chunk_tiles = lane < CHUNKS ? work.tiles[lane] : 0;
+    const int groups_until = sum_of_lanes_up_to(chunk_rows), tiles_until = sum_of_lanes_up_to(chunk_tiles);
+    const int groups = __shfl_sync(~0u, groups_until, 31), tiles = __shfl_sync(~0u, tiles_until, 31);
+    for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
+      const int group = chunk * 32 + lane, count = group < GROUPS ? work.count[group] : 0;
+      GroupRows row = divided(group, group < GROUPS ? work.begin[group] : 0, count);
+      const int here = __popc(__ballot_sync(~0u, count > 0) & ((1u << lane) - 1));
+      const int before = __shfl_sync(~0u, groups_until - chunk_rows, chunk) + here;
+      const int tiles_before = __shfl_sync(~0u, tiles_until - chunk_tiles, chunk) + sum_of_lanes_up_to(row.tiles) - row.tiles;
+      row.tiles_before = count > 0 ? tiles_before : tiles;
+      if (group < GROUPS) rows()[count > 0 ? before : groups + group - before] = row;
+    }
   }
 
   // Heights are few: groups of a height are counted, 32 groups a warp at a time, and then each knows its place. Groups
@@ -146,8 +184,7 @@ struct GroupTable {
 
   // The L1 cache may hold what was there before where nothing was waited for.
   __device__ static int offset(const Params& params, int group) {
-    if constexpr (PREPASS) return clamped(params, ld_relaxed_gpu(offset_at(params, group)));
-    return clamped_offset(params, group);
+    return clamped(params, ld_relaxed_gpu(offset_at(params, group)));
   }
 
   __device__ static GroupRows* rows() { return reinterpret_cast<GroupRows*>(shared_memory + TABLE_OFFSET); }

@@ -8,7 +8,7 @@
 namespace ws {
 
 struct Tokens {
-  static constexpr int WARPS = DECODING_WARPS, THREADS = 32 * WARPS;
+  static constexpr int WARPS = TOKEN_WARPS, THREADS = 32 * WARPS;
   // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 

@@ -1,0 +1,13 @@
+// Block scales in 512-byte atoms of 128 rows × 4 scales (common/scales/128x4.cuh); a row has a multiple of 4.
+#pragma once
+
+namespace ws {
+
+// Rows that scales are kept for: whole atoms.
+__device__ __forceinline__ u32 rows_with_scales(u32 rows) { return (rows + 127) / 128 * 128; }
+
+__device__ __forceinline__ u32 scale_offset(u32 blocks, u32 row, u32 block) {
+  return (row / 128 * (blocks / 4) + block / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
+}
+
+}  // namespace ws

@@ -1,0 +1,89 @@
+// Tokens in a 16-bit format, by the numbers of their rows: some warps copy them into a stage as TMA would have put them, in
+// the 128-byte swizzle.
+//
+//   stage empty ─▶ cp.async, 16 bytes each ─▶ each thread's have come ─▶ stage full
+//
+// cp.async is not of the async proxy, by which wgmma reads: who multiplies fences between the two (COPIED).
+#pragma once
+
+namespace ws {
+
+struct Tokens {
+  static constexpr int WARPS = TOKEN_WARPS, THREADS = 32 * WARPS;
+  // Bytes that count at `full`: the warps arrive instead.
+  __device__ static u32 bytes(const Tile&) { return 0; }
+
+  // Eight threads have a row: each has one chunk of 16 bytes of each of its K blocks. Rows of a thread are a multiple of 4
+  // apart, so that its chunk has one of two places in them.
+  static constexpr int STEP = THREADS / 8, ROUNDS = ceil_div(TOKENS, STEP);
+  static_assert(ROUNDS <= 32, "a bit for each row");
+  static_assert(STEP % 4 == 0, "two places in the swizzle");
+
+  // The part of a tile that a thread copies. Each row has an address register of its own: a copy holds the one that it reads
+  // for some hundred cycles, and whoever writes to it waits.
+  struct Share {
+    const u8* from[ROUNDS];  // the rows of A, at the thread's chunk of the next K block
+    u32 zeros = 0;           // a bit for each row that A has not
+    u32 to;                  // from the stage to the chunk's place in the thread's first row
+    int block;               // bytes from a K block of the stage to the next
+    int rounds;              // rows
+
+    __device__ Share(const Params& launch, const Tile& tile, int thread) {
+      const MovedParams& params = static_cast<const MovedParams&>(launch);
+      const int first = thread / 8, chunk = thread % 8;
+      const u8* column = params.a + tile.first_k_tile * (TILE_K * 2) + chunk * 16;
+      to = first * 128 + (chunk ^ (first % 8)) * 16;
+      block = width_of(tile).tokens * 128;
+      const int count = min(tile.rows, TOKENS);
+      rounds = count > first ? ceil_div(count - first, STEP) : 0;
+#pragma unroll
+      for (int round = 0; round < ROUNDS; round++) {
+        const int row = round < rounds ? params.rows[tile.first_row + first + round * STEP] : 0;
+        const bool is_there = u32(row) < u32(params.a_rows);
+        from[round] = column + (is_there ? row : 0) * (static_cast<long long>(K) * 2);
+        zeros |= u32(!is_there) << round;
+      }
+    }
+
+    // Asks for one stage. Four rows at a time have no branch between them: in front of the first copy behind one ptxas puts
+    // three loads that do nothing.
+    __device__ void ask(u32 stage, int k_tile) const {
+#pragma unroll
+      for (int begin = 0; begin < ROUNDS; begin += 4) {
+        if (begin >= rounds) break;
+#pragma unroll
+        for (int round = begin; round < begin + 4 && round < ROUNDS; round++)
+#pragma unroll
+          for (int i = 0; i < K_BLOCKS; i++)
+            cp_async_16_if(round < rounds && i < blocks_of(k_tile),
+                           stage + (to ^ (round * STEP % 8 * 16)) + i * block + round * STEP * 128, from[round] + i * 128,
+                           zeros & (1u << round));
+      }
+    }
+
+    // So many tiles along K further.
+    __device__ void advance(int k_tiles) {
+#pragma unroll
+      for (int round = 0; round < ROUNDS; round++) from[round] += k_tiles * (TILE_K * 2);
+    }
+  };
+
+  // All stages of a tile, by warp `warp` of WARPS.
+  __device__ static void load(const Params& params, const TensorMaps&, Producer& producer, const Tile& tile, int warp) {
+    Share share(params, tile, warp * 32 + lane_index());
+#pragma unroll 1
+    for (int pass = 0; pass < PASSES; pass++) {
+#pragma unroll 1
+      for (int k_tile = tile.first_k_tile; k_tile < tile.first_k_tile + tile.k_tiles; k_tile++) {
+        producer.wait();
+        share.ask(producer.at().stage, k_tile);
+        cp_async_arrive(producer.at().full);
+        producer.next();
+        share.advance(1);
+      }
+      if (PASSES > 1) share.advance(-tile.k_tiles);
+    }
+  }
+};
+
+}  // namespace ws
