@@ -35,10 +35,13 @@ pub(super) fn operands(
     let distinct: Vec<u32> = rows.iter().map(|rows| (*rows).min(PERIOD)).collect();
     let mut host = HostOperands::random(problem, &distinct, spread, seed);
     plant(&mut host, spread);
-    let reference = reference::of(&host)?;
+    let slots = host.rows.slots.take();
+    let reference = reference::of_products(&host)?;
     let source = sources(rows);
     let reference = repeated(&reference, &source)?;
     repeat(&mut host, rows, &source);
+    host.rows.slots = slots.map(|_| rows_in_turn(host.m));
+    let reference = host.placed(reference)?;
     Ok((host, reference))
 }
 
@@ -59,11 +62,27 @@ fn repeated(reference: &Reference, source: &[usize]) -> Result<Reference> {
     Reference::new(source.len(), n, reference.output(), elements.copied().collect())
 }
 
+/// Rows of C that are far from each other where rows of the product are neighbours, and some that nothing is put in.
+fn rows_in_turn(m: u32) -> (u32, Vec<i32>) {
+    // The step is prime to the rows: every one is met once.
+    let rows = (m + 2).next_power_of_two();
+    let step = 2 * (rows / 5) + 1;
+    (rows, (0..m).map(|row| (u64::from(row) * u64::from(step) % u64::from(rows)) as i32).collect())
+}
+
 fn repeat(host: &mut HostOperands, rows: &[u32], source: &[usize]) {
     let distinct = host.a_shape();
     let k = distinct.k;
     host.m = rows.iter().sum();
     host.offsets = offsets(&host.problem, rows);
+    if let Some(factors) = &mut host.rows.factors {
+        *factors = pick_rows(factors, 1, source);
+    }
+    // Rows that are gathered may be the same ones again.
+    if let Some((_, numbers)) = &mut host.rows.gathered {
+        *numbers = pick_rows(numbers, 1, source);
+        return;
+    }
     let whole = host.a_shape();
     match &mut host.a {
         HostMatrix::F16(values) => *values = pick_rows(values, k, source),

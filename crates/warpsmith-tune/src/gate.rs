@@ -119,7 +119,11 @@ impl Guarded {
         let mut verdict = GateReport::new(self, None);
         for (at, (bytes, expected)) in found.chunks_exact(self.output.bytes(1)).zip(expected).enumerate() {
             let got = self.read(bytes);
-            let error = got.map_or(f64::INFINITY, |got| expected.error(got, self.output));
+            let error = match got {
+                None if expected.is_untouched() => 0.0,
+                Some(got) if !expected.is_untouched() => expected.error(got, self.output),
+                _ => f64::INFINITY,
+            };
             verdict.add(first + at, error, got, expected);
         }
         verdict
@@ -278,6 +282,7 @@ impl fmt::Display for Bad {
         let Expected { value, bound } = self.expected;
         write!(f, "at row {}, column {}: ", self.row, self.col)?;
         match self.got {
+            Some(got) if self.expected.is_untouched() => write!(f, "found {got:?}, expected nothing to be written"),
             Some(got) => write!(f, "found {got:?}, expected {value:?} ± {bound:.3e}"),
             None => write!(f, "never written, expected {value:?}"),
         }
@@ -316,6 +321,20 @@ mod tests {
             assert!(verdict.passed() && verdict.worst() == 0.0);
             assert_eq!(verdict.to_string(), "right: 6 elements within 0.000 of their bounds (row 0, column 0)");
         }
+    }
+
+    #[test]
+    fn what_is_to_be_left_alone_is() {
+        let (guarded, mut buffer) = written(Format::F16);
+        let mut elements = reference(Format::F16).elements().to_vec();
+        elements[4] = Expected::UNTOUCHED;
+        let reference = Reference::new(2, 3, Format::F16, elements).unwrap();
+        let verdict = guarded.judge(&buffer, &reference).unwrap();
+        let text = "wrong: 1 of 6 elements, first at row 1, column 1: found 4.0, expected nothing to be written";
+        assert_eq!(verdict.to_string(), text);
+        let at = guarded.result().start + 8;
+        buffer[at..at + 2].copy_from_slice(&guarded.fill()[at..at + 2]);
+        assert!(guarded.judge(&buffer, &reference).unwrap().passed());
     }
 
     #[test]

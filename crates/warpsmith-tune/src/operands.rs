@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::oracle::{self, Matrix, Products, Reference, Scaling};
+use crate::oracle::{self, Expected, Leaving, Matrix, Products, Reference, Scaling};
 use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
 use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
@@ -77,13 +77,16 @@ impl HostMatrix {
         }
     }
 
-    fn decode(&self, shape: Shape, group: usize, rows: Range<usize>) -> Result<Matrix<'static>> {
-        let count = rows.len();
-        let mut values = vec![0.0; count * shape.k];
-        for (row, out) in rows.zip(values.chunks_mut(shape.k)) {
-            self.decode_row(shape, group, row, out);
+    fn decode(&self, shape: Shape, group: usize, rows: impl Iterator<Item = Option<usize>>) -> Result<Matrix<'static>> {
+        let mut values = Vec::new();
+        for row in rows {
+            let first = values.len();
+            values.resize(first + shape.k, 0.0);
+            if let Some(row) = row {
+                self.decode_row(shape, group, row, &mut values[first..]);
+            }
         }
-        Matrix::new(count, shape.k, values)
+        Matrix::new(values.len() / shape.k, shape.k, values)
     }
 
     fn check(&self, what: &str, format: Format, groups: usize, shape: Shape) -> Result<()> {
@@ -126,6 +129,8 @@ pub struct HostOperands {
     pub alpha: Vec<Vec<f32>>,
     /// What columns have of their own.
     pub columns: HostColumns,
+    /// Where rows come from, and where they go.
+    pub rows: HostRows,
 }
 
 /// What columns have of their own, for each product `[N]` or `[G, N]`; none, where the problem has none.
@@ -137,7 +142,86 @@ pub struct HostColumns {
     pub bias: Vec<Vec<f32>>,
 }
 
+/// Where rows come from, and where they go; nothing, where the problem says nothing of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostRows {
+    /// Rows of A, and for each of the m rows which of them it is; a number that A has not stands for a row of zeros.
+    pub gathered: Option<(u32, Vec<i32>)>,
+    /// Rows of C, and for each of the m rows which of them it becomes; a number that C has not, for none.
+    pub slots: Option<(u32, Vec<i32>)>,
+    /// A factor for each of the m rows that are put.
+    pub factors: Option<Vec<f32>>,
+}
+
+/// The number, if it is one of so many rows.
+fn within(number: i32, rows: u32) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number < rows as usize)
+}
+
+impl HostRows {
+    fn check(&self, problem: &Problem, m: u32) -> Result<()> {
+        let is_there = |what, has: bool, length: Option<usize>| match (has, length) {
+            (true, Some(length)) if length == m as usize => Ok(()),
+            (false, None) => Ok(()),
+            (has, length) => Err(Error::data(format!(
+                "{what} has {} numbers, {} are needed",
+                length.unwrap_or(0),
+                if has { m } else { 0 }
+            ))),
+        };
+        let length = |list: &Option<(u32, Vec<i32>)>| list.as_ref().map(|(_, numbers)| numbers.len());
+        is_there("rows", problem.is_gathered(), length(&self.gathered))?;
+        is_there("slots", problem.has_slots(), length(&self.slots))?;
+        if let Some(factors) = &self.factors {
+            is_there("slot_factors", problem.has_slots(), Some(factors.len()))?;
+        }
+        let Some((rows, slots)) = &self.slots else { return Ok(()) };
+        let mut taken = vec![false; *rows as usize];
+        match slots
+            .iter()
+            .filter_map(|slot| within(*slot, *rows))
+            .find(|slot| std::mem::replace(&mut taken[*slot], true))
+        {
+            Some(slot) => Err(Error::data(format!("slot {slot} is taken twice"))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl HostOperands {
+    /// Which row of A each of some rows is; none for a row of zeros.
+    pub fn rows_of_a(&self, rows: Range<usize>) -> impl Iterator<Item = Option<usize>> {
+        rows.map(|row| match &self.rows.gathered {
+            Some((of, numbers)) => within(numbers[row], *of),
+            None => Some(row),
+        })
+    }
+
+    /// Rows that C has.
+    #[must_use]
+    pub fn c_rows(&self) -> u32 {
+        self.rows.slots.as_ref().map_or(self.m, |(rows, _)| *rows)
+    }
+
+    /// The reference of all rows, put where they belong.
+    ///
+    /// # Errors
+    /// Data, if it is not of so many rows.
+    pub fn placed(&self, reference: Reference) -> Result<Reference> {
+        let Some((rows, slots)) = &self.rows.slots else { return Ok(reference) };
+        if reference.m() != slots.len() {
+            return Err(Error::data(format!("{} rows for {} slots", reference.m(), slots.len())));
+        }
+        let n = reference.n();
+        let mut elements = vec![Expected::UNTOUCHED; *rows as usize * n];
+        for (slot, row) in slots.iter().zip(reference.elements().chunks(n.max(1))) {
+            if let Some(slot) = within(*slot, *rows) {
+                elements[slot * n..][..n].copy_from_slice(row);
+            }
+        }
+        Reference::new(*rows as usize, n, reference.output(), elements)
+    }
+
     /// The rows of every group, in order; one group if the problem has none.
     #[must_use]
     pub fn groups(&self) -> Vec<Range<usize>> {
@@ -167,7 +251,7 @@ impl HostOperands {
     /// The shape of A.
     #[must_use]
     pub fn a_shape(&self) -> Shape {
-        self.shape(self.m)
+        self.shape(self.rows.gathered.as_ref().map_or(self.m, |(rows, _)| *rows))
     }
 
     /// The shape of every B.
@@ -211,6 +295,7 @@ impl HostOperands {
         if self.b.len() != products || self.alpha.len() != products {
             return Err(Error::data(format!("{problem} has {products} B and α, found {}", self.b.len())));
         }
+        self.rows.check(problem, self.m)?;
         self.a.check("A", problem.a_format(), 1, self.a_shape())?;
         for b in &self.b {
             b.check("B", problem.b_format(), groups, self.b_shape())?;
@@ -240,7 +325,7 @@ impl HostOperands {
         }
     }
 
-    /// What the result should be, `[m, N]`, by the oracle's own loops: for small problems.
+    /// What the result should be, `[m, N]` (or as many rows as C has slots), by the oracle's own loops: for small problems.
     ///
     /// # Errors
     /// Those of [`HostOperands::check`].
@@ -248,14 +333,14 @@ impl HostOperands {
         self.check()?;
         let n = self.problem.columns() as usize;
         let products = |group, rows: Range<usize>| {
-            let a = self.a.decode(self.a_shape(), 0, rows)?;
-            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, 0..n)?);
+            let a = self.a.decode(self.a_shape(), 0, self.rows_of_a(rows))?;
+            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, (0..n).map(Some))?);
             self.b.iter().map(of).collect()
         };
-        self.reference_from(&(0..n).collect::<Vec<_>>(), products)
+        self.placed(self.reference_from(&(0..n).collect::<Vec<_>>(), products)?)
     }
 
-    /// What the result should be in some columns, `[m, columns]`, from products made elsewhere: `products(group, rows)`
+    /// What the product should be in some columns, `[m, columns]`, wherever its rows are put, from products made elsewhere: `products(group, rows)`
     /// gives A·Bᵀ of these rows (never none) and columns, for every B.
     ///
     /// # Errors
@@ -273,11 +358,12 @@ impl HostOperands {
                 let [row_scale, bias] = &held[product];
                 Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
             };
+            let leaving = Leaving { output, factors: self.rows.factors.as_ref().map(|factors| &factors[rows.clone()]) };
             let part = match (self.problem.operation(), &products(group, rows)?[..]) {
                 (Operation::DualGemm(activation), [gate, up]) => {
-                    oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, output)?
+                    oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, leaving)?
                 }
-                (Operation::Gemm(activation), [only]) => oracle::gemm(only, scaling(0), activation, output)?,
+                (Operation::Gemm(activation), [only]) => oracle::gemm(only, scaling(0), activation, leaving)?,
                 (_, products) => return Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
             };
             elements.extend_from_slice(part.elements());

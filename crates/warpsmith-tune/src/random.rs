@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use half::{bf16, f16};
 
-use super::operands::{HostColumns, HostMatrix, HostOperands, Shape};
+use super::operands::{HostColumns, HostMatrix, HostOperands, HostRows, Shape};
 use warpsmith::format::Format;
 use warpsmith::internal::format::{e2m1, e4m3};
 use warpsmith::spec::Problem;
@@ -33,7 +33,9 @@ impl HostOperands {
         let (n, k) = (problem.columns() as usize, problem.depth() as usize);
         let groups = problem.groups().unwrap_or(1) as usize;
         let shape = |rows| Shape { layout: problem.scale_layout(), rows, k };
-        let a = matrix(&mut rng, problem.a_format(), 1, shape(m as usize), spread, 1.0);
+        let from = rows_of(&mut Rng::with_seed(seed ^ m as u64), problem, m);
+        let a_rows = from.gathered.as_ref().map_or(m, |(rows, _)| *rows);
+        let a = matrix(&mut rng, problem.a_format(), 1, shape(a_rows as usize), spread, 1.0);
         let products = problem.operation().products();
         let b: Vec<_> = (0..products)
             .map(|_| matrix(&mut rng, problem.b_format(), groups, shape(n), spread, UNIFORM_WEIGHTS))
@@ -51,7 +53,7 @@ impl HostOperands {
             .collect();
         let columns = columns(&mut rng, problem);
         let offsets = offsets(problem, rows);
-        Self { problem: *problem, m, offsets, a, b, alpha, columns }
+        Self { problem: *problem, m, offsets, a, b, alpha, columns, rows: from }
     }
 }
 
@@ -73,6 +75,37 @@ fn columns(rng: &mut Rng, problem: &Problem) -> HostColumns {
     };
     let bias = problem.bias_format().map(|format| values(Box::new(move |rng| representable(format, value(rng)))));
     HostColumns { row_scale, bias: bias.unwrap_or_default() }
+}
+
+/// Rows of A in any order, some of them more than once; rows of C in any order, and some that nothing is put in. In each list
+/// about one in 64 numbers is none.
+fn rows_of(rng: &mut Rng, problem: &Problem, m: u32) -> HostRows {
+    let wrong = |rng: &mut Rng, rows: u32| [-1, rows as i32, i32::MIN, i32::MAX][rng.usize(..4)];
+    let tokens = (m / problem.routing().top_k.unwrap_or(1)).max(1);
+    let gathered = problem.is_gathered().then(|| {
+        let number = |rng: &mut Rng| match rng.u32(..64) {
+            0 => wrong(rng, tokens),
+            _ => rng.u32(..tokens) as i32,
+        };
+        (tokens, (0..m).map(|_| number(rng)).collect())
+    });
+    let (slots, factors) = match problem.has_slots() {
+        true => {
+            let rows = m + 1 + m / 16;
+            let mut slots: Vec<i32> = (0..rows as i32).collect();
+            rng.shuffle(&mut slots);
+            slots.truncate(m as usize);
+            slots.iter_mut().for_each(|slot| {
+                if rng.u32(..64) == 0 {
+                    *slot = wrong(rng, rows)
+                }
+            });
+            let factors = (0..m).map(|_| (0.25 + rng.f32()) * if rng.bool() { 1.0 } else { -1.0 }).collect();
+            (Some((rows, slots)), (m % 3 != 2).then_some(factors))
+        }
+        false => (None, None),
+    };
+    HostRows { gathered, slots, factors }
 }
 
 /// The value of a format that is nearest.

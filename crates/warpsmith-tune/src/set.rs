@@ -22,6 +22,9 @@ pub(super) struct Set {
     row_scale: Vec<CudaSlice<f32>>,
     bias: Vec<Addends>,
     offsets: Option<CudaSlice<i32>>,
+    rows: Option<CudaSlice<i32>>,
+    slots: Option<CudaSlice<i32>>,
+    slot_factors: Option<CudaSlice<f32>>,
 }
 
 /// What is added to columns.
@@ -101,7 +104,10 @@ impl Set {
             bias: uploaded(&host.columns.bias, |values| {
                 Addends::upload(stream, host.problem.bias_format().unwrap_or(Format::F32), values)
             })?,
-            offsets: host.offsets.as_ref().map(|offsets| stream.clone_htod(offsets)).transpose().map_err(refused)?,
+            offsets: there(&host.offsets, |offsets| stream.clone_htod(offsets))?,
+            rows: there(&host.rows.gathered, |(_, rows)| stream.clone_htod(rows))?,
+            slots: there(&host.rows.slots, |(_, slots)| stream.clone_htod(slots))?,
+            slot_factors: there(&host.rows.factors, |factors| stream.clone_htod(factors))?,
         })
     }
 
@@ -125,7 +131,10 @@ impl Set {
             alpha: self.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
             row_scale: uploaded(&self.row_scale, CudaSlice::try_clone)?,
             bias: uploaded(&self.bias, Addends::copy)?,
-            offsets: self.offsets.as_ref().map(CudaSlice::try_clone).transpose().map_err(refused)?,
+            offsets: there(&self.offsets, CudaSlice::try_clone)?,
+            rows: there(&self.rows, CudaSlice::try_clone)?,
+            slots: there(&self.slots, CudaSlice::try_clone)?,
+            slot_factors: there(&self.slot_factors, CudaSlice::try_clone)?,
         })
     }
 
@@ -158,11 +167,28 @@ impl Set {
             [] => operands,
         };
         let operands = operands.workspace(workspace);
-        match &self.offsets {
+        let operands = match &self.offsets {
             Some(offsets) => operands.offsets(offsets),
+            None => operands,
+        };
+        let operands = match &self.rows {
+            Some(rows) => operands.rows(rows),
+            None => operands,
+        };
+        let operands = match &self.slots {
+            Some(slots) => operands.slots(slots),
+            None => operands,
+        };
+        match &self.slot_factors {
+            Some(factors) => operands.slot_factors(factors),
             None => operands,
         }
     }
+}
+
+/// What there is on the device.
+fn there<T, U>(values: &Option<T>, upload: impl Fn(&T) -> Driven<U>) -> Result<Option<U>> {
+    values.as_ref().map(upload).transpose().map_err(refused)
 }
 
 /// Each of them on the device.

@@ -14,6 +14,15 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// Nothing is written there.
+    pub const UNTOUCHED: Self = Self { value: f64::NAN, bound: -1.0 };
+
+    /// Whether nothing is to be written there.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.bound < 0.0
+    }
+
     /// How wrong `actual` is, as error over bound: 0 is perfect, up to 1 is right, above is wrong.
     ///
     /// Never NaN. `actual` is an element read back in the `output` format, which decides from where on an infinity is

@@ -34,18 +34,58 @@ impl From<f32> for Scaling<'_> {
 
 impl Scaling<'_> {
     fn check(&self, products: &Products) -> Result<()> {
+        self.check_columns(products.n())
+    }
+
+    pub(super) fn check_columns(&self, columns: usize) -> Result<()> {
         for (what, values) in [("row factors", self.row_scale), ("addends", self.bias)] {
             if let Some(values) = values
-                && values.len() != products.n()
+                && values.len() != columns
             {
-                return Err(Error::data(format!("{} {what} for {} columns", values.len(), products.n())));
+                return Err(Error::data(format!("{} {what} for {columns} columns", values.len())));
             }
         }
         Ok(())
     }
 }
 
-/// What C = act(p(A·Bᵀ)) should be, from the products A·Bᵀ: `[M, N]`, in the `output` format.
+/// How a result leaves: its format, and what its rows are multiplied with before. A format converts into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leaving<'a> {
+    /// f16, bf16 or f32.
+    pub output: Format,
+    /// A factor for each row, applied in f32 behind everything else.
+    pub factors: Option<&'a [f32]>,
+}
+
+impl From<Format> for Leaving<'_> {
+    fn from(output: Format) -> Self {
+        Self { output, factors: None }
+    }
+}
+
+impl Leaving<'_> {
+    fn check(&self, products: &Products) -> Result<()> {
+        match self.factors {
+            Some(factors) if factors.len() != products.m() => {
+                Err(Error::data(format!("{} factors for {} rows", factors.len(), products.m())))
+            }
+            _ => check_output(self.output),
+        }
+    }
+
+    /// `elements` are those of `n` columns.
+    fn reference(self, m: usize, n: usize, elements: impl Iterator<Item = Uncertain>) -> Result<Reference> {
+        let Self { output, factors } = self;
+        let finished = elements.enumerate().map(|(index, element)| {
+            let element = factors.map_or(element, |factors| element.times(factors[index / n]));
+            element.finished(output)
+        });
+        Reference::new(m, n, output, finished.collect())
+    }
+}
+
+/// What C = act(p(A·Bᵀ)) should be, from the products A·Bᵀ: `[M, N]`.
 ///
 /// ```
 /// use warpsmith::format::Format;
@@ -60,47 +100,46 @@ impl Scaling<'_> {
 /// ```
 ///
 /// # Errors
-/// [`Error::is_unsupported`] if `output` is not f16, bf16 or f32; [`Error::is_data`] if `scaling` is of another number of
-/// columns.
+/// [`Error::is_unsupported`] if the output is not f16, bf16 or f32; [`Error::is_data`] if `scaling` is of another number of
+/// columns, or factors of another number of rows.
 pub fn gemm<'a>(
     products: &Products,
     scaling: impl Into<Scaling<'a>>,
     activation: Activation,
-    output: Format,
+    leaving: impl Into<Leaving<'a>>,
 ) -> Result<Reference> {
-    check_output(output)?;
-    let scaling = scaling.into();
+    let (scaling, leaving) = (scaling.into(), leaving.into());
+    leaving.check(products)?;
     scaling.check(products)?;
-    let elements = scaled(products, scaling).map(|x| activated(x, activation).finished(output)).collect();
-    Reference::new(products.m(), products.n(), output, elements)
+    let elements = scaled(products, scaling).map(|x| activated(x, activation));
+    leaving.reference(products.m(), products.n(), elements)
 }
 
-/// What C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`, in the
-/// `output` format. `scaling` is `[p₁, p₂]`; the activation sees the scaled gate, and the scaled up where it changes that.
+/// What C = act(p₁(A·B1ᵀ)) ⊙ p₂(A·B2ᵀ) should be, from the products `gate` = A·B1ᵀ and `up` = A·B2ᵀ: `[M, N]`.
+/// `scaling` is `[p₁, p₂]`; the activation sees the scaled gate, and the scaled up where it changes that.
 ///
 /// # Errors
-/// [`Error::is_data`] if the two products differ in shape, or a scaling is of another number of columns, [`Error::is_unsupported`] if `output` is not f16, bf16 or
-/// f32.
+/// [`Error::is_data`] if the two products differ in shape, or a scaling is of another number of columns, or factors of another
+/// number of rows; [`Error::is_unsupported`] if the output is not f16, bf16 or f32.
 pub fn dual_gemm<'a>(
     gate: &Products,
     up: &Products,
     scaling: [impl Into<Scaling<'a>>; 2],
     activation: Activation,
-    output: Format,
+    leaving: impl Into<Leaving<'a>>,
 ) -> Result<Reference> {
-    check_output(output)?;
     let shape = |products: &Products| (products.m(), products.n(), products.k());
     if shape(gate) != shape(up) {
         return Err(Error::data(format!("gate is {:?} and up is {:?} as (m, n, k)", shape(gate), shape(up))));
     }
-    let [first, second] = scaling.map(Into::into);
+    let ([first, second], leaving) = (scaling.map(Into::into), leaving.into());
+    leaving.check(gate)?;
     first.check(gate)?;
     second.check(up)?;
     let elements = scaled(gate, first)
         .zip(scaled(up, second))
-        .map(|(gate, up)| activated(gate, activation).multiplied(passed(up, activation)).finished(output))
-        .collect();
-    Reference::new(gate.m(), gate.n(), output, elements)
+        .map(|(gate, up)| activated(gate, activation).multiplied(passed(up, activation)));
+    leaving.reference(gate.m(), gate.n(), elements)
 }
 
 /// A grouped operation: `single` is called with every group's number and its rows of `a`, and the results follow one
@@ -140,18 +179,37 @@ pub fn grouped(
 
 /// p(Σ a·b ± accumulation), for every element.
 fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Item = Uncertain> + 'a {
-    let Scaling { alpha, row_scale, bias } = scaling;
-    let alpha = f64::from(alpha);
-    let steps = products.k() as f64 / STEP + 16.0;
-    // Products and partial sums below f32's normal range may be flushed.
-    let flushed = products.k() as f64 * f64::from(f32::MIN_POSITIVE);
     let columns = (0..products.n().max(1)).cycle();
     products.value().iter().zip(products.magnitude()).zip(columns).map(move |((&value, &magnitude), column)| {
+        Sum { value, magnitude, carried: 0.0, terms: products.k() }.scaled(&scaling, column)
+    })
+}
+
+/// One Σ a·b.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sum {
+    pub(super) value: f64,
+    /// Σ |a·b|, for the largest that a may be.
+    pub(super) magnitude: f64,
+    /// Σ of how far each a is off, times |b|.
+    pub(super) carried: f64,
+    pub(super) terms: usize,
+}
+
+impl Sum {
+    /// p(Σ a·b ± accumulation ± what a is off), of a column.
+    pub(super) fn scaled(&self, scaling: &Scaling<'_>, column: usize) -> Uncertain {
+        let Sum { value, magnitude, carried, terms } = *self;
+        let Scaling { alpha, row_scale, bias } = *scaling;
+        let alpha = f64::from(alpha);
+        let steps = terms as f64 / STEP + 16.0;
+        // Products and partial sums below f32's normal range may be flushed.
+        let flushed = terms as f64 * f64::from(f32::MIN_POSITIVE);
         let overflows = magnitude > f64::from(f32::MAX);
-        let sum = steps * STEP_ERROR * magnitude + flushed;
+        let sum = steps * STEP_ERROR * magnitude + flushed + carried;
         let error = if overflows { f64::INFINITY } else { alpha.abs() * sum };
         let product = Uncertain { value: alpha * value, error }.rounded();
         let product = row_scale.map_or(product, |factors| product.times(factors[column]));
         bias.map_or(product, |addends| product.plus(addends[column]))
-    })
+    }
 }

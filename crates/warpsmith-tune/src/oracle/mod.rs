@@ -58,13 +58,15 @@ mod activation;
 pub mod combine;
 mod expected;
 mod finish;
+pub mod layer;
 mod matrix;
 mod products;
+pub mod quantise;
 pub mod route;
 mod uncertain;
 
 pub use activation::{activate, evaluated, linear};
 pub use expected::{Expected, Reference};
-pub use finish::{Scaling, dual_gemm, gemm, grouped};
+pub use finish::{Leaving, Scaling, dual_gemm, gemm, grouped};
 pub use matrix::Matrix;
 pub use products::Products;

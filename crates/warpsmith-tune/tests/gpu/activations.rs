@@ -7,7 +7,7 @@ use half::f16;
 use warpsmith::format::Format;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference, evaluated};
-use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, Trial};
+use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
 
 use crate::bench::Bench;
 
@@ -49,6 +49,7 @@ impl Case {
             b: vec![nothing; products],
             alpha: vec![vec![1.0]; products],
             columns: HostColumns { row_scale: Vec::new(), bias: vec![gates(), ups()][..products].to_vec() },
+            rows: HostRows::default(),
         }
     }
 

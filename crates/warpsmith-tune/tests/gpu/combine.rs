@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
 use warpsmith::build::Built;
 use warpsmith::format::Format;
 use warpsmith::internal::build::{Simt, Source};
 use warpsmith::internal::run::combiner;
-use warpsmith::run::{CombineOperands, Combiner, MatrixMut, Values};
+use warpsmith::run::{CombineOperands, Combiner, MatrixMut};
 use warpsmith::spec::Combine;
 use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
-use warpsmith_tune::wait;
+use warpsmith_tune::{Numbers, wait};
 
 use crate::bench::{Bench, changed, text};
 
@@ -42,36 +41,6 @@ pub fn all() -> Vec<Case> {
     CASES.iter().map(|(combine, tokens)| Case(combine.parse().unwrap(), tokens)).collect()
 }
 
-/// Values on the device.
-enum Uploaded {
-    F32(CudaSlice<f32>),
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-}
-
-impl Uploaded {
-    /// With NaN behind them.
-    fn new(bench: &Bench, format: Format, values: &[f32]) -> Result<Self, String> {
-        let stream = &bench.stream;
-        let values = values.iter().copied().chain([f32::NAN; 8]);
-        Ok(match format {
-            Format::F16 => Self::F16(stream.clone_htod(&values.map(f16::from_f32).collect::<Vec<_>>()).map_err(text)?),
-            Format::Bf16 => {
-                Self::Bf16(stream.clone_htod(&values.map(bf16::from_f32).collect::<Vec<_>>()).map_err(text)?)
-            }
-            _ => Self::F32(stream.clone_htod(&values.collect::<Vec<_>>()).map_err(text)?),
-        })
-    }
-
-    fn values(&self) -> Values<'_> {
-        match self {
-            Self::F32(values) => values.into(),
-            Self::F16(values) => values.into(),
-            Self::Bf16(values) => values.into(),
-        }
-    }
-}
-
 /// Launches `combiner` on random terms; what is wrong with the result.
 fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) -> Result<Option<String>, String> {
     let (combine, stream) = (*combiner.combine(), &bench.stream);
@@ -99,7 +68,8 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
     let element = out.bytes(1);
     let inside = MARGIN * element..(MARGIN + expected.len()) * element;
     let mut memory = stream.clone_htod(&vec![FILL; inside.end + MARGIN * element]).map_err(text)?;
-    let on_device = |format, values: &[f32]| Uploaded::new(bench, format, values);
+    // With NaN behind them.
+    let on_device = |format, values: &[f32]| Numbers::guarded(stream, format, values, 8).map_err(text);
     let (rows, shared, residual) =
         (on_device(combine.rows_format(), &rows)?, on_device(out, &shared)?, on_device(out, &residual)?);
     let weights = stream.clone_htod(&[&weights[..], &[f32::NAN]].concat()).map_err(text)?;

@@ -9,7 +9,7 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::format::{e2m1, e4m3};
 use warpsmith::spec::{Arch, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference};
-use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, Trial};
+use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
 
 use crate::bench::Bench;
 
@@ -111,8 +111,9 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
         (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
     };
     let problem = if case.prepared { problem.prepared() } else { problem };
-    let columns = HostColumns::default();
-    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha: vec![vec![1.0]], columns };
+    let (columns, rows) = (HostColumns::default(), HostRows::default());
+    let alpha = vec![vec![1.0]];
+    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };
 
     let columns = problem.columns() as usize;
     let element = |index: usize| {

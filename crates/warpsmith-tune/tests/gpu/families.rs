@@ -75,6 +75,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
         }
     }
     families.extend(activations(arch, &pairs, &awkward));
+    families.extend(moved(arch, &pairs, &awkward));
     families
 }
 
@@ -107,6 +108,44 @@ fn activations(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<
                 let fusion = fusions[index % fusions.len()];
                 let what = "activations: gate";
                 families.push(Family { what, problem, fusion, index, share: 0.5, awkward: awkward.to_vec() });
+            }
+        }
+    }
+    families
+}
+
+/// Rows that are taken, or put, by their numbers, on every path, alone and in groups: fusions, formats and what columns have
+/// in turn.
+fn moved(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family> {
+    let paths = if arch.capability() == Arch::H200.capability() { &[false, true][..] } else { &[false] };
+    let mut families = Vec::new();
+    for &prepared in paths {
+        for groups in [None, Some(3), Some(40)] {
+            for (gathered, slots) in [(true, false), (false, true), (true, true)] {
+                let mut fusions = vec![Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential];
+                if prepared {
+                    fusions.extend([Fusion::PerProduct, Fusion::PingPong]);
+                }
+                for fusion in fusions {
+                    let index = families.len();
+                    let problem = match fusion {
+                        Fusion::Single => Problem::gemm(),
+                        _ => Problem::dual_gemm(ACTIVATIONS[index % 3]),
+                    };
+                    let kinds = pairs.iter().filter(|(a, _)| !gathered || *a != Format::Nvfp4);
+                    let known: Vec<_> = kinds.filter(|(_, b)| !prepared || *b == Format::Nvfp4).collect();
+                    let (a, b) = *known[index % known.len()];
+                    let c = [Format::F32, Format::F16, Format::Bf16][index / 2 % 3];
+                    let (n, k) = [(144, 448), (272, 192), (304, 704)][index % 3];
+                    let problem = problem.n(n).k(k).a(a).b(b).c(c);
+                    let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                    let problem = if gathered { problem.gathered() } else { problem };
+                    let problem = if slots { problem.slots() } else { problem };
+                    let problem = if prepared { problem.prepared() } else { problem };
+                    let problem = if index % 4 < 3 { problem } else { problem.row_scale().bias(Format::F32) };
+                    let what = "moved: gate";
+                    families.push(Family { what, problem, fusion, index, share: 0.5, awkward: awkward.to_vec() });
+                }
             }
         }
     }

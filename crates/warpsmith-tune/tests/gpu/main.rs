@@ -21,6 +21,7 @@ mod numerics;
 mod nvcc;
 mod plan;
 mod prepare;
+mod quantise;
 mod raw;
 mod route;
 mod serving;
@@ -105,6 +106,21 @@ fn main() -> ExitCode {
     }));
     for mutant in combine::mutants() {
         trials.push(trial(&bench, mutant.name(), move |bench| combine::is_killed(bench, &mutant)));
+    }
+    for case in quantise::all() {
+        trials.push(trial(&bench, case.name(), move |bench| quantise::is_right(bench, &case)));
+    }
+    for (name, run) in [
+        ("every f16 and bf16 number", quantise::every_number_is_right as fn(&Bench) -> _),
+        ("replays with other tensors", quantise::replays_with_other_tensors),
+    ] {
+        trials.push(trial(&bench, format!("quantise: {name}"), run));
+    }
+    trials.push(Trial::test("quantise: mutants are up to date", || {
+        quantise::mutants_are_up_to_date().map_err(Into::into)
+    }));
+    for mutant in quantise::mutants() {
+        trials.push(trial(&bench, mutant.name(), move |bench| quantise::is_killed(bench, &mutant)));
     }
     trials.push(Trial::test("mutants are up to date", || mutants::are_up_to_date().map_err(Into::into)));
     for mutant in mutants::all(&arch) {

@@ -26,12 +26,15 @@ pub struct Mutant {
     a: Format,
     /// What is done to its products.
     operation: Operation,
+    /// Rows are taken and put by their numbers.
+    moved: bool,
 }
 
 impl Mutant {
     pub fn name(&self) -> String {
         let path = self.variant.split('.').next().unwrap_or_default();
         match self.operation {
+            SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
             SILU => format!("mutant of {path}: {}", self.what),
             of => {
                 let operation = if of.products() == 1 { "gemm" } else { "dual_gemm" };
@@ -43,10 +46,13 @@ impl Mutant {
 
 pub fn all(arch: &Arch) -> Vec<Mutant> {
     let mut mutants = mma();
+    mutants.extend(moved("mma.t32x64x128.s3.interleaved.uniform.direct"));
     mutants.extend(activations("mma.t32x64x128.s3.interleaved.uniform.direct"));
     // The path wgmma, which only Hopper has.
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma());
+        mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
+        mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
     }
     mutants
@@ -60,7 +66,7 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
             Operation::Gemm(_) => "mma.t32x64x128.s3.single.uniform.direct",
             _ => variant,
         };
-        Mutant { what, from, to, also: &[], variant, a: Format::F16, operation }
+        Mutant { what, from, to, also: &[], variant, a: Format::F16, operation, moved: false }
     };
     let gated = |activation| move |what, from, to| of(Operation::DualGemm(activation), what, from, to);
     let single = |activation| move |what, from, to| of(Operation::Gemm(activation), what, from, to);
@@ -99,9 +105,45 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
     mutants
 }
 
+/// What may be wrong with rows that are taken and put by their numbers.
+fn moved(variant: &'static str) -> Vec<Mutant> {
+    let mutant =
+        |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::F16, operation: SILU, moved: true };
+    let mut mutants = vec![
+        mutant("rows put where they are", "of(launch).slots[row]", "row"),
+        mutant("no factors", "__fmul_rn(value, factors[row])", "value"),
+        mutant("factors of the neighbour", "factors[row])", "factors[row ^ 1])"),
+    ];
+    mutants.extend(if variant.starts_with("mma") {
+        [
+            mutant("rows taken where they are", "rows.numbers[row] : -1", "row : -1"),
+            mutant(
+                "the neighbour of each row",
+                "static_cast<long long>(number) * K",
+                "static_cast<long long>(number ^ 1) * K",
+            ),
+        ]
+    } else {
+        [
+            mutant(
+                "rows taken where they are",
+                "params.rows[tile.first_row + first + round * STEP]",
+                "tile.first_row + first + round * STEP",
+            ),
+            mutant("a number that A has not taken for the first", "zeros |= u32(!is_there) << round;", ""),
+        ]
+    });
+    if variant.starts_with("wgmma") {
+        mutants.push(mutant("the last row of a thread not copied", "round < rounds && i", "round + 1 < rounds && i"));
+        mutants.push(mutant("the swizzle left out", "(chunk ^ (first % 8)) * 16", "chunk * 16"));
+    }
+    mutants
+}
+
 fn mma() -> Vec<Mutant> {
     let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
-    let mutant = |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4, operation: SILU };
+    let mutant =
+        |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4, operation: SILU, moved: false };
     vec![
         mutant(
             "a tile of zeros",
@@ -110,8 +152,8 @@ fn mma() -> Vec<Mutant> {
         ),
         mutant(
             "one NaN",
-            "run[i] = combine(products, alphas, columns.of[i]);",
-            "run[i] = combine(products, alphas, columns.of[i]); if (row == 5 && column + i == 7) run[i] = __int_as_float(0x7FC00000);",
+            "run[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));",
+            "run[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i])); if (row == 5 && column + i == 7) run[i] = __int_as_float(0x7FC00000);",
         ),
         mutant("an element not written", "if (row < block.rows)", "if (row < block.rows && row != 3)"),
         mutant("rows swapped", "n8 * 8 + 2 * lane_k() + token;", "n8 * 8 + 2 * lane_k() + 1 - token;"),
@@ -161,7 +203,9 @@ fn mma() -> Vec<Mutant> {
 
 /// None of them can hang: as many bytes and arrivals come to every barrier as before.
 fn wgmma() -> Vec<Mutant> {
-    let of = |variant, a| move |what, from, to| Mutant { what, from, to, also: &[], variant, a, operation: SILU };
+    let of = |variant, a| {
+        move |what, from, to| Mutant { what, from, to, also: &[], variant, a, operation: SILU, moved: false }
+    };
     let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
     let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
     let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
@@ -254,6 +298,7 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     };
     let problem = problem.n(144).k(k).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
     let problem = problem.row_scale().bias(Format::Bf16);
+    let problem = if mutant.moved { problem.gathered().slots() } else { problem };
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();
     Spec::new(&problem, &variant, arch).map_err(|error| error.to_string())

@@ -1,0 +1,232 @@
+//! Layers with random weights and tokens: on a device, and as the oracle sees them.
+//!
+//! Weights of real size are a block of random codes and scales over and over, so that the host knows every element of what
+//! takes gigabytes on the device. The block's length has no factor in common with rows, so that no two rows are alike.
+
+mod device;
+mod tokens;
+mod weights;
+mod work;
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use warpsmith::engine::Engine;
+use warpsmith::format::Format;
+use warpsmith::spec::Activation;
+use warpsmith::{Error, Result};
+use warpsmith_layers::{GatedMlp, LayerConfig, Linear, MlpConfig, MlpWeights, Moe, MoeConfig, MoeWeights};
+
+pub use device::{DeviceLayer, DeviceTokens, Found};
+pub use tokens::HostTokens;
+use weights::{Drawn, HostWeight, Shape};
+pub use work::Work;
+
+use crate::oracle::layer::{self, Chosen, Expert, Kind};
+use crate::oracle::route::{Given, route};
+use crate::oracle::{Matrix, Products, Reference, gemm};
+use warpsmith::internal::Raise;
+
+/// A layer with random weights.
+#[derive(Debug)]
+pub struct HostLayer {
+    config: LayerConfig,
+    drawn: Drawn,
+    /// Gate (if there is one), up, down; of a linear layer the only one.
+    weights: Vec<HostWeight>,
+    /// Of the shared expert.
+    shared: Vec<HostWeight>,
+    /// `[E]`, where the router has one.
+    router_bias: Vec<f32>,
+    scale: f32,
+}
+
+impl HostLayer {
+    /// Factors such that products are of the order of 1; those of gate and up are 10 times apart.
+    #[must_use]
+    pub fn random(config: &LayerConfig, seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let drawn = Drawn::new(&mut rng);
+        let mut mlp = |groups, is_gated: bool, hidden: u32, intermediate: u32, bias| {
+            let (up, down) =
+                (Shape { groups, n: intermediate, k: hidden }, Shape { groups, n: hidden, k: intermediate });
+            let sizes = [(up, 5.0), (up, 0.5), (down, 1.0)];
+            let kept = sizes.into_iter().skip(usize::from(!is_gated));
+            kept.map(|(shape, size)| HostWeight::random(&mut rng, &drawn, shape, size, bias)).collect()
+        };
+        let mut shared = Vec::new();
+        let weights = match config {
+            LayerConfig::Linear(linear) => {
+                let [k, n] = linear.columns();
+                let bias = linear.bias_format();
+                vec![HostWeight::random(&mut rng, &drawn, Shape { groups: 1, n, k }, 2.0, bias)]
+            }
+            LayerConfig::Mlp(of) => mlp(1, of.is_gated(), of.hidden_size(), of.intermediate_size(), of.bias_format()),
+            LayerConfig::Moe(of) => {
+                if let Some(of) = of.shared_expert() {
+                    shared = mlp(1, of.is_gated(), of.hidden_size(), of.intermediate_size(), None);
+                }
+                let experts = of.route().expert_count();
+                mlp(experts, of.is_gated(), of.hidden_size(), of.intermediate_size(), of.bias_format())
+            }
+            _ => Vec::new(),
+        };
+        let router_bias = match config {
+            LayerConfig::Moe(of) if of.has_router_bias() => {
+                (0..of.route().expert_count()).map(|_| 0.2 * rng.f32() - 0.1).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self { config: *config, drawn, weights, shared, router_bias, scale: 1.5 }
+    }
+
+    /// What it computes.
+    pub fn config(&self) -> &LayerConfig {
+        &self.config
+    }
+
+    /// On a device, for up to `limit` tokens.
+    ///
+    /// # Errors
+    /// Those of the layer's; driver, if the device has no room.
+    pub fn upload(&self, engine: &Engine, stream: &Arc<CudaStream>, limit: u32) -> Result<DeviceLayer> {
+        let drawn = self.drawn.upload(stream)?;
+        let mlp = |of: &[HostWeight], is_gated: bool, bias: Option<Format>| {
+            let mut of = of.iter().map(|weight| weight.upload(stream, &drawn, bias));
+            let mut next = || of.next().unwrap_or_else(|| Err(Error::internal("a layer without weights")));
+            Ok::<_, Error>(match is_gated {
+                true => MlpWeights::gated(next()?, next()?, next()?),
+                false => MlpWeights::ungated(next()?, next()?),
+            })
+        };
+        Ok(match &self.config {
+            LayerConfig::Linear(of) => {
+                let weight = self.weights.first().ok_or_else(|| Error::internal("a layer without weights"))?;
+                let weights = weight.upload(stream, &drawn, of.bias_format())?;
+                DeviceLayer::Linear(Linear::new(engine, stream, of, weights, limit)?)
+            }
+            LayerConfig::Mlp(of) => {
+                let weights = mlp(&self.weights, of.is_gated(), of.bias_format())?;
+                DeviceLayer::Mlp(GatedMlp::new(engine, stream, of, weights, limit)?)
+            }
+            LayerConfig::Moe(of) => {
+                let mut weights =
+                    MoeWeights::new(mlp(&self.weights, of.is_gated(), of.bias_format())?).scale(self.scale);
+                if of.shared_expert().is_some() {
+                    weights = weights.shared(mlp(&self.shared, of.is_gated(), None)?);
+                }
+                if of.has_router_bias() {
+                    let bias = stream.clone_htod(&self.router_bias)?;
+                    weights = weights.router_bias(bias);
+                }
+                DeviceLayer::Moe(Moe::new(engine, stream, of, weights, limit)?)
+            }
+            _ => return Err(Error::unsupported(format!("{}: no such layer is checked", self.config))),
+        })
+    }
+
+    /// Where the router sends the tokens: ids and weights, as [`DeviceLayer::forward_chosen`] takes them; nothing, where there is
+    /// none.
+    ///
+    /// # Errors
+    /// Those of the oracle.
+    pub fn chosen(&self, tokens: &HostTokens) -> Result<(Vec<i32>, Vec<f32>)> {
+        let LayerConfig::Moe(of) = &self.config else { return Ok((Vec::new(), Vec::new())) };
+        let given = Given::Logits(&tokens.logits, &self.router_bias);
+        let routed = route(of.route(), tokens.count() as u32, given, 1, self.scale)?;
+        Ok((routed.ids, routed.weights.iter().map(|(weight, _)| *weight as f32).collect()))
+    }
+
+    /// What should come out for some tokens, in some columns: `[which, columns]`.
+    ///
+    /// # Errors
+    /// Data, if a token or a column is not there; those of the oracle.
+    pub fn reference(&self, tokens: &HostTokens, which: &[usize], columns: &[usize]) -> Result<Reference> {
+        let [inputs, outputs] = tokens.columns();
+        if which.iter().any(|token| *token >= tokens.count()) || columns.iter().any(|column| *column >= outputs) {
+            return Err(Error::data(format!("{} tokens of {outputs} columns have not all of them", tokens.count())));
+        }
+        let of_tokens = |values: &[f32], columns: usize| -> Vec<f32> {
+            which.iter().flat_map(|token| &values[token * columns..(token + 1) * columns]).copied().collect()
+        };
+        let x = Matrix::new(which.len(), inputs, of_tokens(&tokens.x, inputs))?;
+        match &self.config {
+            LayerConfig::Linear(of) => {
+                let Some(weight) = self.weights.first() else { return Err(Error::internal("a layer without weights")) };
+                let held = weight.bias_of(0, columns);
+                let weight = weight.decoded(&self.drawn, 0, columns, &held)?;
+                gemm(&Products::new(&x, &weight.values)?, weight.scaling, Activation::None, of.token_format())
+            }
+            LayerConfig::Mlp(of) => {
+                let held = biases(&self.weights, 0, columns);
+                layer::mlp(&x, &self.expert(&self.weights, 0, columns, &held)?, kind_of(of))
+            }
+            LayerConfig::Moe(of) => self.of_experts(of, tokens, &x, which, columns),
+            _ => Err(Error::unsupported(format!("{}: no such layer is checked", self.config))),
+        }
+    }
+
+    fn of_experts(
+        &self,
+        of: &MoeConfig,
+        tokens: &HostTokens,
+        x: &Matrix<'_>,
+        which: &[usize],
+        columns: &[usize],
+    ) -> Result<Reference> {
+        let (experts, outputs) = (of.route().expert_count() as usize, tokens.columns()[1]);
+        let logits: Vec<f32> =
+            which.iter().flat_map(|token| &tokens.logits[token * experts..][..experts]).copied().collect();
+        let given = Given::Logits(&logits, &self.router_bias);
+        let routed = route(of.route(), which.len() as u32, given, 1, self.scale)?;
+        let residual: Vec<f32> = match of.has_residual() {
+            true => which
+                .iter()
+                .flat_map(|token| columns.iter().map(move |column| tokens.residual[token * outputs + column]))
+                .collect(),
+            false => Vec::new(),
+        };
+        let held: Vec<_> = (0..experts).map(|group| biases(&self.weights, group, columns)).collect();
+        let of_shared = biases(&self.shared, 0, columns);
+        let shared = match self.shared.is_empty() {
+            true => None,
+            false => Some(self.expert(&self.shared, 0, columns, &of_shared)?),
+        };
+        let chosen = Chosen { ids: &routed.ids, weights: &routed.weights, residual: &residual };
+        let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
+        let kind = Kind { activation: of.activation(), format: of.token_format() };
+        layer::moe(x, &chosen, expert, shared.as_ref(), kind)
+    }
+
+    /// One expert, with the rows of `down` that `columns` are.
+    fn expert<'a>(
+        &self,
+        of: &[HostWeight],
+        group: usize,
+        columns: &[usize],
+        held: &'a [Vec<f32>],
+    ) -> Result<Expert<'a>> {
+        let (all, last) = (rows_of(of, columns), of.len() - 1);
+        let decoded = |nth: usize| of[nth].decoded(&self.drawn, group, &all[nth], &held[nth]);
+        let gate = if last > 1 { Some(decoded(0)?) } else { None };
+        Ok(Expert { gate, up: decoded(last - 1)?, down: decoded(last)? })
+    }
+}
+
+/// Rows of each product that are asked for: all, and of the last `columns`.
+fn rows_of(of: &[HostWeight], columns: &[usize]) -> Vec<Vec<usize>> {
+    let rows = |(nth, weight): (usize, &HostWeight)| match nth + 1 == of.len() {
+        true => columns.to_vec(),
+        false => (0..weight.shape().n as usize).collect(),
+    };
+    of.iter().enumerate().map(rows).collect()
+}
+
+/// The biases of these.
+fn biases(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Vec<f32>> {
+    of.iter().zip(rows_of(of, columns)).map(|(weight, rows)| weight.bias_of(group, &rows)).collect()
+}
+
+fn kind_of(of: &MlpConfig) -> Kind {
+    Kind { activation: of.activation(), format: of.token_format() }
+}

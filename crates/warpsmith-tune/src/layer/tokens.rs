@@ -1,0 +1,78 @@
+//! Random tokens.
+
+use fastrand::Rng;
+use warpsmith::format::Format;
+use warpsmith_layers::LayerConfig;
+
+use crate::oracle::combine::rounded;
+
+/// What a forward reads, each value exactly as it is in its format.
+#[derive(Clone, Debug)]
+pub struct HostTokens {
+    count: usize,
+    columns: [usize; 2],
+    pub(super) x: Vec<f32>,
+    /// `[tokens, E]`.
+    pub(super) logits: Vec<f32>,
+    /// `[tokens, columns of the result]`, where the layer has one.
+    pub(super) residual: Vec<f32>,
+}
+
+impl HostTokens {
+    /// Of `tokens` tokens, each of which chooses its first expert by Zipf's law: the one of rank r as r^(−skew).
+    #[must_use]
+    pub fn random(config: &LayerConfig, tokens: u32, skew: f64, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let (columns, format, router) = match config {
+            LayerConfig::Linear(of) => (of.columns(), of.token_format(), None),
+            LayerConfig::Mlp(of) => ([of.hidden_size(); 2], of.token_format(), None),
+            LayerConfig::Moe(of) => ([of.hidden_size(); 2], of.token_format(), Some(of)),
+            _ => ([0; 2], Format::F16, None),
+        };
+        let (count, columns) = (tokens as usize, columns.map(|columns| columns as usize));
+        let values = |rng: &mut Rng, length: usize| -> Vec<f32> {
+            (0..length).map(|_| rounded(format, 2.0 * rng.f32() - 1.0)).collect()
+        };
+        let (x, mut logits, mut residual) = (values(&mut rng, count * columns[0]), Vec::new(), Vec::new());
+        if let Some(of) = router {
+            let experts = of.route().expert_count() as usize;
+            let mut rank: Vec<usize> = (1..=experts).collect();
+            rng.shuffle(&mut rank);
+            let format = of.route().logits_format().unwrap_or(Format::F32);
+            // Whose largest is as by a draw (Gumbel).
+            let noise = |rng: &mut Rng| -(-(rng.f64().max(1e-12)).ln()).ln();
+            let logit = |rng: &mut Rng, expert: usize| noise(rng) - skew * (rank[expert] as f64).ln();
+            let all = (0..count * experts).map(|at| rounded(format, logit(&mut rng, at % experts) as f32));
+            logits = all.collect();
+            if of.has_residual() {
+                residual = values(&mut rng, count * columns[1]);
+            }
+        }
+        Self { count, columns, x, logits, residual }
+    }
+
+    /// The same with these logits, `[tokens, E]`, exact in their format.
+    #[must_use]
+    pub fn with_logits(mut self, logits: Vec<f32>) -> Self {
+        self.logits = logits;
+        self
+    }
+
+    /// `[tokens, E]`.
+    #[must_use]
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// How many tokens.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Columns of x and of the result.
+    #[must_use]
+    pub fn columns(&self) -> [usize; 2] {
+        self.columns
+    }
+}

@@ -1,0 +1,205 @@
+//! Weights of any size from a block of random bytes.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+use fastrand::Rng;
+use half::{bf16, f16};
+use warpsmith::Result;
+use warpsmith::format::Format;
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+use warpsmith_layers::{Bias, Quantised};
+
+use crate::oracle::combine::rounded;
+use crate::oracle::layer::Weight;
+use crate::oracle::{Matrix, Scaling};
+
+/// Primes.
+const CODES: usize = 1_048_583;
+const SCALES: usize = 131_101;
+/// The root mean square of tokens and of what is between up and down, about.
+const TOKENS: f64 = 0.6;
+
+/// What weights are made of.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    codes: Vec<u8>,
+    scales: Vec<u8>,
+    /// The root mean square of code times scale.
+    size: f64,
+}
+
+impl Drawn {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        let codes: Vec<u8> = (0..CODES).map(|_| rng.u8(..)).collect();
+        // Two octaves around 1/8, and some of any size.
+        let scale = |rng: &mut Rng| match rng.u32(..64) {
+            0 => e4m3::encode(0.5 * rng.f32()),
+            _ => e4m3::encode(0.125 * (2.0 * rng.f32() - 1.0).exp2()),
+        };
+        let scales: Vec<u8> = (0..SCALES).map(|_| scale(rng)).collect();
+        let mean = |squares: &mut dyn Iterator<Item = f64>, count: usize| squares.sum::<f64>() / count as f64;
+        let of_codes = mean(&mut codes.iter().map(|code| f64::from(e2m1::decode(code & 15)).powi(2)), CODES);
+        let of_scales = mean(&mut scales.iter().map(|scale| f64::from(e4m3::decode(*scale)).powi(2)), SCALES);
+        Self { codes, scales, size: (of_codes * of_scales).sqrt() }
+    }
+
+    pub(super) fn upload(&self, stream: &Arc<CudaStream>) -> Result<[CudaSlice<u8>; 2]> {
+        Ok([stream.clone_htod(&self.codes)?, stream.clone_htod(&self.scales)?])
+    }
+}
+
+/// `[groups, n, k]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) groups: u32,
+    pub(super) n: u32,
+    pub(super) k: u32,
+}
+
+/// The weights of one product.
+#[derive(Debug)]
+pub(super) struct HostWeight {
+    shape: Shape,
+    /// Where in the block it begins.
+    first: usize,
+    /// One for each group.
+    alpha: Vec<f32>,
+    /// `[groups, n]`, if there is one.
+    bias: Vec<f32>,
+}
+
+impl HostWeight {
+    pub(super) fn random(rng: &mut Rng, drawn: &Drawn, shape: Shape, size: f64, bias: Option<Format>) -> Self {
+        let alpha = size / (f64::from(shape.k).sqrt() * TOKENS * drawn.size);
+        let alpha = (0..shape.groups).map(|_| (alpha * (0.7 + 0.6 * rng.f64())) as f32).collect();
+        let count = bias.map_or(0, |_| shape.groups * shape.n);
+        let format = bias.unwrap_or(Format::F32);
+        let bias = (0..count).map(|_| rounded(format, rng.f32() - 0.5)).collect();
+        Self { shape, first: rng.usize(..SCALES), alpha, bias }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// On a device: its codes and scales are the drawn ones, over and over.
+    pub(super) fn upload(
+        &self,
+        stream: &Arc<CudaStream>,
+        [codes, scales]: &[CudaSlice<u8>; 2],
+        bias: Option<Format>,
+    ) -> Result<Quantised> {
+        let Shape { groups, n, k } = self.shape;
+        let elements = groups as usize * n as usize * k as usize;
+        let codes = repeated(stream, codes, self.first, elements / 2)?;
+        let scales = repeated(stream, scales, self.first, elements / BLOCK)?;
+        let quantised = Quantised::new(codes, scales);
+        let quantised = match &self.alpha[..] {
+            [one] => quantised.alpha(*one),
+            all => quantised.alpha(stream.clone_htod(all)?),
+        };
+        Ok(match bias {
+            None => quantised,
+            Some(format) => quantised.bias(self.bias_in(stream, format)?),
+        })
+    }
+
+    fn bias_in(&self, stream: &Arc<CudaStream>, format: Format) -> Result<Bias> {
+        Ok(match format {
+            Format::F16 => stream.clone_htod(&self.bias.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>())?.into(),
+            Format::Bf16 => {
+                stream.clone_htod(&self.bias.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>())?.into()
+            }
+            _ => stream.clone_htod(&self.bias)?.into(),
+        })
+    }
+
+    /// The bias of some rows of a group; empty, where there is none.
+    pub(super) fn bias_of(&self, group: usize, rows: &[usize]) -> Vec<f32> {
+        let n = self.shape.n as usize;
+        rows.iter().filter_map(|row| self.bias.get(group * n + row)).copied().collect()
+    }
+
+    /// Some rows of a group, with `held` for their bias.
+    pub(super) fn decoded<'a>(
+        &self,
+        drawn: &Drawn,
+        group: usize,
+        rows: &[usize],
+        held: &'a [f32],
+    ) -> Result<Weight<'a>> {
+        let Shape { n, k, .. } = self.shape;
+        let (n, k) = (n as usize, k as usize);
+        let mut values = Vec::with_capacity(rows.len() * k);
+        for row in rows {
+            let first = (group * n + row) * k;
+            for element in first..first + k {
+                let code = drawn.codes[(self.first + element / 2) % CODES] >> (element % 2 * 4) & 15;
+                let scale = drawn.scales[(self.first + element / BLOCK) % SCALES];
+                values.push(e4m3::decode(scale) * e2m1::decode(code));
+            }
+        }
+        let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
+        Ok(Weight { values: Matrix::new(rows.len(), k, values)?, scaling })
+    }
+}
+
+/// `length` bytes: those of `drawn` from `first` on, over and over.
+pub(super) fn repeated(
+    stream: &Arc<CudaStream>,
+    drawn: &CudaSlice<u8>,
+    first: usize,
+    length: usize,
+) -> Result<CudaSlice<u8>> {
+    let mut all = stream.alloc_zeros::<u8>(length)?;
+    let (mut at, mut from) = (0, first);
+    while at < length {
+        let count = (drawn.len() - from).min(length - at);
+        stream.memcpy_dtod(&drawn.slice(from..from + count), &mut all.slice_mut(at..at + count))?;
+        (at, from) = (at + count, 0);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith::run::Device;
+    use warpsmith_testing::null::Null;
+
+    use super::*;
+
+    /// What the oracle decodes is what lies on the device, which here is the host.
+    #[test]
+    fn the_device_has_what_the_host_decodes() {
+        Null::driver();
+        let stream = Device::open(0).unwrap().context().new_stream().unwrap();
+        let mut rng = Rng::with_seed(3);
+        let drawn = Drawn::new(&mut rng);
+        let on_device = drawn.upload(&stream).unwrap();
+        // More than a block.
+        let shape = Shape { groups: 5, n: 1000, k: 512 };
+        let weight = HostWeight::random(&mut rng, &drawn, shape, 1.0, Some(Format::F16));
+        let codes = repeated(&stream, &on_device[0], weight.first, 5 * 1000 * 512 / 2).unwrap();
+        let scales = repeated(&stream, &on_device[1], weight.first, 5 * 1000 * 512 / BLOCK).unwrap();
+        let (codes, scales) = (stream.clone_dtoh(&codes).unwrap(), stream.clone_dtoh(&scales).unwrap());
+        for (group, row) in [(0, 0), (1, 999), (4, 0), (4, 999)] {
+            let bias = weight.bias_of(group, &[row]);
+            assert_eq!(bias, [weight.bias[group * 1000 + row]]);
+            let decoded = weight.decoded(&drawn, group, &[row], &bias).unwrap();
+            assert_eq!(decoded.scaling.alpha, weight.alpha[group]);
+            for (at, found) in decoded.values.data().iter().enumerate() {
+                let element = (group * 1000 + row) * 512 + at;
+                let code = if at % 2 == 0 { codes[element / 2] & 15 } else { codes[element / 2] >> 4 };
+                assert_eq!(*found, e4m3::decode(scales[element / BLOCK]) * e2m1::decode(code), "{group} {row} {at}");
+            }
+        }
+        assert_ne!(codes[..512], codes[512..1024]);
+        let squares = |group| {
+            let rows: Vec<_> = (0..100).collect();
+            let values = weight.decoded(&drawn, group, &rows, &[]).unwrap().values;
+            values.data().iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.data().len() as f64
+        };
+        assert!((squares(0).sqrt() / drawn.size - 1.0).abs() < 0.05);
+    }
+}

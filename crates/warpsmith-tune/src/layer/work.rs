@@ -1,0 +1,115 @@
+//! What a layer has to move and to compute, whoever does it.
+
+use warpsmith::spec::Arch;
+use warpsmith_layers::{LayerConfig, Step};
+
+/// Bytes and floating-point operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Of device memory, each read or written once.
+    pub bytes: f64,
+    /// Of products.
+    pub flop: f64,
+}
+
+/// NVFP4: half a byte, and a scale for 16.
+const WEIGHT_BYTES: f64 = 9.0 / 16.0;
+/// f16 or bf16.
+const TOKEN_BYTES: f64 = 2.0;
+
+impl Work {
+    /// Of a whole layer, or a step of it, for `tokens` tokens, of which `hit` experts have any. What one step
+    /// hands to the next counts for the steps, not for the layer.
+    #[must_use]
+    pub fn of(config: &LayerConfig, tokens: u32, hit: u32, only: Option<Step>) -> Self {
+        let tokens = f64::from(tokens);
+        let product = |n: f64, k: f64, rows: f64, groups: f64| Self {
+            bytes: n * k * groups * WEIGHT_BYTES,
+            flop: 2.0 * rows * n * k,
+        };
+        let moved = |elements: f64| Self { bytes: elements * TOKEN_BYTES, flop: 0.0 };
+        match config {
+            LayerConfig::Linear(of) => {
+                let [k, n] = of.columns().map(f64::from);
+                product(n, k, tokens, 1.0).and(moved(tokens * (n + k)))
+            }
+            LayerConfig::Mlp(of) => {
+                let (hidden, intermediate) = (f64::from(of.hidden_size()), f64::from(of.intermediate_size()));
+                let first = if of.is_gated() { 2.0 } else { 1.0 };
+                let up = product(first * intermediate, hidden, tokens, 1.0);
+                let down = product(hidden, intermediate, tokens, 1.0);
+                let [x, h] = [tokens * hidden, tokens * intermediate];
+                match only {
+                    Some(Step::Up) => up.and(moved(x + h)),
+                    Some(Step::Down) => down.and(moved(h + x)),
+                    Some(_) => Self::default(),
+                    None => up.and(down).and(moved(2.0 * x)),
+                }
+            }
+            LayerConfig::Moe(of) => {
+                let (hidden, intermediate) = (f64::from(of.hidden_size()), f64::from(of.intermediate_size()));
+                let rows = tokens * f64::from(of.route().experts_per_token());
+                let first = if of.is_gated() { 2.0 } else { 1.0 };
+                let [x, h, y] = [tokens * hidden, rows * intermediate, rows * hidden];
+                let shared = of
+                    .shared_expert()
+                    .map(|of| product((first + 1.0) * f64::from(of.intermediate_size()), hidden, tokens, 1.0));
+                let up = product(first * intermediate, hidden, rows, hit.into());
+                let down = product(hidden, intermediate, rows, hit.into());
+                let logits = of.route().logits_format().map_or(4, |format| format.bytes(1)) as f64;
+                let logits = Self { bytes: tokens * f64::from(of.route().expert_count()) * logits, flop: 0.0 };
+                let added = x * (1.0 + f64::from(u8::from(of.has_residual())));
+                let of_shared = if shared.is_some() { x } else { 0.0 };
+                match only {
+                    // Ids, weights, rows, slots and positions.
+                    Some(Step::Route) => logits.and(Self { bytes: 20.0 * rows, flop: 0.0 }),
+                    Some(Step::Up) => up.and(moved(x + h)),
+                    Some(Step::Down) => down.and(moved(h + y)),
+                    Some(Step::Combine) => moved(y + added + of_shared),
+                    Some(Step::Shared) => shared.map_or_else(Self::default, |shared| shared.and(moved(x + of_shared))),
+                    None => up.and(down).and(shared.unwrap_or_default()).and(logits).and(moved(x + added)),
+                }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, flop: self.flop + other.flop }
+    }
+
+    /// The microseconds that it takes at least: its bytes, or its products, whichever take longer.
+    #[must_use]
+    pub fn floor_us(&self, arch: &Arch) -> f64 {
+        f64::max(self.bytes / arch.memory_bytes_per_s(), self.flop / arch.matrix_flop_per_s()) * 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith_layers::named;
+
+    use super::*;
+
+    #[test]
+    fn work_is_what_the_layer_is_known_for() {
+        let of = |name: &str, tokens, hit| Work::of(&named(name).unwrap(), tokens, hit, None);
+        // 8 experts of 3 · 768 · 2048 weights.
+        let one = of("qwen3-30b", 1, 8);
+        assert_eq!(one.flop, 2.0 * 8.0 * 3.0 * 768.0 * 2048.0);
+        assert_eq!(one.bytes, 8.0 * 3.0 * 768.0 * 2048.0 * 9.0 / 16.0 + 2.0 * 2.0 * 2048.0 + 128.0 * 4.0);
+        assert!((one.floor_us(&Arch::H200) - 4.4).abs() < 0.6, "{}", one.floor_us(&Arch::H200));
+        assert!(of("qwen3-30b", 8192, 128).floor_us(&Arch::H200) > 600.0);
+        let dense = of("llama-3.1-8b", 64, 1);
+        assert_eq!(dense.flop, 2.0 * 64.0 * 3.0 * 4096.0 * 14336.0);
+        for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1)] {
+            let config = named(name).unwrap();
+            let steps = Step::of(&config).map(|step| Work::of(&config, 32, hit, Some(step)));
+            let all = steps.fold(Work::default(), Work::and);
+            assert_eq!(all.flop, of(name, 32, hit).flop);
+            assert!(all.bytes > of(name, 32, hit).bytes);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Whole layers: what comes out, and how far a correct chain of kernels may be from it.
+//!
+//! A kernel in the middle takes what the one before has rounded. So a bound is carried along:
+//!
+//! * **h**, between up and down, is an element of a [dual GEMM](super::dual_gemm) or a [GEMM](super::gemm): within its bound
+//!   there, half an ulp of the 16-bit format included.
+//! * **down:** Σ w·h with h off by bₕ is off by Σ|w|·bₕ, beside what the accumulation of terms of at most |w|·(|h| + bₕ) adds, and
+//!   half an ulp of the format: y ± b_y.
+//! * **combine:** a weight w ± b_w (of a router, see [`route`](super::route)) times y ± b_y is off by |w|·b_y + |y|·b_w + b_w·b_y. Each
+//!   step, a fused multiply-add in the order of the slots, rounds once in f32, as do the sums with the shared expert's row
+//!   (which has a bound like y) and with the residual (which is exact). Then half an ulp of the format.
+//!
+//! Which experts a token goes to is no matter of bounds: the router's choice is exact.
+
+use super::finish::Sum;
+use super::uncertain::Uncertain;
+use super::{Expected, Matrix, Products, Reference, Scaling, dual_gemm, gemm};
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::spec::Activation;
+use warpsmith::{Error, Result};
+
+/// The weights of one product, `[N, K]`.
+#[derive(Clone, Debug)]
+pub struct Weight<'a> {
+    /// Code times block scale.
+    pub values: Matrix<'a>,
+    /// All else that multiplies it, and what is added.
+    pub scaling: Scaling<'a>,
+}
+
+/// An expert, or an MLP. Where only some columns of its result are asked for, `down` has the rows of these alone.
+#[derive(Clone, Debug)]
+pub struct Expert<'a> {
+    /// `[I, H]`, if there is a gate.
+    pub gate: Option<Weight<'a>>,
+    /// `[I, H]`.
+    pub up: Weight<'a>,
+    /// `[H, I]`.
+    pub down: Weight<'a>,
+}
+
+/// What all experts of a layer share.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Of the gate, or of the only first product.
+    pub activation: Activation,
+    /// The format of x, h, the rows of experts and the result.
+    pub format: Format,
+}
+
+/// What is added up for some tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'a> {
+    /// The experts of each token, `[tokens, k]`; less than 0 for none.
+    pub ids: &'a [i32],
+    /// Their weights, and how far each may be off, `[tokens, k]`.
+    pub weights: &'a [(f64, f64)],
+    /// `[tokens, columns]`; empty, where there is none.
+    pub residual: &'a [f32],
+}
+
+/// What an MLP should give for the rows of `x`: `[rows, N of down]`.
+///
+/// # Errors
+/// Data, if shapes do not fit; those of [`dual_gemm`].
+pub fn mlp(x: &Matrix<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference> {
+    let Kind { activation, format } = kind;
+    let up = Products::new(x, &expert.up.values)?;
+    let h = match &expert.gate {
+        None => gemm(&up, expert.up.scaling, activation, format)?,
+        Some(gate) => {
+            let scaling = [gate.scaling, expert.up.scaling];
+            dual_gemm(&Products::new(x, &gate.values)?, &up, scaling, activation, format)?
+        }
+    };
+    let Weight { values, scaling } = &expert.down;
+    scaling.check_columns(values.rows())?;
+    if values.k() != h.n() {
+        return Err(Error::data(format!("h has {} columns and down has k = {}", h.n(), values.k())));
+    }
+    let mut elements = Vec::with_capacity(x.rows() * values.rows());
+    for h in h.elements().chunks(h.n().max(1)) {
+        let element = |column: usize| sum(h, values.row(column)).scaled(scaling, column).finished(format);
+        elements.extend((0..values.rows()).map(element));
+    }
+    Reference::new(x.rows(), values.rows(), format, elements)
+}
+
+/// Σ w·h, where each h is off by its bound at most.
+fn sum(h: &[Expected], weights: &[f32]) -> Sum {
+    let nothing = Sum { value: 0.0, magnitude: 0.0, carried: 0.0, terms: h.len() };
+    // What a zero is multiplied with may have overflowed.
+    let terms = h.iter().zip(weights).filter(|(h, w)| **w != 0.0 || !h.value.is_finite());
+    terms.fold(nothing, |sum, (h, w)| {
+        let w = f64::from(*w);
+        Sum {
+            value: sum.value + w * h.value,
+            magnitude: sum.magnitude + w.abs() * (h.value.abs() + h.bound),
+            carried: sum.carried + w.abs() * h.bound,
+            ..sum
+        }
+    })
+}
+
+/// What a mixture of experts should give for the tokens `x`, `[tokens, N of down]`; `expert` gives each that is chosen, once.
+///
+/// # Errors
+/// Data, if shapes do not fit; those of `expert` and [`mlp`].
+pub fn moe<'e>(
+    x: &Matrix<'_>,
+    chosen: &Chosen<'_>,
+    expert: impl Fn(usize) -> Result<Expert<'e>>,
+    shared: Option<&Expert<'_>>,
+    kind: Kind,
+) -> Result<Reference> {
+    let (tokens, slots) = (x.rows(), chosen.ids.len());
+    let k = slots / tokens.max(1);
+    if k * tokens != slots || chosen.weights.len() != slots {
+        let weights = chosen.weights.len();
+        return Err(Error::data(format!("{slots} ids and {weights} weights for {tokens} tokens")));
+    }
+    let mut rows: Vec<Option<Vec<Expected>>> = vec![None; slots];
+    let mut hit: Vec<i32> = chosen.ids.iter().copied().filter(|id| *id >= 0).collect();
+    hit.sort_unstable();
+    hit.dedup();
+    let mut columns = shared.map(|shared| shared.down.values.rows());
+    for id in hit {
+        let own: Vec<usize> = (0..slots).filter(|slot| chosen.ids[*slot] == id).collect();
+        let values: Vec<f32> = own.iter().flat_map(|slot| x.row(slot / k)).copied().collect();
+        let found = mlp(&Matrix::new(own.len(), x.k(), values)?, &expert(id as usize)?, kind)?;
+        if *columns.get_or_insert(found.n()) != found.n() {
+            return Err(Error::data(format!("expert {id} has {} columns, others have another number", found.n())));
+        }
+        for (slot, row) in own.into_iter().zip(found.elements().chunks(found.n().max(1))) {
+            rows[slot] = Some(row.to_vec());
+        }
+    }
+    let columns = columns.unwrap_or_default();
+    let shared = shared.map(|shared| mlp(x, shared, kind)).transpose()?;
+    if !chosen.residual.is_empty() && chosen.residual.len() != tokens * columns {
+        return Err(Error::data(format!("a residual of {} values for {tokens}×{columns}", chosen.residual.len())));
+    }
+    let mut elements = Vec::with_capacity(tokens * columns);
+    for at in 0..tokens * columns {
+        let (token, column) = (at / columns, at % columns);
+        let mut all = Uncertain { value: 0.0, error: 0.0 };
+        let slots = token * k..(token + 1) * k;
+        for (row, (weight, off)) in rows[slots.clone()].iter().zip(&chosen.weights[slots]) {
+            if let Some(row) = row {
+                let Expected { value, bound } = row[column];
+                let error = weight.abs() * bound + value.abs() * off + off * bound;
+                all = added(all, Uncertain { value: weight * value, error });
+            }
+        }
+        if let Some(shared) = &shared {
+            let Expected { value, bound } = shared.elements()[at];
+            all = added(all, Uncertain { value, error: bound });
+        }
+        let all = chosen.residual.get(at).map_or(all, |residual| all.plus(*residual));
+        elements.push(all.finished(kind.format));
+    }
+    Reference::new(tokens, columns, kind.format, elements)
+}
+
+/// The sum, rounded.
+fn added(a: Uncertain, b: Uncertain) -> Uncertain {
+    Uncertain { value: a.value + b.value, error: a.error + b.error }.rounded()
+}
