@@ -1,0 +1,21 @@
+//! Layers of published models.
+
+use super::LayerConfig;
+
+/// Names and spellings.
+pub const KNOWN: &[(&str, &str)] = &[
+    ("qwen3-30b", "moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised"),
+    ("qwen3-235b", "moe.silu:bf16:h4096:i1536:softmax:e128:k8:renormalised"),
+    ("mixtral-8x7b", "moe.silu:bf16:h4096:i14336:softmax:e8:k2:renormalised"),
+    // A rank's part of 384 experts.
+    ("kimi-k2-48", "moe.silu:bf16:h7168:i2048:sigmoid_bias:e48:k8:renormalised"),
+    ("gpt-oss-120b", "moe.swiglu_oai:bf16:h2880:i2880:softmax:e128:k4:renormalised:bias_bf16"),
+    ("llama-3.1-8b", "mlp.silu:bf16:h4096:i14336"),
+];
+
+/// The layer of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<LayerConfig> {
+    let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
+    spelling.parse().ok()
+}

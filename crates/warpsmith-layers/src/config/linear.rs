@@ -1,0 +1,116 @@
+//! One product.
+
+use std::fmt;
+use std::str::FromStr;
+
+use warpsmith::format::Format;
+use warpsmith::spec::Problem;
+use warpsmith::{Error, Result};
+
+use super::segments::Segments;
+use super::{check_format, check_rows};
+
+/// `y = α·x·Wᵀ`, W NVFP4 `[N, K]`, with a factor for each row of W and a bias, as far as there are such.
+///
+/// # Spelling
+/// `linear:FORMAT:nN:kK[:row_scale][:bias_F]`, such as `linear:bf16:n6144:k4096`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct LinearConfig {
+    format: Format,
+    n: u32,
+    k: u32,
+    has_row_scale: bool,
+    bias: Option<Format>,
+}
+
+impl LinearConfig {
+    /// From K to N values, f16 unless said otherwise.
+    pub fn new(n: u32, k: u32) -> Self {
+        Self { format: Format::F16, n, k, has_row_scale: false, bias: None }
+    }
+
+    /// The format of x and y: f16 or bf16.
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Rows of W have factors.
+    pub fn row_scale(mut self) -> Self {
+        self.has_row_scale = true;
+        self
+    }
+
+    /// There is a bias of this format.
+    pub fn bias(mut self, format: Format) -> Self {
+        self.bias = Some(format);
+        self
+    }
+
+    /// Columns of x and y.
+    #[must_use]
+    pub fn columns(&self) -> [u32; 2] {
+        [self.k, self.n]
+    }
+
+    /// The format of x and y.
+    pub fn token_format(&self) -> Format {
+        self.format
+    }
+
+    /// The format of the bias, if there is one.
+    #[must_use]
+    pub fn bias_format(&self) -> Option<Format> {
+        self.bias
+    }
+
+    /// For up to `tokens` tokens.
+    ///
+    /// # Errors
+    /// Unsupported, with the value and its limit.
+    pub fn problem(&self, tokens: u32) -> Result<Problem> {
+        let Self { format, n, k, has_row_scale, bias } = *self;
+        let problem = || {
+            check_format(format)?;
+            let problem = Problem::gemm().n(n).k(k).a(format).c(format).m_up_to(check_rows(tokens, 1)?);
+            let problem = if has_row_scale { problem.row_scale() } else { problem };
+            let problem = bias.map_or(problem, |bias| problem.bias(bias));
+            problem.check().map(|()| problem)
+        };
+        problem().map_err(|error: Error| error.context(self.to_string()))
+    }
+}
+
+impl fmt::Display for LinearConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "linear:{}:n{}:k{}", self.format, self.n, self.k)?;
+        if self.has_row_scale {
+            f.write_str(":row_scale")?;
+        }
+        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))
+    }
+}
+
+impl FromStr for LinearConfig {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parse = || {
+            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F]");
+            if let rest @ 1.. = segments.head("linear")?.len() {
+                return Err(segments.wrong(&text[..rest]));
+            }
+            let format = segments.next().parse()?;
+            let linear = Self {
+                format,
+                n: segments.extent("n")?,
+                k: segments.extent("k")?,
+                has_row_scale: segments.is_next("row_scale"),
+                bias: segments.behind("bias_")?,
+            };
+            segments.end().map(|()| linear)
+        };
+        parse().map_err(|error: Error| error.context(format!("layer `{text}`")))
+    }
+}

@@ -1,0 +1,141 @@
+//! Up and down.
+
+use std::fmt;
+use std::str::FromStr;
+
+use warpsmith::format::Format;
+use warpsmith::spec::{Activation, Problem};
+use warpsmith::{Error, Result};
+
+use super::segments::Segments;
+use super::{check, check_rows, first, has_gate, padded};
+
+/// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up NVFP4 `[I, H]`, down
+/// `[H, I]`. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
+///
+/// # Spelling
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an activation
+/// that has no gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct MlpConfig {
+    activation: Activation,
+    is_gated: bool,
+    format: Format,
+    hidden: u32,
+    intermediate: u32,
+    bias: Option<Format>,
+}
+
+impl MlpConfig {
+    /// From H to I to H values, f16 unless said otherwise.
+    pub fn new(activation: Activation, hidden: u32, intermediate: u32) -> Self {
+        let is_gated = has_gate(activation);
+        Self { activation, is_gated, format: Format::F16, hidden, intermediate, bias: None }
+    }
+
+    /// The format of x, h and y: f16 or bf16.
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Every product has a bias of this format.
+    pub fn bias(mut self, format: Format) -> Self {
+        self.bias = Some(format);
+        self
+    }
+
+    /// There is no gate.
+    pub fn ungated(mut self) -> Self {
+        self.is_gated = false;
+        self
+    }
+
+    /// Of the gate, or of the only first product.
+    #[must_use]
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Whether there is a gate.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.is_gated
+    }
+
+    /// The format of x, h and y.
+    pub fn token_format(&self) -> Format {
+        self.format
+    }
+
+    /// The format of the biases, if there are any.
+    #[must_use]
+    pub fn bias_format(&self) -> Option<Format> {
+        self.bias
+    }
+
+    /// H.
+    #[must_use]
+    pub fn hidden_size(&self) -> u32 {
+        self.hidden
+    }
+
+    /// I, as the weights have it.
+    #[must_use]
+    pub fn intermediate_size(&self) -> u32 {
+        self.intermediate
+    }
+
+    /// I, as kernels have it: a multiple of 64.
+    #[must_use]
+    pub fn padded_size(&self) -> u32 {
+        padded(self.intermediate)
+    }
+
+    /// Up and down, for up to `tokens` tokens.
+    ///
+    /// # Errors
+    /// Unsupported, with the value and its limit.
+    pub fn problems(&self, tokens: u32) -> Result<[Problem; 2]> {
+        let Self { activation, is_gated, format, hidden, intermediate, bias } = *self;
+        let problems = || {
+            check(format, hidden, intermediate)?;
+            let rows = check_rows(tokens, 1)?;
+            let finished = |problem: Problem| {
+                let problem = problem.a(format).c(format).m_up_to(rows);
+                bias.map_or(problem, |bias| problem.bias(bias))
+            };
+            let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
+            let down = Problem::gemm().n(hidden).k(padded(intermediate));
+            Ok([finished(up), finished(down)])
+        };
+        problems().map_err(|error: Error| error.context(self.to_string()))
+    }
+}
+
+impl fmt::Display for MlpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { activation, is_gated, format, hidden, intermediate, bias } = self;
+        write!(f, "mlp.{activation}:{format}:h{hidden}:i{intermediate}")?;
+        bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
+        if *is_gated || !has_gate(*activation) { Ok(()) } else { f.write_str(":ungated") }
+    }
+}
+
+impl FromStr for MlpConfig {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parse = || {
+            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated]");
+            let activation: Activation = segments.head("mlp.")?.parse()?;
+            let format = segments.next().parse()?;
+            let mut mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);
+            mlp.bias = segments.behind("bias_")?;
+            mlp.is_gated = mlp.is_gated && !segments.is_next("ungated");
+            segments.end().map(|()| mlp)
+        };
+        parse().map_err(|error: Error| error.context(format!("layer `{text}`")))
+    }
+}

@@ -1,0 +1,149 @@
+//! What a layer computes: numbers that its weights, kernels and workspace follow from.
+
+mod known;
+mod linear;
+mod manifest;
+mod mlp;
+mod moe;
+mod segments;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use known::{KNOWN, named};
+pub use linear::LinearConfig;
+pub use mlp::MlpConfig;
+pub use moe::MoeConfig;
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::spec::{Activation, Problem};
+use warpsmith::{Error, Result};
+
+/// Any layer.
+///
+/// # Spelling
+/// That of the layer: `linear:…`, `mlp.…` or `moe.…`. [`named`] finds published ones.
+///
+/// ```
+/// use warpsmith_layers::{LayerConfig, named};
+/// let layer: LayerConfig = "mlp.silu:bf16:h4096:i14336".parse()?;
+/// assert_eq!(Some(layer), named("llama-3.1-8b"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LayerConfig {
+    /// One product.
+    Linear(LinearConfig),
+    /// Up and down.
+    Mlp(MlpConfig),
+    /// Experts.
+    Moe(MoeConfig),
+}
+
+impl LayerConfig {
+    /// The problems of its kernels for up to `tokens` tokens: what a
+    /// [`Manifest`](warpsmith::engine::Manifest) names. Routers and combiners are besides.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such layer.
+    pub fn problems(&self, tokens: u32) -> Result<Vec<Problem>> {
+        match self {
+            Self::Linear(linear) => linear.problem(tokens).map(|problem| vec![problem]),
+            Self::Mlp(mlp) => mlp.problems(tokens).map(Vec::from),
+            Self::Moe(moe) => moe.problems(tokens),
+        }
+    }
+}
+
+impl fmt::Display for LayerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linear(linear) => linear.fmt(f),
+            Self::Mlp(mlp) => mlp.fmt(f),
+            Self::Moe(moe) => moe.fmt(f),
+        }
+    }
+}
+
+impl FromStr for LayerConfig {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split([':', '.']).next() {
+            Some("linear") => text.parse().map(Self::Linear),
+            Some("mlp") => text.parse().map(Self::Mlp),
+            Some("moe") => text.parse().map(Self::Moe),
+            _ => Err(Error::parse(format!("layer `{text}`: expected linear:…, mlp.… or moe.…"))),
+        }
+    }
+}
+
+impl From<LinearConfig> for LayerConfig {
+    fn from(linear: LinearConfig) -> Self {
+        Self::Linear(linear)
+    }
+}
+
+impl From<MlpConfig> for LayerConfig {
+    fn from(mlp: MlpConfig) -> Self {
+        Self::Mlp(mlp)
+    }
+}
+
+impl From<MoeConfig> for LayerConfig {
+    fn from(moe: MoeConfig) -> Self {
+        Self::Moe(moe)
+    }
+}
+
+/// Block scales are for so many elements: intermediate sizes are a multiple of it.
+const BLOCK: u32 = 16;
+
+/// Whether an activation goes with a gate, where nothing else is said.
+fn has_gate(activation: Activation) -> bool {
+    Activation::GATED.iter().any(|gated| gated.word() == activation.word())
+}
+
+/// The first product, or two of them.
+fn first(activation: Activation, is_gated: bool) -> Problem {
+    if is_gated { Problem::dual_gemm(activation) } else { Problem::gemm().activation(activation) }
+}
+
+/// The intermediate size as kernels take it: [`Problem::K_STEP`] divides it.
+fn padded(intermediate: u32) -> u32 {
+    intermediate.next_multiple_of(Problem::K_STEP)
+}
+
+/// Refuses another format of activations.
+fn check_format(format: Format) -> Result<()> {
+    match format {
+        Format::F16 | Format::Bf16 => Ok(()),
+        _ => Err(Error::unsupported(format!("activations are f16 or bf16, not {format}"))),
+    }
+}
+
+/// Refuses what no layer has.
+fn check(format: Format, hidden: u32, intermediate: u32) -> Result<()> {
+    check_format(format)?;
+    let extents = [("hidden", hidden, Problem::K_STEP), ("intermediate", intermediate, BLOCK)];
+    for (name, extent, step) in extents {
+        let most = Problem::EXTENT_MAX;
+        if extent == 0 || !extent.is_multiple_of(step) || extent > most {
+            return Err(Error::unsupported(format!("{name} = {extent}: must be a multiple of {step} up to {most}")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses more rows than a launch has.
+fn check_rows(tokens: u32, each: u32) -> Result<u32> {
+    let rows = u64::from(tokens) * u64::from(each);
+    match u32::try_from(rows).ok().filter(|rows| (1..=Problem::M_MAX).contains(rows)) {
+        Some(rows) => Ok(rows),
+        None => Err(Error::unsupported(format!(
+            "{tokens} tokens at most, {rows} rows: must be 1 to {} rows",
+            Problem::M_MAX
+        ))),
+    }
+}

@@ -1,0 +1,285 @@
+//! Experts.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::spec::{Activation, Combine, Problem, Route, Scoring};
+use warpsmith::{Error, Result};
+
+use super::segments::Segments;
+use super::{MlpConfig, check, check_rows, first, has_gate, padded};
+
+/// A mixture of experts: each token goes to k of E experts, whose rows are added by their weights, then a shared expert's row
+/// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
+/// the same activation, without biases.
+///
+/// # Spelling
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:residual][:localA-B]`, where ROUTE is that of a
+/// [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
+/// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
+///
+/// # A range of experts
+/// A device that has some of the experts takes ids that are mapped to its own (ids of no expert get no row):
+/// `Scoring::Given` with E the number of its experts. From logits, routers give a row to every expert, so
+/// [`MoeConfig::local`] of less than all is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct MoeConfig {
+    activation: Activation,
+    is_gated: bool,
+    format: Format,
+    hidden: u32,
+    intermediate: u32,
+    route: Route,
+    shared: Option<u32>,
+    bias: Option<Format>,
+    has_residual: bool,
+    local: Option<(u32, u32)>,
+}
+
+impl MoeConfig {
+    /// From H to I to H values, f16 unless said otherwise.
+    pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
+        Self {
+            activation,
+            is_gated: has_gate(activation),
+            format: Format::F16,
+            hidden,
+            intermediate,
+            route,
+            shared: None,
+            bias: None,
+            has_residual: false,
+            local: None,
+        }
+    }
+
+    /// The format of x, all rows and the result: f16 or bf16.
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// There is a shared expert of this intermediate size.
+    pub fn shared(mut self, intermediate: u32) -> Self {
+        self.shared = Some(intermediate);
+        self
+    }
+
+    /// Every product of the experts that tokens are routed to has a bias of this format.
+    pub fn bias(mut self, format: Format) -> Self {
+        self.bias = Some(format);
+        self
+    }
+
+    /// There is no gate.
+    pub fn ungated(mut self) -> Self {
+        self.is_gated = false;
+        self
+    }
+
+    /// The residual is added.
+    pub fn residual(mut self) -> Self {
+        self.has_residual = true;
+        self
+    }
+
+    /// The layer has these experts.
+    pub fn local(mut self, experts: Range<u32>) -> Self {
+        self.local = Some((experts.start, experts.end));
+        self
+    }
+
+    /// What chooses.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Of the gate, or of the only first product.
+    #[must_use]
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Whether there is a gate.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.is_gated
+    }
+
+    /// The format of x, all rows and the result.
+    pub fn token_format(&self) -> Format {
+        self.format
+    }
+
+    /// The format of the biases, if there are any.
+    #[must_use]
+    pub fn bias_format(&self) -> Option<Format> {
+        self.bias
+    }
+
+    /// H.
+    #[must_use]
+    pub fn hidden_size(&self) -> u32 {
+        self.hidden
+    }
+
+    /// I, as the weights have it.
+    #[must_use]
+    pub fn intermediate_size(&self) -> u32 {
+        self.intermediate
+    }
+
+    /// I, as kernels have it: a multiple of 64.
+    #[must_use]
+    pub fn padded_size(&self) -> u32 {
+        padded(self.intermediate)
+    }
+
+    /// Whether a residual is added.
+    #[must_use]
+    pub fn has_residual(&self) -> bool {
+        self.has_residual
+    }
+
+    /// Whether what chooses has a bias.
+    #[must_use]
+    pub fn has_router_bias(&self) -> bool {
+        self.route.scoring() == Scoring::SigmoidBias
+    }
+
+    /// The shared expert, if there is one.
+    #[must_use]
+    pub fn shared_expert(&self) -> Option<MlpConfig> {
+        let shared = MlpConfig::new(self.activation, self.hidden, self.shared?).format(self.format);
+        Some(if self.is_gated { shared } else { shared.ungated() })
+    }
+
+    /// What sorts rows by ids that were chosen elsewhere.
+    pub(crate) fn by_ids(&self) -> Route {
+        Route::new(Scoring::Given).experts(self.route.expert_count()).k(self.route.experts_per_token())
+    }
+
+    /// What adds up the rows.
+    pub fn combine(&self) -> Combine {
+        let combine = Combine::new().hidden(self.hidden).k(self.route.experts_per_token()).weighted().placed();
+        let combine = combine.rows(self.format).out(self.format);
+        let combine = if self.shared.is_some() { combine.shared() } else { combine };
+        if self.has_residual { combine.residual() } else { combine }
+    }
+
+    /// Up and down, and those of the shared expert, for up to `tokens` tokens.
+    ///
+    /// # Errors
+    /// Unsupported, with the value and its limit.
+    pub fn problems(&self, tokens: u32) -> Result<Vec<Problem>> {
+        let problems = || {
+            let mut problems = Vec::from(self.of_experts(tokens)?);
+            if let Some(shared) = self.shared_expert() {
+                problems.extend(shared.problems(tokens)?);
+            }
+            Ok(problems)
+        };
+        problems().map_err(|error: Error| error.context(self.to_string()))
+    }
+
+    /// Up and down.
+    pub(crate) fn of_experts(&self, tokens: u32) -> Result<[Problem; 2]> {
+        let Self { activation, is_gated, format, hidden, intermediate, route, bias, local, .. } = *self;
+        check(format, hidden, intermediate)?;
+        route.check()?;
+        let (experts, k) = (route.expert_count(), route.experts_per_token());
+        if let Some((first, end)) = local.filter(|local| *local != (0, experts)) {
+            return Err(Error::unsupported(format!(
+                "experts {first} to {end} of {experts}: routers give rows to all; map ids to the local ones, and give them"
+            )));
+        }
+        let rows = check_rows(tokens, k)?;
+        let finished = |problem: Problem| {
+            let problem = problem.a(format).c(format).grouped(experts).experts_per_token(k).m_up_to(rows);
+            bias.map_or(problem, |bias| problem.bias(bias))
+        };
+        let up = first(activation, is_gated).n(padded(intermediate)).k(hidden).gathered();
+        let down = Problem::gemm().n(hidden).k(padded(intermediate));
+        Ok([finished(up), finished(down)])
+    }
+}
+
+/// Behind `route.`; f32 is not said.
+const WORD: &str = "route.";
+
+impl fmt::Display for MoeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { activation, is_gated, format, hidden, intermediate, route, .. } = self;
+        let route = route.to_string().replacen(":f32:", ":", 1);
+        let route = route.strip_prefix(WORD).unwrap_or(&route);
+        write!(f, "moe.{activation}:{format}:h{hidden}:i{intermediate}:{route}")?;
+        self.shared.map_or(Ok(()), |shared| write!(f, ":shared{shared}"))?;
+        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
+        if !is_gated && has_gate(*activation) {
+            f.write_str(":ungated")?;
+        }
+        if self.has_residual {
+            f.write_str(":residual")?;
+        }
+        self.local.map_or(Ok(()), |(first, end)| write!(f, ":local{first}-{end}"))
+    }
+}
+
+impl FromStr for MoeConfig {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| error.context(format!("layer `{text}`")))
+    }
+}
+
+fn parse(text: &str) -> Result<MoeConfig> {
+    const GRAMMAR: &str =
+        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:residual][:localA-B], ROUTE that of a router";
+    let mut segments = Segments::of(text, GRAMMAR);
+    let activation: Activation = segments.head("moe.")?.parse()?;
+    let format = segments.next().parse()?;
+    let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
+    let is_of_others = |segment: &str| {
+        ["shared", "bias_", "local"].iter().any(|word| segment.starts_with(word))
+            || ["ungated", "residual"].contains(&segment)
+    };
+    let route = segments.joined(|segment| !is_of_others(segment));
+    let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);
+    moe.shared = segments.number("shared")?;
+    moe.bias = segments.behind("bias_")?;
+    moe.is_gated = moe.is_gated && !segments.is_next("ungated");
+    moe.has_residual = segments.is_next("residual");
+    if let Some(Ends(first, end)) = segments.behind("local")? {
+        moe.local = Some((first, end));
+    }
+    segments.end()?;
+    // What can be spelt in two ways has one.
+    if moe.to_string() == text { Ok(moe) } else { Err(Error::parse(format!("`{text}` is spelt `{moe}`"))) }
+}
+
+/// A route without its word, and without f32.
+fn routed(text: &str) -> Result<Route> {
+    let (scoring, rest) = text.split_once(':').unwrap_or((text, ""));
+    match scoring != "given" && rest.starts_with('e') {
+        true => format!("{WORD}{scoring}:f32:{rest}").parse(),
+        false => format!("{WORD}{text}").parse(),
+    }
+}
+
+/// `A-B`.
+struct Ends(u32, u32);
+
+impl FromStr for Ends {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let number = warpsmith::internal::spelling::number;
+        let ends = text.split_once('-').and_then(|(first, end)| Some(Self(number(first)?, number(end)?)));
+        ends.ok_or_else(|| Error::parse(format!("`{text}`: expected FIRST-END")))
+    }
+}

@@ -1,0 +1,85 @@
+//! One product.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use warpsmith::Result;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::run::LaunchStream;
+
+use crate::config::LinearConfig;
+use crate::operands::{Chunk, LayerOperands, Needs};
+use crate::product::Product;
+use crate::weights::Quantised;
+use crate::workspace::{Layout, room};
+
+/// A [`LinearConfig`] with its weights and kernels.
+#[derive(Debug)]
+pub struct Linear {
+    config: LinearConfig,
+    limit: u32,
+    product: Product,
+}
+
+impl Linear {
+    /// For up to `limit` tokens. Waits for what has to be compiled.
+    ///
+    /// # Errors
+    /// Those of [`LinearConfig::problem`], [`Engine::plan`] and [`Engine::weights`]; operand, if the weights do not fit.
+    pub fn new(
+        engine: &Engine,
+        stream: &Arc<CudaStream>,
+        config: &LinearConfig,
+        weights: Quantised,
+        limit: u32,
+    ) -> Result<Self> {
+        let [k, n] = config.columns();
+        let product = Product::new(engine, stream, &config.problem(limit)?, [n, k], vec![("weights", weights)]);
+        let product = product.map_err(|error| error.context(config.to_string()))?;
+        Ok(Self { config: *config, limit, product })
+    }
+
+    /// What it computes.
+    pub fn config(&self) -> &LinearConfig {
+        &self.config
+    }
+
+    /// Its kernels.
+    pub fn plan(&self) -> &Plan {
+        self.product.plan()
+    }
+
+    /// Bytes of workspace for up to `tokens` tokens at a time; the layer's limit is enough for all.
+    #[must_use]
+    pub fn workspace_bytes(&self, tokens: u32) -> u64 {
+        self.layout(tokens.min(self.limit)).bytes()
+    }
+
+    /// Puts the layer into `stream`. Where the workspace is not enough for all tokens, they go in chunks, as many at a time as
+    /// it is enough for.
+    ///
+    /// # Errors
+    /// Operand, if a number, format, length or alignment does not fit, or the workspace is not enough for one token: before
+    /// anything is launched; those of [`Plan::launch_dependent`].
+    pub fn forward(&self, stream: &impl LaunchStream, operands: LayerOperands<'_>) -> Result<()> {
+        self.put(stream, operands).map_err(|error| error.context(self.config.to_string()))
+    }
+
+    fn put(&self, stream: &impl LaunchStream, mut operands: LayerOperands<'_>) -> Result<()> {
+        let (columns, format) = (self.config.columns(), self.config.token_format());
+        operands.check(stream, &Needs { format, columns, limit: self.limit, has_residual: false })?;
+        let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
+        let [inputs, outputs] = columns;
+        for chunk in Chunk::each(operands.tokens, room) {
+            self.layout(room).cut(&mut operands.workspace, |mut pieces| {
+                let (x, out) = (chunk.of_matrix(&operands.x, inputs)?, chunk.of_result(&mut operands.out, outputs)?);
+                self.product.launch(stream, chunk.count, (x, out), &mut pieces.kernels, |operands| operands)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn layout(&self, tokens: u32) -> Layout {
+        Layout { kernels: self.product.workspace_bytes(tokens), ..Layout::default() }
+    }
+}

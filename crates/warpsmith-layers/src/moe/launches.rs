@@ -1,0 +1,126 @@
+//! The launches of a layer for some tokens.
+
+use warpsmith::internal::Raise;
+use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOperands, Values};
+use warpsmith::{Error, Result};
+
+use super::{Chooses, Moe};
+use crate::operands::{Chunk, result, tokens, values};
+use crate::step::Step;
+use crate::workspace::Pieces;
+
+/// From so many tokens on a router's launches do not begin while what is before them runs: its blocks would take the room of
+/// those that it waits for, and that was slower where it was measured.
+const PLAIN_ROUTE_FROM: u32 = 1024;
+
+/// Some tokens of a forward.
+pub(super) struct Part<'a, 'b, 'c> {
+    pub(super) chunk: Chunk,
+    pub(super) x: &'a Matrix<'b>,
+    pub(super) residual: Option<&'a Values<'b>>,
+    pub(super) out: &'a mut MatrixMut<'b>,
+    pub(super) from: &'a Chooses<'c>,
+}
+
+/// The launches of a layer for some tokens.
+pub(super) struct Launches<'a, S> {
+    pub(super) moe: &'a Moe,
+    pub(super) stream: &'a S,
+    pub(super) only: Option<Step>,
+}
+
+impl<S: LaunchStream> Launches<'_, S> {
+    fn does(&self, step: Step) -> bool {
+        self.only.is_none_or(|only| only == step)
+    }
+
+    pub(super) fn put(&self, part: Part<'_, '_, '_>, mut pieces: Pieces<'_>) -> Result<()> {
+        let Self { moe, stream, .. } = *self;
+        let Part { chunk, x, residual, out, from } = part;
+        let (hidden, format, route) = (moe.config.hidden_size(), moe.config.token_format(), moe.config.route());
+        let (count, k) = (chunk.count, route.experts_per_token());
+        let x = || chunk.of_matrix(x, hidden);
+        if let Some(shared) = moe.shared.as_ref().filter(|_| self.does(Step::Shared)) {
+            let rows = result(&mut pieces.shared, format)?;
+            shared.launch(stream, count, (x()?, rows), (&mut pieces.h, &mut pieces.kernels), None)?;
+        }
+        if self.does(Step::Route) {
+            self.route(chunk, from, &mut pieces)?;
+        }
+
+        let lists = route.lists(count);
+        let all = pieces.lists.as_numbers::<i32>().ok_or_else(lost)?;
+        let list = |range| all.part(range).ok_or_else(lost);
+        if self.does(Step::Up) {
+            let (rows, offsets) = (list(lists.rows.clone())?, list(lists.offsets.clone())?);
+            let h = result(&mut pieces.h, format)?;
+            moe.up.launch(stream, count * k, (x()?, h), &mut pieces.kernels, |operands| {
+                operands.rows(rows).offsets(offsets)
+            })?;
+        }
+        if self.does(Step::Down) {
+            let (offsets, y) = (list(lists.offsets.clone())?, result(&mut pieces.y, format)?);
+            let h = tokens(&pieces.h, format)?;
+            // The router wrote them, and what is before waited for that.
+            let settled = self.only.is_none();
+            moe.down.launch(stream, count * k, (h, y), &mut pieces.kernels, |operands| {
+                let operands = operands.offsets(offsets);
+                if settled { operands.offsets_settled() } else { operands }
+            })?;
+        }
+        if self.does(Step::Combine) {
+            let weights = match from {
+                Chooses::Logits(_) => pieces.weights.as_numbers().ok_or_else(lost)?,
+                Chooses::Ids(_, weights) => chunk.of(weights, k)?,
+            };
+            let operands = CombineOperands::new(count, values(&pieces.y, format)?, chunk.of_result(out, hidden)?);
+            let operands = operands.weights(weights).positions(list(lists.positions)?);
+            let operands = match &moe.shared {
+                Some(_) => operands.shared(values(&pieces.shared, format)?),
+                None => operands,
+            };
+            let operands = match residual {
+                Some(residual) => operands.residual(chunk.of_values(residual, hidden)?),
+                None => operands,
+            };
+            moe.combiner.launch_dependent(stream, operands)?;
+        }
+        Ok(())
+    }
+
+    fn route(&self, chunk: Chunk, from: &Chooses<'_>, pieces: &mut Pieces<'_>) -> Result<()> {
+        let Self { moe, stream, .. } = *self;
+        let Chunk { count, .. } = chunk;
+        let (route, lists) = (moe.config.route(), pieces.lists.numbers_mut().ok_or_else(lost)?);
+        let (router, operands) = match (from, &moe.router) {
+            (Chooses::Logits(logits), Some(router)) => {
+                let logits = chunk.of_values(logits, route.expert_count())?;
+                let (ids, weights) = (pieces.ids.numbers_mut(), pieces.weights.numbers_mut());
+                let (ids, weights) = (ids.ok_or_else(lost)?, weights.ok_or_else(lost)?);
+                let operands = RouteOperands::new(count, logits, ids, weights, lists).scale(moe.scale);
+                let operands = match &moe.router_bias {
+                    Some(bias) => operands.bias(bias),
+                    None => operands,
+                };
+                (router, operands)
+            }
+            (Chooses::Ids(ids, _), _) => {
+                let ids = chunk.of(ids, route.experts_per_token())?;
+                (&moe.chosen, RouteOperands::given(count, ids, lists))
+            }
+            (Chooses::Logits(_), None) => return Err(lost()),
+        };
+        let bytes = pieces.kernels.elements() as usize;
+        let operands = operands.workspace(pieces.kernels.part(0..bytes).ok_or_else(lost)?);
+        if count < PLAIN_ROUTE_FROM {
+            router.launch_dependent(stream, operands)
+        } else {
+            router.launch(stream, operands)
+        }
+    }
+}
+
+#[cold]
+fn lost() -> Error {
+    Error::internal("a piece of the workspace is not where it should be")
+}

@@ -1,0 +1,229 @@
+//! Experts.
+
+mod launches;
+mod weights;
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::run::{Combiner, LaunchStream, Memory, Router, Shared, Values};
+use warpsmith::spec::{Route, Scoring};
+use warpsmith::{Error, Result};
+
+use crate::config::MoeConfig;
+use crate::mlp::GatedMlp;
+use crate::operands::{Chunk, LayerOperands, Needs, are_enough, check_given, is_enough};
+use crate::product::Product;
+use crate::step::Step;
+use crate::workspace::{Layout, room};
+use launches::{Launches, Part};
+pub use weights::MoeWeights;
+
+/// A [`MoeConfig`] with its weights and kernels.
+#[derive(Debug)]
+pub struct Moe {
+    config: MoeConfig,
+    limit: u32,
+    /// By logits, where the layer has them.
+    router: Option<Router>,
+    /// By ids.
+    chosen: Router,
+    up: Product,
+    down: Product,
+    combiner: Combiner,
+    shared: Option<GatedMlp>,
+    router_bias: Option<Shared<f32>>,
+    scale: f32,
+}
+
+/// Where a token's experts come from.
+enum Chooses<'a> {
+    Logits(Values<'a>),
+    Ids(Memory<'a, i32>, Memory<'a, f32>),
+}
+
+impl Moe {
+    /// For up to `limit` tokens. Waits for what has to be compiled.
+    ///
+    /// # Errors
+    /// Those of [`MoeConfig::problems`], [`Engine::plan`], [`Engine::weights`], [`Engine::route`] and [`Engine::combine`]; operand,
+    /// if the weights do not fit.
+    pub fn new(
+        engine: &Engine,
+        stream: &Arc<CudaStream>,
+        config: &MoeConfig,
+        weights: MoeWeights,
+        limit: u32,
+    ) -> Result<Self> {
+        Self::made(engine, stream, config, weights, limit).map_err(|error| error.context(config.to_string()))
+    }
+
+    fn made(
+        engine: &Engine,
+        stream: &Arc<CudaStream>,
+        config: &MoeConfig,
+        weights: MoeWeights,
+        limit: u32,
+    ) -> Result<Self> {
+        let MoeWeights { experts, shared, router_bias, scale } = weights;
+        let [up, down] = config.of_experts(limit)?;
+        let route = *config.route();
+        check_bias(&route, router_bias.as_ref())?;
+        let (hidden, intermediate) = (config.hidden_size(), config.intermediate_size());
+        let (first, last) = experts.split(config.is_gated())?;
+        check_given("a shared expert", shared.is_some(), config.shared_expert().is_some())?;
+        let shared = config.shared_expert().zip(shared);
+        let shared = shared.map(|(of, weights)| GatedMlp::new(engine, stream, &of, weights, limit)).transpose()?;
+        let by_ids = config.by_ids();
+        Ok(Self {
+            config: *config,
+            limit,
+            router: (route != by_ids).then(|| engine.route(&route)).transpose()?,
+            chosen: engine.route(&by_ids)?,
+            up: Product::new(engine, stream, &up, [intermediate, hidden], first)?,
+            down: Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?,
+            combiner: engine.combine(&config.combine())?,
+            shared,
+            router_bias,
+            scale,
+        })
+    }
+
+    /// What it computes.
+    pub fn config(&self) -> &MoeConfig {
+        &self.config
+    }
+
+    /// The kernels of its experts: up and down.
+    pub fn plans(&self) -> [&Plan; 2] {
+        [self.up.plan(), self.down.plan()]
+    }
+
+    /// Bytes of workspace for up to `tokens` tokens at a time; the layer's limit is enough for all.
+    #[must_use]
+    pub fn workspace_bytes(&self, tokens: u32) -> u64 {
+        self.layout(tokens.min(self.limit)).bytes()
+    }
+
+    /// Puts the layer into `stream`, with experts chosen by `logits`, `[tokens, E]`. Where the workspace is not enough for all
+    /// tokens, they go in chunks, as many at a time as it is enough for.
+    ///
+    /// # Errors
+    /// Operand, if a number, format, length or alignment does not fit, or the workspace is not enough for one token: before
+    /// anything is launched; those of [`Router::launch`], [`Plan::launch_dependent`] and [`Combiner::launch_dependent`].
+    pub fn forward<'a>(
+        &self,
+        stream: &impl LaunchStream,
+        operands: LayerOperands<'a>,
+        logits: impl Into<Values<'a>>,
+    ) -> Result<()> {
+        self.put(stream, operands, &Chooses::Logits(logits.into()), None)
+    }
+
+    /// The same with `ids` and `weights` that were chosen elsewhere, `[tokens, k]` each. A slot whose id is no expert's, or its
+    /// token's for the second time, adds nothing.
+    ///
+    /// # Errors
+    /// As [`Moe::forward`].
+    pub fn forward_chosen<'a>(
+        &self,
+        stream: &impl LaunchStream,
+        operands: LayerOperands<'a>,
+        ids: impl Into<Memory<'a, i32>>,
+        weights: impl Into<Memory<'a, f32>>,
+    ) -> Result<()> {
+        self.put(stream, operands, &Chooses::Ids(ids.into(), weights.into()), None)
+    }
+
+    /// One part of [`Moe::forward`] alone, on what a whole one left in the same workspace: to be timed.
+    ///
+    /// # Errors
+    /// As [`Moe::forward`].
+    pub fn step<'a>(
+        &self,
+        stream: &impl LaunchStream,
+        step: Step,
+        operands: LayerOperands<'a>,
+        logits: impl Into<Values<'a>>,
+    ) -> Result<()> {
+        self.put(stream, operands, &Chooses::Logits(logits.into()), Some(step))
+    }
+
+    fn put(
+        &self,
+        stream: &impl LaunchStream,
+        operands: LayerOperands<'_>,
+        from: &Chooses<'_>,
+        only: Option<Step>,
+    ) -> Result<()> {
+        self.put_all(stream, operands, from, only).map_err(|error| error.context(self.config.to_string()))
+    }
+
+    fn put_all(
+        &self,
+        stream: &impl LaunchStream,
+        mut operands: LayerOperands<'_>,
+        from: &Chooses<'_>,
+        only: Option<Step>,
+    ) -> Result<()> {
+        let (hidden, format) = (self.config.hidden_size(), self.config.token_format());
+        let has_residual = self.config.has_residual();
+        operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual })?;
+        self.check_from(operands.tokens, from)?;
+        let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
+        let layout = self.layout(room);
+        for chunk in Chunk::each(operands.tokens, room) {
+            let LayerOperands { x, residual, out, workspace, .. } = &mut operands;
+            layout.cut(workspace, |pieces| {
+                let part = Part { chunk, x, residual: residual.as_ref(), out, from };
+                Launches { moe: self, stream, only }.put(part, pieces)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_from(&self, tokens: u32, from: &Chooses<'_>) -> Result<()> {
+        let route = self.config.route();
+        let slots = u64::from(tokens) * u64::from(route.experts_per_token());
+        match from {
+            Chooses::Ids(ids, weights) => {
+                is_enough("ids", (Format::F32, ids.elements()), Format::F32, slots)?;
+                is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)
+            }
+            Chooses::Logits(logits) => {
+                let format = route.logits_format();
+                let format = format.ok_or_else(|| Error::operand("logits given, the layer takes ids and weights"))?;
+                are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))
+            }
+        }
+    }
+
+    fn layout(&self, tokens: u32) -> Layout {
+        let (config, route) = (&self.config, self.config.route());
+        let slots = tokens * route.experts_per_token();
+        let bytes = |columns: u32| config.token_format().bytes(columns as usize) as u64;
+        let of_shared = self.shared.as_ref().map_or_else(Layout::default, |shared| shared.layout(tokens));
+        let routers = self.router.iter().chain([&self.chosen]).map(|router| router.workspace_bytes(tokens));
+        let products = [&self.up, &self.down].map(|product| product.workspace_bytes(slots));
+        Layout {
+            // The shared expert's is read before that of the others is written.
+            h: (u64::from(slots) * bytes(config.padded_size())).max(of_shared.h),
+            y: u64::from(slots) * bytes(config.hidden_size()),
+            shared: if self.shared.is_some() { u64::from(tokens) * bytes(config.hidden_size()) } else { 0 },
+            ids: 4 * u64::from(slots),
+            weights: 4 * u64::from(slots),
+            lists: 4 * route.lists(tokens).len() as u64,
+            kernels: routers.chain(products).max().unwrap_or(0).max(of_shared.kernels),
+        }
+    }
+}
+
+fn check_bias(route: &Route, bias: Option<&Shared<f32>>) -> Result<()> {
+    check_given("router bias", bias.is_some(), route.scoring() == Scoring::SigmoidBias)?;
+    bias.map_or(Ok(()), |bias| {
+        is_enough("router bias", (Format::F32, bias.elements()), Format::F32, u64::from(route.expert_count()))
+    })
+}

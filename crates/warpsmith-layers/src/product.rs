@@ -1,0 +1,104 @@
+//! One product of a layer: its plan and its weights.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use warpsmith::engine::{Engine, Plan};
+use warpsmith::internal::Raise;
+use warpsmith::run::{LaunchStream, Matrix, MatrixMut, MemoryMut, Operands, Weights};
+use warpsmith::spec::Problem;
+use warpsmith::{Error, Result};
+
+use crate::weights::{Beside, Padding, Quantised};
+
+/// A problem with its weights.
+#[derive(Debug)]
+pub(crate) struct Product {
+    plan: Plan,
+    weights: Weights<'static>,
+    beside: Beside,
+    /// Of a dual GEMM.
+    second: Option<Beside>,
+}
+
+impl Product {
+    /// Every kernel loaded, weights padded and in the form of the device's kernels. `given` are those of B, or of B1 (the gate)
+    /// and B2; `extents` are N and K as the weights have them.
+    ///
+    /// # Errors
+    /// Those of [`Engine::plan`] and [`Engine::weights`]; operand, if what is given does not fit the problem.
+    pub(crate) fn new(
+        engine: &Engine,
+        stream: &Arc<CudaStream>,
+        problem: &Problem,
+        [n, k]: [u32; 2],
+        given: Vec<(&str, Quantised)>,
+    ) -> Result<Self> {
+        let problem = engine.native(problem);
+        let groups = problem.groups().unwrap_or(1) as usize;
+        let padding =
+            Padding { groups, n: [n as usize, problem.columns() as usize], k: [k as usize, problem.depth() as usize] };
+        let plan = engine.plan(&problem)?;
+        let (mut matrices, mut beside) = (Vec::new(), Vec::new());
+        for (name, quantised) in given {
+            let padded = quantised.padded(stream, name, &padding)?;
+            check(name, &padded.beside, &problem)?;
+            matrices.push((padded.codes, padded.scales));
+            beside.push(padded.beside);
+        }
+        let weights = engine.weights(stream, &problem, matrices)?;
+        let mut beside = beside.into_iter();
+        let first = beside.next().ok_or_else(|| Error::operand(format!("{problem} without weights")))?;
+        Ok(Self { plan, weights, beside: first, second: beside.next() })
+    }
+
+    /// The most bytes of workspace that a launch of up to `rows` rows needs.
+    pub(crate) fn workspace_bytes(&self, rows: u32) -> u64 {
+        self.plan.workspace_bytes(rows)
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Puts the launch for `m` rows into the stream; it may begin while what is before it still runs. `with` adds operands.
+    pub(crate) fn launch<'a>(
+        &'a self,
+        stream: &impl LaunchStream,
+        m: u32,
+        (a, c): (Matrix<'a>, MatrixMut<'a>),
+        workspace: &'a mut MemoryMut<'_, u8>,
+        with: impl FnOnce(Operands<'a>) -> Operands<'a>,
+    ) -> Result<()> {
+        let operands = Operands::new(m, a, &self.weights, c);
+        let Beside { alpha, row_scale, bias } = &self.beside;
+        let operands = match &self.second {
+            None => operands.alpha(alpha.alpha()),
+            Some(second) => operands.alphas(alpha.alpha(), second.alpha.alpha()),
+        };
+        let operands = match (bias, self.second.as_ref().and_then(|second| second.bias.as_ref())) {
+            (Some(first), Some(second)) => operands.biases(first.values(), second.values()),
+            (Some(only), None) => operands.bias(only.values()),
+            (None, _) => operands,
+        };
+        let operands = match row_scale {
+            Some(factors) => operands.row_scale(factors),
+            None => operands,
+        };
+        let bytes = workspace.elements() as usize;
+        let operands = workspace.part(0..bytes).into_iter().fold(operands, Operands::workspace);
+        self.plan.launch_dependent(stream, with(operands))
+    }
+}
+
+fn check(name: &str, beside: &Beside, problem: &Problem) -> Result<()> {
+    let parts = [
+        ("a bias", beside.bias.is_some(), problem.bias_format().is_some()),
+        ("row factors", beside.row_scale.is_some(), problem.has_row_scale()),
+    ];
+    match parts.into_iter().find(|(_, is_given, is_wanted)| is_given != is_wanted) {
+        Some((what, true, _)) => Err(Error::operand(format!("{name}: {what} given, the layer has none"))),
+        Some((what, ..)) => Err(Error::operand(format!("{name}: {what} not given, the layer has it"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,33 @@
+//! Parts of layers.
+
+use crate::config::LayerConfig;
+
+/// A part of a layer, in the order of launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The shared expert.
+    Shared,
+    /// The router.
+    Route,
+    /// The first products.
+    Up,
+    /// The last.
+    Down,
+    /// All rows of experts added up.
+    Combine,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Shared, Self::Route, Self::Up, Self::Down, Self::Combine];
+
+    /// Those of a layer; none of a linear one, which has no parts.
+    pub fn of(config: &LayerConfig) -> impl Iterator<Item = Self> {
+        let config = *config;
+        Self::ALL.into_iter().filter(move |step| match config {
+            LayerConfig::Linear(_) => false,
+            LayerConfig::Mlp(_) => matches!(step, Self::Up | Self::Down),
+            LayerConfig::Moe(of) => *step != Self::Shared || of.shared_expert().is_some(),
+        })
+    }
+}

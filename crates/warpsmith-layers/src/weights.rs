@@ -1,0 +1,180 @@
+//! Weights as a layer takes them.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+use half::{bf16, f16};
+use warpsmith::Result;
+use warpsmith::run::{Alpha, Shared, Values};
+
+use crate::pad::padded;
+
+/// What multiplies a product: the tensor's factor of a checkpoint, times that of the tokens.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Factor {
+    /// One number for all.
+    One(f32),
+    /// One for each expert, `[E]`.
+    Each(Shared<f32>),
+}
+
+impl From<f32> for Factor {
+    fn from(factor: f32) -> Self {
+        Self::One(factor)
+    }
+}
+
+impl From<CudaSlice<f32>> for Factor {
+    fn from(factors: CudaSlice<f32>) -> Self {
+        Self::Each(factors.into())
+    }
+}
+
+impl From<Shared<f32>> for Factor {
+    fn from(factors: Shared<f32>) -> Self {
+        Self::Each(factors)
+    }
+}
+
+impl Factor {
+    #[inline]
+    pub(crate) fn alpha(&self) -> Alpha<'_> {
+        match self {
+            Self::One(factor) => (*factor).into(),
+            Self::Each(factors) => factors.into(),
+        }
+    }
+}
+
+/// What is added to the columns of a product.
+#[derive(Debug)]
+enum Addend {
+    F16(CudaSlice<f16>),
+    Bf16(CudaSlice<bf16>),
+    F32(CudaSlice<f32>),
+}
+
+/// Memory of a bias, `[N]` or `[E, N]`.
+#[derive(Debug)]
+pub struct Bias(Addend);
+
+impl From<CudaSlice<f16>> for Bias {
+    fn from(values: CudaSlice<f16>) -> Self {
+        Self(Addend::F16(values))
+    }
+}
+
+impl From<CudaSlice<bf16>> for Bias {
+    fn from(values: CudaSlice<bf16>) -> Self {
+        Self(Addend::Bf16(values))
+    }
+}
+
+impl From<CudaSlice<f32>> for Bias {
+    fn from(values: CudaSlice<f32>) -> Self {
+        Self(Addend::F32(values))
+    }
+}
+
+/// The NVFP4 weights of one product, given away: codes `[N, K/2]` (two a byte, low nibble = even k) and linear e4m3 block scales
+/// `[N, K/16]`; of experts `[E, N, K/2]` and `[E, N, K/16]`.
+#[derive(Debug)]
+#[must_use]
+pub struct Quantised {
+    codes: CudaSlice<u8>,
+    scales: CudaSlice<u8>,
+    alpha: Factor,
+    row_scale: Option<Shared<f32>>,
+    bias: Option<Bias>,
+}
+
+impl Quantised {
+    /// With a factor of 1.
+    pub fn new(codes: CudaSlice<u8>, scales: CudaSlice<u8>) -> Self {
+        Self { codes, scales, alpha: Factor::One(1.0), row_scale: None, bias: None }
+    }
+
+    /// What multiplies the product.
+    pub fn alpha(mut self, alpha: impl Into<Factor>) -> Self {
+        self.alpha = alpha.into();
+        self
+    }
+
+    /// Factors of the rows, `[N]`: of a linear layer that has them.
+    pub fn row_scale(mut self, factors: impl Into<Shared<f32>>) -> Self {
+        self.row_scale = Some(factors.into());
+        self
+    }
+
+    /// What is added to the product, in the format that the layer has it in.
+    pub fn bias(mut self, values: impl Into<Bias>) -> Self {
+        self.bias = Some(values.into());
+        self
+    }
+
+    /// As kernels take them.
+    pub(crate) fn padded(self, stream: &Arc<CudaStream>, name: &str, padding: &Padding) -> Result<Padded> {
+        let Self { codes, scales, alpha, row_scale, bias } = self;
+        let name = |of: &str| format!("{name}: {of}");
+        let Padding { groups, n, k } = *padding;
+        // Rows that are padded behind each, or behind all of an expert.
+        let pad = |name: String, given, per: usize| match k[0] == k[1] {
+            true => padded(stream, &name, given, groups, n.map(|n| n * k[0] / per)),
+            false => padded(stream, &name, given, groups * n[0], k.map(|k| k / per)),
+        };
+        let (codes, scales) = (pad(name("codes"), codes, 2)?, pad(name("block scales"), scales, 16)?);
+        let bias = bias.map(|Bias(addend)| {
+            let name = name("bias");
+            Ok::<_, warpsmith::Error>(match addend {
+                Addend::F16(values) => Held::F16(padded(stream, &name, values, groups, n)?.into()),
+                Addend::Bf16(values) => Held::Bf16(padded(stream, &name, values, groups, n)?.into()),
+                Addend::F32(values) => Held::F32(padded(stream, &name, values, groups, n)?.into()),
+            })
+        });
+        Ok(Padded { codes, scales, beside: Beside { alpha, row_scale, bias: bias.transpose()? } })
+    }
+}
+
+/// N and K of a product, as given and as taken: one of them differs at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Padding {
+    pub(crate) groups: usize,
+    pub(crate) n: [usize; 2],
+    pub(crate) k: [usize; 2],
+}
+
+/// Weights as kernels take them.
+#[derive(Debug)]
+pub(crate) struct Padded {
+    pub(crate) codes: CudaSlice<u8>,
+    pub(crate) scales: CudaSlice<u8>,
+    pub(crate) beside: Beside,
+}
+
+/// What a product has besides its matrix.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) alpha: Factor,
+    pub(crate) row_scale: Option<Shared<f32>>,
+    pub(crate) bias: Option<Held>,
+}
+
+/// A bias that stays.
+#[derive(Debug)]
+pub(crate) enum Held {
+    F16(Shared<f16>),
+    Bf16(Shared<bf16>),
+    F32(Shared<f32>),
+}
+
+impl Held {
+    #[inline]
+    pub(crate) fn values(&self) -> Values<'_> {
+        match self {
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+            Self::F32(values) => values.into(),
+        }
+    }
+}

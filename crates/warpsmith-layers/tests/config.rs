@@ -1,0 +1,119 @@
+//! Spellings of layers, and what no layer is made of.
+
+#![allow(clippy::unwrap_used)]
+
+use warpsmith::format::Format;
+use warpsmith::spec::{Activation, Route, Scoring};
+use warpsmith_layers::{KNOWN, LayerConfig, LinearConfig, MlpConfig, MoeConfig, named};
+
+#[test]
+fn a_spelling_is_read_as_it_is_written_and_no_other() {
+    for text in [
+        "linear:bf16:n6144:k4096",
+        "linear:f16:n16:k64:row_scale:bias_f32",
+        "mlp.silu:bf16:h4096:i14336",
+        "mlp.relu2:f16:h2688:i1856",
+        "mlp.silu:f16:h64:i96:bias_f16:ungated",
+        "mlp.silu_clamp7:f16:h64:i64",
+        "moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised",
+        "moe.silu:bf16:h7168:i2048:sigmoid_bias:bf16:e256:k8:g8:keep4:renormalised:shared2048",
+        "moe.relu2:bf16:h2688:i1856:sigmoid_bias:e128:k6:renormalised:shared3712:residual",
+        "moe.swiglu_oai:bf16:h2880:i2880:softmax:e128:k4:renormalised:bias_bf16:residual",
+        "moe.gelu:f16:h64:i64:given:e8:k2:ungated",
+        "moe.silu:f16:h64:i64:given:e8:k2:local0-8",
+    ] {
+        let layer: LayerConfig = text.parse().unwrap();
+        assert_eq!(layer.to_string(), text);
+        assert!(layer.problems(100).is_ok(), "{:?}", layer.problems(100));
+    }
+    for text in [
+        "",
+        "linear",
+        "linear.silu:bf16:n16:k64",
+        "linear:bf16:k64:n16",
+        "mlp:bf16:h64:i64",
+        "mlp.silu:bf16:h064:i64",
+        "mlp.silu:bf16:h64:i64:",
+        "mlp.relu2:bf16:h64:i64:ungated",
+        "mlp.silu:bf16:h64:i64:ungated:bias_f16",
+        "moe.silu:bf16:h64:i64",
+        "moe.silu:bf16:h64:i64:softmax:f32:e8:k2",
+        "moe.silu:bf16:h64:i64:route.softmax:e8:k2",
+        "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:shared64",
+        "moe.silu:bf16:h64:i64:given:bf16:e8:k2",
+        "moe.silu:bf16:h64:i64:given:e8:k2:local8",
+    ] {
+        assert!(text.parse::<LayerConfig>().is_err_and(|error| error.is_parse()), "{text}");
+    }
+}
+
+#[test]
+fn builders_give_what_is_spelt() {
+    let route = Route::new(Scoring::SigmoidBias).experts(256).k(8).groups(8, 4).renormalised();
+    let moe = MoeConfig::new(Activation::Silu, 7168, 2048, route).format(Format::Bf16).shared(2048).residual();
+    let spelt = "moe.silu:bf16:h7168:i2048:sigmoid_bias:e256:k8:g8:keep4:renormalised:shared2048:residual";
+    assert_eq!(moe, spelt.parse().unwrap());
+    assert_eq!(moe.shared_expert().unwrap().to_string(), "mlp.silu:bf16:h7168:i2048");
+    assert_eq!(moe.combine().to_string(), "combine:bf16>bf16:h7168:k8:weighted:placed:shared:residual");
+    assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).ungated().to_string(), "mlp.silu:f16:h64:i96:ungated");
+    assert_eq!(LinearConfig::new(16, 64).bias(Format::F32).to_string(), "linear:f16:n16:k64:bias_f32");
+}
+
+#[test]
+fn known_layers_are_spelt_as_they_are() {
+    for (name, spelling) in KNOWN {
+        let layer = named(name).unwrap();
+        assert_eq!(layer.to_string(), *spelling);
+        let problems = layer.problems(8192).unwrap();
+        assert!(problems.len() == 2 && problems.iter().all(|problem| problem.check().is_ok()), "{name}");
+    }
+    assert!(named("qwen3").is_none());
+}
+
+/// What a layer's kernels are told.
+#[test]
+fn problems_are_those_of_the_layer() {
+    let problems = |text: &str, tokens| {
+        let problems = text.parse::<LayerConfig>().unwrap().problems(tokens).unwrap();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // 96 is padded to 128.
+    assert_eq!(
+        problems("moe.silu:bf16:h2048:i96:softmax:e128:k8:renormalised:shared64:bias_f32", 512),
+        [
+            "grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n128:k2048:bias_f32:gathered:top8:m4096",
+            "grouped128.gemm:bf16*nvfp4>bf16:n2048:k128:bias_f32:top8:m4096",
+            "dual_gemm.silu:bf16*nvfp4>bf16:n64:k2048:m512",
+            "gemm:bf16*nvfp4>bf16:n2048:k64:m512",
+        ]
+    );
+    assert_eq!(
+        problems("mlp.relu2:f16:h2688:i1856", 7),
+        ["gemm.relu2:f16*nvfp4>f16:n1856:k2688:m7", "gemm:f16*nvfp4>f16:n2688:k1856:m7"]
+    );
+    assert_eq!(problems("linear:f16:n48:k64:row_scale", 3), ["gemm:f16*nvfp4>f16:n48:k64:row_scale:m3"]);
+}
+
+#[test]
+fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
+    let refusal = |text: &str, tokens| {
+        let error = text.parse::<LayerConfig>().unwrap().problems(tokens).unwrap_err();
+        assert!(error.is_unsupported(), "{error:?}");
+        error.to_string()
+    };
+    for (text, why) in [
+        ("mlp.silu:nvfp4:h64:i64", "activations are f16 or bf16, not nvfp4"),
+        ("mlp.silu:f32:h64:i64", "activations are f16 or bf16, not f32"),
+        ("mlp.silu:f16:h96:i64", "hidden = 96: must be a multiple of 64"),
+        ("mlp.silu:f16:h64:i40", "intermediate = 40: must be a multiple of 16"),
+        ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),
+        ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
+        ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),
+        ("moe.silu:f16:h64:i64:softmax:e8:k2:local4-8", "experts 4 to 8 of 8: routers give rows to all"),
+    ] {
+        let found = refusal(text, 16);
+        assert!(found.contains(why), "{found}");
+    }
+    assert!(refusal("moe.silu:f16:h64:i64:softmax:e8:k2", 1 << 24).contains("33554432 rows: must be 1 to 16777216"));
+    assert!(refusal("mlp.silu:f16:h64:i64", 0).contains("0 tokens at most"));
+}

@@ -1,0 +1,369 @@
+//! Layers up to the driver, which here is one without a device: launches, chunks, refusals, padding.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use half::{bf16, f16};
+use warpsmith::cache::{KernelCache, Seal};
+use warpsmith::engine::{Engine, Manifest, Plan, Rows};
+use warpsmith::internal::build::Source;
+use warpsmith::run::{Device, MemoryMut};
+use warpsmith::spec::Spec;
+use warpsmith_layers::{
+    GatedMlp, LayerConfig, LayerOperands, Linear, LinearConfig, MlpConfig, MlpWeights, Moe, MoeConfig, MoeWeights,
+    Quantised, Step,
+};
+use warpsmith_testing::counting;
+use warpsmith_testing::null::Null;
+
+const MOE: &str = "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:residual";
+const HIDDEN: usize = 256;
+const EXPERTS: usize = 8;
+const K: usize = 2;
+const TOKENS: u32 = 4500;
+
+/// One kernel in the place of all matrix kernels: this driver finds whatever it is asked for.
+fn small(_: &Spec) -> warpsmith::Result<Source> {
+    Ok(Source::new("small", "extern \"C\" __global__ void small(int* x) { *x = 1; }\n", &[], ["small"]))
+}
+
+/// The null driver's counters are for the whole process, so tests take turns.
+struct Bench {
+    null: &'static Null,
+    engine: Engine,
+    stream: Arc<CudaStream>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let null = Null::driver();
+        let device = Device::open(0).unwrap();
+        // SAFETY: nothing runs.
+        unsafe { device.context().disable_event_tracking() };
+        let stream = device.context().new_stream().unwrap();
+        let disk = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layers");
+        // SAFETY: the null driver runs nothing.
+        let cache = unsafe { KernelCache::builder().install_if_missing().render(small) }.disk(disk).build();
+        Self { null, engine: Engine::with_cache(&device, cache), stream, _turn: turn }
+    }
+
+    fn quantised(&self, rows: usize, k: usize) -> Quantised {
+        let zeros = |bytes| self.stream.alloc_zeros(bytes).unwrap();
+        Quantised::new(zeros(rows * k / 2), zeros(rows * k / 16))
+    }
+
+    fn mlp_weights(&self, groups: usize, hidden: usize, intermediate: usize) -> MlpWeights {
+        let first = || self.quantised(groups * intermediate, hidden);
+        MlpWeights::gated(first(), first(), self.quantised(groups * hidden, intermediate))
+    }
+
+    fn moe(&self) -> Moe {
+        let config: MoeConfig = MOE.parse().unwrap();
+        let weights = MoeWeights::new(self.mlp_weights(EXPERTS, HIDDEN, 96));
+        let weights = weights.shared(self.mlp_weights(1, HIDDEN, 64)).scale(2.5);
+        Moe::new(&self.engine, &self.stream, &config, weights, TOKENS).unwrap()
+    }
+}
+
+/// Operands of `TOKENS` tokens.
+struct Buffers {
+    x: CudaSlice<bf16>,
+    logits: CudaSlice<f32>,
+    residual: CudaSlice<bf16>,
+    out: CudaSlice<bf16>,
+    workspace: CudaSlice<u8>,
+}
+
+impl Buffers {
+    fn new(stream: &Arc<CudaStream>, bytes: u64) -> Self {
+        let tokens = TOKENS as usize;
+        Self {
+            x: stream.alloc_zeros(tokens * HIDDEN).unwrap(),
+            logits: stream.alloc_zeros(tokens * EXPERTS).unwrap(),
+            residual: stream.alloc_zeros(tokens * HIDDEN).unwrap(),
+            out: stream.alloc_zeros(tokens * HIDDEN).unwrap(),
+            workspace: stream.alloc_zeros(bytes as usize).unwrap(),
+        }
+    }
+
+    fn operands(&mut self, tokens: u32) -> LayerOperands<'_> {
+        LayerOperands::new(tokens, &self.x, &mut self.out, &mut self.workspace).residual(&self.residual)
+    }
+}
+
+fn passes(plan: &Plan, m: u32) -> u64 {
+    plan.kernel(m).unwrap().spec().passes(m).count() as u64
+}
+
+#[test]
+fn a_forward_is_its_launches_in_their_order() {
+    let bench = Bench::new();
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    let mut buffers = Buffers::new(stream, moe.workspace_bytes(TOKENS));
+    let logits = buffers.logits.clone();
+    bench.null.watch(true);
+    for tokens in [0, 1, 17, 256, 257, 1024, TOKENS] {
+        let mut of_steps = 0;
+        for step in Step::ALL {
+            let before = bench.null.launches();
+            moe.step(stream, step, buffers.operands(tokens), &logits).unwrap();
+            let launches = bench.null.launches() - before;
+            of_steps += launches;
+            if tokens == 0 {
+                continue;
+            }
+            let [up, down] = moe.plans();
+            let rows = tokens * K as u32;
+            let seen = bench.null.seen();
+            let last = |plan: &Plan| (rows, plan.kernel(rows).unwrap().spec().symbol());
+            match step {
+                Step::Route => assert_eq!(launches, if tokens <= 256 { 1 } else { 2 }),
+                Step::Up => assert_eq!((launches, (seen.m(), seen.kernel())), (passes(up, rows), last(up))),
+                Step::Down => assert_eq!((launches, (seen.m(), seen.kernel())), (passes(down, rows), last(down))),
+                Step::Combine => assert_eq!(launches, 1),
+                Step::Shared => assert!(launches >= 2),
+            }
+            // The kernel before hands over what the next one takes.
+            let (begin, end) = (buffers.workspace.device_ptr(stream).0, buffers.workspace.len() as u64);
+            let within = |address: u64| (begin..begin + end).contains(&address) && address.is_multiple_of(256);
+            match step {
+                Step::Up => assert!(seen.param(0) == buffers.x.device_ptr(stream).0 && within(seen.param(72))),
+                Step::Down => assert!(seen.param(0) == begin && within(seen.param(72))),
+                _ => {}
+            }
+        }
+        let before = bench.null.launches();
+        moe.forward(stream, buffers.operands(tokens), &logits).unwrap();
+        assert_eq!(bench.null.launches() - before, of_steps);
+    }
+    bench.null.watch(false);
+}
+
+/// Behind a seal a layer of any limit is made of what its manifest has warmed up.
+#[test]
+fn a_warm_layer_compiles_nothing() {
+    let bench = Bench::new();
+    let config: LayerConfig = MOE.parse().unwrap();
+    let manifest = config.manifest(&Rows::new(1..=TOKENS).unwrap(), bench.engine.device().arch()).unwrap();
+    let report = bench.engine.warm_up(&manifest);
+    assert!(report.is_complete(), "{report}");
+    bench.engine.seal(Seal::Refuse);
+    let (before, moe) = (bench.engine.stats(), bench.moe());
+    let mut buffers = Buffers::new(&bench.stream, moe.workspace_bytes(TOKENS));
+    let logits = buffers.logits.clone();
+    for tokens in [1, 17, 300, TOKENS] {
+        moe.forward(&bench.stream, buffers.operands(tokens), &logits).unwrap();
+    }
+    let after = bench.engine.stats();
+    assert_eq!((after.cache.sealed.refusals, after.cache.compiles), (0, before.cache.compiles));
+    assert_eq!(after.loads, before.loads);
+    // What was asked for is what was warmed up, with the rows that came.
+    let recorded = bench.engine.record().manifest();
+    let keys = |manifest: &Manifest| {
+        let problems = manifest.problems().map(|(problem, _)| problem.to_string());
+        let beside = manifest.routes().map(ToString::to_string).chain(manifest.combines().map(ToString::to_string));
+        problems.chain(beside).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&recorded), keys(&manifest));
+    for (problem, rows) in recorded.problems() {
+        // Two experts a token.
+        let k = if problem.groups().is_some() { 2 } else { 1 };
+        let known = manifest.rows(problem).unwrap();
+        assert!(*rows == Rows::new(k..=k * TOKENS).unwrap() && known.clone().and(rows) == *known, "{recorded}");
+    }
+    // Another layer is not there.
+    let other: MoeConfig = MOE.replace("softmax", "sigmoid").parse().unwrap();
+    assert!(bench.engine.route(other.route()).unwrap_err().is_sealed());
+}
+
+#[test]
+fn a_forward_allocates_nothing() {
+    let bench = Bench::new();
+    bench.null.track(true);
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    let mut buffers = Buffers::new(stream, moe.workspace_bytes(300));
+    let (logits, ids) = (buffers.logits.clone(), stream.alloc_zeros::<i32>(TOKENS as usize * K).unwrap());
+    let weights = stream.alloc_zeros::<f32>(TOKENS as usize * K).unwrap();
+    stream.synchronize().unwrap();
+    let mut put = |tokens| {
+        moe.forward(stream, buffers.operands(tokens), &logits).unwrap();
+        moe.forward_chosen(stream, buffers.operands(tokens), &ids, &weights).unwrap();
+    };
+    // A thread's first launches make room for tensor maps.
+    [1, 17, 300, 1000].iter().for_each(|tokens| put(*tokens));
+    let device = bench.null.allocations();
+    let host = counting::allocations();
+    [1, 17, 300, 1000, 1, 1000].iter().for_each(|tokens| put(*tokens));
+    assert_eq!(counting::allocations(), host);
+    assert_eq!(bench.null.allocations(), device);
+    bench.null.track(false);
+}
+
+/// Chunks are as large as the workspace allows, and each is what a forward of so many tokens is.
+#[test]
+fn a_short_workspace_makes_chunks() {
+    let bench = Bench::new();
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    assert!((0..TOKENS).step_by(7).all(|tokens| moe.workspace_bytes(tokens) <= moe.workspace_bytes(tokens + 7)));
+    assert!((1..TOKENS).step_by(13).all(|tokens| moe.workspace_bytes(tokens).is_multiple_of(256)));
+    let launches = |buffers: &mut Buffers, tokens| {
+        let (logits, before) = (buffers.logits.clone(), bench.null.launches());
+        moe.forward(stream, buffers.operands(tokens), &logits).map(|()| bench.null.launches() - before)
+    };
+    let mut whole = Buffers::new(stream, moe.workspace_bytes(TOKENS));
+    for room in [1, 100, 299, TOKENS - 1] {
+        let mut buffers = Buffers::new(stream, moe.workspace_bytes(room) + 255);
+        for tokens in [1, 99, 100, 101, 300, TOKENS] {
+            let (full, rest) = (tokens / room, tokens % room);
+            let expected: u64 = (0..full)
+                .map(|_| room)
+                .chain((rest > 0).then_some(rest))
+                .map(|part| launches(&mut whole, part).unwrap())
+                .sum();
+            // Rounded up, room may be for somewhat more.
+            let found = launches(&mut buffers, tokens).unwrap();
+            assert!(found <= expected && (room > 1 || found > 0), "{tokens} by {room}: {found}, not {expected}");
+            assert!(tokens > room || found == expected);
+        }
+    }
+    let mut short = Buffers::new(stream, moe.workspace_bytes(1) - 256);
+    let error = launches(&mut short, 8).unwrap_err();
+    let numbers =
+        format!("the workspace has {} bytes: one token needs {}", moe.workspace_bytes(1) - 256, moe.workspace_bytes(1));
+    assert!(error.is_operand() && error.to_string().contains(&numbers), "{error}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_a_launch() {
+    let bench = Bench::new();
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    let mut buffers = Buffers::new(stream, moe.workspace_bytes(TOKENS));
+    let Buffers { x, logits, residual, out, workspace } = &mut buffers;
+    let (ids, weights) = (stream.alloc_zeros::<i32>(15).unwrap(), stream.alloc_zeros::<f32>(16).unwrap());
+    let halves = stream.alloc_zeros::<f16>(HIDDEN * 8).unwrap();
+    let before = bench.null.launches();
+    let mut found = Vec::new();
+    let mut refusal = |result: warpsmith::Result<()>| {
+        let error = result.unwrap_err();
+        assert!(error.is_operand(), "{error:?}");
+        found.push(error.to_string());
+    };
+    let few = |elements: usize| 0..elements;
+    let mut whole =
+        |tokens, residual: &CudaSlice<bf16>, of: &mut dyn FnMut(LayerOperands<'_>) -> warpsmith::Result<()>| {
+            of(LayerOperands::new(tokens, &*x, &mut *out, &mut *workspace).residual(residual))
+        };
+    refusal(whole(TOKENS + 1, residual, &mut |operands| moe.forward(stream, operands, &*logits)));
+    refusal(whole(9, residual, &mut |operands| moe.forward(stream, operands, logits.slice(few(71)))));
+    refusal(whole(9, residual, &mut |operands| moe.forward(stream, operands, &residual.clone())));
+    refusal(whole(8, residual, &mut |operands| moe.forward_chosen(stream, operands, &ids, &weights)));
+    let operands = LayerOperands::new(9, x.slice(few(9 * HIDDEN - 1)), &mut *out, &mut *workspace);
+    refusal(moe.forward(stream, operands.residual(&*residual), &*logits));
+    let operands = LayerOperands::new(8, &halves, &mut *out, &mut *workspace).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    refusal(moe.forward(stream, LayerOperands::new(8, &*x, &mut *out, &mut *workspace), &*logits));
+    let operands = LayerOperands::new(8, &*x, out.slice_mut(few(100)), &mut *workspace).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    let operands = LayerOperands::new(8, &*x, &mut *out, workspace.slice_mut(8..)).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    let operands = LayerOperands::new(8, &*x, &mut *out, workspace.slice_mut(few(256))).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    assert_eq!(bench.null.launches(), before);
+    let expected = [
+        "4501 tokens: the layer is for 4500 at most",
+        "logits has 71 elements, 72 are needed",
+        "logits is bf16, the layer is for f32",
+        "ids has 15 elements, 16 are needed",
+        "x has 2303 elements, 2304 are needed",
+        "x is f16, the layer is for bf16",
+        "residual: not given, the layer has one",
+        "out has 100 elements, 2048 are needed",
+        "the workspace does not begin at a multiple of 256 bytes",
+        "the workspace has 256 bytes: one token needs",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(MOE) && found.contains(expected), "`{found}`, not `{expected}`");
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let bench = Bench::new();
+    let (engine, stream) = (&bench.engine, &bench.stream);
+    let refusal = |text: &str, weights: MoeWeights| {
+        let config: MoeConfig = text.parse().unwrap();
+        let error = Moe::new(engine, stream, &config, weights, 8).unwrap_err();
+        assert!(error.is_operand(), "{error:?}");
+        error.to_string()
+    };
+    let of = |groups, intermediate| bench.mlp_weights(groups, 64, intermediate);
+    let softmax = "moe.silu:f16:h64:i96:softmax:e8:k2";
+    let ungated = || MlpWeights::ungated(bench.quantised(8 * 96, 64), bench.quantised(8 * 64, 96));
+    let biased = || {
+        let first = bench.quantised(8 * 96, 64).bias(stream.alloc_zeros::<f16>(8 * 96).unwrap());
+        MlpWeights::gated(first, bench.quantised(8 * 96, 64), bench.quantised(8 * 64, 96))
+    };
+    let bias = |elements: usize| stream.alloc_zeros::<f32>(elements).unwrap();
+    for (found, expected) in [
+        (refusal(softmax, MoeWeights::new(of(7, 96))), "gate: codes has 21504 elements, 24576 are needed"),
+        (refusal(softmax, MoeWeights::new(ungated())), "gate: not given, the layer has one"),
+        (refusal("moe.relu2:f16:h64:i96:softmax:e8:k2", MoeWeights::new(of(8, 96))), "gate: given, the layer has none"),
+        (refusal(softmax, MoeWeights::new(of(8, 96)).shared(of(1, 64))), "a shared expert: given, the layer has none"),
+        (refusal(&format!("{softmax}:shared64"), MoeWeights::new(of(8, 96))), "a shared expert: not given"),
+        (refusal(softmax, MoeWeights::new(of(8, 96)).router_bias(bias(8))), "router bias: given, the layer has none"),
+        (
+            refusal("moe.silu:f16:h64:i96:sigmoid_bias:e8:k2", MoeWeights::new(of(8, 96)).router_bias(bias(7))),
+            "router bias has 7 elements, 8 are needed",
+        ),
+        (refusal(softmax, MoeWeights::new(biased())), "gate: a bias given, the layer has none"),
+        (refusal(&format!("{softmax}:bias_f16"), MoeWeights::new(biased())), "up: a bias not given, the layer has it"),
+    ] {
+        assert!(found.contains(expected), "`{found}`, not `{expected}`");
+    }
+}
+
+#[test]
+fn an_mlp_and_a_linear_layer_are_two_launches_and_one() {
+    let bench = Bench::new();
+    let (engine, stream) = (&bench.engine, &bench.stream);
+    let config: MlpConfig = "mlp.silu:f16:h256:i704".parse().unwrap();
+    let mlp = GatedMlp::new(engine, stream, &config, bench.mlp_weights(1, 256, 704), 100).unwrap();
+    let config: LinearConfig = "linear:f16:n48:k256:row_scale:bias_f32".parse().unwrap();
+    let factors = || stream.alloc_zeros::<f32>(48).unwrap();
+    let weights = bench.quantised(48, 256).row_scale(factors()).bias(factors()).alpha(0.5);
+    let linear = Linear::new(engine, stream, &config, weights, 100).unwrap();
+    let (x, mut out) = (stream.alloc_zeros::<f16>(100 * 256).unwrap(), stream.alloc_zeros::<f16>(100 * 256).unwrap());
+    let mut workspace = stream.alloc_zeros::<u8>(mlp.workspace_bytes(100) as usize).unwrap();
+    for tokens in [0, 1, 100] {
+        let before = bench.null.launches();
+        mlp.forward(stream, LayerOperands::new(tokens, &x, &mut out, &mut workspace)).unwrap();
+        let plans = mlp.plans().map(|plan| if tokens > 0 { passes(plan, tokens) } else { 0 });
+        assert_eq!(bench.null.launches() - before, plans.iter().sum::<u64>());
+    }
+    let operands = LayerOperands::new(101, &x, &mut out, &mut workspace);
+    assert!(mlp.forward(stream, operands).unwrap_err().to_string().contains("101 tokens: the layer is for 100"));
+    let operands = LayerOperands::new(1, &x, &mut out, &mut workspace).residual(&x);
+    assert!(mlp.forward(stream, operands).unwrap_err().to_string().ends_with("residual: given, the layer has none"));
+    let launches = |step| {
+        let before = bench.null.launches();
+        mlp.step(stream, step, LayerOperands::new(9, &x, &mut out, &mut workspace)).unwrap();
+        bench.null.launches() - before
+    };
+    let [up, down] = mlp.plans();
+    assert_eq!(Step::ALL.map(launches), [0, 0, passes(up, 9), passes(down, 9), 0]);
+    let before = bench.null.launches();
+    linear.forward(stream, LayerOperands::new(7, &x, &mut out, &mut workspace)).unwrap();
+    assert_eq!(bench.null.launches() - before, passes(linear.plan(), 7));
+    // Memory that somebody else manages is cut like any other.
+    let begin = workspace.device_ptr(stream).0;
+    // SAFETY: it is the workspace's, and nothing runs.
+    let raw = unsafe { MemoryMut::<u8>::from_raw(begin, workspace.len()) };
+    mlp.forward(stream, LayerOperands::new(3, &x, &mut out, raw)).unwrap();
+}

@@ -1,0 +1,268 @@
+//! Layers on a GPU against the oracle: every element within its bound, nothing else written, the same bits whole, in chunks and
+//! replayed. Without a GPU every trial is counted as ignored.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use libtest_mimic::{Arguments, Trial};
+use warpsmith::cache::KernelCache;
+use warpsmith::engine::Engine;
+use warpsmith::pick::{Picker, Policy};
+use warpsmith::run::Device;
+use warpsmith_layers::LayerConfig;
+use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
+use warpsmith_tune::wait;
+
+const WAIT: Duration = Duration::from_secs(10);
+const TOKENS: [u32; 5] = [0, 1, 3, 17, 257];
+const LIMIT: u32 = 300;
+/// How long a graph is replayed.
+const REPLAYED: Duration = Duration::from_secs(5);
+
+const LAYERS: &[&str] = &[
+    "linear:f16:n272:k256",
+    "linear:bf16:n64:k512:bias_f32",
+    "mlp.silu:f16:h256:i704",
+    "mlp.silu:bf16:h512:i96",
+    "mlp.relu2:f16:h256:i96",
+    "mlp.swiglu_oai:bf16:h320:i320:bias_bf16",
+    "mlp.gelu:f16:h256:i96:ungated",
+    "mlp.relu2:bf16:h192:i1856",
+    "moe.silu:f16:h256:i96:softmax:e8:k1:renormalised",
+    "moe.silu:bf16:h256:i192:softmax:bf16:e128:k8:renormalised",
+    "moe.silu:bf16:h256:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:shared96:residual",
+    "moe.silu:f16:h256:i128:sigmoid_bias:e128:k8:renormalised:shared64",
+    "moe.relu2:f16:h256:i96:sigmoid_bias:e60:k8:renormalised:shared192",
+    "moe.relu2:bf16:h256:i64:softmax:f16:e8:k1",
+    "moe.swiglu_oai:f16:h320:i320:softmax:e8:k4:renormalised:bias_f16:residual",
+    "moe.swiglu_oai:bf16:h320:i96:softmax:e128:k4:renormalised:bias_f32",
+    "moe.silu:bf16:h128:i96:sigmoid_bias:e384:k22:renormalised",
+    "moe.silu:f16:h128:i64:softmax:e896:k1",
+    "moe.silu:f16:h256:i704:softmax:e8:k8:renormalised:residual",
+];
+
+struct Bench {
+    device: Device,
+    cache: Arc<KernelCache>,
+    stream: Arc<CudaStream>,
+    turn: Mutex<()>,
+}
+
+impl Bench {
+    fn open() -> warpsmith::Result<Self> {
+        let device = Device::open(0)?;
+        // SAFETY: the one stream below is the only one in this process.
+        unsafe { device.context().disable_event_tracking() };
+        let stream = device.context().new_stream()?;
+        let cache = Arc::new(KernelCache::builder().install_if_missing().build());
+        Ok(Self { device, cache, stream, turn: Mutex::new(()) })
+    }
+
+    fn engine(&self) -> Engine {
+        Engine::with_cache(&self.device, Arc::clone(&self.cache))
+    }
+
+    /// Whose kernels give a row the same bits at every M.
+    fn invariant(&self) -> Result<Engine, String> {
+        let picker = Picker::builder(self.device.name(), self.device.arch()).policy(Policy::BatchInvariant);
+        let picker = picker.build().map_err(text)?;
+        Ok(Engine::with_cache_and_picker(&self.device, Arc::clone(&self.cache), picker))
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.device.reclaim();
+        turn
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+type Test = fn(&Bench, &str) -> Result<(), String>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let bench = match Bench::open() {
+        Ok(bench) => Some(Arc::new(bench)),
+        Err(why) => {
+            eprintln!("SKIPPED: no layer is launched: {why}");
+            None
+        }
+    };
+    let tests: [(&str, Test); 4] = [
+        ("right", is_right),
+        ("right at awkward routings", is_right_at_awkward_routings),
+        ("the same in chunks", is_the_same_in_chunks),
+        ("the same replayed", is_the_same_replayed),
+    ];
+    let mut trials = Vec::new();
+    for layer in LAYERS {
+        for (name, test) in &tests {
+            let is_of_experts = layer.starts_with("moe.");
+            if is_of_experts || ["right", "the same in chunks"].contains(name) {
+                trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, *test));
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(bench: &Option<Arc<Bench>>, name: String, layer: &'static str, test: Test) -> Trial {
+    let (ignored, bench) = (bench.is_none(), bench.clone());
+    let run = move || match bench {
+        Some(bench) => test(&bench, layer).map_err(Into::into),
+        None => Err("there is no GPU".into()),
+    };
+    Trial::test(name, run).with_ignored_flag(ignored)
+}
+
+/// A layer on the host and on the device.
+struct Layer<'a> {
+    stream: &'a Arc<CudaStream>,
+    host: HostLayer,
+    device: DeviceLayer,
+}
+
+impl<'a> Layer<'a> {
+    fn new(bench: &'a Bench, engine: &Engine, layer: &str) -> Result<Self, String> {
+        let config: LayerConfig = layer.parse().map_err(text)?;
+        let host = HostLayer::random(&config, 0x1A7E);
+        let device = host.upload(engine, &bench.stream, LIMIT).map_err(text)?;
+        Ok(Self { stream: &bench.stream, host, device })
+    }
+
+    fn tokens(&self, tokens: u32) -> HostTokens {
+        HostTokens::random(self.host.config(), tokens, 0.0, u64::from(tokens) + 1)
+    }
+
+    /// On the device, with a workspace for so many at a time.
+    fn upload(&self, tokens: &HostTokens, room: u32) -> Result<DeviceTokens, String> {
+        DeviceTokens::new(self.stream, &self.device, tokens, self.device.workspace_bytes(room)).map_err(text)
+    }
+
+    fn run(&self, tokens: &mut DeviceTokens) -> Result<Vec<u8>, String> {
+        self.device.forward(self.stream, tokens, None).map_err(text)?;
+        self.found(tokens)
+    }
+
+    fn found(&self, tokens: &DeviceTokens) -> Result<Vec<u8>, String> {
+        wait(self.stream, WAIT).map_err(text)?;
+        let found = tokens.found(self.stream, &self.device).map_err(text)?;
+        if found.is_inside { Ok(found.bytes) } else { Err("memory outside is written".to_owned()) }
+    }
+
+    /// Holds every element that is there to the oracle.
+    fn check(&self, host: &HostTokens, tokens: &DeviceTokens) -> Result<(), String> {
+        wait(self.stream, WAIT).map_err(text)?;
+        let which: Vec<usize> = (0..host.count()).collect();
+        let columns: Vec<usize> = (0..host.columns()[1]).collect();
+        let found = tokens.found(self.stream, &self.device).map_err(text)?;
+        if which.is_empty() {
+            return if found.is_inside { Ok(()) } else { Err("memory outside is written".to_owned()) };
+        }
+        let reference = self.host.reference(host, &which, &columns).map_err(text)?;
+        let worst = found.check(&reference, &which, &columns).map_err(text)?;
+        // A check that nothing reaches is none.
+        if worst > 0.0 { Ok(()) } else { Err("nothing is off at all".to_owned()) }
+    }
+}
+
+fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    for count in TOKENS {
+        let host = layer.tokens(count);
+        let mut tokens = layer.upload(&host, LIMIT)?;
+        let first = layer.run(&mut tokens)?;
+        layer.check(&host, &tokens).map_err(|why| format!("{count} tokens: {why}"))?;
+        if layer.run(&mut tokens)? != first {
+            return Err(format!("{count} tokens: other bits the second time"));
+        }
+        let (ids, weights) = layer.host.chosen(&host).map_err(text)?;
+        if !ids.is_empty() {
+            let (ids, weights) = (layer.stream.clone_htod(&ids), layer.stream.clone_htod(&weights));
+            let (ids, weights) = (ids.map_err(text)?, weights.map_err(text)?);
+            let mut tokens = layer.upload(&host, LIMIT)?;
+            layer.device.forward_chosen(layer.stream, &mut tokens, &ids, &weights).map_err(text)?;
+            layer.check(&host, &tokens).map_err(|why| format!("{count} tokens that were chosen: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// All tokens to the same experts, in exact ties, with no number among the logits.
+fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    for count in [17, 257] {
+        let host = layer.tokens(count);
+        let experts = host.logits().len() / host.count();
+        let of = |logit: &dyn Fn(usize) -> f32| (0..host.logits().len()).map(|at| logit(at % experts)).collect();
+        let routings: [(&str, Vec<f32>); 4] = [
+            ("all to the last", of(&|expert| expert as f32)),
+            ("all to the first", of(&|expert| if expert == 0 { 8.0 } else { -(expert as f32) })),
+            ("ties", vec![0.0; host.logits().len()]),
+            ("no numbers", of(&|expert| [f32::NAN, f32::INFINITY, 1.0, f32::NEG_INFINITY][expert % 4])),
+        ];
+        for (name, logits) in routings {
+            let host = host.clone().with_logits(logits);
+            let mut tokens = layer.upload(&host, LIMIT)?;
+            layer.run(&mut tokens)?;
+            layer.check(&host, &tokens).map_err(|why| format!("{count} tokens, {name}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_the_same_in_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let layer = Layer::new(bench, &bench.invariant()?, layer)?;
+    let host = layer.tokens(257);
+    let mut whole = layer.upload(&host, LIMIT)?;
+    let expected = layer.run(&mut whole)?;
+    layer.check(&host, &whole)?;
+    for room in [1, 7, 100, 256] {
+        if layer.run(&mut layer.upload(&host, room)?)? != expected {
+            return Err(format!("other bits with a workspace for {room} tokens"));
+        }
+    }
+    Ok(())
+}
+
+/// A graph of 17 tokens, replayed with routings that change, gives what launches give.
+fn is_the_same_replayed(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    let (stream, host) = (layer.stream, layer.tokens(17));
+    let (mut eager, mut captured) = (layer.upload(&host, LIMIT)?, layer.upload(&host, LIMIT)?);
+    layer.run(&mut captured)?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
+    let put = layer.device.forward(stream, &mut captured, None);
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).map_err(text);
+    put.map_err(text)?;
+    let graph = graph?.ok_or("nothing was captured")?;
+    let (start, mut replays, mut seen) = (Instant::now(), 0u64, Vec::new());
+    while start.elapsed() < REPLAYED {
+        let other = HostTokens::random(layer.host.config(), 17, (replays % 3) as f64 / 2.0, replays);
+        eager.set_logits(stream, other.logits()).map_err(text)?;
+        captured.set_logits(stream, other.logits()).map_err(text)?;
+        let expected = layer.run(&mut eager)?;
+        graph.launch().map_err(text)?;
+        if layer.found(&captured)? != expected {
+            return Err(format!("other bits at replay {replays}"));
+        }
+        seen.push(expected);
+        seen.truncate(2);
+        replays += 1;
+    }
+    let changes = seen.first() != seen.last();
+    if replays > 10 && changes { Ok(()) } else { Err(format!("{replays} replays, changing: {changes}")) }
+}

@@ -1,0 +1,117 @@
+//! Closed worlds of whole models: their kernels are few, found at once, and all there are at any number of tokens. Without a GPU
+//! and without a compiler.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use warpsmith::engine::{Manifest, Rows};
+use warpsmith::internal::engine::KernelSet;
+use warpsmith::pick::{Picker, Policy};
+use warpsmith::spec::{Arch, Spec};
+use warpsmith_layers::{LayerConfig, named};
+
+const TOKENS: u32 = 8192;
+const KERNELS: usize = 60;
+/// What a problem may take, with optimisation: several times what it does, as others use the machine, too.
+const EACH: Duration = Duration::from_millis(40);
+
+/// The experts of Qwen3-30B, and its attention's projections: query, key and value together, and the output.
+fn model() -> Vec<LayerConfig> {
+    let attention = ["linear:bf16:n5120:k2048", "linear:bf16:n2048:k4096"].map(|text| text.parse().unwrap());
+    attention.into_iter().chain(named("qwen3-30b")).collect()
+}
+
+fn manifest(layers: &[LayerConfig], tokens: &str, arch: &Arch) -> Manifest {
+    let tokens: Rows = tokens.parse().unwrap();
+    layers.iter().fold(Manifest::new(), |all, layer| all.and(&layer.manifest(&tokens, arch).unwrap()))
+}
+
+fn picker(policy: Policy) -> Picker {
+    Picker::builder("NVIDIA H200", &Arch::H200).policy(policy).build().unwrap()
+}
+
+#[test]
+fn a_models_layers_have_few_kernels_that_are_found_at_once() {
+    let manifest = manifest(&model(), &format!("1..={TOKENS}"), &Arch::H200);
+    assert_eq!(manifest.problems().count(), 4);
+    for (problem, rows) in manifest.problems() {
+        let one = Manifest::new().with(problem, rows);
+        // New to its picker; the best of ten.
+        let once = || {
+            let (picker, start) = (picker(Policy::Fastest), Instant::now());
+            (KernelSet::new(&picker, &one), start.elapsed())
+        };
+        let (set, took) = (0..10).map(|_| once()).min_by_key(|(_, took)| *took).unwrap();
+        println!("{problem}: {} kernels in {:.2} ms", set.len(), took.as_secs_f64() * 1e3);
+        assert!(set.refused().is_empty() && set.specs().count() > 1, "{:?}", set.refused());
+        if !cfg!(debug_assertions) {
+            assert!(took <= EACH, "{problem}: {took:?}");
+        }
+    }
+    let set = KernelSet::new(&picker(Policy::Fastest), &manifest);
+    println!("{} kernels", set.len());
+    assert!(set.len() <= KERNELS, "{} kernels", set.len());
+    // Weights of one product and of two; by logits, by ids, and sums.
+    assert_eq!(set.simts().count(), 2 + 3);
+}
+
+/// What a layer that is made for any number of tokens holds is in the manifest of the most.
+#[test]
+fn no_number_of_tokens_needs_a_kernel_that_is_not_there() {
+    let known = ["mixtral-8x7b", "gpt-oss-120b", "llama-3.1-8b"].map(|name| named(name).unwrap());
+    let shared = "moe.silu:bf16:h2048:i704:sigmoid_bias:e60:k4:renormalised:shared1408:residual".parse().unwrap();
+    for layer in model().into_iter().chain(known).chain([shared]) {
+        let manifest = manifest(&[layer], &format!("1..={TOKENS}"), &Arch::H200);
+        for policy in [Policy::Fastest, Policy::BatchInvariant] {
+            let warm: HashSet<Spec> = KernelSet::new(&picker(policy), &manifest).specs().copied().collect();
+            // Plans reach to a layer's limit, whatever that is.
+            for limit in [1, 7, 300, TOKENS] {
+                for problem in layer.problems(limit).unwrap() {
+                    let problem = problem.native(&Arch::H200);
+                    let picker = picker(policy);
+                    let schedule = picker.schedule(&problem).unwrap();
+                    let cold: Vec<_> = schedule
+                        .intervals()
+                        .iter()
+                        .filter(|interval| !warm.contains(interval.choice.spec()))
+                        .map(|interval| format!("{}..={} {}", interval.first, interval.last, interval.choice.spec()))
+                        .collect();
+                    assert!(cold.is_empty(), "{layer} for {limit} tokens, {problem}: {cold:?}");
+                    assert_eq!(Some(schedule.last()), problem.m_limit());
+                }
+            }
+            // And what is chosen, one number after the other.
+            let picker = picker(policy);
+            let few = layer.problems(1).unwrap();
+            for (most, few) in layer.problems(TOKENS).unwrap().iter().zip(few) {
+                let each = few.m_limit().unwrap();
+                for tokens in 1..=TOKENS {
+                    let choice = picker.choose(&most.native(&Arch::H200), tokens * each).unwrap();
+                    assert!(warm.contains(choice.spec()), "{layer}, {tokens} tokens: {}", choice.spec());
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of tokens become rows; weights are as the architecture takes them; what is no layer is refused.
+#[test]
+fn a_manifest_is_of_its_tokens_and_its_architecture() {
+    let of = |name: &str, tokens, arch| manifest(&[named(name).unwrap()], tokens, &arch).to_string();
+    assert_eq!(
+        of("qwen3-30b", "1, 32..=128", Arch::H200),
+        "version = 1\n\
+         routes = [\"route.given:e128:k8\", \"route.softmax:f32:e128:k8:renormalised\"]\n\
+         combines = [\"combine:bf16>bf16:h2048:k8:weighted:placed\"]\n\n\
+         [problems]\n\
+         \"grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n768:k2048:gathered:prepared:top8\" = [\"1..=8\", \"256..=1024\"]\n\
+         \"grouped128.gemm:bf16*nvfp4>bf16:n2048:k768:prepared:top8\" = [\"1..=8\", \"256..=1024\"]\n"
+    );
+    assert!(!of("llama-3.1-8b", "1", Arch::A100).contains("prepared"));
+    let refused: LayerConfig = "mlp.silu:bf16:h96:i64".parse().unwrap();
+    assert!(refused.manifest(&"1".parse().unwrap(), &Arch::H200).unwrap_err().is_unsupported());
+    let too_many = named("qwen3-30b").unwrap().manifest(&"1..=4000000".parse().unwrap(), &Arch::H200);
+    assert!(too_many.unwrap_err().to_string().contains("32000000 rows: must be 1 to 16777216"));
+}
