@@ -15,6 +15,7 @@ mod bench;
 mod calibrate;
 mod doctor;
 mod explain;
+mod manifest;
 mod pack;
 mod run;
 mod serve;
@@ -61,6 +62,7 @@ enum Command {
     Calibrate(Options<calibrate::Args>),
     Study(Options<study::Args>),
     Serve(Options<serve::Args>),
+    Manifest(Options<manifest::Args>),
     WarmUp(Options<warm_up::Args>),
     Pack(Options<pack::Args>),
     Explain(Options<explain::Args>),
@@ -113,6 +115,7 @@ impl Command {
             Self::Calibrate(options) => options.run(calibrate::run),
             Self::Study(options) => options.run(study::run),
             Self::Serve(options) => options.run(serve::run),
+            Self::Manifest(options) => options.run(manifest::run),
             Self::WarmUp(options) => options.run(warm_up::run),
             Self::Pack(options) => options.run(pack::run),
             Self::Explain(options) => options.run(explain::run),

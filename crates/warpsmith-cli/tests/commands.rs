@@ -18,7 +18,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use tempfile::TempDir;
 use warpsmith::build::Toolchain;
 use warpsmith::cache::{KernelCache, Pack, PackBuilder, Seal};
-use warpsmith::engine::Rows;
+use warpsmith::engine::{Manifest, Rows};
 use warpsmith::pick::{Origin, Picker, Table};
 use warpsmith::spec::Arch;
 
@@ -133,7 +133,7 @@ enum On {
 }
 
 /// Every sub-command, so that it prints; `tune` prints nothing before it has a device.
-fn printing() -> [(String, On); 11] {
+fn printing() -> [(String, On); 12] {
     [
         (format!("run --arch h200 --problem {GEMM} --m 1"), On::Host),
         (format!("bench --arch h200 --problem {GEMM} --m 1"), On::Host),
@@ -146,6 +146,7 @@ fn printing() -> [(String, On); 11] {
         ("pack @/pack --show".to_owned(), On::Host),
         (format!("tune --problem {GEMM} --m 1"), On::Device),
         ("warm-up --arch h200 --list".to_owned(), On::Host),
+        ("manifest --layer llama-3.1-8b".to_owned(), On::Host),
     ]
 }
 
@@ -413,6 +414,58 @@ fn what_is_wrong_is_neither_timed_nor_packed() {
     assert!(tuning["rows"].as_array().unwrap().iter().all(|row| row["measured_us"].is_null()), "{tuning:#}");
     assert!(!bench.path("pack").exists() && Table::load(&bench.path("table")).unwrap().0.is_empty());
     assert!(told(&output).1.contains("no pack is written"));
+
+    // A layer's products, with rows as tokens choose experts.
+    let layer = "moe.silu:bf16:h64:i64:softmax:e8:k2";
+    let line = format!("tune --layer {layer} --tokens 1,40 --within 12 --table @/other --json");
+    let output = bench.line(&(line, On::Device)).env_remove("WARPSMITH_NVRTC").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output).1);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert!(json["points"] == 4 && !rows.is_empty() && !json["wrong"].as_object().unwrap().is_empty(), "{json:#}");
+    for row in rows {
+        assert!(row["measured_us"].is_null() && [2, 80].contains(&row["m"].as_u64().unwrap()), "{row}");
+        assert!(row["problem"].as_str().unwrap().contains(":top2"), "{row}");
+    }
+}
+
+/// With a compiler: a whole model's layers are packed, and every number of tokens is served without one.
+#[test]
+fn a_manifest_of_layers_has_all_that_they_launch() {
+    if common::toolchain("a_manifest_of_layers_has_all_that_they_launch").is_none() {
+        return;
+    }
+    const LAYERS: &str = "moe.silu:bf16:h128:i64:softmax:e8:k2:renormalised,linear:bf16:n256:k128";
+    let bench = Bench::new();
+    let run = |line: &str, compiles: bool| {
+        let mut command = bench.command(line);
+        if compiles {
+            command.env_remove("WARPSMITH_NVRTC");
+        }
+        let output = command.output().unwrap();
+        let (status, said) = told(&output);
+        assert_eq!(status, Some(0), "{line}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Printed, written, and added to what is there.
+    let printed = run(&format!("manifest --layer {LAYERS} --tokens 300"), false);
+    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"1\"\n")).unwrap();
+    run(&format!("manifest @/manifest --layer {LAYERS} --tokens 300"), false);
+    let manifest = Manifest::load(bench.path("manifest")).unwrap();
+    let own = Manifest::new().with(&GEMM.parse().unwrap(), &"1".parse().unwrap());
+    assert_eq!(manifest, own.and(&printed.parse().unwrap()));
+    assert_eq!((manifest.problems().count(), manifest.routes().count(), manifest.combines().count()), (4, 2, 1));
+
+    run("pack @/pack --manifest @/manifest --json", true);
+    let pack = Pack::open(bench.path("pack")).unwrap();
+    let kernels = pack.kernels().len();
+    for small in ["route", "combine", "prepare"] {
+        assert!(pack.kernels().iter().any(|kernel| kernel.to_string().contains(small)), "{small}: {pack}");
+    }
+    let warm = run("warm-up --pack @/pack --arch h200 --calls 20000 --json", false);
+    let warm: serde_json::Value = serde_json::from_str(&warm).unwrap();
+    let warm = warm["warm"].as_array().unwrap();
+    assert!(warm.len() == kernels && warm.iter().all(|warm| warm["tier"] == "pack"), "{warm:#?}");
 }
 
 /// Clap waives what an option requires where that conflicts with another.
@@ -443,6 +496,10 @@ fn an_option_that_would_be_ignored_is_refused() {
         "tune --manifest @/in".to_owned(),
         "tune --manifest @/in --within 1 --budget quick".to_owned(),
         "tune --manifest @/in --within 1 --only dual".to_owned(),
+        "tune --layer qwen3-30b --manifest @/in --within 1".to_owned(),
+        "tune --layer qwen3-30b --within 1 --budget quick".to_owned(),
+        "tune --layer qwen3-30b --problem gemm:f16*f16>f16:n64:k64".to_owned(),
+        "tune --tokens 8".to_owned(),
     ];
     for line in refused {
         let (status, error) = bench.ends(&line);

@@ -10,8 +10,8 @@ use warpsmith::cache::PackBuilder;
 use warpsmith_testing as common;
 
 const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
-const COMMANDS: [&str; 10] =
-    ["run", "tune", "bench", "calibrate", "study", "serve", "warm-up", "pack", "explain", "doctor"];
+const COMMANDS: [&str; 11] =
+    ["run", "tune", "bench", "calibrate", "study", "serve", "manifest", "warm-up", "pack", "explain", "doctor"];
 
 /// The command, where there is no driver; arguments are cut at spaces.
 fn warpsmith(line: &str) -> Output {
@@ -46,7 +46,8 @@ fn every_command_has_help() {
 
 #[test]
 fn usage_that_is_wrong_is_status_3() {
-    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"] {
+    let layers = ["explain qwen3", "explain qwen3-30b --tokens 0", "explain qwen3-30b --m 1 --tokens 1", "manifest"];
+    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"].into_iter().chain(layers) {
         let output = warpsmith(line);
         assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{line}");
@@ -80,13 +81,46 @@ fn json_is_one_document() {
     let lines = [
         ("doctor --json".to_owned(), "/nvrtc"),
         (format!("explain {GEMM} --m 1,64 --arch h200 --json"), "/1/candidates/0/variant"),
+        ("explain mixtral-8x7b --tokens 1,64 --arch h200 --json".to_owned(), "/1/steps/1/kernels/0/variant"),
         (format!("calibrate {pack} --list h200 --problem {GEMM} --m 1 --json"), "/0/kernels"),
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
+        ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
         (format!("pack {pack} --show --json"), "/kernels"),
     ];
     for (line, pointer) in lines {
         let (document, status) = json(&line);
         assert!(document.pointer(pointer).is_some() && status == Some(0), "{line}: {status:?} {document}");
+    }
+}
+
+/// Each step of a layer has its kernels, in the order of launches, and none is faster than what it takes at least.
+#[test]
+fn a_layer_is_explained_by_its_steps() {
+    let (told, _) =
+        json("explain moe.silu:bf16:h2048:i704:softmax:e60:k4:shared1408 --tokens 1,300 --arch h200 --json");
+    for (of_tokens, [tokens, hit]) in told.as_array().unwrap().iter().zip([[1, 4], [300, 60]]) {
+        assert_eq!((&of_tokens["tokens"], &of_tokens["experts_hit"]), (&tokens.into(), &hit.into()), "{of_tokens}");
+        let steps = of_tokens["steps"].as_array().unwrap();
+        let names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
+        assert_eq!(names, ["shared", "route", "up", "down", "combine"]);
+        let number = |of: &Value| of.as_f64().unwrap_or(0.0);
+        let predicted = |step: &Value| -> f64 {
+            step["kernels"].as_array().unwrap().iter().map(|kernel| number(&kernel["predicted_us"])).sum()
+        };
+        for (step, kernels) in steps.iter().zip([2, 1, 1, 1, 1]) {
+            assert_eq!(step["kernels"].as_array().unwrap().len(), kernels, "{step}");
+            let is_product = step["kernels"][0]["variant"].is_string();
+            assert!(number(&step["floor_us"]) > 0.0 && (predicted(step) > number(&step["floor_us"])) == is_product);
+        }
+        let sum: f64 = steps.iter().map(predicted).sum();
+        assert!((number(&of_tokens["predicted_us"]) / sum - 1.0).abs() < 1e-9 && sum > number(&of_tokens["floor_us"]));
+    }
+    for (line, why) in [
+        (format!("explain {GEMM} --tokens 1 --arch h200 --json"), "--tokens is for layers; of a problem say --m"),
+        ("explain llama-3.1-8b --m 1 --arch h200 --json".to_owned(), "--m is for problems; of a layer say --tokens"),
+    ] {
+        let (document, status) = json(&line);
+        assert!(document["error"] == why && status == Some(2), "{line}: {status:?} {document}");
     }
 }
 

@@ -1,8 +1,12 @@
 //! The command line.
 
-use clap::value_parser;
-use warpsmith::spec::{Arch, Combine, Route, Variant};
+use std::path::PathBuf;
 
+use clap::value_parser;
+use warpsmith::spec::{Arch, Combine, Quantise, Route, Variant};
+use warpsmith_layers::LayerConfig;
+
+use crate::shared::layers::layer;
 use crate::shared::wanted::Wanted;
 
 /// Checks and then times kernels against what the device can do: medians over replays of a graph, operands not in the
@@ -19,15 +23,31 @@ pub struct Args {
     pub variant: Vec<Variant>,
 
     /// Routers instead of products, such as route.softmax:bf16:e128:k8:renormalised.
-    #[arg(long, value_delimiter = ',', group = "layer", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    #[arg(long, value_delimiter = ',', group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub route: Vec<Route>,
 
     /// Combiners instead of products, such as combine:f16>f16:h7168:k8:weighted.
-    #[arg(long, value_delimiter = ',', group = "layer", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    #[arg(long, value_delimiter = ',', group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub combine: Vec<Combine>,
 
-    /// Numbers of tokens for routers and combiners.
-    #[arg(long, value_delimiter = ',', requires = "layer", value_parser = value_parser!(u32).range(1..=1 << 20))]
+    /// Quantisers instead of products, such as quantise:bf16:k7168:sf128x4.
+    #[arg(long, value_delimiter = ',', group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    pub quantise: Vec<Quantise>,
+
+    /// Whole layers instead of products: names such as qwen3-30b, or spellings such as mlp.silu:bf16:h4096:i14336.
+    #[arg(long, value_delimiter = ',', value_parser = layer, group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
+    pub layer: Vec<LayerConfig>,
+
+    /// How unlike the experts of a layer are: a token's first is the one of rank r as r^(−SKEW).
+    #[arg(long, requires = "layer", default_value_t = 0.0)]
+    pub skew: f64,
+
+    /// Layers choose from this tuning table first.
+    #[arg(long, requires = "layer", value_name = "FILE")]
+    pub table: Option<PathBuf>,
+
+    /// Numbers of tokens for layers, routers, combiners and quantisers.
+    #[arg(long, value_delimiter = ',', requires = "whole", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub tokens: Vec<u32>,
 
     /// Compiles for this architecture and launches nothing (a name that is none lists them).

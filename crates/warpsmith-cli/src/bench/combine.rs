@@ -8,10 +8,10 @@ use warpsmith::format::Format;
 use warpsmith::run::{CombineOperands, Combiner};
 use warpsmith::spec::{Arch, Combine};
 use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
-use warpsmith_tune::{operand_sets, wait};
+use warpsmith_tune::{Numbers, operand_sets, wait};
 
 use super::Args;
-use super::small::{self, Memory};
+use super::small;
 use crate::shared::Result;
 use crate::shared::gpu::Gpu;
 use crate::shared::place::Place;
@@ -41,12 +41,12 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
 
 /// The operands of one launch.
 struct Set {
-    rows: Memory,
+    rows: Numbers,
     weights: CudaSlice<f32>,
     positions: CudaSlice<i32>,
-    shared: Memory,
-    residual: Memory,
-    out: Memory,
+    shared: Numbers,
+    residual: Numbers,
+    out: Numbers,
 }
 
 /// What the operands of some tokens are made of.
@@ -74,7 +74,7 @@ impl Set {
     fn new(gpu: &Gpu, combine: &Combine, tokens: u32, drawn: &Drawn) -> Result<Self> {
         let (stream, out) = (gpu.stream(), combine.out_format());
         let elements = tokens as usize * combine.hidden_size() as usize;
-        let memory = |format, length| Memory::new(gpu, format, &drawn.values, length);
+        let memory = |format, length| Numbers::new(stream, format, &drawn.values, length);
         // What is not wanted takes no room.
         let if_any = |has| if has { elements } else { 1 };
         Ok(Self {
@@ -124,7 +124,7 @@ fn is_as_expected(gpu: &Gpu, combiner: &Combiner, tokens: u32) -> Result<bool> {
         shared: &shared,
         residual: &residual,
     };
-    Ok(set.out.to_host(gpu)? == expected(combine, tokens, &terms)?)
+    Ok(set.out.to_host(gpu.stream())? == expected(combine, tokens, &terms)?)
 }
 
 /// Microseconds of a plain and of a dependent launch, and those that its bytes take.

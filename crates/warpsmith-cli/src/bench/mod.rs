@@ -7,7 +7,8 @@
 //! warpsmith bench --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
 //! ```
 //!
-//! Routers and combiners are timed by themselves (`--route`, `--combine`), beside what their bytes take.
+//! Routers, combiners and quantisers are timed by themselves (`--route`, `--combine`, `--quantise`), beside what their bytes take; whole layers with
+//! each of their steps (`--layer`).
 //!
 //! The floor of a problem is the larger of its bytes (weights of groups that have rows) at the best bandwidth (a large copy, a large read) and its
 //! operations at the matrix rate (a large fp16 product). docs/measurements/ratios.py puts the JSON beside that of other
@@ -16,6 +17,8 @@
 mod args;
 mod ceilings;
 mod combine;
+mod layer;
+mod quantise;
 mod route;
 mod small;
 mod source;
@@ -52,11 +55,17 @@ pub fn run(args: &Args) -> Result<bool> {
     say!("{machine}")?;
     let arch = place.arch();
     let cache = KernelCache::builder().install_if_missing().build();
+    if !args.layer.is_empty() {
+        return layer::run(args, &place, cache);
+    }
     if !args.route.is_empty() {
         return route::run(args, &place, cache);
     }
     if !args.combine.is_empty() {
         return combine::run(args, &place, cache);
+    }
+    if !args.quantise.is_empty() {
+        return quantise::run(args, &place, cache);
     }
     // On sm_90 the list has its weights prepared, as the fastest kernels take them.
     let items = args.wanted.items(&[], crate::shared::prepares(&arch))?;

@@ -7,10 +7,10 @@ use warpsmith::format::Format;
 use warpsmith::run::{RouteOperands, Router, Workspace};
 use warpsmith::spec::{Arch, Route, Scoring};
 use warpsmith_tune::oracle::route::{Given, route as expected};
-use warpsmith_tune::{operand_sets, wait};
+use warpsmith_tune::{Numbers, operand_sets, wait};
 
 use super::Args;
-use super::small::{self, Memory, Timed};
+use super::small::{self, Timed};
 use crate::shared::Result;
 use crate::shared::gpu::Gpu;
 use crate::shared::place::Place;
@@ -33,7 +33,7 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
 
 /// The operands of one launch.
 struct Set {
-    logits: Memory,
+    logits: Numbers,
     bias: CudaSlice<f32>,
     ids: CudaSlice<i32>,
     weights: CudaSlice<f32>,
@@ -47,7 +47,7 @@ impl Set {
         let padded: Vec<f32> = logits.iter().copied().chain([0.0]).collect();
         let format = route.logits_format().unwrap_or(Format::F32);
         Ok(Self {
-            logits: Memory::new(gpu, format, &padded, padded.len())?,
+            logits: Numbers::new(stream, format, &padded, padded.len())?,
             bias: stream.clone_htod(bias)?,
             ids: stream.clone_htod(ids)?,
             weights: stream.alloc_zeros(ids.len())?,

@@ -2,12 +2,8 @@
 
 use std::fmt::Display;
 
-use cudarc::driver::{CudaSlice, DeviceRepr, ValidAsZeroBits};
-use half::{bf16, f16};
 use warpsmith::cache::KernelCache;
-use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
-use warpsmith::run::{MatrixMut, Values};
 use warpsmith::spec::Arch;
 use warpsmith_tune::Timer;
 
@@ -68,57 +64,4 @@ pub(super) fn times(
     let plain = timer.time(sets, |set| launch(set, false))?;
     let dependent = timer.time(sets, |set| launch(set, true))?;
     Ok([plain.median_us, dependent.median_us, bytes as f64 / arch.memory_bytes_per_s() * 1e6])
-}
-
-/// Values on the device in their format.
-pub(super) enum Memory {
-    F32(CudaSlice<f32>),
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-}
-
-impl Memory {
-    /// `length` values, `drawn` over and over.
-    pub(super) fn new(gpu: &Gpu, format: Format, drawn: &[f32], length: usize) -> Result<Self> {
-        Ok(match format {
-            Format::F16 => Self::F16(repeated(gpu, drawn.iter().map(|x| f16::from_f32(*x)).collect(), length)?),
-            Format::Bf16 => Self::Bf16(repeated(gpu, drawn.iter().map(|x| bf16::from_f32(*x)).collect(), length)?),
-            _ => Self::F32(repeated(gpu, drawn.to_vec(), length)?),
-        })
-    }
-
-    pub(super) fn values(&self) -> Values<'_> {
-        match self {
-            Self::F32(values) => values.into(),
-            Self::F16(values) => values.into(),
-            Self::Bf16(values) => values.into(),
-        }
-    }
-
-    pub(super) fn result(&mut self) -> MatrixMut<'_> {
-        match self {
-            Self::F32(values) => values.into(),
-            Self::F16(values) => values.into(),
-            Self::Bf16(values) => values.into(),
-        }
-    }
-
-    pub(super) fn to_host(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        let stream = gpu.stream();
-        Ok(match self {
-            Self::F32(values) => stream.clone_dtoh(values)?,
-            Self::F16(values) => stream.clone_dtoh(values)?.into_iter().map(f16::to_f32).collect(),
-            Self::Bf16(values) => stream.clone_dtoh(values)?.into_iter().map(bf16::to_f32).collect(),
-        })
-    }
-}
-
-fn repeated<T: DeviceRepr + ValidAsZeroBits>(gpu: &Gpu, drawn: Vec<T>, length: usize) -> Result<CudaSlice<T>> {
-    let stream = gpu.stream();
-    let (drawn, mut all) = (stream.clone_htod(&drawn)?, stream.alloc_zeros::<T>(length)?);
-    for first in (0..length).step_by(drawn.len()) {
-        let count = drawn.len().min(length - first);
-        stream.memcpy_dtod(&drawn.slice(..count), &mut all.slice_mut(first..first + count))?;
-    }
-    Ok(all)
 }

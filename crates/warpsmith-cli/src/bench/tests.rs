@@ -56,6 +56,7 @@ fn the_command_line_is_read() {
     let routers = args("bench --route route.softmax:bf16:e128:k8,route.given:e64:k4 --tokens 1,256").unwrap();
     assert_eq!((routers.route.len(), routers.tokens), (2, vec![1, 256]));
     assert_eq!(args("bench --combine combine:f16>f16:h64:k8,combine:f16>f32:h64:k8").unwrap().combine.len(), 2);
+    assert_eq!(args("bench --quantise quantise:bf16:k64:own --tokens 7").unwrap().quantise.len(), 1);
     for wrong in ["bench --tokens 1", "bench --route route.given:e64:k4 --tokens 0", "bench --route route.given:e64"] {
         assert!(args(wrong).is_err(), "{wrong}");
     }
@@ -92,4 +93,17 @@ fn ceilings_compile_for_every_architecture() {
             assert_eq!(cubin.resources_of("product").is_some(), source::has_product(arch), "{arch}");
         }
     }
+}
+
+#[test]
+fn layers_are_known_by_name_and_by_spelling() {
+    let parse = |arguments: &[&str]| {
+        let all = ["bench"].iter().chain(arguments);
+        Options::<Args>::try_parse_from(all).map_err(|error| error.to_string())
+    };
+    let layers = "qwen3-30b,mlp.silu:bf16:h4096:i14336";
+    assert!(parse(&["--layer", layers, "--tokens", "1,8192", "--skew", "1"]).is_ok());
+    assert!(parse(&["--layer", "qwen3"]).is_err_and(|error| error.contains("expected linear:…, mlp.… or moe.…")));
+    assert!(parse(&["--skew", "1"]).is_err());
+    assert!(parse(&["--layer", layers, "--route", "route.given:e8:k2"]).is_err());
 }

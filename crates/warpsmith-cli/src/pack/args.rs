@@ -10,7 +10,7 @@ const MAKING: [&str; 6] = ["problem", "problems", "variant", "tuning", "manifest
 /// Puts the kernels of a list of problems, for a list of architectures, into one file. Needs no GPU.
 ///
 /// What each problem is given: the kernel that is picked for each --m, and for prepared weights the kernel that prepares
-/// them. A kernel that is in the cache is not compiled again.
+/// them; what a manifest is given: every kernel that it can need. A kernel that is in the cache is not compiled again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where the pack goes, or with --show where it is.
@@ -18,7 +18,7 @@ pub struct Args {
     pub file: PathBuf,
 
     /// A problem, such as dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared. May be given several times.
-    #[arg(long, value_name = "PROBLEM", required_unless_present_any = ["problems", "show"])]
+    #[arg(long, value_name = "PROBLEM", required_unless_present_any = ["problems", "manifest", "show"])]
     pub problem: Vec<Problem>,
 
     /// A file with a problem on each line; what follows a # is left out.
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub tuning: Option<PathBuf>,
 
-    /// A manifest to put beside the kernels.
+    /// A manifest: all kernels that it needs, by the tuning table, and itself beside them.
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<PathBuf>,
 

@@ -8,8 +8,10 @@ use std::fs;
 
 use serde_json::json;
 use warpsmith::cache::{KernelCache, Pack, PackBuilder};
-use warpsmith::internal::build::Preparation;
-use warpsmith::pick;
+use warpsmith::engine::Manifest;
+use warpsmith::internal::build::{Preparation, Simt};
+use warpsmith::internal::engine::KernelSet;
+use warpsmith::pick::{self, Picker, Table};
 use warpsmith::spec::{Arch, Problem, Spec};
 
 use crate::shared::{Result, bar, compile, complain, document, say};
@@ -31,7 +33,14 @@ fn make(args: &Args) -> Result<()> {
     crate::shared::files::apart(&read, &[("the pack", Some(&args.file))])?;
     let problems = problems(args)?;
     let cache = KernelCache::builder().install_if_missing().build();
-    let mut pack = collect(&cache, &specs(args, &problems)?, &preparations(args, &problems)?)?;
+    let (mut specs, mut simts) = (specs(args, &problems)?, preparations(args, &problems)?);
+    if let Some(path) = &args.manifest {
+        let manifest = Manifest::load(path)?;
+        for arch in &args.arch {
+            of_manifest(args, &manifest, arch, &mut specs, &mut simts)?;
+        }
+    }
+    let mut pack = collect(&cache, &specs, &simts)?;
     if let Some(path) = &args.tuning {
         pack = pack.tuning(fs::read_to_string(path)?);
     }
@@ -50,7 +59,7 @@ fn make(args: &Args) -> Result<()> {
 }
 
 /// A pack to be written, with all of these kernels.
-pub fn collect(cache: &KernelCache, specs: &[Spec], preparations: &[(Preparation, Arch)]) -> Result<PackBuilder> {
+pub fn collect(cache: &KernelCache, specs: &[Spec], simts: &[(Simt, Arch)]) -> Result<PackBuilder> {
     let progress = bar(specs.len(), "kernels");
     let made = compile::all(cache, specs, &progress);
     progress.finish_and_clear();
@@ -65,8 +74,8 @@ pub fn collect(cache: &KernelCache, specs: &[Spec], preparations: &[(Preparation
             }
         }
     }
-    for (preparation, arch) in preparations {
-        pack.add(cache.simt_cubin(*preparation, arch)?.cubin())?;
+    for (simt, arch) in simts {
+        pack.add(cache.simt_cubin(*simt, arch)?.cubin())?;
     }
     if failed > 0 {
         return Err(format!("{failed} of {} kernels could not be made; no pack is written", specs.len()).into());
@@ -158,11 +167,35 @@ fn specs(args: &Args, problems: &[Problem]) -> Result<Vec<Spec>> {
     Ok(specs)
 }
 
+/// Adds what a manifest needs on an architecture, by the tuning table if there is one.
+fn of_manifest(
+    args: &Args,
+    manifest: &Manifest,
+    arch: &Arch,
+    specs: &mut Vec<Spec>,
+    simts: &mut Vec<(Simt, Arch)>,
+) -> Result<()> {
+    let table = args.tuning.as_ref().map_or(Ok(Table::new()), |path| Table::load(path).map(|(table, _)| table))?;
+    let set = KernelSet::new(&Picker::builder(&arch.to_string(), arch).table(&table).build()?, manifest);
+    if let Some((problem, why)) = set.refused().first() {
+        return Err(format!("{problem}: {why}").into());
+    }
+    for spec in set.specs() {
+        if !specs.iter().any(|known| (known.name(), known.arch().target()) == (spec.name(), arch.target())) {
+            specs.push(*spec);
+        }
+    }
+    simts.extend(set.simts().map(|simt| (simt, *arch)));
+    Ok(())
+}
+
 /// The kernels that prepare the weights of those problems that take them prepared.
-fn preparations(args: &Args, problems: &[Problem]) -> Result<Vec<(Preparation, Arch)>> {
+fn preparations(args: &Args, problems: &[Problem]) -> Result<Vec<(Simt, Arch)>> {
     let prepared = each(problems, &args.arch).filter(|(problem, _)| problem.is_prepared());
     prepared
-        .map(|(problem, arch)| Ok((Preparation::new(&problem.prepared_layout()?, problem.scale_layout()), *arch)))
+        .map(|(problem, arch)| {
+            Ok((Preparation::new(&problem.prepared_layout()?, problem.scale_layout()).into(), *arch))
+        })
         .collect()
 }
 

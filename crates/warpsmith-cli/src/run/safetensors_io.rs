@@ -10,7 +10,7 @@ use warpsmith::internal::file;
 use warpsmith::internal::format::e4m3;
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::oracle::Reference;
-use warpsmith_tune::{HostColumns, HostMatrix, HostOperands};
+use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows};
 
 use crate::shared::Result;
 
@@ -129,6 +129,7 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         b: b.collect::<Result<_>>()?,
         alpha: alpha.collect::<Result<_>>()?,
         columns: HostColumns { row_scale: row_scales, bias: biases },
+        rows: HostRows::default(),
     })
 }
 

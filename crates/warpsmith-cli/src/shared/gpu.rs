@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
-use warpsmith::pick::Choice;
+use warpsmith::pick::{Choice, Picker};
 use warpsmith::run::Device;
 use warpsmith_tune::{Checked, Trial};
 
@@ -22,10 +22,19 @@ pub struct Gpu {
 impl Gpu {
     /// An engine on a device.
     pub fn new(device: &Device, cache: KernelCache) -> Result<Self> {
+        Self::with(device, Engine::with_cache(device, cache))
+    }
+
+    /// The same, which chooses so.
+    pub fn with_picker(device: &Device, cache: KernelCache, picker: Picker) -> Result<Self> {
+        Self::with(device, Engine::with_cache_and_picker(device, cache, picker))
+    }
+
+    fn with(device: &Device, engine: Engine) -> Result<Self> {
         // SAFETY: this program uses one stream for everything, so no buffer is shared between streams or released
         // while another stream uses it. (Timing captures graphs, which event tracking would break.)
         unsafe { device.context().disable_event_tracking() };
-        Ok(Self { engine: Engine::with_cache(device, cache), stream: device.context().new_stream()? })
+        Ok(Self { engine, stream: device.context().new_stream()? })
     }
 
     /// The engine.

@@ -6,6 +6,7 @@ pub mod compile;
 pub mod ending;
 pub mod files;
 pub mod gpu;
+pub mod layers;
 pub mod list;
 mod out;
 pub mod page;

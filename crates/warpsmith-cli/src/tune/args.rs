@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::value_parser;
+use warpsmith_layers::LayerConfig;
 use warpsmith_tune::{Budget, Rest};
 
+use crate::shared::layers::layer;
 use crate::shared::wanted::Wanted;
 
 /// Chooses kernels by measurement: for each problem and M, candidates are built, checked and timed against what is chosen
@@ -23,12 +26,22 @@ pub struct Args {
     pub limit: Option<Duration>,
 
     /// All that this manifest names instead of a list, at the M at which its choices change.
-    #[arg(long, value_name = "FILE", requires = "within", conflicts_with_all = ["problem", "m", "only", "unprepared", "budget", "limit"])]
+    #[arg(long, value_name = "FILE", requires = "within", group = "whole", conflicts_with_all = ["problem", "m", "only", "unprepared"])]
     pub manifest: Option<PathBuf>,
 
-    /// Seconds for all of the manifest: a fair share each, and what is left for those that are least sure. What there is no
-    /// time for keeps its choice.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "manifest")]
+    /// The products of whole layers instead of a list: names such as qwen3-30b, or spellings such as
+    /// mlp.silu:bf16:h4096:i14336. Rows fall to experts as tokens choose them.
+    #[arg(long, value_delimiter = ',', value_parser = layer, group = "whole", conflicts_with_all = ["problem", "m", "only", "unprepared"])]
+    pub layer: Vec<LayerConfig>,
+
+    /// Numbers of tokens for the layers; without this 1, 8, 32, 128, 1024 and 8192.
+    #[arg(long, value_delimiter = ',', requires = "layer", value_parser = value_parser!(u32).range(1..))]
+    pub tokens: Vec<u32>,
+
+    /// Seconds for all of the manifest or the layers: a fair share each, and what is left for those that are least sure. What
+    /// there is no time for keeps its choice. A decision is for the rows down to half of its own, one at up to 8 rows for all
+    /// that are fewer.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "whole", conflicts_with_all = ["budget", "limit"])]
     pub within: Option<Duration>,
 
     /// Of the time between two comparisons, the share in which the GPU is timed at most. It rests in the others, so that a

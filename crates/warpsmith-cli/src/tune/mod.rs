@@ -5,6 +5,7 @@
 //! warpsmith tune --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256 \
 //!     --budget normal --table h200.tuning
 //! warpsmith tune --manifest serving.toml --within 180 --table h200.tuning
+//! warpsmith tune --layer qwen3-30b --tokens 1,8,32,128,1024,8192 --within 180 --table h200.tuning
 //! ```
 //!
 //! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
@@ -29,7 +30,7 @@ use warpsmith::pick::{Picker, Table};
 use warpsmith_tune::{Quarantine, SystemClock};
 
 use crate::shared::list::{Item, Part};
-use crate::shared::{Result, document, say};
+use crate::shared::{self, Result, document, layers, say};
 pub use args::Args;
 use record::Means;
 use report::{Ceilings, Report, Row};
@@ -39,9 +40,9 @@ use whole::Whole;
 /// Whether every tuning came to a conclusion; of a manifest, whether nothing is wrong.
 pub fn run(args: &Args) -> Result<bool> {
     let written = [("--table", args.table.as_deref()), ("--html", args.html.as_deref())];
-    crate::shared::files::apart(&[("--manifest", args.manifest.as_deref())], &written)?;
+    shared::files::apart(&[("--manifest", args.manifest.as_deref())], &written)?;
     let clock = SystemClock::new();
-    let manifest = args.manifest.as_ref().map(Manifest::load).transpose()?;
+    let named = args.manifest.as_ref().map(Manifest::load).transpose()?;
     let cache = KernelCache::builder().install_if_missing().build();
     if args.clear_quarantine {
         say!("{} entries removed from quarantine", Quarantine::beside(&cache).clear()?)?;
@@ -50,6 +51,10 @@ pub fn run(args: &Args) -> Result<bool> {
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let table = table(args.table.as_deref())?;
     let tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
+    let manifest = match args.layer.is_empty() {
+        true => named,
+        false => Some(layers::products(&args.layer, &args.tokens, &means.arch)?),
+    };
     match (&manifest, args.within) {
         (Some(manifest), Some(within)) => {
             let session = whole::Session { manifest, table: &table, means: &means, clock: &clock, until: within };
@@ -60,7 +65,11 @@ pub fn run(args: &Args) -> Result<bool> {
             document(&whole)?;
             Ok(whole.wrong.is_empty())
         }
-        _ => list(args, &means, &tuning, table),
+        (Some(manifest), None) => list(args, &means, &tuning, table, &each(manifest)?),
+        (None, _) => {
+            let items = args.wanted.items(&[Part::Dual, Part::Grouped], shared::prepares(&means.arch))?;
+            list(args, &means, &tuning, table, &items)
+        }
     }
 }
 
@@ -80,9 +89,14 @@ pub fn all(session: &whole::Session<'_>, tuning: &Tuning<'_>, table: Option<&Pat
     )
 }
 
+/// Every number of rows of every problem.
+fn each(manifest: &Manifest) -> Result<Vec<Item>> {
+    let all = manifest.problems().flat_map(|(problem, rows)| rows.ranges().flatten().map(move |m| (problem, m)));
+    all.map(|(problem, m)| Item::new(*problem, shared::rows(problem, &[m])?)).collect()
+}
+
 /// Tunes a list, each of it as far as the budget goes.
-fn list(args: &Args, means: &Means, tuning: &Tuning<'_>, mut table: Table) -> Result<bool> {
-    let items = args.wanted.items(&[Part::Dual, Part::Grouped], crate::shared::prepares(&means.arch))?;
+fn list(args: &Args, means: &Means, tuning: &Tuning<'_>, mut table: Table, items: &[Item]) -> Result<bool> {
     let (before, mut rows, mut concluded) = (table.clone(), Vec::new(), 0);
     // Each begins with what was chosen before any.
     let picker = Picker::builder(&means.device, &means.arch).table(&before).build()?;

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
+use clap::Parser;
 use warpsmith::engine::{Manifest, Rows};
 use warpsmith::internal::engine::KernelSet;
 use warpsmith::internal::pick::heuristic::{predict, rank};
@@ -13,10 +14,13 @@ use warpsmith::pick::{self, Table};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{Admission, Budget, Clock, Footprint, Measure, Outcome, Rejection, Tuner, Turn, Verdict};
 
+use super::Args;
 use super::record;
 use super::report::{Candidate, Ceilings, Report, Row};
 use super::tuning;
 use super::whole::Session;
+use crate::Options;
+use crate::shared::layers;
 use crate::shared::list::{Item, Part, list};
 use crate::shared::page::reader;
 
@@ -117,6 +121,48 @@ fn shares_are_of_the_lower_ceiling() {
     let (_, text) = reader::read(&sample().page().unwrap().html().unwrap());
     // 33 MB in 10 µs of 4.3 TB/s, and 30 GFLOP in 40 µs of 790 TFLOP/s.
     assert!(text.contains("77 %") && text.contains("95 %"), "{text}");
+}
+
+/// Products of layers: the rows that tokens give, drawn as tokens choose experts.
+#[test]
+fn layers_are_tuned_at_the_rows_of_their_tokens() {
+    let args = |line: &str| Options::<Args>::try_parse_from(line.split(' ')).map(|options| options.own);
+    let items = |line: &str| {
+        let args = args(line).unwrap();
+        super::each(&layers::products(&args.layer, &args.tokens, &Arch::H200).unwrap()).unwrap()
+    };
+    let all = items("tune --layer qwen3-30b,linear:bf16:n5120:k2048 --layer llama-3.1-8b --tokens 1,32");
+    let found: Vec<_> = all.iter().map(|item| (item.problem.to_string(), item.m())).collect();
+    let expected = [
+        ("dual_gemm.silu:bf16*nvfp4>bf16:n14336:k4096:prepared", [1, 32]),
+        ("gemm:bf16*nvfp4>bf16:n4096:k14336:prepared", [1, 32]),
+        ("gemm:bf16*nvfp4>bf16:n5120:k2048:prepared", [1, 32]),
+        ("grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n768:k2048:gathered:prepared:top8", [8, 256]),
+        ("grouped128.gemm:bf16*nvfp4>bf16:n2048:k768:prepared:top8", [8, 256]),
+    ];
+    let expected: Vec<_> =
+        expected.iter().flat_map(|(problem, rows)| rows.map(|m| ((*problem).to_owned(), m))).collect();
+    assert_eq!(found, expected);
+    for item in all.iter().filter(|item| item.problem.groups().is_some()) {
+        let tokens = item.m() / 8;
+        assert!(item.rows.len() == 128 && item.rows.iter().all(|rows| *rows <= tokens), "{:?}", item.rows);
+        assert!(item.rows.iter().filter(|rows| **rows > 0).count() < item.m() as usize || tokens == 1);
+    }
+    assert_eq!(items("tune --layer mixtral-8x7b").len(), 2 * layers::TOKENS.len());
+    assert!(args("tune --layer qwen3-30b --within 60 --table t").is_ok());
+    for wrong in [
+        "tune --layer qwen3",
+        "tune --tokens 1",
+        "tune --layer qwen3-30b --tokens 0",
+        "tune --layer qwen3-30b --m 8",
+        "tune --layer qwen3-30b --only dual",
+        "tune --layer qwen3-30b --manifest m --within 6",
+        "tune --layer qwen3-30b --within 6 --budget normal",
+        "tune --manifest m",
+        "tune --within 6",
+    ] {
+        assert!(args(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -23,7 +23,8 @@ use serde::Serialize;
 use serde_json::json;
 use warpsmith::cache::{KernelCache, Pack, Seal, Share, Tier};
 use warpsmith::engine::{Engine, Manifest, OnMiss, Progress, WarmUp, WarmUpReport};
-use warpsmith::internal::engine::KernelSet;
+use warpsmith::internal::build::Simt;
+use warpsmith::internal::engine::{KernelSet, simts_of};
 use warpsmith::pick::{Picker, Table};
 use warpsmith::spec::Problem;
 use warpsmith_tune::SystemClock;
@@ -169,8 +170,8 @@ fn written(
     given: &Given,
 ) -> Result<serde_json::Value> {
     let specs: Vec<_> = set.specs().copied().collect();
-    let preparations: Vec<_> = set.preparations().map(|preparation| (preparation, place.arch())).collect();
-    let pack = pack::collect(cache, &specs, &preparations)?;
+    let simts: Vec<_> = set.simts().map(|simt| (simt, place.arch())).collect();
+    let pack = pack::collect(cache, &specs, &simts)?;
     pack.tuning(given.table.to_string()).manifest(given.manifest.to_string()).write(path)?;
     let pack = Pack::open(path)?;
     say!("{pack}\n")?;
@@ -226,8 +227,13 @@ fn list(place: &Place, given: &Given, all: bool) -> Result<KernelSet> {
         one.refused().iter().try_for_each(|(_, why)| say!("{:>18}  REFUSED: {why}", ""))?;
     }
     let set = KernelSet::new(&fresh()?, manifest);
-    let preparing: Vec<_> = set.preparations().map(|preparation| preparation.symbol()).collect();
-    say!("{:>8} {:>9}  prepare weights: {}", preparing.len(), "", preparing.join(", "))?;
+    let (preparing, beside): (Vec<_>, Vec<_>) = set.simts().partition(|simt| matches!(simt, Simt::Prepare(_)));
+    for (what, simts) in [("prepare weights", preparing), ("routers and combiners", beside)] {
+        let symbols: Vec<_> = simts.iter().map(Simt::symbol).collect();
+        if !symbols.is_empty() {
+            say!("{:>8} {:>9}  {what}: {}", symbols.len(), "", symbols.join(", "))?;
+        }
+    }
     say!("{:>8} {:>9}  in all\n", set.len(), "")?;
     Ok(set)
 }
@@ -236,7 +242,7 @@ fn list(place: &Place, given: &Given, all: bool) -> Result<KernelSet> {
 fn listed(set: &KernelSet) -> serde_json::Value {
     json!({
         "kernels": set.specs().map(|spec| spec.name()).collect::<Vec<_>>(),
-        "prepare": set.preparations().map(|preparation| preparation.symbol()).collect::<Vec<_>>(),
+        "without_matrix_instructions": set.simts().map(|simt| simt.symbol()).collect::<Vec<_>>(),
         "refused": set.refused().iter().map(|(problem, why)| json!({ "problem": problem.to_string(), "why": why.to_string() })).collect::<Vec<_>>(),
     })
 }
@@ -255,10 +261,14 @@ fn show(report: &WarmUpReport) -> Result<()> {
     Ok(say!("")?)
 }
 
-/// Asks the cache for the kernels of random problems and M of the manifest; how many were compiled.
+/// Asks the cache for the kernels of random problems and M of the manifest, and for its routers, combiners and quantisers; how
+/// many were compiled.
 fn sealed_calls_to_cache(cache: &KernelCache, picker: &Picker, manifest: &Manifest, calls: u32) -> Result<u64> {
     cache.seal(Seal::Warn);
     let before = cache.stats().compiles;
+    for simt in simts_of(manifest) {
+        let _ = cache.simt_cubin(simt, picker.arch())?;
+    }
     random(manifest, calls, |problem, m| {
         let choice = picker.choose(problem, m)?;
         Ok(cache.cubin(choice.spec()).map(drop)?)
@@ -270,6 +280,9 @@ fn sealed_calls_to_cache(cache: &KernelCache, picker: &Picker, manifest: &Manife
 fn sealed_calls_to_engine(engine: &Engine, manifest: &Manifest, calls: u32) -> Result<u64> {
     engine.seal(Seal::Warn);
     let before = engine.stats();
+    manifest.routes().try_for_each(|route| engine.route(route).map(drop))?;
+    manifest.combines().try_for_each(|combine| engine.combine(combine).map(drop))?;
+    manifest.quantisers().try_for_each(|quantise| engine.quantise(quantise).map(drop))?;
     random(manifest, calls, |problem, m| Ok(engine.kernel_or(problem, m, OnMiss::Error).map(drop)?))?;
     let after = engine.stats();
     say!("\n{after}")?;

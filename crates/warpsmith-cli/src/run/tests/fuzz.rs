@@ -152,7 +152,7 @@ fn what_is_damaged_is_refused_in_a_line() {
 
 /// The operands are all of the file, and all of a product.
 fn whole(bytes: &[u8], operands: &HostOperands) {
-    let HostOperands { problem, m, offsets, a, b, alpha, columns } = operands;
+    let HostOperands { problem, m, offsets, a, b, alpha, columns, rows: _ } = operands;
     let products: &[_] = if b.len() == 2 { &[("b1", "alpha1"), ("b2", "alpha2")] } else { &[("b", "alpha")] };
     let matrices = std::iter::once(("a", a)).chain(products.iter().map(|(name, _)| *name).zip(b));
     let mut needed: BTreeSet<String> = offsets.iter().map(|_| "offsets".to_owned()).collect();
