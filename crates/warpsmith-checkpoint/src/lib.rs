@@ -24,9 +24,11 @@ mod checkpoint;
 mod config;
 mod folder;
 mod module;
+mod upload;
 mod weight;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Architecture, Config, Experts};
 pub use module::{Bias, Mlp, Module, Moe, Product};
+pub use upload::Uploader;
 pub use weight::{Packed, Storage, Weight};

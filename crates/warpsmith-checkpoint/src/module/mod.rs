@@ -1,5 +1,6 @@
 //! Modules of a model: which tensors they are made of, whatever a checkpoint calls them.
 
+mod layer;
 mod mlp;
 mod moe;
 mod product;
@@ -47,7 +48,7 @@ impl<'a> Finder<'a> {
         if is_within("experts.") {
             return self.moe(name).map(Module::Moe);
         }
-        let has = |product: &str| ["", "_"].iter().any(|_| is_within(&format!("{product}.")));
+        let has = |product: &str| is_within(&format!("{product}."));
         if NAMES.iter().any(|names| has(names[1]) || has(names[2])) || has(FUSED) {
             let Some(intermediate) = self.intermediate(name)? else {
                 return Err(Error::data("config.json: `intermediate_size` is missing"));

@@ -22,7 +22,7 @@ pub use tokens::HostTokens;
 use weights::{Drawn, HostWeight, Shape};
 pub use work::Work;
 
-use crate::oracle::layer::{self, Chosen, Expert, Kind};
+use crate::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert};
 use crate::oracle::route::{Given, route};
 use crate::oracle::{Matrix, Products, Reference, gemm};
 use warpsmith::internal::Raise;
@@ -195,7 +195,7 @@ impl HostLayer {
         let chosen = Chosen { ids: &routed.ids, weights: &routed.weights, residual: &residual };
         let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
         let kind = Kind { activation: of.activation(), format: of.token_format() };
-        layer::moe(x, &chosen, expert, shared.as_ref(), kind)
+        layer::moe(x, &chosen, expert, shared.as_ref().map(SharedExpert::plain), kind)
     }
 
     /// One expert, with the rows of `down` that `columns` are.
