@@ -99,11 +99,9 @@ pub(super) fn ids(path: &Path, rows: usize) -> Result<(Vec<i64>, usize)> {
     })
 }
 
-/// Writes `y`, bytes of values in the tokens' format; its columns.
-pub(super) fn write(path: &Path, tokens: &Tokens, y: &[u8]) -> Result<usize> {
+/// Writes `y` `[tokens, columns]`, bytes of values in the tokens' format.
+pub(super) fn write(path: &Path, tokens: &Tokens, columns: usize, y: &[u8]) -> Result<()> {
     let dtype = if tokens.format == Format::F16 { Dtype::F16 } else { Dtype::BF16 };
-    let columns = y.len() / 2 / tokens.count.max(1);
     let view = TensorView::new(dtype, vec![tokens.count, columns], y)?;
-    file::write(path, safetensors::serialize([("y", view)], None)?)?;
-    Ok(columns)
+    Ok(file::write(path, safetensors::serialize([("y", view)], None)?)?)
 }

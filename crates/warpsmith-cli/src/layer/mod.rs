@@ -4,6 +4,9 @@ mod device;
 mod host;
 mod io;
 mod routing;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -79,10 +82,11 @@ pub fn run(args: &Args) -> Result<bool> {
     // SAFETY: whoever runs this changes no file of the checkpoint meanwhile.
     let checkpoint = unsafe { Checkpoint::map(&args.checkpoint)? };
     let module = checkpoint.module(&args.module)?;
-    let columns = match &module {
-        Module::Linear(of) => of.columns(),
-        Module::Mlp(of) => of.hidden_size(),
-        _ => checkpoint.config().hidden_size(),
+    let hidden = checkpoint.config().hidden_size();
+    let (kind, [columns, outputs]) = match &module {
+        Module::Linear(of) => ("linear", [of.columns(), of.rows()]),
+        Module::Mlp(_) => ("mlp", [hidden; 2]),
+        _ => ("moe", [hidden; 2]),
     };
     let tokens = io::tokens(&args.input, columns)?;
     let routing = routing::given(args, &module, &tokens)?;
@@ -99,20 +103,24 @@ pub fn run(args: &Args) -> Result<bool> {
         None => (host::result(&job)?, "the host".to_owned(), None),
     };
     let seconds = start.elapsed().as_secs_f64();
-    let columns = io::write(&args.out, &tokens, &y)?;
-    let kind = match &module {
-        Module::Linear(_) => "linear",
-        Module::Mlp(_) => "mlp",
-        _ => "moe",
+    let (worst, wrong) = match worst.transpose() {
+        Ok(worst) => (worst, None),
+        Err(why) => (None, Some(why.to_string())),
     };
+    if wrong.is_none() {
+        io::write(&args.out, &tokens, outputs, &y)?;
+    }
     let (count, format) = (tokens.count, tokens.format);
-    say!("{}: {kind}, {count} tokens of {format}, on {on}: y [{count}, {columns}] in {seconds:.2} s", args.module)?;
+    say!("{}: {kind}, {count} tokens of {format}, on {on}: y [{count}, {outputs}] in {seconds:.2} s", args.module)?;
+    if let Some(why) = &wrong {
+        say!("WRONG: {why}; {} is not written", args.out.display())?;
+    }
     if let Some(worst) = worst {
         say!("right: the first and the last token are within their bounds, the worst at {worst:.2} of its own")?;
     }
     document(&json!({
-        "module": args.module, "kind": kind, "model": checkpoint.config().to_string(), "tokens": count, "columns": columns,
-        "format": format.to_string(), "on": on, "seconds": seconds, "worst_error_in_bounds": worst, "out": args.out,
+        "module": args.module, "kind": kind, "model": checkpoint.config().to_string(), "tokens": count, "columns": outputs,
+        "format": format.to_string(), "on": on, "seconds": seconds, "worst_error_in_bounds": worst, "wrong": wrong, "out": args.out,
     }))?;
-    Ok(true)
+    Ok(wrong.is_none())
 }

@@ -122,7 +122,8 @@ fn sum(h: &[Expected], weights: &[f32]) -> Sum {
     })
 }
 
-/// What a mixture of experts should give for the tokens `x`, `[tokens, N of down]`; `expert` gives each that is chosen, once.
+/// What a mixture of experts should give for the tokens `x`, `[tokens, N of down]`; `expert` gives each that is chosen, once
+/// (and where none is, the first).
 ///
 /// # Errors
 /// Data, if shapes do not fit; those of `expert` and [`mlp`].
@@ -160,7 +161,8 @@ pub fn moe<'e>(
             rows[slot] = Some(row.to_vec());
         }
     }
-    let columns = columns.unwrap_or_default();
+    // Where no expert is hit the result is zeros all the same.
+    let columns = columns.map_or_else(|| expert(0).map(|expert| expert.down.values.rows()), Ok)?;
     let of_shared = shared.map_or(&[][..], |shared| shared.weights);
     let shared = shared.map(|shared| mlp(shared.x.unwrap_or(x), shared.expert, kind)).transpose()?;
     if shared.as_ref().is_some_and(|shared| shared.m() != tokens) {
