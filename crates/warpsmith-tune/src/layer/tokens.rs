@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use warpsmith::format::Format;
-use warpsmith_layers::{LayerConfig, MoeConfig};
+use warpsmith_layers::LayerConfig;
 
 use crate::oracle::combine::rounded;
 
@@ -22,7 +22,7 @@ impl HostTokens {
     /// These: `x` `[tokens, columns]` and, where a router has them, `logits` `[tokens, E]`, exact in their formats.
     #[must_use]
     pub fn given(config: &LayerConfig, x: Vec<f32>, logits: Vec<f32>) -> Self {
-        let columns = shape(config).0.map(|columns| columns as usize);
+        let columns = config.columns().map(|columns| columns as usize);
         Self { count: x.len() / columns[0].max(1), columns, x, logits, residual: Vec::new() }
     }
 
@@ -30,13 +30,13 @@ impl HostTokens {
     #[must_use]
     pub fn random(config: &LayerConfig, tokens: u32, skew: f64, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let (columns, format, router) = shape(config);
-        let (count, columns) = (tokens as usize, columns.map(|columns| columns as usize));
+        let (count, format) = (tokens as usize, config.token_format());
+        let columns = config.columns().map(|columns| columns as usize);
         let values = |rng: &mut Rng, length: usize| -> Vec<f32> {
             (0..length).map(|_| rounded(format, 2.0 * rng.f32() - 1.0)).collect()
         };
         let (x, mut logits, mut residual) = (values(&mut rng, count * columns[0]), Vec::new(), Vec::new());
-        if let Some(of) = router {
+        if let LayerConfig::Moe(of) = config {
             let experts = of.route().expert_count() as usize;
             let mut rank: Vec<usize> = (1..=experts).collect();
             rng.shuffle(&mut rank);
@@ -76,15 +76,5 @@ impl HostTokens {
     #[must_use]
     pub fn columns(&self) -> [usize; 2] {
         self.columns
-    }
-}
-
-/// Columns of x and of the result, their format, and the layer if it has experts.
-fn shape(config: &LayerConfig) -> ([u32; 2], Format, Option<&MoeConfig>) {
-    match config {
-        LayerConfig::Linear(of) => (of.columns(), of.token_format(), None),
-        LayerConfig::Mlp(of) => ([of.hidden_size(); 2], of.token_format(), None),
-        LayerConfig::Moe(of) => ([of.hidden_size(); 2], of.token_format(), Some(of)),
-        _ => ([0; 2], Format::F16, None),
     }
 }
