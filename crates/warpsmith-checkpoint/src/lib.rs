@@ -27,7 +27,7 @@ mod module;
 mod upload;
 mod weight;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Layers};
 pub use config::{Architecture, Config, Experts};
 pub use module::{Bias, Mlp, Module, Moe, Product};
 pub use upload::Uploader;

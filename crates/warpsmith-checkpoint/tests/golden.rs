@@ -92,3 +92,23 @@ fn modules_are_layers() {
         }
     }
 }
+
+/// All layers of a model, for a manifest: each once, with its modules.
+#[test]
+fn layers_of_a_model() {
+    let of = |name: &str| {
+        let folder = fixtures().into_iter().find(|path| path.ends_with(name)).unwrap();
+        let layers = map(&folder).unwrap().layers(Format::Bf16).unwrap();
+        let all: Vec<_> = layers.all.iter().map(|(layer, names)| (layer.to_string(), names.len())).collect();
+        (all, layers.others.into_iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>())
+    };
+    let (all, others) = of("qwen3-moe-ct");
+    let moe = "moe.silu:bf16:h64:i32:softmax:e8:k2:renormalised";
+    assert!(all.iter().any(|(layer, count)| layer == moe && *count == 1), "{all:?}");
+    assert!(others.len() == 1 && others[0].contains("o_proj") && others[0].contains("K = 96"), "{others:?}");
+    assert!(all.iter().any(|(layer, _)| layer.starts_with("linear:bf16:")), "{all:?}");
+    // What is plain is none.
+    assert_eq!(of("mistral-bf16"), (vec![], vec![]));
+    let (all, others) = of("qwen3-next-modelopt");
+    assert!(all.is_empty() && others[0].contains("no kernel weighs a shared expert's row"), "{all:?} {others:?}");
+}

@@ -104,6 +104,7 @@ fn json_is_one_document() {
         (format!("calibrate {pack} --list h200 --problem {GEMM} --m 1 --json"), "/0/kernels"),
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
+        (format!("manifest --checkpoint {FIXTURE} --format f16 --json"), "/problems"),
         (format!("pack {pack} --show --json"), "/kernels"),
     ];
     for (line, pointer) in lines {

@@ -6,8 +6,24 @@ use warpsmith::{Error, Result};
 use warpsmith_layers::{LayerConfig, LinearConfig, MlpConfig, MoeConfig};
 
 use super::{Mlp, Module, Moe, Product};
+use crate::weight::{Storage, Weight};
 
 impl Module<'_> {
+    /// Whether all its weights are in formats that kernels take.
+    #[must_use]
+    pub fn is_quantised(&self) -> bool {
+        let of = |product: &Product<'_>| {
+            let takes = |part: &Weight<'_>| matches!(part.storage(), Storage::Nvfp4 | Storage::Mxfp4);
+            product.parts().iter().all(takes)
+        };
+        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().is_none_or(of) && of(mlp.up()) && of(mlp.down());
+        match self {
+            Self::Linear(product) => of(product),
+            Self::Mlp(mlp) => of_mlp(mlp),
+            Self::Moe(moe) => moe.experts().iter().chain(moe.shared()).all(of_mlp),
+        }
+    }
+
     /// The layer that computes it, on tokens of this format: f16 or bf16.
     ///
     /// # Errors
