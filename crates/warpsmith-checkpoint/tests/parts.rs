@@ -135,6 +135,7 @@ fn an_upload_is_what_the_file_has() {
         let mut told = Vec::new();
         let mut uploader = Uploader::with_buffers(&stream, buffer).unwrap().progress(|sent| told.push(sent));
         drop(uploader.mlp(&whole).unwrap());
+        assert_eq!(Module::Mlp(whole.clone()).bytes(), bytes as u64);
         let [codes, scales] = uploader.uploaded(whole.up()).unwrap();
         drop(uploader);
         let name = format!("{MLP}.up_proj");

@@ -24,6 +24,18 @@ impl Module<'_> {
         }
     }
 
+    /// Bytes of codes and block scales on a device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |product: &Product<'_>| (product.rows() * product.columns()) as u64 * 9 / 16;
+        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().map_or(0, of) + of(mlp.up()) + of(mlp.down());
+        match self {
+            Self::Linear(product) => of(product),
+            Self::Mlp(mlp) => of_mlp(mlp),
+            Self::Moe(moe) => moe.experts().iter().chain(moe.shared()).map(of_mlp).sum(),
+        }
+    }
+
     /// The layer that computes it, on tokens of this format: f16 or bf16.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl<'p> Uploader<'p> {
         Ok(Self { stream: stream.clone(), pinned, sent: 0, progress: Box::new(|_| {}) })
     }
 
-    /// Tells how many bytes have been copied so far, now and then.
+    /// Tells how many bytes have been copied so far, after each copy: [`Module::bytes`](crate::Module::bytes) in the end.
     #[must_use]
     pub fn progress(mut self, tell: impl FnMut(u64) + 'p) -> Self {
         self.progress = Box::new(tell);
@@ -168,10 +168,12 @@ impl<'p> Uploader<'p> {
     }
 
     fn send(&mut self, bytes: usize, write: impl FnOnce(&mut Sink<'_>) -> Result<()>) -> Result<CudaSlice<u8>> {
-        let made = self.pinned.send(&self.stream, bytes, write)?;
-        self.sent += bytes as u64;
-        (self.progress)(self.sent);
-        Ok(made)
+        let Self { stream, pinned, sent, progress } = self;
+        let mut tell = |copied| {
+            *sent += copied;
+            progress(*sent);
+        };
+        pinned.send(stream, bytes, &mut tell, write)
     }
 
     fn bias(&self, all: &[&Bias]) -> Result<Option<OnDevice>> {

@@ -26,17 +26,18 @@ impl Pinned {
         Ok(Self { buffers: [buffer()?, buffer()?], next: 0 })
     }
 
-    /// Device memory of so many bytes with what `write` pushes: just as many.
+    /// Device memory of so many bytes with what `write` pushes: just as many. `tell` hears of each copy.
     pub(super) fn send(
         &mut self,
         stream: &Arc<CudaStream>,
         bytes: usize,
+        tell: &mut dyn FnMut(u64),
         write: impl FnOnce(&mut Sink<'_>) -> Result<()>,
     ) -> Result<CudaSlice<u8>> {
         let doing = |error| refused(format!("allocating {bytes} bytes"), error);
         // SAFETY: all of it is written below, or it is freed.
         let target = unsafe { stream.alloc::<u8>(bytes) }.map_err(doing)?;
-        let mut sink = Sink { pinned: self, stream, target, copied: 0, filled: 0 };
+        let mut sink = Sink { pinned: self, stream, target, tell, copied: 0, filled: 0 };
         write(&mut sink)?;
         sink.end()
     }
@@ -47,6 +48,7 @@ pub(super) struct Sink<'a> {
     pinned: &'a mut Pinned,
     stream: &'a Arc<CudaStream>,
     target: CudaSlice<u8>,
+    tell: &'a mut dyn FnMut(u64),
     copied: usize,
     /// Of the buffer that is being filled.
     filled: usize,
@@ -79,6 +81,7 @@ impl Sink<'_> {
             let part = Part(&self.pinned.buffers[self.pinned.next], self.filled);
             let copy = self.stream.memcpy_htod(&part, &mut self.target.slice_mut(from..to));
             copy.map_err(|error| refused(format!("copying {} bytes", self.filled), error))?;
+            (self.tell)(self.filled as u64);
             self.pinned.next = 1 - self.pinned.next;
             (self.copied, self.filled) = (to, 0);
         }

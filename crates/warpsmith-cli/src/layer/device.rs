@@ -23,7 +23,7 @@ pub(super) fn run(job: &Job<'_>, device: &Device) -> Result<(Vec<u8>, warpsmith:
     let (engine, stream) = (gpu.engine(), gpu.stream());
     let limit = u32::try_from(tokens.count)?;
 
-    let progress = bar(0, "uploaded");
+    let progress = bar(job.module.bytes() as usize, "bytes uploaded");
     let mut uploader = Uploader::new(stream)?.progress(|bytes| progress.set_position(bytes));
     let layer = match (job.module, &config) {
         (Module::Linear(of), LayerConfig::Linear(config)) => {
