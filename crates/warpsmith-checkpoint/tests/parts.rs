@@ -143,6 +143,18 @@ fn an_upload_is_what_the_file_has() {
         assert_eq!(stream.clone_dtoh(&scales).unwrap(), model.tensors[&format!("{name}.weight_scale")].2);
         assert!(told.is_sorted() && told.contains(&(bytes as u64)), "{told:?}");
     }
+    // By several threads, where it is worth them.
+    let mut large = Model::llama();
+    large.config["intermediate_size"] = json!(1 << 17);
+    for (name, n, k) in [("gate_proj", 1 << 17, HIDDEN), ("up_proj", 1 << 17, HIDDEN), ("down_proj", HIDDEN, 1 << 17)] {
+        large.nvfp4(&format!("{MLP}.{name}"), n, k, 1.0, 9);
+    }
+    let of_large = large.write();
+    let checkpoint = map(of_large.path()).unwrap();
+    let three = std::num::NonZero::new(3).unwrap();
+    let mut uploader = Uploader::with_buffers(&stream, (3 << 20) + 5).unwrap().threads(three);
+    let [codes, _] = uploader.uploaded(mlp(checkpoint.module(MLP).unwrap()).up()).unwrap();
+    assert!(stream.clone_dtoh(&codes).unwrap() == large.tensors[&format!("{MLP}.up_proj.weight")].2);
     let text = Uploader::with_buffers(&stream, 0).unwrap_err().to_string();
     assert!(text.contains("at least 1"), "{text}");
     // A NaN is no scale.

@@ -3,6 +3,7 @@
 mod pinned;
 
 use std::fmt;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream};
@@ -53,6 +54,14 @@ impl<'p> Uploader<'p> {
     pub fn with_buffers(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
         let pinned = Pinned::new(stream, bytes)?;
         Ok(Self { stream: stream.clone(), pinned, sent: 0, progress: Box::new(|_| {}) })
+    }
+
+    /// Fills buffers by so many threads, where much lies together in a file: one copies from mapped files slower than a device
+    /// takes it. 1, unless said otherwise.
+    #[must_use]
+    pub fn threads(mut self, threads: NonZero<usize>) -> Self {
+        self.pinned.threads = threads.get();
+        self
     }
 
     /// Tells how many bytes have been copied so far, after each copy: [`Module::bytes`](crate::Module::bytes) in the end.

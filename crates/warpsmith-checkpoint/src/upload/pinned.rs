@@ -1,16 +1,21 @@
 //! Two buffers of pinned memory.
 
 use std::sync::Arc;
+use std::thread;
 
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
 use cudarc::driver::{CudaSlice, CudaStream, HostSlice, PinnedHostSlice, SyncOnDrop};
 use warpsmith::internal::{Raise, refused};
 use warpsmith::{Error, Result};
 
+/// Bytes that are worth a thread.
+const PART: usize = 1 << 20;
+
 /// One is filled while the other is copied.
 pub(super) struct Pinned {
     buffers: [PinnedHostSlice<u8>; 2],
     next: usize,
+    pub(super) threads: usize,
 }
 
 impl Pinned {
@@ -23,7 +28,7 @@ impl Pinned {
         let flags = CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: bytes of any value are bytes; what is read of them has been written.
         let buffer = || unsafe { stream.context().alloc_pinned_with_flags::<u8>(bytes, flags) }.map_err(doing);
-        Ok(Self { buffers: [buffer()?, buffer()?], next: 0 })
+        Ok(Self { buffers: [buffer()?, buffer()?], next: 0, threads: 1 })
     }
 
     /// Device memory of so many bytes with what `write` pushes: just as many. `tell` hears of each copy.
@@ -57,11 +62,12 @@ pub(super) struct Sink<'a> {
 impl Sink<'_> {
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
+            let threads = self.pinned.threads;
             let buffer = &mut self.pinned.buffers[self.pinned.next];
             let buffer = buffer.as_mut_slice().map_err(|error| refused("waiting for a copy", error))?;
             let count = bytes.len().min(buffer.len() - self.filled);
             let (now, later) = bytes.split_at(count);
-            buffer[self.filled..][..count].copy_from_slice(now);
+            copied(&mut buffer[self.filled..][..count], now, threads);
             self.filled += count;
             bytes = later;
             if self.filled == buffer.len() {
@@ -95,6 +101,21 @@ impl Sink<'_> {
             false => Err(Error::internal(format!("{} bytes for a piece of {}", self.copied, self.target.len()))),
         }
     }
+}
+
+/// Copies by several threads, each a part that is worth one.
+fn copied(to: &mut [u8], from: &[u8], threads: usize) {
+    let part = from.len().div_ceil(threads.max(1)).max(PART);
+    let mut parts = to.chunks_mut(part).zip(from.chunks(part));
+    let own = parts.next();
+    thread::scope(|scope| {
+        for (to, from) in parts {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+        if let Some((to, from)) = own {
+            to.copy_from_slice(from);
+        }
+    });
 }
 
 /// The first bytes of a buffer.
