@@ -168,9 +168,10 @@ impl<'p> Uploader<'p> {
         })?;
         let mut room = Vec::new();
         let scales = self.send(values / 16, |sink| {
-            parts
-                .iter()
-                .try_for_each(|part| (0..part.rows()).try_for_each(|row| sink.push(part.scales_of(row, &mut room)?)))
+            parts.iter().try_for_each(|part| match part.all_scales()? {
+                Some(all) => sink.push(all),
+                None => (0..part.rows()).try_for_each(|row| sink.push(part.scales_of(row, &mut room)?)),
+            })
         })?;
         let biases: Vec<_> = of.iter().filter_map(|product| product.bias()).collect();
         Ok((codes, scales, self.bias(&biases)?))
