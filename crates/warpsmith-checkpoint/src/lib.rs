@@ -24,9 +24,11 @@ mod checkpoint;
 mod config;
 mod folder;
 mod module;
+mod quantise;
 mod weight;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Architecture, Config, Experts};
 pub use module::{Bias, Mlp, Module, Moe, Product};
+pub use quantise::{Factors, Layout, Quantise, Quantised, QuantisedWeight, Scales};
 pub use weight::{Packed, Storage, Weight};

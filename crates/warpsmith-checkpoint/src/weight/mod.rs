@@ -91,8 +91,14 @@ impl Factor {
         }
     }
 
+    /// As it is stored.
+    pub(crate) fn number(self) -> f32 {
+        let (Self::Multiply(number) | Self::Divide(number)) = self;
+        number
+    }
+
     /// A scale times it, rounded once.
-    fn times(self, scale: f32) -> f32 {
+    pub(crate) fn times(self, scale: f32) -> f32 {
         match self {
             Self::Multiply(factor) => scale * factor,
             Self::Divide(divisor) => scale / divisor,
@@ -137,6 +143,14 @@ impl<'a> Weight<'a> {
         match self.stored {
             Stored::Nvfp4 { codes, .. } | Stored::Mxfp4 { codes, .. } => 2 * codes.columns(),
             Stored::Fp8 { values, .. } | Stored::Plain { values, .. } => values.columns(),
+        }
+    }
+
+    /// Values as they lie, of one that is not quantised.
+    pub(crate) fn plain(&self) -> Option<(Dtype, Grid<'a>)> {
+        match self.stored {
+            Stored::Plain { dtype, values } => Some((dtype, values)),
+            _ => None,
         }
     }
 
