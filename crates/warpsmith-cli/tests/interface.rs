@@ -10,8 +10,20 @@ use warpsmith::cache::PackBuilder;
 use warpsmith_testing as common;
 
 const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
-const COMMANDS: [&str; 11] =
-    ["run", "tune", "bench", "calibrate", "study", "serve", "manifest", "warm-up", "pack", "explain", "doctor"];
+const COMMANDS: [&str; 12] = [
+    "run",
+    "tune",
+    "bench",
+    "calibrate",
+    "study",
+    "serve",
+    "manifest",
+    "warm-up",
+    "pack",
+    "quantize",
+    "explain",
+    "doctor",
+];
 
 /// The command, where there is no driver; arguments are cut at spaces.
 fn warpsmith(line: &str) -> Output {
@@ -47,7 +59,13 @@ fn every_command_has_help() {
 #[test]
 fn usage_that_is_wrong_is_status_3() {
     let layers = ["explain qwen3", "explain qwen3-30b --tokens 0", "explain qwen3-30b --m 1 --tokens 1", "manifest"];
-    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"].into_iter().chain(layers) {
+    let quantize =
+        ["quantize a", "quantize a b --layout gguf", "quantize a b --scales best", "quantize a b --threads 0"];
+    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"]
+        .into_iter()
+        .chain(layers)
+        .chain(quantize)
+    {
         let output = warpsmith(line);
         assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{line}");
@@ -78,6 +96,9 @@ fn json_is_one_document() {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("pack").display().to_string();
     PackBuilder::new().write(&pack).unwrap();
+    let model = folder.path().join("model");
+    common::checkpoints::checkpoint(&model, 1, [64, 32]);
+    let model = model.display();
     let lines = [
         ("doctor --json".to_owned(), "/nvrtc"),
         (format!("explain {GEMM} --m 1,64 --arch h200 --json"), "/1/candidates/0/variant"),
@@ -86,6 +107,7 @@ fn json_is_one_document() {
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
         (format!("pack {pack} --show --json"), "/kernels"),
+        (format!("quantize {model} {model}.nvfp4 --json"), "/weights/0/error"),
     ];
     for (line, pointer) in lines {
         let (document, status) = json(&line);

@@ -76,6 +76,13 @@ pub(super) fn copy(from: &Path, to: &Path, name: &str) -> Result<Whole> {
     part.finish()
 }
 
+/// A text. What is killed leaves nothing but what the next run writes over.
+pub(super) fn text(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let part = Part::new(folder, name)?;
+    part.put(0, text.as_bytes())?;
+    part.finish().map(drop)
+}
+
 pub(super) fn unwritten(path: &Path, error: io::Error) -> Error {
     Error::data(format!("{} cannot be written: {error}", path.display())).with_source(error)
 }

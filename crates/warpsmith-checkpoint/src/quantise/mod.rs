@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Map, Value, json};
-use warpsmith::internal::{self, Raise};
+use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
 use crate::folder::{Folder, INDEX, missing, object};
@@ -311,19 +311,19 @@ impl<'a> Run<'a> {
     fn conclude(&self, files: &BTreeMap<String, String>, bytes: u64) -> Result<()> {
         let (layout, ignored) = (self.how.layout, &self.plan.ignored);
         if let Some(own) = layout.own_config(ignored) {
-            internal::file::write(self.to.join(MODELOPT), pretty(&own)?)?;
+            file::text(self.to, MODELOPT, &pretty(&own)?)?;
         }
         if let Some(mut index) = object(self.from, INDEX)? {
             let mut metadata = index.remove("metadata").and_then(|all| all.as_object().cloned()).unwrap_or_default();
             metadata.insert("total_size".to_owned(), json!(bytes));
             index.insert("metadata".to_owned(), Value::Object(metadata));
             index.insert("weight_map".to_owned(), json!(files));
-            internal::file::write(self.to.join(INDEX), pretty(&Value::Object(index))?)?;
+            file::text(self.to, INDEX, &pretty(&Value::Object(index))?)?;
         }
         let path = self.from.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(|error| unread(&path, error))?;
         let said = pretty(&layout.config(ignored))?;
-        internal::file::write(self.to.join(CONFIG), with_field(&text, "quantization_config", &said))
+        file::text(self.to, CONFIG, &with_field(&text, "quantization_config", &said))
     }
 }
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use warpsmith::internal::{self, Raise};
+use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
 use super::QuantisedWeight;
-use super::file::{Whole, unwritten};
+use super::file::{self, Whole, unwritten};
 use super::matrix::Squares;
 use crate::folder::object;
 
@@ -87,7 +87,7 @@ impl State {
     fn save(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.all)
             .map_err(|error| Error::internal(format!("{STATE}: {error}")).with_source(error))?;
-        internal::file::write(self.folder.join(STATE), text)
+        file::text(&self.folder, STATE, &text)
     }
 }
 
