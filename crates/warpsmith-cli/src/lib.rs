@@ -18,6 +18,7 @@ mod explain;
 mod layer;
 mod manifest;
 mod pack;
+mod quantize;
 mod run;
 mod serve;
 mod shared;
@@ -67,6 +68,7 @@ enum Command {
     Manifest(Options<manifest::Args>),
     WarmUp(Options<warm_up::Args>),
     Pack(Options<pack::Args>),
+    Quantize(Options<quantize::Args>),
     Explain(Options<explain::Args>),
     Doctor(Options<doctor::Args>),
     /// Prints what a shell completes this command with: bash, zsh, fish, elvish or powershell.
@@ -121,6 +123,7 @@ impl Command {
             Self::Manifest(options) => options.run(manifest::run),
             Self::WarmUp(options) => options.run(warm_up::run),
             Self::Pack(options) => options.run(pack::run),
+            Self::Quantize(options) => options.run(quantize::run),
             Self::Explain(options) => options.run(explain::run),
             Self::Doctor(options) => options.run(doctor::run),
             Self::Completions { shell } => exit(|| shared::completions(shell, Cli::command())),

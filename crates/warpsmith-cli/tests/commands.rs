@@ -133,7 +133,7 @@ enum On {
 }
 
 /// Every sub-command, so that it prints; `tune` prints nothing before it has a device.
-fn printing() -> [(String, On); 12] {
+fn printing() -> [(String, On); 13] {
     [
         (format!("run --arch h200 --problem {GEMM} --m 1"), On::Host),
         (format!("bench --arch h200 --problem {GEMM} --m 1"), On::Host),
@@ -147,6 +147,7 @@ fn printing() -> [(String, On); 12] {
         (format!("tune --problem {GEMM} --m 1"), On::Device),
         ("warm-up --arch h200 --list".to_owned(), On::Host),
         ("manifest --layer llama-3.1-8b".to_owned(), On::Host),
+        ("quantize @/model @/model.nvfp4".to_owned(), On::Host),
     ]
 }
 
@@ -154,6 +155,7 @@ fn printing() -> [(String, On); 12] {
 fn where_nobody_reads_a_command_ends_without_a_word() {
     let bench = Bench::new();
     PackBuilder::new().write(bench.path("pack")).unwrap();
+    common::checkpoints::checkpoint(&bench.path("model"), 1, [64, 32]);
     for line in printing() {
         let output = bench.line(&line).stdout(unread()).output().unwrap();
         assert_eq!(told(&output), (Some(UNREAD), String::new()), "{}", line.0);
@@ -164,6 +166,7 @@ fn where_nobody_reads_a_command_ends_without_a_word() {
 fn a_full_disk_is_a_sentence() {
     let bench = Bench::new();
     PackBuilder::new().write(bench.path("pack")).unwrap();
+    common::checkpoints::checkpoint(&bench.path("model"), 1, [64, 32]);
     let Some(full) = bench.device("full", "7") else { return };
     for line in printing() {
         let stdout = OpenOptions::new().write(true).open(&full).unwrap();
@@ -466,6 +469,39 @@ fn a_manifest_of_layers_has_all_that_they_launch() {
     let warm: serde_json::Value = serde_json::from_str(&warm).unwrap();
     let warm = warm["warm"].as_array().unwrap();
     assert!(warm.len() == kernels && warm.iter().all(|warm| warm["tier"] == "pack"), "{warm:#?}");
+}
+
+/// A process that is killed leaves no checkpoint, and the next one goes on to the bytes that there would have been.
+#[test]
+fn a_checkpoint_is_quantised_though_its_process_is_killed() {
+    let bench = Bench::new();
+    common::checkpoints::checkpoint(&bench.path("model"), 3, [256, 1024]);
+    let files = |folder: &str| -> Vec<_> {
+        let paths = fs::read_dir(bench.path(folder)).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> =
+            paths.map(|path| (path.file_name().unwrap().to_owned(), fs::read(path).unwrap())).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(bench.ends("quantize @/model @/whole").0, Some(0));
+    let mut killed = bench.command("quantize @/model @/killed --threads 1").stderr(Stdio::null()).spawn().unwrap();
+    while !bench.path("killed/model-0.safetensors").exists() {
+        assert!(killed.try_wait().unwrap().is_none());
+        thread::yield_now();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(!bench.path("killed/config.json").exists());
+    let (status, error) = bench.ends("quantize @/model @/killed --layout compressed-tensors");
+    assert!(status == Some(2) && error.contains("was begun with `layout` \"modelopt\""), "{error}");
+    let output = bench.command("quantize @/model @/killed --threads 3 --json").output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), json["weights"].as_array().map(Vec::len)), (Some(0), Some(3)), "{json}");
+    assert!(json["error"].as_f64().unwrap() < json["plain_error"].as_f64().unwrap(), "{json}");
+    assert!(files("whole") == files("killed"));
+
+    let (status, error) = bench.ends("quantize @/model @/model");
+    assert!(status == Some(2) && error.contains("name another folder"), "{error}");
 }
 
 /// Clap waives what an option requires where that conflicts with another.

@@ -10,7 +10,7 @@ use warpsmith::cache::PackBuilder;
 use warpsmith_testing as common;
 
 const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "tune",
     "bench",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 12] = [
     "manifest",
     "warm-up",
     "pack",
+    "quantize",
     "explain",
     "doctor",
 ];
@@ -60,7 +61,13 @@ fn every_command_has_help() {
 #[test]
 fn usage_that_is_wrong_is_status_3() {
     let layers = ["explain qwen3", "explain qwen3-30b --tokens 0", "explain qwen3-30b --m 1 --tokens 1", "manifest"];
-    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"].into_iter().chain(layers) {
+    let quantize =
+        ["quantize a", "quantize a b --layout gguf", "quantize a b --scales best", "quantize a b --threads 0"];
+    for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"]
+        .into_iter()
+        .chain(layers)
+        .chain(quantize)
+    {
         let output = warpsmith(line);
         assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{line}");
@@ -96,6 +103,9 @@ fn json_is_one_document() {
     let within = folder.path().display();
     let layer =
         format!("layer --checkpoint {FIXTURE} --module model.layers.0.mlp --in {within}/x --out {within}/y --json");
+    let model = folder.path().join("model");
+    common::checkpoints::checkpoint(&model, 1, [64, 32]);
+    let model = model.display();
     let lines = [
         (layer, "/model"),
         ("doctor --json".to_owned(), "/nvrtc"),
@@ -106,6 +116,7 @@ fn json_is_one_document() {
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
         (format!("manifest --checkpoint {FIXTURE} --format f16 --json"), "/problems"),
         (format!("pack {pack} --show --json"), "/kernels"),
+        (format!("quantize {model} {model}.nvfp4 --json"), "/weights/0/error"),
     ];
     for (line, pointer) in lines {
         let (document, status) = json(&line);

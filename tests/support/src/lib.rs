@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
 pub mod activations;
+pub mod checkpoints;
 pub mod counting;
 pub mod cubins;
 pub mod fallback;

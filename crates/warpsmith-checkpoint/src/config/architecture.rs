@@ -71,7 +71,7 @@ const ENDS: [&str; 2] = ["ForCausalLM", "ForConditionalGeneration"];
 
 impl Architecture {
     /// What a configuration says it is.
-    pub(super) fn of(all: &Map<String, Value>) -> Result<Self> {
+    pub(crate) fn of(all: &Map<String, Value>) -> Result<Self> {
         let listed = all.get("architectures").and_then(|names| names.get(0)).and_then(Value::as_str);
         let listed = listed.map(|name| ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name));
         let typed = all.get("model_type").and_then(Value::as_str);

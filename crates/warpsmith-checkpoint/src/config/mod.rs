@@ -16,7 +16,7 @@ use warpsmith::{Error, Result};
 pub use architecture::Architecture;
 pub use experts::Experts;
 use fields::Fields;
-pub(crate) use quantisation::Quantisation;
+pub(crate) use quantisation::{Quantisation, is_within};
 
 /// A model, as far as its layers go.
 #[derive(Clone, Debug)]

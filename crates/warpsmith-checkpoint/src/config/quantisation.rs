@@ -42,10 +42,15 @@ impl Pattern {
     fn has(&self, name: &str) -> bool {
         match self {
             // What is excluded is so with all within.
-            Self::Glob(glob) => prefixes(name).any(|prefix| is_like(prefix, glob)),
+            Self::Glob(glob) => is_within(name, glob),
             Self::Regex(regex) => regex.find(name).is_some_and(|found| found.start() == 0),
         }
     }
+}
+
+/// Whether a module, or one that it is in, is like a pattern in which `*` stands for anything.
+pub(crate) fn is_within(name: &str, glob: &str) -> bool {
+    prefixes(name).any(|prefix| is_like(prefix, glob))
 }
 
 /// A module's name and those of the modules that it is in.

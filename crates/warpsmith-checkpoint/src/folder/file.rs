@@ -1,5 +1,6 @@
 //! One safetensors file.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -49,6 +50,11 @@ impl File {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it says beside its tensors.
+    pub(super) fn notes(&self) -> BTreeMap<String, String> {
+        self.metadata.metadata().iter().flatten().map(|(name, text)| (name.clone(), text.clone())).collect()
     }
 
     pub(super) fn has(&self, tensor: &str) -> bool {

@@ -16,7 +16,7 @@ use file::File;
 pub(crate) use tensor::{Tensor, decoded};
 
 /// Names files of tensors.
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// Bytes of a text at most.
 const TEXT_MAX: u64 = 1 << 28;
 
@@ -89,6 +89,11 @@ impl Folder {
     /// Files, each with its tensors in the order in which they lie.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, Vec<Tensor<'_>>)> {
         self.files.iter().map(|file| (file.name(), file.tensors()))
+    }
+
+    /// What a file says beside its tensors.
+    pub(crate) fn notes(&self, file: &str) -> BTreeMap<String, String> {
+        self.files.iter().find(|found| found.name() == file).map(File::notes).unwrap_or_default()
     }
 }
 

@@ -91,8 +91,14 @@ impl Factor {
         }
     }
 
+    /// As it is stored.
+    pub(crate) fn number(self) -> f32 {
+        let (Self::Multiply(number) | Self::Divide(number)) = self;
+        number
+    }
+
     /// A scale times it, rounded once.
-    fn times(self, scale: f32) -> f32 {
+    pub(crate) fn times(self, scale: f32) -> f32 {
         match self {
             Self::Multiply(factor) => scale * factor,
             Self::Divide(divisor) => scale / divisor,
@@ -164,6 +170,14 @@ impl<'a> Weight<'a> {
             other => other,
         };
         Self { name: self.name.clone(), stored }.dequantised(row)
+    }
+
+    /// Values as they lie, of one that is not quantised.
+    pub(crate) fn plain(&self) -> Option<(Dtype, Grid<'a>)> {
+        match self.stored {
+            Stored::Plain { dtype, values } => Some((dtype, values)),
+            _ => None,
+        }
     }
 
     /// Some rows: a part that a device of several has.

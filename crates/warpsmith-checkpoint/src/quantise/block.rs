@@ -1,0 +1,245 @@
+//! Scales and codes of 16 values.
+
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+
+use super::Scales;
+use crate::weight::Factor;
+
+/// The largest scale that is not NaN.
+const LARGEST: u8 = 0x7E;
+/// What a scale that is tried is to the plain one: with the second a block's largest value becomes 4 and less.
+const TRIED: std::ops::RangeInclusive<f32> = 0.5..=1.75;
+
+/// The factor of values with this largest magnitude, as `Nvfp4Tensor` has it.
+pub(super) fn factor(amax: f32) -> f32 {
+    if amax == 0.0 { 1.0 } else { (amax / (e2m1::MAX * e4m3::MAX)).max(f32::MIN_POSITIVE) }
+}
+
+/// How blocks under one factor become codes.
+#[derive(Debug)]
+pub(super) struct Rule {
+    factor: f32,
+    /// What a code of 1 stands for under each scale, as a reader computes it.
+    steps: [f32; LARGEST as usize + 1],
+    /// Under each plain scale those that are tried, the nearest first; nothing where only that one is.
+    tried: Vec<Vec<u8>>,
+}
+
+/// A block, and what is lost in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Block {
+    pub(super) scale: u8,
+    /// Two a byte, the even one low.
+    pub(super) codes: [u8; BLOCK / 2],
+    /// The sum of squared errors.
+    pub(super) error: f64,
+    /// That of the plain rule.
+    pub(super) plain: f64,
+}
+
+impl Rule {
+    /// Under a factor that a reader applies as `stored`.
+    pub(super) fn new(scales: Scales, factor: f32, stored: Factor) -> Self {
+        let mut steps = [0.0; LARGEST as usize + 1];
+        for (scale, step) in (0..).zip(&mut steps) {
+            *step = stored.times(e4m3::decode(scale));
+        }
+        let tried = match scales {
+            Scales::Largest => Vec::new(),
+            Scales::Search => (0..=LARGEST).map(near).collect(),
+        };
+        Self { factor, steps, tried }
+    }
+
+    /// A block as it is stored.
+    pub(super) fn block(&self, values: &[f32; BLOCK]) -> Block {
+        let magnitudes = values.map(f32::abs);
+        let amax = magnitudes.iter().fold(0.0, |largest: f32, value| largest.max(*value));
+        let of_amax = match amax {
+            0.0 => 1.0,
+            _ => (amax / e2m1::MAX / self.factor).max(e4m3::MIN_SUBNORMAL),
+        };
+        let scale = e4m3::encode(of_amax);
+        let codes = codes(values, e4m3::decode(scale) * self.factor);
+        let plain = self.error(values, scale, &codes);
+        let mut best = (scale, plain);
+        if amax != 0.0 {
+            for tried in self.tried.get(usize::from(scale)).into_iter().flatten() {
+                let error = nearest_error(&magnitudes, self.steps[usize::from(*tried)]);
+                if error < best.1 {
+                    best = (*tried, error);
+                }
+            }
+        }
+        let (found, error) = best;
+        // The plain codes are those under a factor, the others those under what a reader makes of it.
+        if error < plain {
+            return Block { scale: found, codes: self::codes(values, self.steps[usize::from(found)]), error, plain };
+        }
+        Block { scale, codes, error, plain }
+    }
+
+    /// Of codes that are known.
+    fn error(&self, values: &[f32; BLOCK], scale: u8, codes: &[u8; BLOCK / 2]) -> f64 {
+        let step = self.steps[usize::from(scale)];
+        let mut lanes = [0.0; 4];
+        for (at, value) in values.iter().enumerate() {
+            let code = codes[at / 2] >> (at % 2 * 4);
+            let off = f64::from(*value) - f64::from(e2m1::decode(code) * step);
+            lanes[at % 4] += off * off;
+        }
+        (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+    }
+}
+
+/// The scales that are tried beside a plain one, the nearest first.
+fn near(plain: u8) -> Vec<u8> {
+    let of = |scale: u8| e4m3::decode(scale) / e4m3::decode(plain);
+    let mut all: Vec<u8> = (1..=LARGEST).filter(|scale| TRIED.contains(&of(*scale))).collect();
+    all.sort_by_key(|scale| scale.abs_diff(plain));
+    all
+}
+
+/// The nearest code of each value.
+fn codes(values: &[f32; BLOCK], step: f32) -> [u8; BLOCK / 2] {
+    // Values are not NaN, and a step is not 0.
+    let code = |value: f32| e2m1::encode(value / step).unwrap_or_default();
+    let mut codes = [0; BLOCK / 2];
+    for (pair, byte) in values.as_chunks::<2>().0.iter().zip(&mut codes) {
+        *byte = code(pair[0]) | code(pair[1]) << 4;
+    }
+    codes
+}
+
+/// The sum of squared errors of magnitudes whose codes are the nearest. Without a branch.
+#[inline]
+fn nearest_error(magnitudes: &[f32; BLOCK], step: f32) -> f64 {
+    let mut lanes = [0.0; 4];
+    for (at, magnitude) in magnitudes.iter().enumerate() {
+        let off = f64::from(*magnitude) - f64::from(nearest(magnitude / step) * step);
+        lanes[at % 4] += off * off;
+    }
+    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+}
+
+/// What e2m1 makes of a magnitude.
+#[inline]
+fn nearest(magnitude: f32) -> f32 {
+    let above = |is: bool, more: f32| if is { more } else { 0.0 };
+    above(magnitude > 0.25, 0.5)
+        + above(magnitude >= 0.75, 0.5)
+        + above(magnitude > 1.25, 0.5)
+        + above(magnitude >= 1.75, 0.5)
+        + above(magnitude > 2.5, 1.0)
+        + above(magnitude >= 3.5, 1.0)
+        + above(magnitude > 5.0, 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith::format::Nvfp4Tensor;
+
+    use super::*;
+
+    fn stored(factor: f32) -> [Factor; 2] {
+        [Factor::Multiply(factor), Factor::Divide(1.0 / factor)]
+    }
+
+    /// Seeded blocks of several kinds: normal, uniform, with one value far out, tiny beside the tensor's largest.
+    fn blocks(count: usize) -> Vec<[f32; BLOCK]> {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut block = |kind: usize| {
+            let mut block = [0.0; BLOCK];
+            for value in &mut block {
+                let sum: f32 = (0..12).map(|_| random.f32()).sum();
+                *value = match kind % 4 {
+                    1 => random.f32() - 0.5,
+                    3 => (sum - 6.0) * 1e-5,
+                    _ => sum - 6.0,
+                };
+            }
+            if kind % 4 == 2 {
+                block[random.usize(..BLOCK)] *= 9.0;
+            }
+            block
+        };
+        (0..count).map(&mut block).collect()
+    }
+
+    fn amax(blocks: &[[f32; BLOCK]]) -> f32 {
+        blocks.as_flattened().iter().fold(0.0, |largest: f32, value| largest.max(value.abs()))
+    }
+
+    #[test]
+    fn the_plain_rule_is_that_of_the_core() {
+        let blocks = blocks(400);
+        let tensor = Nvfp4Tensor::quantise(blocks.len(), BLOCK, blocks.as_flattened()).unwrap();
+        let factor = factor(amax(&blocks));
+        assert_eq!(factor, tensor.tensor_scale());
+        for stored in stored(factor) {
+            let rule = Rule::new(Scales::Largest, factor, stored);
+            for (at, block) in blocks.iter().enumerate() {
+                let found = rule.block(block);
+                assert_eq!(found.scale, tensor.scales()[at]);
+                assert_eq!(found.codes, tensor.codes()[at * 8..][..8]);
+                assert_eq!(found.error, found.plain);
+            }
+        }
+    }
+
+    /// What is said to be lost is what a reader has lost, and no scale at all loses less.
+    #[test]
+    fn a_search_finds_the_least_error_and_says_it() {
+        let blocks = blocks(400);
+        let factor = factor(amax(&blocks));
+        for stored in stored(factor) {
+            let rule = Rule::new(Scales::Search, factor, stored);
+            let (mut sum, mut plain, mut beyond) = (0.0, 0.0, 0);
+            for block in &blocks {
+                let found = rule.block(block);
+                assert!(found.error <= found.plain);
+                let step = stored.times(e4m3::decode(found.scale));
+                let error = |codes: &[u8; 8], step: f32| -> f64 {
+                    let value = |at: usize| e2m1::decode(codes[at / 2] >> (at % 2 * 4)) * step;
+                    (0..BLOCK).map(|at| (f64::from(block[at]) - f64::from(value(at))).powi(2)).sum()
+                };
+                let read = error(&found.codes, step);
+                assert!((read - found.error).abs() <= read * 1e-12, "{read} {}", found.error);
+                let of_all = (1..=LARGEST).map(|scale| {
+                    let step = stored.times(e4m3::decode(scale));
+                    error(&codes(block, step), step)
+                });
+                let least = of_all.fold(f64::INFINITY, f64::min);
+                beyond += usize::from(least < found.error * (1.0 - 1e-9));
+                (sum, plain) = (sum + found.error, plain + found.plain);
+            }
+            assert!(sum < 0.95 * plain, "{sum} {plain}");
+            // A scale beyond those that are tried is hardly ever better.
+            assert!(beyond <= blocks.len() / 100, "{beyond}");
+        }
+    }
+
+    #[test]
+    fn nearest_is_what_e2m1_has() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let middles = [0.0, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0, 7.0, f32::INFINITY];
+        let beside = middles.iter().flat_map(|middle: &f32| [*middle, middle.next_up(), middle.next_down().abs()]);
+        for value in beside.chain((0..1000).map(|_| random.f32() * 8.0)) {
+            assert_eq!(nearest(value), e2m1::decode(e2m1::encode(value).unwrap()), "{value}");
+        }
+    }
+
+    #[test]
+    fn zeros_and_the_largest_and_smallest() {
+        let zeros = Rule::new(Scales::Search, 1.0, Factor::Multiply(1.0)).block(&[0.0; BLOCK]);
+        assert_eq!((zeros.scale, zeros.codes, zeros.error), (0x38, [0; 8], 0.0));
+        for amax in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1)] {
+            let mut block = [0.0; BLOCK];
+            block[5] = -amax;
+            for stored in stored(factor(amax)) {
+                let found = Rule::new(Scales::Search, factor(amax), stored).block(&block);
+                assert!(found.error.is_finite() && found.error <= found.plain, "{amax} {found:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What of a checkpoint is done, so that it can be gone on with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+
+use super::QuantisedWeight;
+use super::file::{self, Whole, unwritten};
+use super::matrix::Squares;
+use crate::folder::object;
+
+/// The file that says so.
+pub(super) const STATE: &str = ".quantize.json";
+
+/// The arguments of a run, and what it has done.
+#[derive(Debug)]
+pub(super) struct State {
+    folder: PathBuf,
+    all: Map<String, Value>,
+}
+
+impl State {
+    /// Of a folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Data, if the folder holds something else, or was begun with other arguments.
+    pub(super) fn open(folder: &Path, arguments: &Map<String, Value>) -> Result<Self> {
+        let shown = folder.display();
+        if let Some(mut all) = object(folder, STATE).map_err(|error| error.context(shown.to_string()))? {
+            let Some(Value::Object(begun)) = all.get("arguments") else {
+                return Err(Error::data(format!("{shown}: {STATE} names no arguments: name another folder")));
+            };
+            let differing = arguments.iter().find(|(name, value)| begun.get(*name) != Some(value));
+            if let Some((name, asked)) = differing {
+                let had = begun.get(name).unwrap_or(&Value::Null);
+                let (had, asked) = match name.as_str() {
+                    "source" => ("other files".to_owned(), "these".to_owned()),
+                    _ => (had.to_string(), asked.to_string()),
+                };
+                return Err(Error::data(format!(
+                    "{shown} was begun with `{name}` {had}, not {asked}: name another folder"
+                )));
+            }
+            if !all.get("files").is_some_and(Value::is_object) {
+                all.insert("files".to_owned(), json!({}));
+            }
+            return Ok(Self { folder: folder.to_owned(), all });
+        }
+        fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
+        let mut entries = fs::read_dir(folder).map_err(|error| unwritten(folder, error))?;
+        if entries.next().is_some() {
+            return Err(Error::data(format!("{shown} is not empty, and without {STATE}: name another folder")));
+        }
+        let mut all = Map::new();
+        all.insert("arguments".to_owned(), Value::Object(arguments.clone()));
+        all.insert("files".to_owned(), json!({}));
+        let state = Self { folder: folder.to_owned(), all };
+        state.save()?;
+        Ok(state)
+    }
+
+    /// What is lost in the weights of a file, if that is there and whole.
+    pub(super) fn done(&self, name: &str) -> Option<Vec<QuantisedWeight>> {
+        let file = self.all.get("files")?.get(name)?;
+        let whole = Whole { length: file.get("length")?.as_u64()?, digest: file.get("digest")?.as_str()?.to_owned() };
+        let path = self.folder.join(name);
+        // Its digest takes longer.
+        if path.metadata().ok()?.len() != whole.length || Whole::of(&path).ok()? != whole {
+            return None;
+        }
+        file.get("weights")?.as_array()?.iter().map(weight).collect()
+    }
+
+    /// A file is whole.
+    pub(super) fn add(&mut self, name: &str, whole: &Whole, weights: &[QuantisedWeight]) -> Result<()> {
+        let weights: Vec<_> = weights.iter().map(told).collect();
+        let file = json!({"length": whole.length, "digest": whole.digest, "weights": weights});
+        if let Some(Value::Object(files)) = self.all.get_mut("files") {
+            files.insert(name.to_owned(), file);
+        }
+        self.save()
+    }
+
+    fn save(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.all)
+            .map_err(|error| Error::internal(format!("{STATE}: {error}")).with_source(error))?;
+        file::text(&self.folder, STATE, &text)
+    }
+}
+
+fn told(weight: &QuantisedWeight) -> Value {
+    let Squares { values, error, plain } = weight.squares;
+    // As texts, which are read as exactly the numbers that they were.
+    let squares = [values, error, plain].map(|sum| format!("{sum:e}"));
+    json!({"name": weight.name, "rows": weight.rows, "columns": weight.columns, "squares": squares})
+}
+
+fn weight(told: &Value) -> Option<QuantisedWeight> {
+    let number = |name: &str| told.get(name)?.as_u64()?.try_into().ok();
+    let square = |at: usize| told.get("squares")?.get(at)?.as_str()?.parse().ok();
+    Some(QuantisedWeight {
+        name: told.get("name")?.as_str()?.to_owned(),
+        rows: number("rows")?,
+        columns: number("columns")?,
+        squares: Squares { values: square(0)?, error: square(1)?, plain: square(2)? },
+    })
+}
