@@ -38,11 +38,9 @@ impl Runtime {
                 let device = warpsmith::run::Device::of_context(stream.context()).map_err(Error::wrap)?;
                 Some(Arc::new(engine(&device)))
             }
-            other => {
-                let place = other.location();
-                return Err(refused(warpsmith::Error::unsupported(format!(
-                    "layers run on CUDA devices (feature `cuda`) and on the CPU, not on {place:?}"
-                ))));
+            _ => {
+                let text = "layers run on the CPU and, with the feature `cuda`, on CUDA devices";
+                return Err(refused(warpsmith::Error::unsupported(text)));
             }
         };
         Ok(Self { device: device.clone(), engine: made })
