@@ -21,7 +21,7 @@
 //! With the feature `cuda` a layer runs by the kernels of [`warpsmith_layers`], in candle's context and in the stream of the
 //! [`Device`](candle_core::Device). It reads candle's tensors where they lie. A forward waits for nothing, and allocates its result and
 //! a workspace by candle's allocator, in the order of the stream: so threads may share a layer, and a graph may capture it once
-//! event tracking is off ([`disable_event_tracking`](https://docs.rs/candle-core/0.11.1/candle_core/cuda_backend/struct.CudaDevice.html)).
+//! event tracking is off (`CudaDevice::disable_event_tracking`).
 //!
 //! # On the CPU
 //! A layer has its weights dequantised to f32, eight times the bytes, and runs by candle's own products. Values between are f32. It
