@@ -7,6 +7,7 @@ mod common;
 
 use candle_core::{DType, Device, Module, Tensor};
 use common::{Fixture, fixture, fixtures, off, off_of_largest};
+use warpsmith_candle::warpsmith::engine::Manifest;
 use warpsmith_candle::warpsmith_checkpoint::Module as Found;
 use warpsmith_candle::{Nvfp4GatedMlp, Nvfp4Linear, Nvfp4Moe, Runtime, Tokens};
 
@@ -132,4 +133,30 @@ fn slots_may_have_no_expert() {
     let once = forward(&[3, -1, 3, -1, 3, -1, 3, -1, 3, -1], &[0.5; 10]);
     assert!(once.iter().any(|y| *y != 0.0));
     assert_eq!(forward(&[3; 10], &[0.5; 10]), once);
+}
+
+/// What several devices have of the experts adds up to the whole.
+#[test]
+fn some_of_the_experts_are_a_part_of_the_sum() {
+    let runtime = Runtime::new(&Device::Cpu).unwrap();
+    for (name, module) in [("qwen3-moe-ct", "model.layers.0.mlp"), ("deepseek-v3-modelopt", "model.layers.1.mlp")] {
+        let fixture = fixture(name);
+        let Found::Moe(moe) = fixture.checkpoint.module(module).unwrap() else { panic!("{module}") };
+        let x = fixture.tensor(module, "x");
+        let part = |range| {
+            let part = moe.clone().some_experts(range).unwrap();
+            Nvfp4Moe::of(&part, &runtime, 5).unwrap().forward(&x).unwrap().to_dtype(DType::F64).unwrap()
+        };
+        let sum = (part(0..3) + part(3..8)).unwrap().to_dtype(DType::BF16).unwrap();
+        let off = off_of_largest(&sum, &fixture.tensor(module, "y"));
+        assert!(off <= 3.0, "{name}: {off}");
+    }
+}
+
+/// There is nothing to make ready on the CPU.
+#[test]
+fn the_cpu_has_no_engine() {
+    let runtime = Runtime::with_engine(&Device::Cpu, |_| panic!("an engine on the CPU")).unwrap();
+    assert!(runtime.engine().is_none() && runtime.device().is_cpu());
+    assert!(runtime.warm(&Manifest::new()).is_none());
 }

@@ -19,6 +19,9 @@ pub(crate) use ops::{ByIds, ByLogits, GatedMlp, Linear, Moe};
 use crate::runtime::{Runtime, refused};
 use crate::weights::{Nvfp4MlpWeights, Nvfp4MoeWeights, Nvfp4Weight};
 
+/// Bytes of a buffer for uploads, the least and the most.
+const BUFFER: (usize, usize) = (1 << 16, 32 << 20);
+
 /// Where layers are made.
 pub(crate) struct Site<'a> {
     engine: &'a Engine,
@@ -37,7 +40,7 @@ impl<'a> Site<'a> {
     pub(crate) fn linear_of(&self, of: &Product<'_>, format: Format, limit: u32) -> Result<Linear> {
         let LayerConfig::Linear(config) = config(Module::Linear(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let weights = Uploader::new(&self.stream)?.product(of)?;
+            let weights = self.uploader(of.rows() * of.columns())?.product(of)?;
             warpsmith_layers::Linear::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(Linear)
@@ -51,7 +54,7 @@ impl<'a> Site<'a> {
     pub(crate) fn mlp_of(&self, of: &warpsmith_checkpoint::Mlp<'_>, format: Format, limit: u32) -> Result<GatedMlp> {
         let LayerConfig::Mlp(config) = config(Module::Mlp(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let weights = Uploader::new(&self.stream)?.mlp(of)?;
+            let weights = self.uploader(of.hidden_size() * of.intermediate_size())?.mlp(of)?;
             warpsmith_layers::GatedMlp::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(GatedMlp)
@@ -65,7 +68,8 @@ impl<'a> Site<'a> {
     pub(crate) fn moe_of(&self, of: &warpsmith_checkpoint::Moe<'_>, format: Format, limit: u32) -> Result<Moe> {
         let LayerConfig::Moe(config) = config(Module::Moe(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let weights = Uploader::new(&self.stream)?.moe(of)?;
+            let of_one = of.experts().first().map_or(0, |first| first.hidden_size() * first.intermediate_size());
+            let weights = self.uploader(of.experts().len() * of_one)?.moe(of)?;
             warpsmith_layers::Moe::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(Moe)
@@ -74,6 +78,11 @@ impl<'a> Site<'a> {
     pub(crate) fn moe(&self, config: &MoeConfig, of: &Nvfp4MoeWeights, limit: u32) -> Result<Moe> {
         let weights = weights::moe(&self.stream, of)?;
         self.made(|| warpsmith_layers::Moe::new(self.engine, &self.stream, config, weights, limit)).map(Moe)
+    }
+
+    /// For products of up to so many values: pinned memory takes long to get, and a small layer needs little.
+    fn uploader(&self, values: usize) -> warpsmith::Result<Uploader<'static>> {
+        Uploader::with_buffers(&self.stream, (values / 2).clamp(BUFFER.0, BUFFER.1))
     }
 
     /// A layer whose weights are there: candle's stream is another one on each thread, which would not wait for them.
