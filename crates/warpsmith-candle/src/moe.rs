@@ -101,7 +101,7 @@ impl Nvfp4Moe {
             let floats = [DType::F32, DType::BF16, DType::F16];
             is(router, device, "a router", &floats, &Shape::from((experts, of_experts.hidden)))?;
         }
-        let front = front(runtime, dtype(config.token_format()), of_experts.hidden, limit);
+        let front = front(runtime, dtype(config.expert().token_format()), of_experts.hidden, limit);
         let router = weights.router.as_ref().map(Dense::plain).transpose()?;
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
@@ -113,7 +113,7 @@ impl Nvfp4Moe {
         let place = Place::Host(host::Moe {
             rule: Rule { route, bias, scale: weights.scale, weighs_inputs: false },
             first: 0,
-            experts: host::Mlp::each(&weights.experts, &of_experts, config.activation())?,
+            experts: host::Mlp::each(&weights.experts, &of_experts, config.expert().activation())?,
             shared: shared.transpose()?,
             shared_gate: None,
         });
@@ -201,11 +201,5 @@ fn front(runtime: &Runtime, dtype: DType, hidden: usize, limit: u32) -> Front {
 }
 
 fn of_experts(config: &MoeConfig) -> ExpectedMlp {
-    ExpectedMlp {
-        experts: Some(config.route().expert_count() as usize),
-        hidden: config.hidden_size() as usize,
-        intermediate: config.intermediate_size() as usize,
-        bias: config.bias_format(),
-        is_gated: config.is_gated(),
-    }
+    expected(config.expert(), Some(config.route().expert_count() as usize))
 }

@@ -94,7 +94,7 @@ impl CustomOp2 for ByLogits<'_> {
         let x = Memory { storage: x, layout, op: MOE };
         forward(
             &x,
-            layer.config().hidden_size(),
+            layer.config().expert().hidden_size(),
             |tokens| layer.workspace_bytes(tokens),
             |stream, operands| layer.forward(stream, operands, logits),
         )
@@ -133,7 +133,7 @@ impl CustomOp3 for ByIds<'_> {
         let x = Memory { storage: x, layout, op: MOE };
         forward(
             &x,
-            layer.config().hidden_size(),
+            layer.config().expert().hidden_size(),
             |tokens| layer.workspace_bytes(tokens),
             |stream, operands| layer.forward_chosen(stream, operands, ids, weights),
         )
