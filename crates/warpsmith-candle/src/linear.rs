@@ -18,13 +18,11 @@ pub struct Nvfp4Linear {
     place: Place,
 }
 
-// One a layer.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Place {
     Host(Dense),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Linear),
+    Cuda(Box<cuda::Linear>),
 }
 
 impl Nvfp4Linear {
@@ -53,7 +51,7 @@ impl Nvfp4Linear {
         let front = front(runtime, dtype(format), [inputs, outputs], tokens.limit());
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            let place = Place::Cuda(site.linear_of(product, format, tokens.limit())?);
+            let place = Place::Cuda(Box::new(site.linear_of(product, format, tokens.limit())?));
             return Ok(Self { front, place });
         }
         Ok(Self { front, place: Place::Host(Dense::of(product, runtime.device())?) })
@@ -73,7 +71,7 @@ impl Nvfp4Linear {
         let front = front(runtime, dtype(config.token_format()), [inputs, outputs], limit);
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            return Ok(Self { front, place: Place::Cuda(site.linear(config, weight, limit)?) });
+            return Ok(Self { front, place: Place::Cuda(Box::new(site.linear(config, weight, limit)?)) });
         }
         Ok(Self { front, place: Place::Host(Dense::one(weight, &expected)?) })
     }
@@ -94,7 +92,7 @@ impl Module for Nvfp4Linear {
         self.front.forward(x, |x| match &self.place {
             Place::Host(dense) => dense.forward(&x.to_dtype(DType::F32)?)?.to_dtype(self.front.dtype),
             #[cfg(feature = "cuda")]
-            Place::Cuda(layer) => x.apply_op1_no_bwd(layer),
+            Place::Cuda(layer) => x.apply_op1_no_bwd(&**layer),
         })
     }
 }

@@ -19,13 +19,11 @@ pub struct Nvfp4GatedMlp {
     place: Place,
 }
 
-// One a layer.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Place {
     Host(host::Mlp),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::GatedMlp),
+    Cuda(Box<cuda::GatedMlp>),
 }
 
 impl Nvfp4GatedMlp {
@@ -52,7 +50,7 @@ impl Nvfp4GatedMlp {
         let front = front(runtime, dtype(format), mlp.hidden_size(), tokens.limit());
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            return Ok(Self { front, place: Place::Cuda(site.mlp_of(mlp, format, tokens.limit())?) });
+            return Ok(Self { front, place: Place::Cuda(Box::new(site.mlp_of(mlp, format, tokens.limit())?)) });
         }
         Ok(Self { front, place: Place::Host(host::Mlp::of(mlp, runtime.device())?) })
     }
@@ -69,7 +67,7 @@ impl Nvfp4GatedMlp {
         let front = front(runtime, dtype(config.token_format()), expected.hidden, limit);
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            return Ok(Self { front, place: Place::Cuda(site.mlp(config, weights, limit)?) });
+            return Ok(Self { front, place: Place::Cuda(Box::new(site.mlp(config, weights, limit)?)) });
         }
         Ok(Self { front, place: Place::Host(host::Mlp::one(weights, &expected, config.activation())?) })
     }
@@ -90,7 +88,7 @@ impl Module for Nvfp4GatedMlp {
         self.front.forward(x, |x| match &self.place {
             Place::Host(mlp) => mlp.forward(&x.to_dtype(DType::F32)?)?.to_dtype(self.front.dtype),
             #[cfg(feature = "cuda")]
-            Place::Cuda(layer) => x.apply_op1_no_bwd(layer),
+            Place::Cuda(layer) => x.apply_op1_no_bwd(&**layer),
         })
     }
 }

@@ -27,13 +27,11 @@ pub struct Nvfp4Moe {
     place: Place,
 }
 
-// One a layer.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Place {
     Host(host::Moe),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Moe),
+    Cuda(Box<cuda::Moe>),
 }
 
 impl Nvfp4Moe {
@@ -66,7 +64,7 @@ impl Nvfp4Moe {
         let router = moe.router().map(|router| Dense::of(router, runtime.device())).transpose()?;
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            let place = Place::Cuda(site.moe_of(moe, format, tokens.limit())?);
+            let place = Place::Cuda(Box::new(site.moe_of(moe, format, tokens.limit())?));
             return Ok(Self { front, route, router, place });
         }
         Ok(Self { front, route, router, place: Place::Host(host::Moe::of(moe, runtime.device())?) })
@@ -105,7 +103,7 @@ impl Nvfp4Moe {
         let router = weights.router.as_ref().map(Dense::plain).transpose()?;
         #[cfg(feature = "cuda")]
         if let Some(site) = Site::of(runtime) {
-            return Ok(Self { front, route, router, place: Place::Cuda(site.moe(config, weights, limit)?) });
+            return Ok(Self { front, route, router, place: Place::Cuda(Box::new(site.moe(config, weights, limit)?)) });
         }
         let bias = weights.router_bias.as_ref().map(Tensor::to_vec1::<f32>).transpose()?.unwrap_or_default();
         let shared = weights.shared.as_ref().zip(of_shared);
