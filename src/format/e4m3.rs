@@ -61,6 +61,7 @@ pub fn encode(value: f32) -> u8 {
 
 /// Whether the code is one of the two NaNs.
 #[must_use]
+#[inline]
 pub fn is_nan(code: u8) -> bool {
     code & NAN == NAN
 }

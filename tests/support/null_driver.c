@@ -248,6 +248,12 @@ Result cuMemAlloc_v2(uint64_t *address, size_t bytes) { return allocate(address,
 Result cuMemAllocAsync(uint64_t *address, size_t bytes, Stream *stream) { return allocate(address, bytes, of(stream)); }
 Result cuMemFree_v2(uint64_t address) { return release_memory(address, NULL); }
 Result cuMemFreeAsync(uint64_t address, Stream *stream) { return release_memory(address, of(stream)); }
+Result cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+    (void)flags;
+    *memory = malloc(bytes);
+    return *memory ? OK : OUT_OF_MEMORY;
+}
+Result cuMemFreeHost(void *memory) { free(memory); return OK; }
 Result cuMemsetD8_v2(uint64_t to, unsigned char byte, size_t bytes) {
     memset((void *)(uintptr_t)to, byte, bytes);
     return OK;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use warpsmith::Result;
+use warpsmith::format::Format;
+use warpsmith::{Error, Result};
+use warpsmith_layers::LayerConfig;
 
 use crate::config::{Config, Quantisation};
 use crate::folder::{Folder, object};
@@ -18,6 +20,15 @@ pub struct Checkpoint {
     pub(crate) folder: Folder,
     pub(crate) quantisation: Quantisation,
     config: Config,
+}
+
+/// The layers of a checkpoint.
+#[derive(Debug)]
+pub struct Layers {
+    /// Each different one, with its modules.
+    pub all: Vec<(LayerConfig, Vec<String>)>,
+    /// Quantised modules that no layer computes, and why.
+    pub others: Vec<(String, Error)>,
 }
 
 impl Checkpoint {
@@ -62,11 +73,51 @@ impl Checkpoint {
             .map_err(|error| error.context(format!("{}: module `{name}`", self.folder.path().display())))
     }
 
+    /// The different layers that its quantised modules are, on tokens of this format, each with the names of its modules; and
+    /// modules that are none, with why.
+    ///
+    /// # Errors
+    /// Those of [`Checkpoint::module`].
+    pub fn layers(&self, format: Format) -> Result<Layers> {
+        let mut layers = Layers { all: Vec::new(), others: Vec::new() };
+        for name in self.modules() {
+            let module = self.module(&name)?;
+            if !module.is_quantised() {
+                continue;
+            }
+            let layer = module.layer(format).and_then(|layer| layer.problems(1).map(|_| layer));
+            match layer {
+                Err(why) if why.is_unsupported() => layers.others.push((name, why)),
+                Err(why) => return Err(why.context(format!("module `{name}`"))),
+                Ok(layer) => match layers.all.iter_mut().find(|(known, _)| *known == layer) {
+                    Some((_, names)) => names.push(name),
+                    None => layers.all.push((layer, vec![name])),
+                },
+            }
+        }
+        Ok(layers)
+    }
+
     /// The names of MLPs, experts and linear layers outside of these, in order.
     #[must_use]
     pub fn modules(&self) -> Vec<String> {
-        // Whatever holds products of an MLP, or else has a weight.
-        const WITHIN: [&str; 8] = ["experts", "gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3"];
+        // What an MLP or experts hold; and what has a matrix that nothing is multiplied with.
+        const WITHIN: [&str; 13] = [
+            "experts",
+            "shared_expert",
+            "shared_experts",
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+            "gate_up_proj",
+            "w1",
+            "w2",
+            "w3",
+            "gate",
+            "router",
+            "shared_expert_gate",
+        ];
+        const TABLES: [&str; 4] = ["embed_tokens", "embeddings", "word_embeddings", "wte"];
         let mut all = BTreeSet::new();
         for name in self.folder.names() {
             let parts: Vec<_> = name.split('.').collect();
@@ -78,7 +129,8 @@ impl Checkpoint {
                 },
             };
             let shape = self.folder.find(name).map_or(0, |tensor| tensor.shape.len());
-            if !module.is_empty() && shape >= 2 {
+            let is_table = module.last().is_some_and(|last| TABLES.contains(last));
+            if !module.is_empty() && !is_table && shape >= 2 {
                 all.insert(module.join("."));
             }
         }

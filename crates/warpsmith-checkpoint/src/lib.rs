@@ -25,10 +25,12 @@ mod config;
 mod folder;
 mod module;
 mod quantise;
+mod upload;
 mod weight;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Layers};
 pub use config::{Architecture, Config, Experts};
 pub use module::{Bias, Mlp, Module, Moe, Product};
 pub use quantise::{Factors, Layout, Quantise, Quantised, QuantisedWeight, Scales};
+pub use upload::Uploader;
 pub use weight::{Packed, Storage, Weight};

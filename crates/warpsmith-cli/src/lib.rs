@@ -15,6 +15,7 @@ mod bench;
 mod calibrate;
 mod doctor;
 mod explain;
+mod layer;
 mod manifest;
 mod pack;
 mod quantize;
@@ -63,6 +64,7 @@ enum Command {
     Calibrate(Options<calibrate::Args>),
     Study(Options<study::Args>),
     Serve(Options<serve::Args>),
+    Layer(Options<layer::Args>),
     Manifest(Options<manifest::Args>),
     WarmUp(Options<warm_up::Args>),
     Pack(Options<pack::Args>),
@@ -117,6 +119,7 @@ impl Command {
             Self::Calibrate(options) => options.run(calibrate::run),
             Self::Study(options) => options.run(study::run),
             Self::Serve(options) => options.run(serve::run),
+            Self::Layer(options) => options.run(layer::run),
             Self::Manifest(options) => options.run(manifest::run),
             Self::WarmUp(options) => options.run(warm_up::run),
             Self::Pack(options) => options.run(pack::run),

@@ -543,3 +543,34 @@ fn an_option_that_would_be_ignored_is_refused() {
         assert!(status == Some(3) && is_usage, "{line}: {status:?}, {error}");
     }
 }
+
+/// On a device the result is held to the host's: kernels that do nothing are wrong, and nothing is written.
+#[test]
+fn a_layer_on_a_device_is_checked() {
+    let test = "a_layer_on_a_device_is_checked";
+    if common::toolchain(test).is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../warpsmith-checkpoint/tests/fixtures/qwen3-moe-modelopt");
+    let bytes = vec![0x3C; 3 * 64 * 2];
+    let x = TensorView::new(Dtype::F16, vec![3, 64], &bytes).unwrap();
+    fs::write(bench.path("x"), safetensors::serialize([("x", x)], None).unwrap()).unwrap();
+    let line = format!("layer --checkpoint {fixture} --module model.layers.0.mlp --in @/x --out @/y --json");
+    let run = |line: &str| {
+        let mut command = bench.command(line);
+        command.env("LD_LIBRARY_PATH", bench.driver()).env_remove("WARPSMITH_NVRTC");
+        command.output().unwrap()
+    };
+    let output = run(&line);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert!(told["wrong"].as_str().unwrap().contains("token 0, column 0"), "{told}");
+    assert!(output.status.code() == Some(1) && !bench.path("y").exists());
+    // By the host it is what it is.
+    let output = run(&format!("{line} --host"));
+    assert!(output.status.code() == Some(0) && bench.path("y").exists(), "{output:?}");
+    // A layer that no kernel computes says so.
+    let output = run(&line.replace("qwen3-moe", "qwen3-next"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no kernel weighs a shared expert's row"), "{output:?}");
+}

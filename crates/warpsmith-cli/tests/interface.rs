@@ -10,13 +10,14 @@ use warpsmith::cache::PackBuilder;
 use warpsmith_testing as common;
 
 const GEMM: &str = "gemm:f16*f16>f16:n64:k64";
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "tune",
     "bench",
     "calibrate",
     "study",
     "serve",
+    "layer",
     "manifest",
     "warm-up",
     "pack",
@@ -24,6 +25,7 @@ const COMMANDS: [&str; 12] = [
     "explain",
     "doctor",
 ];
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../warpsmith-checkpoint/tests/fixtures/llama-ct");
 
 /// The command, where there is no driver; arguments are cut at spaces.
 fn warpsmith(line: &str) -> Output {
@@ -96,16 +98,23 @@ fn json_is_one_document() {
     let folder = tempfile::tempdir().unwrap();
     let pack = folder.path().join("pack").display().to_string();
     PackBuilder::new().write(&pack).unwrap();
+    let x = safetensors::tensor::TensorView::new(safetensors::Dtype::BF16, vec![0, 64], &[]).unwrap();
+    fs::write(folder.path().join("x"), safetensors::serialize([("x", x)], None).unwrap()).unwrap();
+    let within = folder.path().display();
+    let layer =
+        format!("layer --checkpoint {FIXTURE} --module model.layers.0.mlp --in {within}/x --out {within}/y --json");
     let model = folder.path().join("model");
     common::checkpoints::checkpoint(&model, 1, [64, 32]);
     let model = model.display();
     let lines = [
+        (layer, "/model"),
         ("doctor --json".to_owned(), "/nvrtc"),
         (format!("explain {GEMM} --m 1,64 --arch h200 --json"), "/1/candidates/0/variant"),
         ("explain mixtral-8x7b --tokens 1,64 --arch h200 --json".to_owned(), "/1/steps/1/kernels/0/variant"),
         (format!("calibrate {pack} --list h200 --problem {GEMM} --m 1 --json"), "/0/kernels"),
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
+        (format!("manifest --checkpoint {FIXTURE} --format f16 --json"), "/problems"),
         (format!("pack {pack} --show --json"), "/kernels"),
         (format!("quantize {model} {model}.nvfp4 --json"), "/weights/0/error"),
     ];

@@ -366,4 +366,9 @@ fn an_mlp_and_a_linear_layer_are_two_launches_and_one() {
     // SAFETY: it is the workspace's, and nothing runs.
     let raw = unsafe { MemoryMut::<u8>::from_raw(begin, workspace.len()) };
     mlp.forward(stream, LayerOperands::new(3, &x, &mut out, raw)).unwrap();
+    // A layer that needs no workspace takes one of nothing.
+    assert_eq!(linear.workspace_bytes(1), 0);
+    // SAFETY: no byte of it is there to be used.
+    let none = unsafe { MemoryMut::<u8>::from_raw(0, 0) };
+    linear.forward(stream, LayerOperands::new(1, &x, &mut out, none)).unwrap();
 }

@@ -7,7 +7,7 @@ use warpsmith::spec::{Activation, Route, Scoring};
 use warpsmith_testing::activations::Device;
 use warpsmith_testing::numbers::{rng, usual_nvfp4};
 use warpsmith_tune::oracle::combine::rounded;
-use warpsmith_tune::oracle::layer::{Chosen, Expert, Kind, Weight, moe};
+use warpsmith_tune::oracle::layer::{Chosen, Expert, Kind, SharedExpert, Weight, moe};
 use warpsmith_tune::oracle::route::{Given, route};
 use warpsmith_tune::oracle::{Matrix, Scaling, linear};
 
@@ -160,7 +160,7 @@ impl Layer {
         let chosen = Chosen { ids: &routed.ids, weights: &routed.weights, residual: &self.residual };
         let expert = |id: usize| Ok(self.borrowed(&self.experts[id]));
         let shared = self.borrowed(&self.shared);
-        let reference = moe(&self.x, &chosen, expert, Some(&shared), self.kind).unwrap();
+        let reference = moe(&self.x, &chosen, expert, Some(SharedExpert::plain(&shared)), self.kind).unwrap();
         let found = self.evaluated(mutant);
         assert_eq!(found.len(), reference.elements().len());
         let errors = reference.elements().iter().zip(&found);

@@ -20,7 +20,7 @@ pub fn checkpoint(folder: &Path, files: usize, [n, k]: [usize; 2]) {
         let (name, tensor) = (format!("model-{file}.safetensors"), format!("model.layers.{file}.mlp.down_proj.weight"));
         let about = json!({"dtype": "BF16", "shape": [n, k], "data_offsets": [0, 2 * n * k]});
         let mut header = json!({"__metadata__": {"format": "pt"}, &*tensor: about}).to_string();
-        while header.len() % 8 != 0 {
+        while !header.len().is_multiple_of(8) {
             header.push(' ');
         }
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();

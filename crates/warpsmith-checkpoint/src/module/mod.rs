@@ -1,5 +1,6 @@
 //! Modules of a model: which tensors they are made of, whatever a checkpoint calls them.
 
+mod layer;
 mod mlp;
 mod moe;
 mod product;
@@ -47,7 +48,7 @@ impl<'a> Finder<'a> {
         if is_within("experts.") {
             return self.moe(name).map(Module::Moe);
         }
-        let has = |product: &str| ["", "_"].iter().any(|_| is_within(&format!("{product}.")));
+        let has = |product: &str| is_within(&format!("{product}."));
         if NAMES.iter().any(|names| has(names[1]) || has(names[2])) || has(FUSED) {
             let Some(intermediate) = self.intermediate(name)? else {
                 return Err(Error::data("config.json: `intermediate_size` is missing"));
@@ -57,13 +58,16 @@ impl<'a> Finder<'a> {
         if let Some(product) = self.linear(name)? {
             return Ok(Module::Linear(product));
         }
-        let known = if self.0.folder.names().any(|tensor| tensor.starts_with(&within)) {
-            format!("it holds no {}, no experts and no weight", NAMES.map(|names| names.join(", ")).join("; no "))
-        } else {
-            let mut all = self.0.modules();
-            let count = all.len();
-            all.truncate(4);
-            format!("no tensor begins with `{within}`; {count} modules are there, such as {}", all.join(", "))
+        let mut all = self.0.modules();
+        if all.iter().any(|module| module.starts_with(&within)) {
+            all.retain(|module| module.starts_with(&within));
+        }
+        let count = all.len();
+        all.truncate(4);
+        let such = if count > all.len() { ", …" } else { "" };
+        let known = match self.0.folder.names().any(|tensor| tensor.starts_with(&within)) {
+            true => format!("it is no layer; it holds {}{such}", all.join(", ")),
+            false => format!("no tensor begins with `{within}`; {count} modules are there: {}{such}", all.join(", ")),
         };
         Err(Error::data(known))
     }

@@ -62,7 +62,7 @@ impl<'a> Product<'a> {
     }
 
     /// Of its first part.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.parts.first().map_or("", Weight::name)
     }
 

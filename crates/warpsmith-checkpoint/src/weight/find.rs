@@ -97,6 +97,9 @@ pub(crate) fn find_stack<'a>(folder: &'a Folder, name: &str, k: usize, transpose
                     values.wrong(format!("has {experts} matrices and {found} factors, expected 1 or {experts}"))
                 );
             }
+            if !k.is_multiple_of(BLOCK) {
+                return Err(values.wrong(format!("has K = {k}, expected a multiple of {BLOCK}")));
+            }
             // A block of 16 is 8 bytes of codes and one scale, along K.
             let straight = [experts, outer, inner / (BLOCK / 2)];
             let across = [experts, outer / (BLOCK / 2), inner];

@@ -146,6 +146,32 @@ impl<'a> Weight<'a> {
         }
     }
 
+    /// What all values are multiplied by that [`Weight::values`] gives; 1, where there is no such factor.
+    #[must_use]
+    pub fn factor(&self) -> f32 {
+        match self.stored {
+            Stored::Nvfp4 { factor, .. } => factor.multiplier(),
+            Stored::Fp8 { factor, .. } => factor,
+            Stored::Mxfp4 { .. } | Stored::Plain { .. } => 1.0,
+        }
+    }
+
+    /// The values of a row without the [factor](Weight::factor): each is exact in f32.
+    ///
+    /// # Errors
+    /// Data, if a scale is NaN; the row and the block are named.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn values(&self, row: usize) -> Result<Vec<f32>> {
+        let stored = match self.stored {
+            Stored::Nvfp4 { codes, scales, .. } => Stored::Nvfp4 { codes, scales, factor: Factor::Multiply(1.0) },
+            Stored::Fp8 { values, .. } => Stored::Fp8 { values, factor: 1.0 },
+            other => other,
+        };
+        Self { name: self.name.clone(), stored }.dequantised(row)
+    }
+
     /// Values as they lie, of one that is not quantised.
     pub(crate) fn plain(&self) -> Option<(Dtype, Grid<'a>)> {
         match self.stored {

@@ -6,6 +6,9 @@ use warpsmith::{Error, Result};
 
 use super::{Grid, MX_BLOCK, Storage, Stored, Weight, power_of_two};
 
+/// Scales that are looked at together.
+const LOOK: usize = 1 << 12;
+
 /// The exponents that e4m3 has powers of two for.
 const E4M3_EXPONENTS: std::ops::RangeInclusive<i32> = -9..=8;
 
@@ -110,6 +113,25 @@ impl Packed<'_> {
         self.codes.all()
     }
 
+    /// All scales, where they lie one row behind the other as kernels take them.
+    ///
+    /// # Errors
+    /// Data, if one is NaN.
+    pub(crate) fn all_scales(&self) -> Result<Option<&[u8]>> {
+        let Scales::E4m3(scales) = self.scales else { return Ok(None) };
+        let Some(all) = scales.all() else { return Ok(None) };
+        // In blocks that are looked at as a whole, before where is asked for.
+        let has_nan = |block: &[u8]| block.iter().fold(0, |nan, scale| nan | u8::from(e4m3::is_nan(*scale))) != 0;
+        match all.chunks(LOOK).position(has_nan) {
+            None => Ok(Some(all)),
+            Some(block) => {
+                let at = block * LOOK + all[block * LOOK..].iter().position(|scale| e4m3::is_nan(*scale)).unwrap_or(0);
+                let columns = scales.columns().max(1);
+                Err(nan(at / columns, at % columns))
+            }
+        }
+    }
+
     /// The scales of a row: K/16 bytes, where they lie, or in `room`.
     ///
     /// # Errors
@@ -119,7 +141,7 @@ impl Packed<'_> {
             Scales::E4m3(scales) => {
                 let scales = scales.row(row, room);
                 match scales.iter().position(|scale| e4m3::is_nan(*scale)) {
-                    Some(block) => Err(Error::data(format!("the scale of row {row}, block {block} is NaN"))),
+                    Some(block) => Err(nan(row, block)),
                     None => Ok(scales),
                 }
             }
@@ -136,6 +158,10 @@ impl Packed<'_> {
             }
         }
     }
+}
+
+fn nan(row: usize, block: usize) -> Error {
+    Error::data(format!("the scale of row {row}, block {block} is NaN"))
 }
 
 /// 2 to a power that e4m3 has.

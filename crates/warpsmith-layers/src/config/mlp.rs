@@ -98,28 +98,52 @@ impl MlpConfig {
     /// # Errors
     /// Unsupported, with the value and its limit.
     pub fn problems(&self, tokens: u32) -> Result<[Problem; 2]> {
-        let Self { activation, is_gated, format, hidden, intermediate, bias } = *self;
-        let problems = || {
-            check(format, hidden, intermediate)?;
-            let rows = check_rows(tokens, 1)?;
-            let finished = |problem: Problem| {
-                let problem = problem.a(format).c(format).m_up_to(rows);
-                bias.map_or(problem, |bias| problem.bias(bias))
-            };
-            let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
-            let down = Problem::gemm().n(hidden).k(padded(intermediate));
-            Ok([finished(up), finished(down)])
-        };
+        let problems = || self.of_rows(check_rows(tokens, 1)?);
         problems().map_err(|error: Error| error.context(self.to_string()))
+    }
+
+    /// The same for so many rows.
+    pub(super) fn of_rows(&self, rows: u32) -> Result<[Problem; 2]> {
+        let Self { activation, is_gated, format, hidden, intermediate, bias } = *self;
+        check(format, hidden, intermediate)?;
+        let finished = |problem: Problem| {
+            let problem = problem.a(format).c(format).m_up_to(rows);
+            bias.map_or(problem, |bias| problem.bias(bias))
+        };
+        let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
+        let down = Problem::gemm().n(hidden).k(padded(intermediate));
+        Ok([finished(up), finished(down)])
+    }
+
+    /// One of another size, without biases.
+    pub(super) fn of_size(mut self, intermediate: u32) -> Self {
+        (self.intermediate, self.bias) = (intermediate, None);
+        self
+    }
+
+    /// What a spelling begins with, behind its word.
+    pub(super) fn sizes(&self) -> String {
+        let Self { activation, format, hidden, intermediate, .. } = self;
+        format!("{activation}:{format}:h{hidden}:i{intermediate}")
+    }
+
+    /// What it has besides, as a spelling says it.
+    pub(super) fn words(&self) -> String {
+        let bias = self.bias.map_or_else(String::new, |format| format!(":bias_{format}"));
+        if self.is_gated || !has_gate(self.activation) { bias } else { bias + ":ungated" }
+    }
+
+    /// With what a spelling says of it besides.
+    pub(super) fn with_words(mut self, segments: &mut Segments<'_>) -> Result<Self> {
+        self.bias = segments.behind("bias_")?;
+        self.is_gated = self.is_gated && !segments.is_next("ungated");
+        Ok(self)
     }
 }
 
 impl fmt::Display for MlpConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { activation, is_gated, format, hidden, intermediate, bias } = self;
-        write!(f, "mlp.{activation}:{format}:h{hidden}:i{intermediate}")?;
-        bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
-        if *is_gated || !has_gate(*activation) { Ok(()) } else { f.write_str(":ungated") }
+        write!(f, "mlp.{}{}", self.sizes(), self.words())
     }
 }
 
@@ -131,9 +155,8 @@ impl FromStr for MlpConfig {
             let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated]");
             let activation: Activation = segments.head("mlp.")?.parse()?;
             let format = segments.next().parse()?;
-            let mut mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);
-            mlp.bias = segments.behind("bias_")?;
-            mlp.is_gated = mlp.is_gated && !segments.is_next("ungated");
+            let mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);
+            let mlp = mlp.with_words(&mut segments)?;
             segments.end().map(|()| mlp)
         };
         parse().map_err(|error: Error| error.context(format!("layer `{text}`")))

@@ -42,6 +42,25 @@ pub enum LayerConfig {
 }
 
 impl LayerConfig {
+    /// Columns of x and of the result.
+    #[must_use]
+    pub fn columns(&self) -> [u32; 2] {
+        match self {
+            Self::Linear(of) => of.columns(),
+            Self::Mlp(of) => [of.hidden_size(); 2],
+            Self::Moe(of) => [of.expert().hidden_size(); 2],
+        }
+    }
+
+    /// The format of x and of the result.
+    pub fn token_format(&self) -> Format {
+        match self {
+            Self::Linear(of) => of.token_format(),
+            Self::Mlp(of) => of.token_format(),
+            Self::Moe(of) => of.expert().token_format(),
+        }
+    }
+
     /// The problems of its kernels for up to `tokens` tokens: what a
     /// [`Manifest`](warpsmith::engine::Manifest) names. Routers and combiners are besides.
     ///

@@ -10,7 +10,7 @@ use warpsmith::spec::{Activation, Combine, Problem, Route, Scoring};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{MlpConfig, check, check_rows, first, has_gate, padded};
+use super::{MlpConfig, check_rows};
 
 /// A mixture of experts: each token goes to k of E experts, whose rows are added by their weights, then a shared expert's row
 /// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
@@ -28,14 +28,9 @@ use super::{MlpConfig, check, check_rows, first, has_gate, padded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct MoeConfig {
-    activation: Activation,
-    is_gated: bool,
-    format: Format,
-    hidden: u32,
-    intermediate: u32,
+    expert: MlpConfig,
     route: Route,
     shared: Option<u32>,
-    bias: Option<Format>,
     has_residual: bool,
     local: Option<(u32, u32)>,
 }
@@ -43,23 +38,13 @@ pub struct MoeConfig {
 impl MoeConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
-        Self {
-            activation,
-            is_gated: has_gate(activation),
-            format: Format::F16,
-            hidden,
-            intermediate,
-            route,
-            shared: None,
-            bias: None,
-            has_residual: false,
-            local: None,
-        }
+        let expert = MlpConfig::new(activation, hidden, intermediate);
+        Self { expert, route, shared: None, has_residual: false, local: None }
     }
 
     /// The format of x, all rows and the result: f16 or bf16.
     pub fn format(mut self, format: Format) -> Self {
-        self.format = format;
+        self.expert = self.expert.format(format);
         self
     }
 
@@ -71,13 +56,13 @@ impl MoeConfig {
 
     /// Every product of the experts that tokens are routed to has a bias of this format.
     pub fn bias(mut self, format: Format) -> Self {
-        self.bias = Some(format);
+        self.expert = self.expert.bias(format);
         self
     }
 
     /// There is no gate.
     pub fn ungated(mut self) -> Self {
-        self.is_gated = false;
+        self.expert = self.expert.ungated();
         self
     }
 
@@ -98,45 +83,9 @@ impl MoeConfig {
         &self.route
     }
 
-    /// Of the gate, or of the only first product.
-    #[must_use]
-    pub fn activation(&self) -> Activation {
-        self.activation
-    }
-
-    /// Whether there is a gate.
-    #[must_use]
-    pub fn is_gated(&self) -> bool {
-        self.is_gated
-    }
-
-    /// The format of x, all rows and the result.
-    pub fn token_format(&self) -> Format {
-        self.format
-    }
-
-    /// The format of the biases, if there are any.
-    #[must_use]
-    pub fn bias_format(&self) -> Option<Format> {
-        self.bias
-    }
-
-    /// H.
-    #[must_use]
-    pub fn hidden_size(&self) -> u32 {
-        self.hidden
-    }
-
-    /// I, as the weights have it.
-    #[must_use]
-    pub fn intermediate_size(&self) -> u32 {
-        self.intermediate
-    }
-
-    /// I, as kernels have it: a multiple of 64.
-    #[must_use]
-    pub fn padded_size(&self) -> u32 {
-        padded(self.intermediate)
+    /// An expert that tokens are routed to: its activation, its sizes, its format and its biases are the layer's.
+    pub fn expert(&self) -> &MlpConfig {
+        &self.expert
     }
 
     /// Whether a residual is added.
@@ -154,8 +103,7 @@ impl MoeConfig {
     /// The shared expert, if there is one.
     #[must_use]
     pub fn shared_expert(&self) -> Option<MlpConfig> {
-        let shared = MlpConfig::new(self.activation, self.hidden, self.shared?).format(self.format);
-        Some(if self.is_gated { shared } else { shared.ungated() })
+        Some(self.expert.of_size(self.shared?))
     }
 
     /// What sorts rows by ids that were chosen elsewhere.
@@ -165,8 +113,10 @@ impl MoeConfig {
 
     /// What adds up the rows.
     pub fn combine(&self) -> Combine {
-        let combine = Combine::new().hidden(self.hidden).k(self.route.experts_per_token()).weighted().placed();
-        let combine = combine.rows(self.format).out(self.format);
+        let combine =
+            Combine::new().hidden(self.expert.hidden_size()).k(self.route.experts_per_token()).weighted().placed();
+        let format = self.expert.token_format();
+        let combine = combine.rows(format).out(format);
         let combine = if self.shared.is_some() { combine.shared() } else { combine };
         if self.has_residual { combine.residual() } else { combine }
     }
@@ -188,8 +138,7 @@ impl MoeConfig {
 
     /// Up and down.
     pub(crate) fn of_experts(&self, tokens: u32) -> Result<[Problem; 2]> {
-        let Self { activation, is_gated, format, hidden, intermediate, route, bias, local, .. } = *self;
-        check(format, hidden, intermediate)?;
+        let Self { expert, route, local, .. } = *self;
         route.check()?;
         let (experts, k) = (route.expert_count(), route.experts_per_token());
         if let Some((first, end)) = local.filter(|local| *local != (0, experts)) {
@@ -198,13 +147,9 @@ impl MoeConfig {
             )));
         }
         let rows = check_rows(tokens, k)?;
-        let finished = |problem: Problem| {
-            let problem = problem.a(format).c(format).grouped(experts).experts_per_token(k).m_up_to(rows);
-            bias.map_or(problem, |bias| problem.bias(bias))
-        };
-        let up = first(activation, is_gated).n(padded(intermediate)).k(hidden).gathered();
-        let down = Problem::gemm().n(hidden).k(padded(intermediate));
-        Ok([finished(up), finished(down)])
+        let of_experts = |problem: Problem| problem.grouped(experts).experts_per_token(k);
+        let [up, down] = expert.of_rows(rows)?;
+        Ok([of_experts(up).gathered(), of_experts(down)])
     }
 }
 
@@ -213,15 +158,12 @@ const WORD: &str = "route.";
 
 impl fmt::Display for MoeConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { activation, is_gated, format, hidden, intermediate, route, .. } = self;
+        let MoeConfig { expert, route, .. } = self;
         let route = route.to_string().replacen(":f32:", ":", 1);
         let route = route.strip_prefix(WORD).unwrap_or(&route);
-        write!(f, "moe.{activation}:{format}:h{hidden}:i{intermediate}:{route}")?;
+        write!(f, "moe.{}:{route}", expert.sizes())?;
         self.shared.map_or(Ok(()), |shared| write!(f, ":shared{shared}"))?;
-        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
-        if !is_gated && has_gate(*activation) {
-            f.write_str(":ungated")?;
-        }
+        write!(f, "{}", expert.words())?;
         if self.has_residual {
             f.write_str(":residual")?;
         }
@@ -251,8 +193,7 @@ fn parse(text: &str) -> Result<MoeConfig> {
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);
     moe.shared = segments.number("shared")?;
-    moe.bias = segments.behind("bias_")?;
-    moe.is_gated = moe.is_gated && !segments.is_next("ungated");
+    moe.expert = moe.expert.with_words(&mut segments)?;
     moe.has_residual = segments.is_next("residual");
     if let Some(Ends(first, end)) = segments.behind("local")? {
         moe.local = Some((first, end));

@@ -37,7 +37,8 @@ impl<S: LaunchStream> Launches<'_, S> {
     pub(super) fn put(&self, part: Part<'_, '_, '_>, mut pieces: Pieces<'_>) -> Result<()> {
         let Self { moe, stream, .. } = *self;
         let Part { chunk, x, residual, out, from } = part;
-        let (hidden, format, route) = (moe.config.hidden_size(), moe.config.token_format(), moe.config.route());
+        let (expert, route) = (moe.config.expert(), moe.config.route());
+        let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let (count, k) = (chunk.count, route.experts_per_token());
         let x = || chunk.of_matrix(x, hidden);
         if let Some(shared) = moe.shared.as_ref().filter(|_| self.does(Step::Shared)) {

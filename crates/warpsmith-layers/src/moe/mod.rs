@@ -72,8 +72,9 @@ impl Moe {
         let [up, down] = config.of_experts(limit)?;
         let route = *config.route();
         check_bias(&route, router_bias.as_ref())?;
-        let (hidden, intermediate) = (config.hidden_size(), config.intermediate_size());
-        let (first, last) = experts.split(config.is_gated())?;
+        let expert = config.expert();
+        let (hidden, intermediate) = (expert.hidden_size(), expert.intermediate_size());
+        let (first, last) = experts.split(expert.is_gated())?;
         check_given("a shared expert", shared.is_some(), config.shared_expert().is_some())?;
         let shared = config.shared_expert().zip(shared);
         let shared = shared.map(|(of, weights)| GatedMlp::new(engine, stream, &of, weights, limit)).transpose()?;
@@ -169,7 +170,8 @@ impl Moe {
         from: &Chooses<'_>,
         only: Option<Step>,
     ) -> Result<()> {
-        let (hidden, format) = (self.config.hidden_size(), self.config.token_format());
+        let expert = self.config.expert();
+        let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let has_residual = self.config.has_residual();
         operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual })?;
         self.check_from(operands.tokens, from)?;
@@ -202,17 +204,17 @@ impl Moe {
     }
 
     fn layout(&self, tokens: u32) -> Layout {
-        let (config, route) = (&self.config, self.config.route());
+        let (expert, route) = (self.config.expert(), self.config.route());
         let slots = tokens * route.experts_per_token();
-        let bytes = |columns: u32| config.token_format().bytes(columns as usize) as u64;
+        let bytes = |columns: u32| expert.token_format().bytes(columns as usize) as u64;
         let of_shared = self.shared.as_ref().map_or_else(Layout::default, |shared| shared.layout(tokens));
         let routers = self.router.iter().chain([&self.chosen]).map(|router| router.workspace_bytes(tokens));
         let products = [&self.up, &self.down].map(|product| product.workspace_bytes(slots));
         Layout {
             // The shared expert's is read before that of the others is written.
-            h: (u64::from(slots) * bytes(config.padded_size())).max(of_shared.h),
-            y: u64::from(slots) * bytes(config.hidden_size()),
-            shared: if self.shared.is_some() { u64::from(tokens) * bytes(config.hidden_size()) } else { 0 },
+            h: (u64::from(slots) * bytes(expert.padded_size())).max(of_shared.h),
+            y: u64::from(slots) * bytes(expert.hidden_size()),
+            shared: if self.shared.is_some() { u64::from(tokens) * bytes(expert.hidden_size()) } else { 0 },
             ids: 4 * u64::from(slots),
             weights: 4 * u64::from(slots),
             lists: 4 * route.lists(tokens).len() as u64,

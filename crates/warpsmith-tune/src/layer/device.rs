@@ -8,7 +8,7 @@ use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::run::{LaunchStream, MatrixMut};
 use warpsmith::{Error, Result};
-use warpsmith_layers::{GatedMlp, LayerOperands, Linear, Moe, Step};
+use warpsmith_layers::{GatedMlp, LayerConfig, LayerOperands, Linear, Moe, Step};
 
 use super::HostTokens;
 use super::weights::repeated;
@@ -51,12 +51,12 @@ impl DeviceLayer {
 
     /// Columns of the result, and its format.
     fn result(&self) -> (usize, Format) {
-        let (columns, format) = match self {
-            Self::Linear(of) => (of.config().columns()[1], of.config().token_format()),
-            Self::Mlp(of) => (of.config().hidden_size(), of.config().token_format()),
-            Self::Moe(of) => (of.config().hidden_size(), of.config().token_format()),
+        let config = match self {
+            Self::Linear(of) => LayerConfig::Linear(*of.config()),
+            Self::Mlp(of) => LayerConfig::Mlp(*of.config()),
+            Self::Moe(of) => LayerConfig::Moe(*of.config()),
         };
-        (columns as usize, format)
+        (config.columns()[1] as usize, config.token_format())
     }
 
     /// Puts the layer into `stream`, or one step of it.

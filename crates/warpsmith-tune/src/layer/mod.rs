@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use warpsmith::engine::Engine;
-use warpsmith::format::Format;
 use warpsmith::spec::Activation;
 use warpsmith::{Error, Result};
 use warpsmith_layers::{GatedMlp, LayerConfig, Linear, MlpConfig, MlpWeights, Moe, MoeConfig, MoeWeights};
@@ -22,7 +21,7 @@ pub use tokens::HostTokens;
 use weights::{Drawn, HostWeight, Shape};
 pub use work::Work;
 
-use crate::oracle::layer::{self, Chosen, Expert, Kind};
+use crate::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert};
 use crate::oracle::route::{Given, route};
 use crate::oracle::{Matrix, Products, Reference, gemm};
 use warpsmith::internal::Raise;
@@ -47,12 +46,13 @@ impl HostLayer {
     pub fn random(config: &LayerConfig, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let drawn = Drawn::new(&mut rng);
-        let mut mlp = |groups, is_gated: bool, hidden: u32, intermediate: u32, bias| {
+        let mut mlp = |groups, of: &MlpConfig| {
+            let (hidden, intermediate) = (of.hidden_size(), of.intermediate_size());
             let (up, down) =
                 (Shape { groups, n: intermediate, k: hidden }, Shape { groups, n: hidden, k: intermediate });
             let sizes = [(up, 5.0), (up, 0.5), (down, 1.0)];
-            let kept = sizes.into_iter().skip(usize::from(!is_gated));
-            kept.map(|(shape, size)| HostWeight::random(&mut rng, &drawn, shape, size, bias)).collect()
+            let kept = sizes.into_iter().skip(usize::from(!of.is_gated()));
+            kept.map(|(shape, size)| HostWeight::random(&mut rng, &drawn, shape, size, of.bias_format())).collect()
         };
         let mut shared = Vec::new();
         let weights = match config {
@@ -61,13 +61,12 @@ impl HostLayer {
                 let bias = linear.bias_format();
                 vec![HostWeight::random(&mut rng, &drawn, Shape { groups: 1, n, k }, 2.0, bias)]
             }
-            LayerConfig::Mlp(of) => mlp(1, of.is_gated(), of.hidden_size(), of.intermediate_size(), of.bias_format()),
+            LayerConfig::Mlp(of) => mlp(1, of),
             LayerConfig::Moe(of) => {
                 if let Some(of) = of.shared_expert() {
-                    shared = mlp(1, of.is_gated(), of.hidden_size(), of.intermediate_size(), None);
+                    shared = mlp(1, &of);
                 }
-                let experts = of.route().expert_count();
-                mlp(experts, of.is_gated(), of.hidden_size(), of.intermediate_size(), of.bias_format())
+                mlp(of.route().expert_count(), of.expert())
             }
             _ => Vec::new(),
         };
@@ -91,10 +90,10 @@ impl HostLayer {
     /// Those of the layer's; driver, if the device has no room.
     pub fn upload(&self, engine: &Engine, stream: &Arc<CudaStream>, limit: u32) -> Result<DeviceLayer> {
         let drawn = self.drawn.upload(stream)?;
-        let mlp = |of: &[HostWeight], is_gated: bool, bias: Option<Format>| {
-            let mut of = of.iter().map(|weight| weight.upload(stream, &drawn, bias));
-            let mut next = || of.next().unwrap_or_else(|| Err(Error::internal("a layer without weights")));
-            Ok::<_, Error>(match is_gated {
+        let mlp = |of: &MlpConfig, weights: &[HostWeight]| {
+            let mut weights = weights.iter().map(|weight| weight.upload(stream, &drawn, of.bias_format()));
+            let mut next = || weights.next().unwrap_or_else(|| Err(Error::internal("a layer without weights")));
+            Ok::<_, Error>(match of.is_gated() {
                 true => MlpWeights::gated(next()?, next()?, next()?),
                 false => MlpWeights::ungated(next()?, next()?),
             })
@@ -106,14 +105,12 @@ impl HostLayer {
                 DeviceLayer::Linear(Linear::new(engine, stream, of, weights, limit)?)
             }
             LayerConfig::Mlp(of) => {
-                let weights = mlp(&self.weights, of.is_gated(), of.bias_format())?;
-                DeviceLayer::Mlp(GatedMlp::new(engine, stream, of, weights, limit)?)
+                DeviceLayer::Mlp(GatedMlp::new(engine, stream, of, mlp(of, &self.weights)?, limit)?)
             }
             LayerConfig::Moe(of) => {
-                let mut weights =
-                    MoeWeights::new(mlp(&self.weights, of.is_gated(), of.bias_format())?).scale(self.scale);
-                if of.shared_expert().is_some() {
-                    weights = weights.shared(mlp(&self.shared, of.is_gated(), None)?);
+                let mut weights = MoeWeights::new(mlp(of.expert(), &self.weights)?).scale(self.scale);
+                if let Some(shared) = of.shared_expert() {
+                    weights = weights.shared(mlp(&shared, &self.shared)?);
                 }
                 if of.has_router_bias() {
                     let bias = stream.clone_htod(&self.router_bias)?;
@@ -194,8 +191,8 @@ impl HostLayer {
         };
         let chosen = Chosen { ids: &routed.ids, weights: &routed.weights, residual: &residual };
         let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
-        let kind = Kind { activation: of.activation(), format: of.token_format() };
-        layer::moe(x, &chosen, expert, shared.as_ref(), kind)
+        let kind = kind_of(of.expert());
+        layer::moe(x, &chosen, expert, shared.as_ref().map(SharedExpert::plain), kind)
     }
 
     /// One expert, with the rows of `down` that `columns` are.

@@ -1,4 +1,4 @@
-//! Random tokens.
+//! Tokens.
 
 use fastrand::Rng;
 use warpsmith::format::Format;
@@ -19,22 +19,24 @@ pub struct HostTokens {
 }
 
 impl HostTokens {
+    /// These: `x` `[tokens, columns]` and, where a router has them, `logits` `[tokens, E]`, exact in their formats.
+    #[must_use]
+    pub fn given(config: &LayerConfig, x: Vec<f32>, logits: Vec<f32>) -> Self {
+        let columns = config.columns().map(|columns| columns as usize);
+        Self { count: x.len() / columns[0].max(1), columns, x, logits, residual: Vec::new() }
+    }
+
     /// Of `tokens` tokens, each of which chooses its first expert by Zipf's law: the one of rank r as r^(−skew).
     #[must_use]
     pub fn random(config: &LayerConfig, tokens: u32, skew: f64, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let (columns, format, router) = match config {
-            LayerConfig::Linear(of) => (of.columns(), of.token_format(), None),
-            LayerConfig::Mlp(of) => ([of.hidden_size(); 2], of.token_format(), None),
-            LayerConfig::Moe(of) => ([of.hidden_size(); 2], of.token_format(), Some(of)),
-            _ => ([0; 2], Format::F16, None),
-        };
-        let (count, columns) = (tokens as usize, columns.map(|columns| columns as usize));
+        let (count, format) = (tokens as usize, config.token_format());
+        let columns = config.columns().map(|columns| columns as usize);
         let values = |rng: &mut Rng, length: usize| -> Vec<f32> {
             (0..length).map(|_| rounded(format, 2.0 * rng.f32() - 1.0)).collect()
         };
         let (x, mut logits, mut residual) = (values(&mut rng, count * columns[0]), Vec::new(), Vec::new());
-        if let Some(of) = router {
+        if let LayerConfig::Moe(of) = config {
             let experts = of.route().expert_count() as usize;
             let mut rank: Vec<usize> = (1..=experts).collect();
             rng.shuffle(&mut rank);

@@ -47,9 +47,10 @@ impl Work {
                 }
             }
             LayerConfig::Moe(of) => {
-                let (hidden, intermediate) = (f64::from(of.hidden_size()), f64::from(of.intermediate_size()));
+                let expert = of.expert();
+                let (hidden, intermediate) = (f64::from(expert.hidden_size()), f64::from(expert.intermediate_size()));
                 let rows = tokens * f64::from(of.route().experts_per_token());
-                let first = if of.is_gated() { 2.0 } else { 1.0 };
+                let first = if expert.is_gated() { 2.0 } else { 1.0 };
                 let [x, h, y] = [tokens * hidden, rows * intermediate, rows * hidden];
                 let shared = of
                     .shared_expert()

@@ -8,7 +8,7 @@
 //!   half an ulp of the format: y ± b_y.
 //! * **combine:** a weight w ± b_w (of a router, see [`route`](super::route)) times y ± b_y is off by |w|·b_y + |y|·b_w + b_w·b_y. Each
 //!   step, a fused multiply-add in the order of the slots, rounds once in f32, as do the sums with the shared expert's row
-//!   (which has a bound like y) and with the residual (which is exact). Then half an ulp of the format.
+//!   (which has a bound like y, and in some models a weight) and with the residual (which is exact). Then half an ulp of the format.
 //!
 //! Which experts a token goes to is no matter of bounds: the router's choice is exact.
 
@@ -47,6 +47,25 @@ pub struct Kind {
     pub activation: Activation,
     /// The format of x, h, the rows of experts and the result.
     pub format: Format,
+}
+
+/// What all tokens have besides.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedExpert<'a> {
+    /// Its weights.
+    pub expert: &'a Expert<'a>,
+    /// What its row of each token is multiplied by, and how far that may be off, `[tokens]`; empty, where it is added as it is.
+    pub weights: &'a [(f64, f64)],
+    /// What it gets, where that is not what the experts get.
+    pub x: Option<&'a Matrix<'a>>,
+}
+
+impl<'a> SharedExpert<'a> {
+    /// Added as it is, of the same tokens.
+    #[must_use]
+    pub fn plain(expert: &'a Expert<'a>) -> Self {
+        Self { expert, weights: &[], x: None }
+    }
 }
 
 /// What is added up for some tokens.
@@ -103,7 +122,8 @@ fn sum(h: &[Expected], weights: &[f32]) -> Sum {
     })
 }
 
-/// What a mixture of experts should give for the tokens `x`, `[tokens, N of down]`; `expert` gives each that is chosen, once.
+/// What a mixture of experts should give for the tokens `x`, `[tokens, N of down]`; `expert` gives each that is chosen, once
+/// (and where none is, the first).
 ///
 /// # Errors
 /// Data, if shapes do not fit; those of `expert` and [`mlp`].
@@ -111,7 +131,7 @@ pub fn moe<'e>(
     x: &Matrix<'_>,
     chosen: &Chosen<'_>,
     expert: impl Fn(usize) -> Result<Expert<'e>>,
-    shared: Option<&Expert<'_>>,
+    shared: Option<SharedExpert<'_>>,
     kind: Kind,
 ) -> Result<Reference> {
     let (tokens, slots) = (x.rows(), chosen.ids.len());
@@ -124,7 +144,12 @@ pub fn moe<'e>(
     let mut hit: Vec<i32> = chosen.ids.iter().copied().filter(|id| *id >= 0).collect();
     hit.sort_unstable();
     hit.dedup();
-    let mut columns = shared.map(|shared| shared.down.values.rows());
+    if let Some(shared) = shared
+        && !(shared.weights.is_empty() || shared.weights.len() == tokens)
+    {
+        return Err(Error::data(format!("{} weights of a shared expert for {tokens} tokens", shared.weights.len())));
+    }
+    let mut columns = shared.map(|shared| shared.expert.down.values.rows());
     for id in hit {
         let own: Vec<usize> = (0..slots).filter(|slot| chosen.ids[*slot] == id).collect();
         let values: Vec<f32> = own.iter().flat_map(|slot| x.row(slot / k)).copied().collect();
@@ -136,8 +161,13 @@ pub fn moe<'e>(
             rows[slot] = Some(row.to_vec());
         }
     }
-    let columns = columns.unwrap_or_default();
-    let shared = shared.map(|shared| mlp(x, shared, kind)).transpose()?;
+    // Where no expert is hit the result is zeros all the same.
+    let columns = columns.map_or_else(|| expert(0).map(|expert| expert.down.values.rows()), Ok)?;
+    let of_shared = shared.map_or(&[][..], |shared| shared.weights);
+    let shared = shared.map(|shared| mlp(shared.x.unwrap_or(x), shared.expert, kind)).transpose()?;
+    if shared.as_ref().is_some_and(|shared| shared.m() != tokens) {
+        return Err(Error::data(format!("a shared expert of other tokens than these {tokens}")));
+    }
     if !chosen.residual.is_empty() && chosen.residual.len() != tokens * columns {
         return Err(Error::data(format!("a residual of {} values for {tokens}×{columns}", chosen.residual.len())));
     }
@@ -148,19 +178,23 @@ pub fn moe<'e>(
         let slots = token * k..(token + 1) * k;
         for (row, (weight, off)) in rows[slots.clone()].iter().zip(&chosen.weights[slots]) {
             if let Some(row) = row {
-                let Expected { value, bound } = row[column];
-                let error = weight.abs() * bound + value.abs() * off + off * bound;
-                all = added(all, Uncertain { value: weight * value, error });
+                all = added(all, weighted(row[column], (*weight, *off)));
             }
         }
         if let Some(shared) = &shared {
-            let Expected { value, bound } = shared.elements()[at];
-            all = added(all, Uncertain { value, error: bound });
+            let weight = of_shared.get(token).copied().unwrap_or((1.0, 0.0));
+            all = added(all, weighted(shared.elements()[at], weight));
         }
         let all = chosen.residual.get(at).map_or(all, |residual| all.plus(*residual));
         elements.push(all.finished(kind.format));
     }
     Reference::new(tokens, columns, kind.format, elements)
+}
+
+/// A row's element times a weight.
+fn weighted(row: Expected, (weight, off): (f64, f64)) -> Uncertain {
+    let Expected { value, bound } = row;
+    Uncertain { value: weight * value, error: weight.abs() * bound + value.abs() * off + off * bound }
 }
 
 /// The sum, rounded.

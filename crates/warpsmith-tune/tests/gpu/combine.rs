@@ -1,19 +1,18 @@
 //! Combiners against the oracle: every bit of the result, and nothing else written.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use half::{bf16, f16};
-use warpsmith::build::Built;
 use warpsmith::format::Format;
-use warpsmith::internal::build::{Simt, Source};
+use warpsmith::internal::build::Simt;
 use warpsmith::internal::run::combiner;
 use warpsmith::run::{CombineOperands, Combiner, MatrixMut};
 use warpsmith::spec::Combine;
 use warpsmith_tune::oracle::combine::{Terms, combine as expected, rounded};
 use warpsmith_tune::{Numbers, wait};
 
-use crate::bench::{Bench, changed, text};
+use crate::bench::{Bench, text};
+use crate::small::Mutant;
 
 const WAIT: Duration = Duration::from_secs(10);
 /// Elements before and behind the result, and the bytes that are there before.
@@ -155,21 +154,11 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     }
 }
 
-pub struct Mutant {
-    what: &'static str,
-    from: &'static str,
-    to: &'static str,
-}
-
-impl Mutant {
-    pub fn name(&self) -> String {
-        format!("experts: mutant of combine: {}", self.what)
-    }
-}
-
 /// One thing wrong in each. None can hang, and none reads or writes where nothing of its own is.
 pub fn mutants() -> Vec<Mutant> {
-    let mutant = |what, from, to| Mutant { what, from, to };
+    // In f32, where every bit shows.
+    let combine: Combine = "combine:bf16>f32:h1032:k10:weighted:placed:shared:residual".parse().unwrap();
+    let mutant = Mutant::of(combine);
     vec![
         mutant("the last slot left out", "if (first + j >= K) break;", "if (first + j >= K - 1) break;"),
         mutant("the weight of the first slot", "params.weights[slot]", "params.weights[token * K]"),
@@ -195,25 +184,9 @@ pub fn mutants() -> Vec<Mutant> {
     ]
 }
 
-/// In f32, where every bit shows.
-fn mutated(mutant: &Mutant) -> Result<(Combine, Source), String> {
-    let combine: Combine = "combine:bf16>f32:h1032:k10:weighted:placed:shared:residual".parse().map_err(text)?;
-    let source = changed(&Simt::from(combine).render().map_err(text)?, &[(mutant.from, mutant.to)]);
-    source.map(|source| (combine, source)).map_err(|from| format!("{}: `{from}` stands nowhere", mutant.name()))
-}
-
-/// Every mutant finds its place in today's text. Needs no GPU.
-pub fn mutants_are_up_to_date() -> Result<(), String> {
-    mutants().iter().try_for_each(|mutant| mutated(mutant).map(|_| ()))
-}
-
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
-    let (combine, source) = mutated(mutant)?;
-    let compiled = warpsmith::internal::build::compile(bench.toolchain(), &source, bench.arch().target());
-    let cubin = compiled.map_err(|error| format!("{error:?}"))?;
-    // SAFETY: what mutants change is what they compute, in memory with margins around it.
-    let built = unsafe { Built::unproven(Simt::from(combine), Arc::new(cubin)) };
-    let combiner = combiner(&bench.device, combine, &built).map_err(text)?;
+    let Simt::Combine(combine) = mutant.kernel() else { return Err("no combiner".to_owned()) };
+    let combiner = combiner(&bench.device, combine, &mutant.built(bench)?).map_err(text)?;
     let _turn = bench.alone();
     match wrong(bench, &combiner, 37, false)? {
         Some(_) => Ok(()),

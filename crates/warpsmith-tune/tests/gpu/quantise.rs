@@ -1,12 +1,10 @@
 //! Quantisers against the oracle: every bit of codes, scales and factor, and nothing else written.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::CudaSlice;
-use warpsmith::build::Built;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::build::{Simt, Source};
+use warpsmith::internal::build::Simt;
 use warpsmith::internal::format::{BLOCK, e4m3};
 use warpsmith::internal::run::quantiser;
 use warpsmith::run::{QuantiseOperands, Quantiser};
@@ -15,7 +13,8 @@ use warpsmith_tune::oracle::combine::rounded;
 use warpsmith_tune::oracle::quantise::{Quantised, quantise as expected};
 use warpsmith_tune::{Numbers, wait};
 
-use crate::bench::{Bench, changed, text};
+use crate::bench::{Bench, text};
+use crate::small::Mutant;
 
 const WAIT: Duration = Duration::from_secs(10);
 /// Bytes before and behind what is written, and what is there before.
@@ -286,21 +285,11 @@ pub fn replays_with_other_tensors(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-pub struct Mutant {
-    what: &'static str,
-    from: &'static str,
-    to: &'static str,
-}
-
-impl Mutant {
-    pub fn name(&self) -> String {
-        format!("quantise: mutant: {}", self.what)
-    }
-}
-
 /// One thing wrong in each. None can hang, and none reads or writes where nothing of its own is.
 pub fn mutants() -> Vec<Mutant> {
-    let mutant = |what, from, to| Mutant { what, from, to };
+    // In f32, where every bit shows.
+    let of: Quantise = "quantise:f32:k128:sf128x4:own".parse().unwrap();
+    let mutant = Mutant::of(of);
     vec![
         mutant(
             "scales rounded down",
@@ -346,25 +335,9 @@ pub fn mutants() -> Vec<Mutant> {
     ]
 }
 
-/// In f32, where every bit shows.
-fn mutated(mutant: &Mutant) -> Result<(Quantise, Source), String> {
-    let of: Quantise = "quantise:f32:k128:sf128x4:own".parse().map_err(text)?;
-    let source = changed(&Simt::from(of).render().map_err(text)?, &[(mutant.from, mutant.to)]);
-    source.map(|source| (of, source)).map_err(|from| format!("{}: `{from}` stands nowhere", mutant.name()))
-}
-
-/// Every mutant finds its place in today's text. Needs no GPU.
-pub fn mutants_are_up_to_date() -> Result<(), String> {
-    mutants().iter().try_for_each(|mutant| mutated(mutant).map(|_| ()))
-}
-
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
-    let (of, source) = mutated(mutant)?;
-    let compiled = warpsmith::internal::build::compile(bench.toolchain(), &source, bench.arch().target());
-    let cubin = compiled.map_err(|error| format!("{error:?}"))?;
-    // SAFETY: what mutants change is what they compute, in memory with margins around it.
-    let built = unsafe { Built::unproven(Simt::from(of), Arc::new(cubin)) };
-    let quantiser = quantiser(&bench.device, of, &built).map_err(text)?;
+    let Simt::Quantise(of) = mutant.kernel() else { return Err("no quantiser".to_owned()) };
+    let quantiser = quantiser(&bench.device, of, &mutant.built(bench)?).map_err(text)?;
     let _turn = bench.alone();
     for seed in 0..33 {
         if wrong(bench, &quantiser, 37, seed)?.is_some() {

@@ -1,20 +1,19 @@
 //! Routers against the oracle: every id and list exactly, every weight within its bound, and nothing else written.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
-use warpsmith::build::Built;
 use warpsmith::format::Format;
-use warpsmith::internal::build::{Simt, Source};
+use warpsmith::internal::build::Simt;
 use warpsmith::internal::run::router;
 use warpsmith::run::{RouteOperands, Router, Values, Workspace};
 use warpsmith::spec::{Arch, Route, Scoring};
 use warpsmith_tune::oracle::route::{Given, Routed, route as expected};
 use warpsmith_tune::wait;
 
-use crate::bench::{Bench, changed, text};
+use crate::bench::{Bench, text};
+use crate::small::Mutant;
 
 const WAIT: Duration = Duration::from_secs(10);
 /// Elements before and behind what is written, and what is there before.
@@ -348,25 +347,9 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-pub struct Mutant {
-    what: &'static str,
-    /// In every header or the entry file where it stands, this text …
-    from: &'static str,
-    /// … becomes this.
-    to: &'static str,
-    /// What is changed.
-    route: &'static str,
-}
-
-impl Mutant {
-    pub fn name(&self) -> String {
-        format!("experts: mutant of route: {}", self.what)
-    }
-}
-
 /// One thing wrong in each. None can hang, and none writes where nothing of its own is.
 pub fn mutants() -> Vec<Mutant> {
-    let of = |route| move |what, from, to| Mutant { what, from, to, route };
+    let of = |route: &str| Mutant::of(route.parse::<Route>().unwrap());
     let softmax = of("route.softmax:f32:e128:k8:renormalised");
     let all = of("route.softmax:f32:e60:k4");
     let bias = of("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised");
@@ -435,26 +418,9 @@ pub fn mutants() -> Vec<Mutant> {
     ]
 }
 
-fn mutated(mutant: &Mutant) -> Result<(Simt, Source), String> {
-    let simt = Simt::from(mutant.route.parse::<Route>().map_err(text)?);
-    let changes = [(mutant.from, mutant.to)];
-    let source = changed(&simt.render().map_err(text)?, &changes);
-    source.map(|source| (simt, source)).map_err(|from| format!("{}: `{from}` stands nowhere", mutant.name()))
-}
-
-/// Every mutant finds its place in today's text. Needs no GPU.
-pub fn mutants_are_up_to_date() -> Result<(), String> {
-    mutants().iter().try_for_each(|mutant| mutated(mutant).map(|_| ()))
-}
-
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
-    let (simt, source) = mutated(mutant)?;
-    let compiled = warpsmith::internal::build::compile(bench.toolchain(), &source, bench.arch().target());
-    let cubin = compiled.map_err(|error| format!("{error:?}"))?;
-    let route: Route = mutant.route.parse().map_err(text)?;
-    // SAFETY: what mutants change is what they compute, in memory with margins around it.
-    let built = unsafe { Built::unproven(simt, Arc::new(cubin)) };
-    let router = router(&bench.device, route, &built).map_err(text)?;
+    let Simt::Route(route) = mutant.kernel() else { return Err("no router".to_owned()) };
+    let router = router(&bench.device, route, &mutant.built(bench)?).map_err(text)?;
     let _turn = bench.alone();
     for tokens in [250, 5000] {
         for kind in KINDS {
@@ -473,5 +439,5 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
 pub fn mutants_of(arch: &Arch) -> Vec<Mutant> {
     let has_clusters = arch.capability().major >= 9;
     // Without clusters a block that is not alone has its rows from `_place`.
-    mutants().into_iter().filter(|mutant| has_clusters || !mutant.from.contains("block < rank")).collect()
+    mutants().into_iter().filter(|mutant| has_clusters || !mutant.from().contains("block < rank")).collect()
 }

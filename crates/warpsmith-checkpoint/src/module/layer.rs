@@ -1,0 +1,101 @@
+//! Modules as layers.
+
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::{Error, Result};
+use warpsmith_layers::{LayerConfig, LinearConfig, MlpConfig, MoeConfig};
+
+use super::{Mlp, Module, Moe, Product};
+use crate::weight::{Storage, Weight};
+
+impl Module<'_> {
+    /// Whether all its weights are in formats that kernels take.
+    #[must_use]
+    pub fn is_quantised(&self) -> bool {
+        let of = |product: &Product<'_>| {
+            let takes = |part: &Weight<'_>| matches!(part.storage(), Storage::Nvfp4 | Storage::Mxfp4);
+            product.parts().iter().all(takes)
+        };
+        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().is_none_or(of) && of(mlp.up()) && of(mlp.down());
+        match self {
+            Self::Linear(product) => of(product),
+            Self::Mlp(mlp) => of_mlp(mlp),
+            Self::Moe(moe) => moe.experts().iter().chain(moe.shared()).all(of_mlp),
+        }
+    }
+
+    /// Bytes of codes and block scales on a device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |product: &Product<'_>| (product.rows() * product.columns()) as u64 * 9 / 16;
+        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().map_or(0, of) + of(mlp.up()) + of(mlp.down());
+        match self {
+            Self::Linear(product) => of(product),
+            Self::Mlp(mlp) => of_mlp(mlp),
+            Self::Moe(moe) => moe.experts().iter().chain(moe.shared()).map(of_mlp).sum(),
+        }
+    }
+
+    /// The layer that computes it, on tokens of this format: f16 or bf16.
+    ///
+    /// # Errors
+    /// Unsupported, if no layer does.
+    pub fn layer(&self, format: Format) -> Result<LayerConfig> {
+        match self {
+            Self::Linear(of) => of.layer(format).map(LayerConfig::Linear),
+            Self::Mlp(of) => of.layer(format).map(LayerConfig::Mlp),
+            Self::Moe(of) => of.layer(format).map(LayerConfig::Moe),
+        }
+    }
+}
+
+impl Product<'_> {
+    /// Whether its parts have factors of their own: then every row has one.
+    pub(crate) fn has_row_factors(&self) -> bool {
+        let factors = self.parts().iter().map(|part| part.factor().to_bits());
+        factors.collect::<std::collections::HashSet<_>>().len() > 1
+    }
+
+    fn layer(&self, format: Format) -> Result<LinearConfig> {
+        let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format);
+        let linear = if self.has_row_factors() { linear.row_scale() } else { linear };
+        Ok(self.bias().map_or(linear, |bias| linear.bias(bias.format)))
+    }
+}
+
+impl Mlp<'_> {
+    fn layer(&self, format: Format) -> Result<MlpConfig> {
+        let mlp = MlpConfig::new(self.activation(), extent(self.hidden_size())?, extent(self.intermediate_size())?);
+        let mlp = if self.gate().is_some() { mlp } else { mlp.ungated() };
+        let mlp = mlp.format(format);
+        Ok(self.up().bias().map_or(mlp, |bias| mlp.bias(bias.format)))
+    }
+}
+
+impl Moe<'_> {
+    fn layer(&self, format: Format) -> Result<MoeConfig> {
+        let Some(first) = self.experts().first() else { return Err(Error::unsupported("a layer without experts")) };
+        if self.rule().is_shared_gated() && self.shared().is_some() {
+            return Err(Error::unsupported("no kernel weighs a shared expert's row by a projection of the token"));
+        }
+        if self.rule().weighs_inputs() {
+            return Err(Error::unsupported("no kernel weighs what an expert gets"));
+        }
+        let route = self.rule().route();
+        let (hidden, intermediate) = (extent(first.hidden_size())?, extent(first.intermediate_size())?);
+        let moe = MoeConfig::new(first.activation(), hidden, intermediate, route).format(format);
+        let moe = if first.gate().is_some() { moe } else { moe.ungated() };
+        let range = self.range();
+        let all = route.expert_count() as usize;
+        let moe = if range.len() == all { moe } else { moe.local(extent(range.start)?..extent(range.end)?) };
+        let moe = first.up().bias().map_or(moe, |bias| moe.bias(bias.format));
+        match self.shared() {
+            None => Ok(moe),
+            Some(shared) => Ok(moe.shared(extent(shared.intermediate_size())?)),
+        }
+    }
+}
+
+fn extent(value: usize) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Error::unsupported(format!("an extent of {value}, {} at most", u32::MAX)))
+}

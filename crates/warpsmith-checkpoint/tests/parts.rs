@@ -1,0 +1,167 @@
+//! Parts of weights, fused ones, and what becomes of them on a device, which here is the host.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers outside `#[test]` functions
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{HIDDEN, INTERMEDIATE, MLP, Model, map};
+use cudarc::driver::CudaStream;
+use safetensors::Dtype;
+use serde_json::json;
+use warpsmith::format::Format;
+use warpsmith::run::Device;
+use warpsmith_checkpoint::{Mlp, Module, Product, Storage, Uploader};
+use warpsmith_testing::null::Null;
+
+fn mlp(module: Module<'_>) -> Mlp<'_> {
+    let Module::Mlp(mlp) = module else { panic!("no MLP") };
+    mlp
+}
+
+fn linear(module: Module<'_>) -> Product<'_> {
+    let Module::Linear(linear) = module else { panic!("no linear layer") };
+    linear
+}
+
+fn bits(product: &Product<'_>) -> Vec<u32> {
+    product.dequantised().unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+/// Rows and columns of a part are those of the whole.
+#[test]
+fn parts_are_of_the_whole() {
+    let dir = Model::llama().write();
+    let model = map(dir.path()).unwrap();
+    let whole = mlp(model.module(MLP).unwrap());
+    let (up, down) = (bits(whole.up()), bits(whole.down()));
+    for rank in 0..2 {
+        let own = rank * 16..(rank + 1) * 16;
+        let part = whole.clone().some_intermediate(own.clone()).unwrap();
+        assert_eq!((part.intermediate_size(), part.hidden_size()), (16, HIDDEN));
+        assert_eq!(bits(part.up()), up[own.start * HIDDEN..own.end * HIDDEN]);
+        let columns = down.chunks(INTERMEDIATE).flat_map(|row| row[own.clone()].to_vec());
+        assert_eq!(bits(part.down()), columns.collect::<Vec<_>>());
+    }
+    for (range, expected) in [(8..16, "multiples of the block's 16"), (16..48, "there are 32"), (32..48, "there are")] {
+        let text = whole.clone().some_intermediate(range.clone()).unwrap_err().to_string();
+        assert!(text.contains(expected), "{range:?}: {text}");
+    }
+}
+
+/// q, k and v, in three tensors or in one.
+#[test]
+fn projections_are_fused_and_apart() {
+    let name = |part: &str| format!("model.layers.0.self_attn.{part}");
+    let mut apart = Model::llama();
+    apart.config["num_key_value_heads"] = json!(2);
+    for (seed, (part, n, factor)) in
+        [("q_proj", 64, 1.0), ("k_proj", 32, 2.0), ("v_proj", 32, 2.0)].into_iter().enumerate()
+    {
+        apart.nvfp4(&name(part), n, HIDDEN, factor, 40 + seed as u64);
+    }
+    let dir = apart.write();
+    let model = map(dir.path()).unwrap();
+    let fused = linear(model.module(&name("qkv_proj")).unwrap());
+    let all: Vec<_> = ["q_proj", "k_proj", "v_proj"]
+        .iter()
+        .flat_map(|part| bits(&linear(model.module(&name(part)).unwrap())))
+        .collect();
+    assert_eq!((fused.rows(), bits(&fused)), (128, all.clone()));
+    let layer = Module::Linear(fused.clone()).layer(Format::Bf16).unwrap();
+    assert_eq!(layer.to_string(), "linear:bf16:n128:k64:row_scale");
+    // A part over a seam.
+    let part = fused.some_rows(60..100).unwrap();
+    assert_eq!(bits(&part), all[60 * HIDDEN..100 * HIDDEN]);
+
+    let mut one = Model::llama();
+    one.config["num_key_value_heads"] = json!(2);
+    one.nvfp4(&name("qkv_proj"), 128, HIDDEN, 1.0, 50);
+    let dir = one.write();
+    let model = map(dir.path()).unwrap();
+    let all = bits(&linear(model.module(&name("qkv_proj")).unwrap()));
+    assert_eq!(bits(&linear(model.module(&name("k_proj")).unwrap())), all[64 * HIDDEN..96 * HIDDEN]);
+    one.config["num_key_value_heads"] = json!(4);
+    let dir = one.write();
+    let text = map(dir.path()).unwrap().module(&name("v_proj")).unwrap_err().to_string();
+    assert!(text.contains("has 128 rows, the configuration's heads 192"), "{text}");
+}
+
+/// Two e8m0 scales of 32 are four e4m3 scales over a power of two; too wide a range is refused.
+#[test]
+fn mxfp4_becomes_nvfp4_without_a_loss() {
+    let name = format!("{MLP}.down_proj");
+    let with = |scales: [u8; 2], codes: [u8; 2]| {
+        let mut model = Model::llama();
+        model.config = json!({ "architectures": ["LlamaForCausalLM"], "hidden_size": 2, "intermediate_size": 64 });
+        model.tensors.clear();
+        let codes = [vec![codes[0]; 16], vec![codes[1]; 16]].concat();
+        model.put(&format!("{name}.weight_packed"), Dtype::U8, &[1, 32], codes);
+        model.put(&format!("{name}.weight_scale"), Dtype::U8, &[1, 2], scales.to_vec());
+        model.write()
+    };
+    let read = |dir: &std::path::Path| -> warpsmith::Result<(Vec<f32>, f32)> {
+        let model = map(dir)?;
+        let down = linear(model.module(&name)?);
+        let part = &down.parts()[0];
+        assert_eq!(part.storage(), Storage::Mxfp4);
+        let packed = part.packed()?;
+        assert_eq!((packed.rows(), packed.columns()), (1, 64));
+        Ok((part.dequantised(0)?, packed.factor()))
+    };
+    // 1.5 and −6 by code; 2^(127 − 127) and 2^(110 − 127).
+    let (values, factor) = read(with([127, 110], [0x33, 0xFF]).path()).unwrap();
+    assert_eq!((values[0], values[63]), (1.5, -6.0 * 2f32.powi(-17)));
+    assert_eq!(factor, 2f32.powi(-8));
+    assert!(read(with([127, 110 - 1], [0x33, 0xFF]).path()).unwrap_err().is_unsupported());
+    // Zeros have any scale, of either sign.
+    let (values, _) = read(with([127, 3], [0x33, 0x80]).path()).unwrap();
+    assert_eq!((values[0], values[63]), (1.5, 0.0));
+    assert!(read(with([127, 255], [0x33, 0x33]).path()).unwrap_err().to_string().contains("row 0, block 1 is NaN"));
+}
+
+/// What is uploaded through small buffers is what lies in the file.
+#[test]
+fn an_upload_is_what_the_file_has() {
+    Null::driver();
+    let stream: Arc<CudaStream> = Device::open(0).unwrap().context().new_stream().unwrap();
+    let model = Model::llama();
+    let dir = model.write();
+    let checkpoint = map(dir.path()).unwrap();
+    let whole = mlp(checkpoint.module(MLP).unwrap());
+    let bytes = 3 * (HIDDEN * INTERMEDIATE / 2 + HIDDEN * INTERMEDIATE / 16);
+    for buffer in [1, 7, 1000, 1 << 20] {
+        let mut told = Vec::new();
+        let mut uploader = Uploader::with_buffers(&stream, buffer).unwrap().progress(|sent| told.push(sent));
+        drop(uploader.mlp(&whole).unwrap());
+        assert_eq!(Module::Mlp(whole.clone()).bytes(), bytes as u64);
+        let [codes, scales] = uploader.uploaded(whole.up()).unwrap();
+        drop(uploader);
+        let name = format!("{MLP}.up_proj");
+        assert_eq!(stream.clone_dtoh(&codes).unwrap(), model.tensors[&format!("{name}.weight")].2);
+        assert_eq!(stream.clone_dtoh(&scales).unwrap(), model.tensors[&format!("{name}.weight_scale")].2);
+        assert!(told.is_sorted() && told.contains(&(bytes as u64)), "{told:?}");
+    }
+    // By several threads, where it is worth them.
+    let mut large = Model::llama();
+    large.config["intermediate_size"] = json!(1 << 17);
+    for (name, n, k) in [("gate_proj", 1 << 17, HIDDEN), ("up_proj", 1 << 17, HIDDEN), ("down_proj", HIDDEN, 1 << 17)] {
+        large.nvfp4(&format!("{MLP}.{name}"), n, k, 1.0, 9);
+    }
+    let of_large = large.write();
+    let checkpoint = map(of_large.path()).unwrap();
+    let three = std::num::NonZero::new(3).unwrap();
+    let mut uploader = Uploader::with_buffers(&stream, (3 << 20) + 5).unwrap().threads(three);
+    let [codes, _] = uploader.uploaded(mlp(checkpoint.module(MLP).unwrap()).up()).unwrap();
+    assert!(stream.clone_dtoh(&codes).unwrap() == large.tensors[&format!("{MLP}.up_proj.weight")].2);
+    let text = Uploader::with_buffers(&stream, 0).unwrap_err().to_string();
+    assert!(text.contains("at least 1"), "{text}");
+    // A NaN is no scale.
+    let mut model = model;
+    model.tensors.get_mut(&format!("{MLP}.down_proj.weight_scale")).unwrap().2[1] = 0xFF;
+    let dir = model.write();
+    let checkpoint = map(dir.path()).unwrap();
+    let error = Uploader::new(&stream).unwrap().mlp(&mlp(checkpoint.module(MLP).unwrap())).unwrap_err();
+    assert!(error.to_string().contains("row 0, block 1 is NaN"), "{error}");
+}
