@@ -7,7 +7,6 @@ use std::str::FromStr;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 use warpsmith::Error;
-use warpsmith::internal::Raise;
 use warpsmith::internal::format::BLOCK;
 
 use super::matrix::Matrix;

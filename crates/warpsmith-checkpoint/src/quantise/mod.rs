@@ -22,7 +22,7 @@ use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
 use crate::folder::{Folder, INDEX, missing, object};
-use file::{Tensors, copy, unwritten};
+use file::{Tensors, copy};
 pub use layout::Layout;
 use layout::Shape;
 use plan::{Item, Plan, Planned};

@@ -4,7 +4,7 @@ mod args;
 
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use warpsmith_checkpoint::{Quantise, Quantised, QuantisedWeight};
 
@@ -74,8 +74,8 @@ fn show(done: &Quantised) -> Result<()> {
     }
     let all = format!("all {} weights", done.weights().len());
     say!("{all:width$}  {:>13}  {:>8.5}  {:>8.5}", "", done.error(), done.plain_error())?;
-    let (before, after) = (done.source_bytes() as f64 / 1e6, done.bytes() as f64 / 1e6);
-    say!("{before:.1} MB became {after:.1} MB; {} tensors are as they were", done.kept())?;
+    let (before, after) = (DecimalBytes(done.source_bytes()), DecimalBytes(done.bytes()));
+    say!("{before} became {after}; {} tensors are as they were", done.kept())?;
     if done.resumed() > 0 {
         say!("{} files of tensors were there already", done.resumed())?;
     }
