@@ -247,10 +247,12 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/null_driver.c");
         let source = std::fs::read_to_string(path).unwrap();
         let defined = source.lines().filter_map(|line| line.strip_prefix("Result ")?.split('(').next());
-        // Of streams with a priority, which callers may make; of synchronous copies where there is no memory pool; one that
-        // is asked for and may be missing; and one that must never be called.
+        // Of streams with a priority and of pinned memory, which callers may make and every driver has; of synchronous copies where
+        // there is no memory pool; one that is asked for and may be missing; and one that must never be called.
         let others = [
             "cuStreamCreateWithPriority",
+            "cuMemHostAlloc",
+            "cuMemFreeHost",
             "cuMemcpyDtoH_v2",
             "cuMemcpyHtoD_v2",
             "cuMemsetD8_v2",
