@@ -1,6 +1,6 @@
 //! What a checkpoint says of how its modules are quantised: enough to find that its tensors say otherwise.
 
-use regex::Regex;
+use regex_lite::Regex;
 use serde_json::{Map, Value};
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
