@@ -3,7 +3,7 @@
 mod file;
 mod tensor;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     files: Vec<File>,
     /// The file of each tensor.
-    tensors: HashMap<String, usize>,
+    tensors: BTreeMap<String, usize>,
 }
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Folder {
     pub(crate) unsafe fn map(path: &Path) -> Result<Self> {
         let names = if path.join(INDEX).exists() { indexed(path)? } else { found(path)? };
         let mut folder =
-            Self { path: path.to_owned(), files: Vec::with_capacity(names.len()), tensors: HashMap::new() };
+            Self { path: path.to_owned(), files: Vec::with_capacity(names.len()), tensors: BTreeMap::new() };
         for (at, (name, listed)) in names.into_iter().enumerate() {
             // SAFETY: the caller's promise.
             let file = unsafe { File::map(path, &name)? };
@@ -81,7 +81,12 @@ impl Folder {
         self.tensors.contains_key(name)
     }
 
-    /// The names of all tensors, in no order.
+    /// Whether there is a tensor whose name begins so.
+    pub(crate) fn has_any(&self, prefix: &str) -> bool {
+        self.tensors.range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
+    }
+
+    /// The names of all tensors, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }

@@ -50,15 +50,18 @@ impl Module<'_> {
 }
 
 impl Product<'_> {
-    /// Whether its parts have factors of their own: then every row has one.
-    pub(crate) fn has_row_factors(&self) -> bool {
-        let factors = self.parts().iter().map(|part| part.factor().to_bits());
-        factors.collect::<std::collections::HashSet<_>>().len() > 1
+    /// The factor of every row, `[N]`, where parts have factors of their own; else that of the first part is for all.
+    #[must_use]
+    pub fn row_factors(&self) -> Option<Vec<f32>> {
+        let (first, others) = self.parts().split_first()?;
+        let differs = others.iter().any(|part| part.factor().to_bits() != first.factor().to_bits());
+        let rows = || self.parts().iter().flat_map(|part| std::iter::repeat_n(part.factor(), part.rows()));
+        differs.then(|| rows().collect())
     }
 
     fn layer(&self, format: Format) -> Result<LinearConfig> {
         let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format);
-        let linear = if self.has_row_factors() { linear.row_scale() } else { linear };
+        let linear = if self.row_factors().is_some() { linear.row_scale() } else { linear };
         Ok(self.bias().map_or(linear, |bias| linear.bias(bias.format)))
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Finder<'a> {
     /// The module of this name.
     pub(crate) fn module(&self, name: &str) -> Result<Module<'a>> {
         let within = format!("{name}.");
-        let is_within = |of: &str| self.0.folder.names().any(|tensor| tensor.starts_with(&format!("{within}{of}")));
+        let is_within = |of: &str| self.0.folder.has_any(&format!("{within}{of}"));
         if is_within("experts.") {
             return self.moe(name).map(Module::Moe);
         }
@@ -65,7 +65,7 @@ impl<'a> Finder<'a> {
         let count = all.len();
         all.truncate(4);
         let such = if count > all.len() { ", …" } else { "" };
-        let known = match self.0.folder.names().any(|tensor| tensor.starts_with(&within)) {
+        let known = match self.0.folder.has_any(&within) {
             true => format!("it is no layer; it holds {}{such}", all.join(", ")),
             false => format!("no tensor begins with `{within}`; {count} modules are there: {}{such}", all.join(", ")),
         };
@@ -161,7 +161,7 @@ impl<'a> Finder<'a> {
                 let of = |expert| self.mlp(&format!("{name}.experts.{expert}"), rule.intermediate_size());
                 let experts = (0..count).map(of).collect::<Result<Vec<_>>>()?;
                 let beyond = format!("{name}.experts.{count}.");
-                if self.0.folder.names().any(|tensor| tensor.starts_with(&beyond)) {
+                if self.0.folder.has_any(&beyond) {
                     return Err(Error::data(format!(
                         "`{name}.experts.{count}` is there, the configuration says {count} experts"
                     )));
@@ -190,7 +190,7 @@ impl<'a> Finder<'a> {
         };
         let shared = |size: usize| {
             let names = ["shared_expert", "shared_experts"].map(|shared| format!("{name}.{shared}"));
-            let is_there = |of: &&String| self.0.folder.names().any(|tensor| tensor.starts_with(&format!("{of}.")));
+            let is_there = |of: &&String| self.0.folder.has_any(&format!("{of}."));
             let found = names.iter().find(is_there);
             let found = found.ok_or_else(|| Error::data(format!("`{}` or `{}` is missing", names[0], names[1])))?;
             self.mlp(found, size)

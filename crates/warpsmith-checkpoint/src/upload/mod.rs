@@ -76,10 +76,7 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// Unsupported, if a weight is in no format that kernels take; data, if a scale is NaN; driver, if the device has no room.
     pub fn product(&mut self, product: &Product<'_>) -> Result<Quantised> {
-        if !product.has_row_factors() {
-            return self.stack(&[product]);
-        }
-        let factors: Vec<f32> = product.parts().iter().flat_map(|part| vec![part.factor(); part.rows()]).collect();
+        let Some(factors) = product.row_factors() else { return self.stack(&[product]) };
         let (codes, scales, bias) = self.sent(&[product], &packed(product)?)?;
         let all = with_bias(Quantised::new(codes, scales), bias);
         Ok(all.row_scale(self.stream.clone_htod(&factors)?))
@@ -134,7 +131,7 @@ impl<'p> Uploader<'p> {
         let mut parts = Vec::with_capacity(all.len());
         let mut factors = Vec::with_capacity(all.len());
         for product in all {
-            if product.has_row_factors() {
+            if product.row_factors().is_some() {
                 let name = product.name();
                 return Err(Error::unsupported(format!(
                     "`{name}`: an MLP whose projections are of parts with factors of their own"

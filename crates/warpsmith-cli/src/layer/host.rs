@@ -25,8 +25,8 @@ pub(super) fn reference(job: &Job<'_>, which: &[usize]) -> Result<Reference> {
     let x = Matrix::new(which.len(), *columns, some)?;
     match job.module {
         Module::Linear(of) => {
-            let held = row_factors(of);
-            let weight = weight(of, &held)?;
+            let held = of.row_factors();
+            let weight = weight(of, held.as_deref())?;
             Ok(gemm(&Products::new(&x, &weight.values)?, weight.scaling, Activation::None, *format)?)
         }
         Module::Mlp(of) => Ok(layer::mlp(&x, &expert(of)?, Kind { activation: of.activation(), format: *format })?),
@@ -90,28 +90,26 @@ fn projected(product: &Product<'_>, x: &Matrix<'_>) -> Result<Vec<f64>> {
 }
 
 fn expert<'a>(of: &'a Mlp<'_>) -> warpsmith::Result<Expert<'a>> {
-    let weight = |product: &'a Product<'_>| weight(product, &[]);
+    let weight = |product: &'a Product<'_>| weight(product, None);
     Ok(Expert { gate: of.gate().map(weight).transpose()?, up: weight(of.up())?, down: weight(of.down())? })
 }
 
-/// The factors of rows, where parts have some of their own.
-fn row_factors(of: &Product<'_>) -> Vec<f32> {
-    match of.parts() {
-        [_] => Vec::new(),
-        parts => parts.iter().flat_map(|part| vec![part.factor(); part.rows()]).collect(),
-    }
-}
-
 /// Code times block scale, and apart from that all that multiplies it.
-fn weight<'a>(of: &'a Product<'_>, row_factors: &'a [f32]) -> warpsmith::Result<Weight<'a>> {
+fn weight<'a>(of: &'a Product<'_>, row_factors: Option<&'a [f32]>) -> warpsmith::Result<Weight<'a>> {
     let mut values = Vec::with_capacity(of.rows() * of.columns());
     for part in of.parts() {
         for row in 0..part.rows() {
             values.extend(part.values(row)?);
         }
     }
-    let alpha = if let [only] = of.parts() { only.factor() } else { 1.0 };
-    let row_scale = (!row_factors.is_empty()).then_some(row_factors);
+    // Where rows have factors, they have all of it.
+    let alpha = match (row_factors, of.parts()) {
+        (None, [first, ..]) => first.factor(),
+        _ => 1.0,
+    };
     let bias = of.bias().map(|bias| bias.values.as_slice());
-    Ok(Weight { values: Matrix::new(of.rows(), of.columns(), values)?, scaling: Scaling { alpha, row_scale, bias } })
+    Ok(Weight {
+        values: Matrix::new(of.rows(), of.columns(), values)?,
+        scaling: Scaling { alpha, row_scale: row_factors, bias },
+    })
 }
