@@ -217,18 +217,16 @@ impl<'a> Finder<'a> {
     fn stacked(&self, name: &str, rule: &Experts) -> Result<Option<Vec<Mlp<'a>>>> {
         let config = self.0.config();
         let (architecture, hidden) = (config.architecture(), config.hidden_size());
-        let [up, down] = [FUSED, "down_proj"].map(|stack| format!("{name}.experts.{stack}"));
-        let is_transposed = architecture.is_transposed();
-        let Some(up) = find_stack(&self.0.folder, &up, hidden, is_transposed)?.map(|stack| (up, stack)) else {
-            return Ok(None);
+        let stack = |of: &str, k: usize| {
+            find_stack(&self.0.folder, &format!("{name}.experts.{of}"), k, architecture.is_transposed())
         };
-        let found = find_stack(&self.0.folder, &down, rule.intermediate_size(), is_transposed)?;
-        let down = (found.ok_or_else(|| Error::data(format!("tensor `{}` is missing", down)))?, down);
-        let (down, up) = ((down.1, down.0), up);
+        let Some(up) = stack(FUSED, hidden)? else { return Ok(None) };
+        let down = stack("down_proj", rule.intermediate_size())?;
+        let down = down.ok_or_else(|| Error::data(format!("tensor `{name}.experts.down_proj` is missing")))?;
         let count = rule.route().expert_count() as usize;
-        for (name, stack) in [&up, &down] {
+        for stack in [&up, &down] {
             if stack.len() != count {
-                let found = stack.len();
+                let (name, found) = (stack.name(), stack.len());
                 return Err(Error::data(format!(
                     "tensor `{name}` has {found} experts, the configuration says {count}"
                 )));
@@ -237,22 +235,16 @@ impl<'a> Finder<'a> {
         (0..count).map(|expert| self.expert(&up, &down, expert, rule)).collect::<Result<Vec<_>>>().map(Some)
     }
 
-    fn expert(
-        &self,
-        up: &(String, Stack<'a>),
-        down: &(String, Stack<'a>),
-        expert: usize,
-        rule: &Experts,
-    ) -> Result<Mlp<'a>> {
+    fn expert(&self, up: &Stack<'a>, down: &Stack<'a>, expert: usize, rule: &Experts) -> Result<Mlp<'a>> {
         let config = self.0.config();
-        let weight = |(_, stack): &(String, Stack<'a>)| {
+        let weight = |stack: &Stack<'a>| {
             let weight = stack.weight(expert)?;
             self.0.quantisation.check(&weight).map(|()| weight)
         };
         let (both, of_down) = (weight(up)?, weight(down)?);
         let rows = both.rows();
-        let bias = |(name, _): &(String, Stack<'a>), own: std::ops::Range<usize>, step: usize, of: usize| {
-            let Some(bias) = self.0.folder.find(&format!("{name}_bias")) else { return Ok(None) };
+        let bias = |stack: &Stack<'a>, own: std::ops::Range<usize>, step: usize, of: usize| {
+            let Some(bias) = self.0.folder.find(&format!("{}_bias", stack.name())) else { return Ok(None) };
             let bias = bias.has_shape(&[rule.route().expert_count() as usize, of])?;
             Bias::of(bias, expert * of + own.start..expert * of + own.end, step).map(Some)
         };

@@ -122,6 +122,11 @@ pub(crate) fn find_stack<'a>(folder: &'a Folder, name: &str, k: usize, transpose
 }
 
 impl<'a> Stack<'a> {
+    /// What its tensors begin with.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Matrices.
     pub(crate) fn len(&self) -> usize {
         let (Kind::Nvfp4 { codes: of, .. } | Kind::Mxfp4 { codes: of, .. } | Kind::Plain { values: of, .. }) =
