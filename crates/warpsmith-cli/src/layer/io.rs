@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use warpsmith::format::Format;
 use warpsmith::internal::file;
 
+use crate::run::reals;
 use crate::shared::Result;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -46,26 +46,15 @@ fn refused(view: &TensorView<'_>, name: &str, expected: &str) -> Error {
     format!("`{name}` is {}, expected {expected}", view.dtype()).into()
 }
 
-fn reals(view: &TensorView<'_>, name: &str) -> Result<Vec<f32>> {
-    let pairs = || view.data().as_chunks::<2>().0.iter().copied();
-    Ok(match view.dtype() {
-        Dtype::F16 => pairs().map(|pair| f16::from_le_bytes(pair).to_f32()).collect(),
-        Dtype::BF16 => pairs().map(|pair| bf16::from_le_bytes(pair).to_f32()).collect(),
-        Dtype::F32 => view.data().as_chunks::<4>().0.iter().copied().map(f32::from_le_bytes).collect(),
-        _ => return Err(refused(view, name, "F32, F16 or BF16")),
-    })
-}
-
 /// `x`, with so many columns.
 pub(super) fn tokens(path: &Path, columns: usize) -> Result<Tokens> {
     tensor(path, "x", |view| {
         let [count, columns] = shape(&view, "x", &format!("[tokens, {columns}]"), Some(columns))?;
-        let format = match view.dtype() {
-            Dtype::F16 => Format::F16,
-            Dtype::BF16 => Format::Bf16,
-            _ => return Err(refused(&view, "x", "F16 or BF16")),
-        };
-        Ok(Tokens { count, columns, format, values: reals(&view, "x")? })
+        if ![Dtype::F16, Dtype::BF16].contains(&view.dtype()) {
+            return Err(refused(&view, "x", "F16 or BF16"));
+        }
+        let (format, values) = reals(&view);
+        Ok(Tokens { count, columns, format, values })
     })
 }
 
@@ -74,7 +63,10 @@ pub(super) fn matrix(path: &Path, name: &str, rows: usize) -> Result<(Vec<f32>, 
     tensor(path, name, |view| {
         let expected = format!("[{rows}, …]: a row for each token");
         match shape(&view, name, &expected, None)? {
-            [found, columns] if found == rows => Ok((reals(&view, name)?, columns)),
+            [found, _] if found == rows && ![Dtype::F32, Dtype::F16, Dtype::BF16].contains(&view.dtype()) => {
+                Err(refused(&view, name, "F32, F16 or BF16"))
+            }
+            [found, columns] if found == rows => Ok((reals(&view).1, columns)),
             found => Err(format!("`{name}` has shape {found:?}, expected {expected}").into()),
         }
     })

@@ -29,7 +29,7 @@ use crate::shared::place::Place;
 use crate::shared::{Result, bar, document, say};
 pub use args::Args;
 use case::Case;
-pub use safetensors_io::rounded as bytes_of;
+pub use safetensors_io::{reals, rounded as bytes_of};
 use table::{Outcome, Row};
 
 /// What there is without a device.

@@ -149,12 +149,7 @@ fn columns(
     for name in products.iter().map(name) {
         let view = tensor(file, name)?;
         dtype(&view, name, dtypes)?;
-        let pairs = || view.data().as_chunks::<2>().0.iter().copied();
-        let (found, values): (_, Vec<f32>) = match view.dtype() {
-            Dtype::F16 => (Format::F16, pairs().map(|pair| f16::from_le_bytes(pair).to_f32()).collect()),
-            Dtype::BF16 => (Format::Bf16, pairs().map(|pair| bf16::from_le_bytes(pair).to_f32()).collect()),
-            _ => (Format::F32, view.data().as_chunks::<4>().0.iter().copied().map(f32::from_le_bytes).collect()),
-        };
+        let (found, values) = reals(&view);
         let shapes = [Some(vec![n]), groups.map(|groups| vec![groups, n])];
         if !shapes.iter().flatten().any(|shape| view.shape() == shape) {
             let expected: Vec<_> = shapes.iter().flatten().map(|shape| format!("{shape:?}")).collect();
@@ -169,6 +164,16 @@ fn columns(
         all.push(values);
     }
     Ok((all, format))
+}
+
+/// The values of an F16, BF16 or F32 tensor, and which it is.
+pub fn reals(view: &TensorView<'_>) -> (Format, Vec<f32>) {
+    let pairs = || view.data().as_chunks::<2>().0.iter().copied();
+    match view.dtype() {
+        Dtype::F16 => (Format::F16, pairs().map(|pair| f16::from_le_bytes(pair).to_f32()).collect()),
+        Dtype::BF16 => (Format::Bf16, pairs().map(|pair| bf16::from_le_bytes(pair).to_f32()).collect()),
+        _ => (Format::F32, view.data().as_chunks::<4>().0.iter().copied().map(f32::from_le_bytes).collect()),
+    }
 }
 
 /// Refuses a tensor that would be left out.
