@@ -5,22 +5,13 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use common::map;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use warpsmith::format::Format;
 use warpsmith_checkpoint::{Architecture, Checkpoint, Module, Product};
-
-fn fixtures() -> Vec<PathBuf> {
-    let all = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")).unwrap();
-    let mut all: Vec<_> =
-        all.map(|entry| entry.unwrap().path()).filter(|path| path.join("golden.json").is_file()).collect();
-    all.sort();
-    assert!(all.len() >= 20, "{all:?}");
-    all
-}
+use warpsmith_testing::checkpoints::fixtures;
 
 /// A matrix by its name; `[expert]` behind that of a stack.
 fn dequantised(model: &Checkpoint, name: &str) -> Vec<f32> {

@@ -21,10 +21,9 @@ fn layers_of_checkpoints_are_right_on_a_gpu() {
         Ok(_) => return common::skip(test, "the CUDA driver finds no device"),
         Err(error) => return common::skip(test, &error.to_string()),
     }
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../warpsmith-checkpoint/tests/fixtures");
     let (mut layers, mut wrong) = (0, Vec::new());
-    for folder in fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {
-        let Ok(bytes) = fs::read(folder.join("io.safetensors")) else { continue };
+    for folder in common::checkpoints::fixtures() {
+        let bytes = fs::read(folder.join("io.safetensors")).unwrap();
         let all = SafeTensors::deserialize(&bytes).unwrap();
         for name in all.names() {
             let Some(module) = name.strip_suffix("/x") else { continue };

@@ -1,4 +1,4 @@
-//! Models that are not quantised.
+//! Checkpoints: models that are not quantised, made here, and those that others have written.
 
 use std::fs;
 use std::path::Path;
@@ -31,4 +31,18 @@ pub fn checkpoint(folder: &Path, files: usize, [n, k]: [usize; 2]) {
     }
     let index = json!({"metadata": {"total_size": 2 * n * k * files}, "weight_map": map});
     fs::write(folder.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+/// The checkpoints that others have written: folders with `golden.json` and `io.safetensors`, in order.
+///
+/// # Panics
+/// If they are not there.
+#[must_use]
+pub fn fixtures() -> Vec<std::path::PathBuf> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/warpsmith-checkpoint/tests/fixtures");
+    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = all.filter(|path| path.join("io.safetensors").is_file()).collect();
+    all.sort();
+    assert!(all.len() >= 20, "{all:?}");
+    all
 }

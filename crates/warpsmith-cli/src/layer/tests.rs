@@ -7,18 +7,10 @@ use std::{fs, iter};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use warpsmith::format::Format;
 use warpsmith_checkpoint::Checkpoint;
+use warpsmith_testing::checkpoints::fixtures;
 
 use super::io::{self, Tokens};
 use super::{Args, Job, host, routing, run};
-
-fn fixtures() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../warpsmith-checkpoint/tests/fixtures");
-    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut all: Vec<_> = all.filter(|path| path.join("io.safetensors").is_file()).collect();
-    all.sort();
-    assert!(all.len() >= 20, "{all:?}");
-    all
-}
 
 fn fixture(name: &str) -> PathBuf {
     fixtures().into_iter().find(|path| path.ends_with(name)).unwrap()
