@@ -162,7 +162,7 @@ pub mod run {
 
 /// The parts of a variant, the space of variants, and what follows from one.
 pub mod spec {
-    pub use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Tile, Warps};
+    pub use crate::path::{Axes, Cluster, Epilogue, Fusion, Geometry, Rows, Tile, Warps};
     pub use crate::routing::Routing;
     pub use crate::spec::depth::deepest;
     pub use crate::spec::passes::{Pass, PassKind};

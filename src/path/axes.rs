@@ -1,6 +1,6 @@
 //! The values of each axis that are worth searching.
 
-use super::{Cluster, Epilogue, Fusion, MatrixPath, Warps};
+use super::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Warps};
 
 /// Columns of a tile, where a path takes the same for every problem.
 pub(super) const TILE_COLUMNS: [u32; 4] = [32, 64, 128, 256];
@@ -19,7 +19,7 @@ pub struct Axes {
     /// Columns of a tile.
     pub columns: [u32; 4],
     /// K of a tile.
-    pub k: [u32; 3],
+    pub k: &'static [u32],
     /// Pipeline stages.
     pub stages: &'static [u32],
     /// How a dual product is fused.
@@ -34,4 +34,6 @@ pub struct Axes {
     pub persistent: &'static [bool],
     /// Whether A is decoded before.
     pub prepass: &'static [bool],
+    /// Which operand is the rows of the instruction.
+    pub rows: &'static [Rows],
 }

@@ -2,7 +2,7 @@
 
 use super::geometry::WIDTHS_MAX;
 
-/// Where the matrix kernel reads tokens.
+/// Where the matrix kernel reads tokens, and what else it reads as they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tokens {
     /// It loads A itself.
@@ -11,6 +11,8 @@ pub(crate) enum Tokens {
     Mapped(Boxes),
     /// It loads what the prepass has decoded.
     Decoded(Boxes),
+    /// It loads the codes of A and of weights.
+    Codes(CodeBoxes),
 }
 
 /// The boxes that the tensor memory accelerator loads: of rows of 64 elements along K.
@@ -20,4 +22,11 @@ pub(crate) struct Boxes {
     pub(crate) rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     pub(crate) blocks: u32,
+}
+
+/// The boxes of codes: of so many rows of 256 elements along K.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CodeBoxes {
+    pub(crate) tokens: u32,
+    pub(crate) weights: u32,
 }

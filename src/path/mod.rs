@@ -25,6 +25,7 @@ mod variant;
 #[cfg(test)]
 mod demo;
 mod mma;
+mod tcgen05;
 #[cfg(test)]
 mod tests;
 mod wgmma;
@@ -33,12 +34,12 @@ pub use axes::Axes;
 pub(crate) use axes::TILE_K;
 pub use geometry::Geometry;
 pub(crate) use geometry::{EARLY_PREPASS, Grid, K_BLOCK, PREPASS, PrepassShape, WIDTHS_MAX};
-pub(crate) use maps::{Boxes, Tokens};
+pub(crate) use maps::{Boxes, CodeBoxes, Tokens};
 pub(crate) use names::{Cuda, Names, templates};
 pub(crate) use numerics::Sharers;
 pub use refusal::Refusal;
 pub(crate) use refusal::axis;
-pub use variant::{Cluster, Epilogue, Fusion, Tile, Variant, Warps};
+pub use variant::{Cluster, Epilogue, Fusion, Rows, Tile, Variant, Warps};
 // The bounds of the search know of these.
 pub(crate) use wgmma::{CONSUMERS_MAX, tile_columns};
 
@@ -88,6 +89,8 @@ paths! { $
     /// `wgmma.mma_async` with decoded weights from registers and tokens from shared memory, fed by bulk copies: sm_90a.
     /// It takes [prepared weights](crate::format::PreparedLayout).
     Wgmma = wgmma "wgmma";
+    /// `tcgen05.mma` of NVFP4 with NVFP4, from shared memory into tensor memory: sm_100a and sm_103a.
+    Tcgen05 = tcgen05 "tcgen05";
     /// None: it is for tests.
     #[cfg(test)]
     Demo = demo "demo";

@@ -112,6 +112,8 @@ pub enum Cluster {
     /// They have different columns and the same tokens, which each loads a part of and sends to all: `multicast2`,
     /// `multicast4`.
     Multicast(u32),
+    /// Two that multiply together, each with half of the rows of one instruction: `pair`.
+    Pair,
 }
 
 impl Cluster {
@@ -121,6 +123,7 @@ impl Cluster {
         match self {
             Cluster::None => 1,
             Cluster::SplitK(blocks) | Cluster::Multicast(blocks) => blocks,
+            Cluster::Pair => 2,
         }
     }
 
@@ -130,11 +133,28 @@ impl Cluster {
         if let Cluster::Multicast(blocks) = self { blocks } else { 1 }
     }
 
+    /// Blocks that have a tile together: 1 where each has its own.
+    #[must_use]
+    pub fn tile_blocks(self) -> u32 {
+        if self == Cluster::Pair { 2 } else { 1 }
+    }
+
     /// Parts that K is divided into inside a cluster.
     #[must_use]
     pub fn splits(self) -> u32 {
         if let Cluster::SplitK(blocks) = self { blocks } else { 1 }
     }
+}
+
+/// Which operand is the rows of the matrix instruction; the other is its columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rows {
+    /// Weights: a tile of few tokens is narrow.
+    #[default]
+    Weights,
+    /// Tokens.
+    Tokens,
 }
 
 /// What one block computes at a time: rows of A (tokens) × columns of C × depth of one pipeline stage.
@@ -170,10 +190,10 @@ impl FromStr for Tile {
 /// One way to compute a problem.
 ///
 /// # Spelling
-/// `PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass]`, for example
+/// `PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass][.token_rows]`, for example
 /// `mma.t64x128x64.s3.interleaved.uniform.direct`, `mma.t8x64x256.s4.single.uniform.direct.k4` and
-/// `wgmma.t128x64x128.s4.interleaved.ws2.shared.dsmem2`; `.kSPLITS` is left out for 1, CLUSTER is `dsmemN` or
-/// `multicastN`. `Display` writes it and `FromStr` reads exactly what `Display` writes. Whether it is legal is for
+/// `wgmma.t128x64x128.s4.interleaved.ws2.shared.dsmem2`; `.kSPLITS` is left out for 1, CLUSTER is `dsmemN`,
+/// `multicastN` or `pair`. `Display` writes it and `FromStr` reads exactly what `Display` writes. Whether it is legal is for
 /// [`Spec::new`](crate::spec::Spec::new) to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
@@ -198,6 +218,8 @@ pub struct Variant {
     pub persistent: bool,
     /// NVFP4 tokens are decoded by a kernel before, into the workspace, and not by each block that needs them.
     pub prepass: bool,
+    /// Which operand is the rows of the instruction.
+    pub rows: Rows,
 }
 
 impl Variant {
@@ -206,7 +228,8 @@ impl Variant {
     pub fn mma(tile: Tile, stages: u32, fusion: Fusion, split_k: u32) -> Self {
         let (path, warps, epilogue) = (MatrixPath::Mma, Warps::Uniform, Epilogue::Direct);
         let cluster = Cluster::None;
-        Self { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent: false, prepass: false }
+        let (persistent, prepass, rows) = (false, false, Rows::Weights);
+        Self { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows }
     }
 
     /// A variant of the [`wgmma`](MatrixPath::Wgmma) path with `consumers` warpgroups that compute, staged stores and
@@ -217,6 +240,13 @@ impl Variant {
         Self { path, warps, epilogue, ..Self::mma(tile, stages, fusion, 1) }
     }
 
+    /// A variant of the [`tcgen05`](MatrixPath::Tcgen05) path.
+    #[must_use]
+    pub fn tcgen05(tile: Tile, stages: u32, fusion: Fusion, rows: Rows) -> Self {
+        let (path, warps) = (MatrixPath::Tcgen05, Warps::Specialised(1));
+        Self { path, warps, rows, ..Self::mma(tile, stages, fusion, 1) }
+    }
+
     /// Partial sums leave the matrix kernel when K is split or when the two products are launched apart.
     pub(crate) fn needs_finish(&self) -> bool {
         self.split_k > 1 || self.fusion == Fusion::TwoPass
@@ -225,7 +255,7 @@ impl Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass } = self;
+        let Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows } = self;
         write!(f, "{path}.{tile}.s{stages}.{fusion}.{warps}.{epilogue}")?;
         if *split_k != 1 {
             write!(f, ".k{split_k}")?;
@@ -234,14 +264,15 @@ impl fmt::Display for Variant {
             Cluster::None => Ok(()),
             Cluster::SplitK(blocks) => write!(f, ".dsmem{blocks}"),
             Cluster::Multicast(blocks) => write!(f, ".multicast{blocks}"),
+            Cluster::Pair => f.write_str(".pair"),
         }?;
         f.write_str(if *persistent { ".persistent" } else { "" })?;
-        f.write_str(if *prepass { ".prepass" } else { "" })
+        f.write_str(if *prepass { ".prepass" } else { "" })?;
+        f.write_str(if *rows == Rows::Tokens { ".token_rows" } else { "" })
     }
 }
 
-const GRAMMAR: &str =
-    "expected PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass]";
+const GRAMMAR: &str = "expected PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass][.token_rows]";
 
 impl FromStr for Variant {
     type Err = Error;
@@ -278,10 +309,15 @@ fn parse(text: &str) -> Result<Variant> {
         Some(blocks) => Cluster::SplitK(blocks),
         None => beyond_one("multicast").map_or(Cluster::None, Cluster::Multicast),
     };
+    let is_pair = cluster == Cluster::None && segments.next_if_eq(&"pair").is_some();
+    let cluster = if is_pair { Cluster::Pair } else { cluster };
     let persistent = segments.next_if_eq(&"persistent").is_some();
     let prepass = segments.next_if_eq(&"prepass").is_some();
+    let rows = if segments.next_if_eq(&"token_rows").is_some() { Rows::Tokens } else { Rows::Weights };
     match segments.next() {
         Some(rest) => Err(Error::parse(format!("cannot read `{rest}`: {GRAMMAR}"))),
-        None => Ok(Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass }),
+        None => {
+            Ok(Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows })
+        }
     }
 }

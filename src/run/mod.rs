@@ -14,6 +14,7 @@
 mod capture;
 mod check;
 mod code;
+mod code_maps;
 mod combine;
 mod device;
 mod driver;

@@ -108,32 +108,53 @@ impl TokenBoxes {
             Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         };
-        let extents = [u64::from(BOX_K), rows, u64::from(self.k / BOX_K)];
-        let strides = [2 * u64::from(self.k), 2 * u64::from(BOX_K)];
-        let (box_extents, element_strides) = ([BOX_K, box_rows, self.blocks], [1; 3]);
-        let mut map = MaybeUninit::<CUtensorMap>::zeroed();
-        // SAFETY: every pointer is to a live array of as many elements as a map of rank 3 takes; the address is not
-        // followed.
-        unsafe {
-            sys::cuTensorMapEncodeTiled(
-                map.as_mut_ptr(),
-                data_type,
-                3,
-                address as *mut std::ffi::c_void,
-                extents.as_ptr(),
-                strides.as_ptr(),
-                box_extents.as_ptr(),
-                element_strides.as_ptr(),
-                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
-        }
-        .result()?;
-        // SAFETY: it was all zeros, and now is what the driver wrote: plain words either way.
-        Ok(unsafe { map.assume_init() })
+        encode(&Tiled {
+            data_type,
+            address,
+            extents: [u64::from(BOX_K), rows, u64::from(self.k / BOX_K)],
+            strides: [2 * u64::from(self.k), 2 * u64::from(BOX_K)],
+            box_extents: [BOX_K, box_rows, self.blocks],
+        })
     }
+}
+
+/// Tiles of a matrix: `RANK` extents, innermost first, with the strides in bytes of all but the first.
+pub(super) struct Tiled<const RANK: usize, const STRIDES: usize> {
+    pub(super) data_type: CUtensorMapDataType,
+    pub(super) address: u64,
+    pub(super) extents: [u64; RANK],
+    pub(super) strides: [u64; STRIDES],
+    pub(super) box_extents: [u32; RANK],
+}
+
+/// Its map, with the 128-byte swizzle; what lies outside is zeros.
+pub(super) fn encode<const RANK: usize, const STRIDES: usize>(
+    tiled: &Tiled<RANK, STRIDES>,
+) -> Result<CUtensorMap, DriverError> {
+    const { assert!(STRIDES + 1 == RANK, "the innermost elements follow each other") };
+    let element_strides = [1; RANK];
+    let mut map = MaybeUninit::<CUtensorMap>::zeroed();
+    // SAFETY: every pointer is to a live array of as many elements as a map of this rank takes; the address is not
+    // followed.
+    unsafe {
+        sys::cuTensorMapEncodeTiled(
+            map.as_mut_ptr(),
+            tiled.data_type,
+            RANK as u32,
+            tiled.address as *mut std::ffi::c_void,
+            tiled.extents.as_ptr(),
+            tiled.strides.as_ptr(),
+            tiled.box_extents.as_ptr(),
+            element_strides.as_ptr(),
+            CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    }
+    .result()?;
+    // SAFETY: it was all zeros, and now is what the driver wrote: plain words either way.
+    Ok(unsafe { map.assume_init() })
 }
 
 impl Memo {

@@ -2,7 +2,9 @@
 
 use cudarc::driver::DriverError;
 
+use super::code_maps::CodeMaps;
 use super::tensor_map::{Maps, NO_MAPS, TokenBoxes, Tokens};
+use crate::operand::KernelParams;
 use crate::path;
 use crate::spec::Spec;
 
@@ -15,6 +17,8 @@ pub(super) enum TokensFrom {
     Mapped(TokenBoxes),
     /// It does so from the front of the workspace, where a row that the prepass has decoded takes so many bytes.
     Decoded(TokenBoxes, u64),
+    /// It reads codes of A and of the weights.
+    Codes(CodeMaps),
 }
 
 /// Tokens that were described to the tensor memory accelerator ahead, for one kernel.
@@ -32,6 +36,7 @@ impl TokensFrom {
             path::Tokens::Decoded(boxes) => {
                 Self::Decoded(TokenBoxes::new(spec.problem(), &boxes), spec.decoded_row_bytes())
             }
+            path::Tokens::Codes(boxes) => Self::Codes(CodeMaps::new(spec.problem(), &boxes)),
         }
     }
 
@@ -51,21 +56,25 @@ impl TokensFrom {
         match self {
             Self::A => 0,
             Self::Mapped(_) => 2 * a,
+            Self::Codes(_) => a,
             Self::Decoded(..) => workspace,
         }
     }
 
-    /// Calls `launch` with the maps of the tokens, for A and a workspace at these addresses: those that were made ahead, if
-    /// they are of the same tokens; none of any use, if the kernel loads tokens itself.
+    /// Calls `launch` with the maps of the tokens, for A and a workspace at the addresses of `params`: those that were made
+    /// ahead, if they are of the same tokens; none of any use, if the kernel loads tokens itself.
     #[inline]
     pub(super) fn with_maps<R>(
         &self,
-        [a, workspace]: [u64; 2],
+        params: &KernelParams,
         readable: u64,
         bound: Option<&BoundTokens>,
         launch: impl FnOnce(&Maps) -> R,
     ) -> Result<R, DriverError> {
-        let Some((boxes, tokens)) = self.at(a, workspace, readable) else { return Ok(launch(&NO_MAPS)) };
+        if let Self::Codes(codes) = self {
+            return codes.encode(params, readable).map(|maps| launch(&maps));
+        }
+        let Some((boxes, tokens)) = self.at(params.a, params.workspace, readable) else { return Ok(launch(&NO_MAPS)) };
         match bound.and_then(|bound| bound.maps(tokens)) {
             Some(maps) => Ok(launch(maps)),
             None => boxes.with_maps(tokens, launch),
@@ -77,7 +86,7 @@ impl TokensFrom {
     #[inline]
     pub(super) fn at(&self, a: u64, workspace: u64, readable: u64) -> Option<(&TokenBoxes, Tokens)> {
         match self {
-            Self::A => None,
+            Self::A | Self::Codes(_) => None,
             Self::Mapped(boxes) => Some((boxes, Tokens { address: a, bytes: readable })),
             Self::Decoded(boxes, _) => Some((boxes, Tokens { address: workspace, bytes: readable })),
         }

@@ -54,8 +54,8 @@ enum Blocks {
     Codes { per_row: u32, per_block: u32 },
     /// Tiles of tokens, from M and the groups; then of columns, and splits.
     Tiles { tokens: u32, groups: u32, columns: u32, splits: u32, tokens_first: bool },
-    /// The same tiles, taken in turn by as many blocks as run at once.
-    Persistent { tokens: u32, groups: u32, columns: u32, resident: u32 },
+    /// The same tiles, taken in turn by as many blocks as run at once, or as many times as many of them as share a tile.
+    Persistent { tokens: u32, groups: u32, columns: u32, resident: u32, splits: u32 },
     /// Rows, and blocks of columns.
     Rows { columns: u32 },
 }
@@ -80,8 +80,8 @@ impl Launch {
                 [tiles(tokens, groups), columns, splits]
             }
             Blocks::Tiles { tokens, groups, columns, splits, .. } => [columns, tiles(tokens, groups), splits],
-            Blocks::Persistent { tokens, groups, columns, resident } => {
-                [tiles(tokens, groups).saturating_mul(columns).min(resident), 1, 1]
+            Blocks::Persistent { tokens, groups, columns, resident, splits } => {
+                [tiles(tokens, groups).saturating_mul(columns).min(resident), 1, splits]
             }
             Blocks::Rows { columns } => [m.max(1), columns, 1],
         }
@@ -128,10 +128,11 @@ fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &G
     let Tile { tokens, columns, .. } = variant.tile;
     let groups = problem.groups().unwrap_or(1);
     let columns = problem.columns().div_ceil(columns);
-    let splits = variant.split_k * variant.cluster.splits();
+    let splits = variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks();
     let Grid { tokens_first, cluster } = variant.path.grid(variant);
     let blocks = if variant.persistent {
-        Blocks::Persistent { tokens, groups, columns, resident: arch.sms() * geometry.blocks_per_sm }
+        let resident = arch.sms() * geometry.blocks_per_sm / splits;
+        Blocks::Persistent { tokens, groups, columns, resident, splits }
     } else {
         Blocks::Tiles { tokens, groups, columns, splits, tokens_first }
     };

@@ -1,6 +1,8 @@
 //! The variants there are for a problem.
 
-use super::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Spec, Tile, Variant};
+use super::{
+    Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Rows, Spec, Tile, Variant,
+};
 
 /// The baseline of every comparison and the last rung of every fallback: one stage, a 128×128 tile, and for a dual GEMM
 /// two launches and an elementwise kernel. Slow, obviously right, legal for every legal problem on every architecture
@@ -46,13 +48,15 @@ impl Axes {
     /// The ways in which variants with the fusion and columns of `plain` may share K and stages, keep their SMs and decode
     /// tokens, legal or not.
     pub fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
-        let (Self { sharing, persistent, prepass, .. }, plain) = (*self, *plain);
+        let (Self { sharing, persistent, prepass, rows, .. }, plain) = (*self, *plain);
         sharing.iter().flat_map(move |&(split_k, cluster)| {
             // Whatever is shared, persistent blocks do not have.
             let is_whole = (split_k, cluster) == (1, Cluster::None);
             let persistent = persistent.iter().filter(move |persistent| is_whole || !**persistent);
             persistent.flat_map(move |&persistent| {
-                prepass.iter().map(move |&prepass| Variant { split_k, cluster, persistent, prepass, ..plain })
+                prepass.iter().flat_map(move |&prepass| {
+                    rows.iter().map(move |&rows| Variant { split_k, cluster, persistent, prepass, rows, ..plain })
+                })
             })
         })
     }
@@ -62,13 +66,14 @@ impl Axes {
     pub fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
         // So many that they can be shared out evenly.
         const TOKENS: u32 = 64;
+        // Or one instruction's rows.
+        const TOKEN_ROWS: u32 = 128;
+        let tokens = if way.rows == Rows::Tokens { TOKEN_ROWS * way.cluster.tile_blocks() } else { TOKENS };
         // Partial sums are stored directly, everything else can be staged.
         let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
         let epilogue = if way.needs_finish() { Epilogue::Direct } else { staged };
-        let tiles = self.k.map(|k| Tile { tokens: TOKENS, k, ..way.tile });
-        let all = tiles
-            .into_iter()
-            .flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
+        let tiles = self.k.iter().map(|&k| Tile { tokens, k, ..way.tile });
+        let all = tiles.flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
         all.filter(|variant| Spec::can_combine(problem, variant)).collect()
     }
 }
@@ -85,17 +90,20 @@ fn of_tile(axes: Axes, tile: Tile, fusion: Fusion) -> impl Iterator<Item = Varia
             axes.epilogues.iter().flat_map(move |&epilogue| {
                 axes.persistent.iter().flat_map(move |&persistent| {
                     axes.prepass.iter().flat_map(move |&prepass| {
-                        axes.stages.iter().map(move |&stages| Variant {
-                            path,
-                            tile,
-                            stages,
-                            fusion,
-                            warps,
-                            epilogue,
-                            split_k,
-                            cluster,
-                            persistent,
-                            prepass,
+                        axes.rows.iter().flat_map(move |&rows| {
+                            axes.stages.iter().map(move |&stages| Variant {
+                                path,
+                                tile,
+                                stages,
+                                fusion,
+                                warps,
+                                epilogue,
+                                split_k,
+                                cluster,
+                                persistent,
+                                prepass,
+                                rows,
+                            })
                         })
                     })
                 })
@@ -106,6 +114,6 @@ fn of_tile(axes: Axes, tile: Tile, fusion: Fusion) -> impl Iterator<Item = Varia
 
 fn tiles(axes: Axes) -> impl Iterator<Item = Tile> {
     axes.tokens.iter().flat_map(move |&tokens| {
-        axes.columns.into_iter().flat_map(move |columns| axes.k.into_iter().map(move |k| Tile { tokens, columns, k }))
+        axes.columns.into_iter().flat_map(move |columns| axes.k.iter().map(move |&k| Tile { tokens, columns, k }))
     })
 }

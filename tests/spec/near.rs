@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Rows, Tile, Warps};
 use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Variant};
 
 fn any_format() -> impl Strategy<Value = Format> {
@@ -31,8 +31,8 @@ pub fn any_variant() -> impl Strategy<Value = Variant> {
     let path = prop::sample::select(MatrixPath::ALL);
     (path, tile, any::<u32>(), prop::sample::select(Fusion::ALL), 1u32.., rest(any::<u32>(), 2u32..)).prop_map(
         |(path, tile, stages, fusion, split_k, rest)| {
-            let (warps, epilogue, cluster, persistent, prepass) = rest;
-            Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass }
+            let (warps, epilogue, cluster, persistent, prepass, rows) = rest;
+            Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows }
         },
     )
 }
@@ -41,14 +41,16 @@ pub fn any_variant() -> impl Strategy<Value = Variant> {
 fn rest(
     consumers: impl Strategy<Value = u32>,
     blocks: impl Strategy<Value = u32> + Clone,
-) -> impl Strategy<Value = (Warps, Epilogue, Cluster, bool, bool)> {
+) -> impl Strategy<Value = (Warps, Epilogue, Cluster, bool, bool, Rows)> {
     let warps = prop_oneof![1 => Just(Warps::Uniform), 3 => consumers.prop_map(Warps::Specialised)];
     let cluster = prop_oneof![
         3 => Just(Cluster::None),
         1 => blocks.clone().prop_map(Cluster::SplitK),
         1 => blocks.prop_map(Cluster::Multicast),
+        1 => Just(Cluster::Pair),
     ];
-    (warps, prop::sample::select(Epilogue::ALL), cluster, any::<bool>(), any::<bool>())
+    let rows = prop_oneof![7 => Just(Rows::Weights), 1 => Just(Rows::Tokens)];
+    (warps, prop::sample::select(Epilogue::ALL), cluster, any::<bool>(), any::<bool>(), rows)
 }
 
 /// Problems near the legal ones.
@@ -99,12 +101,12 @@ fn near_legal_wgmma() -> impl Strategy<Value = (Problem, Variant, Arch)> {
     let rest = rest(0u32..5, prop::sample::select(vec![2u32, 2, 2, 3, 4]));
     (near_problem(), tile, 0u32..10, prop::sample::select(Fusion::ALL), split_k, rest, arch).prop_map(
         |(problem, (eights, columns, k), stages, fusion, split_k, rest, arch)| {
-            let (warps, epilogue, cluster, persistent, prepass) = rest;
+            let (warps, epilogue, cluster, persistent, prepass, rows) = rest;
             let (path, fusion) = (MatrixPath::Wgmma, near_fusion(&problem, fusion, stages));
             let tile = Tile { tokens: 8 * eights, columns, k };
             let prepass = prepass && (problem.a_format() == Format::Nvfp4 || stages == 7);
             let variant =
-                Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass };
+                Variant { path, tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows };
             (problem.prepared(), variant, arch)
         },
     )

@@ -181,6 +181,26 @@ constants! {
     mma_reduce_token = 0.405,
     /// Cycles for each token to store.
     mma_store_token = 9.151,
+
+    // The path `tcgen05`: not measured; from documents and others' kernels.
+    /// Cycles of an instruction at least.
+    tcgen05_min = 16.0,
+    /// Bytes a cycle that the tensor cores read of shared memory.
+    tcgen05_operands = 128.0,
+    /// Bytes a cycle that reach an SM.
+    tcgen05_ingress = 64.0,
+    /// As [`stage`](Constants::stage).
+    tcgen05_stage = 40.0,
+    /// Cycles of warps that copy scales, for a stage.
+    tcgen05_copy = 300.0,
+    /// As [`latency`](Constants::latency).
+    tcgen05_latency = 1400.0,
+    /// As [`block`](Constants::block): with the allocation of tensor memory.
+    tcgen05_block = 2400.0,
+    /// Cycles after the loop, and then for each column of sums.
+    tcgen05_tail = 1200.0,
+    /// Of the same, for each column of sums.
+    tcgen05_store = 6.0,
 }
 
 impl Constants {

@@ -1,7 +1,7 @@
 //! The values that are worth searching, and the plainest of them.
 
 use crate::path::axes::{Axes, TILE_COLUMNS, TILE_K};
-use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
+use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// For a problem that the path takes.
@@ -10,7 +10,7 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         path: MatrixPath::Demo,
         tokens: &[8],
         columns: TILE_COLUMNS,
-        k: TILE_K,
+        k: &TILE_K,
         stages: &[1],
         fusions: &[Fusion::Single],
         warps: &[Warps::Uniform],
@@ -18,6 +18,7 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         epilogues: &[Epilogue::Direct],
         persistent: &[false],
         prepass: &[false],
+        rows: &[Rows::Weights],
     }
 }
 

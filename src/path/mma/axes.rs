@@ -1,7 +1,7 @@
 //! The values that are worth searching, and the plainest of them.
 
 use crate::path::axes::{Axes, TILE_COLUMNS, TILE_K};
-use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
+use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 const TOKENS: [u32; 6] = [8, 16, 32, 64, 128, 256];
@@ -14,7 +14,7 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         path: MatrixPath::Mma,
         tokens: &TOKENS,
         columns: TILE_COLUMNS,
-        k: TILE_K,
+        k: &TILE_K,
         stages: &STAGES,
         fusions: Fusion::ALL,
         warps: &[Warps::Uniform],
@@ -22,6 +22,7 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         epilogues: &[Epilogue::Direct],
         persistent: &[false],
         prepass: &[false],
+        rows: &[Rows::Weights],
     }
 }
 

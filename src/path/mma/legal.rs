@@ -3,7 +3,7 @@
 use crate::arch::{Arch, ComputeCapability};
 use crate::path::axes::{TILE_COLUMNS, TILE_TOKENS_MAX};
 use crate::path::refusal::{axis, together};
-use crate::path::{Cluster, Epilogue, Fusion, Refusal, Variant, Warps};
+use crate::path::{Cluster, Epilogue, Fusion, Refusal, Rows, Variant, Warps};
 use crate::problem::Problem;
 
 /// The compute capability that has its instructions.
@@ -55,6 +55,7 @@ pub(in crate::path) fn check_axes(_: &Problem, variant: &Variant) -> Result<(), 
     together("the matrix path mma", variant.warps == Warps::Uniform, "uniform warps")?;
     together("the matrix path mma", variant.epilogue == Epilogue::Direct, "epilogue direct")?;
     together("the matrix path mma", variant.cluster == Cluster::None, "no cluster")?;
+    together("the matrix path mma", variant.rows == Rows::Weights, "weights as rows of the instruction")?;
     together("the matrix path mma", !variant.persistent, "a block for each tile, not persistent ones")?;
     together("the matrix path mma", !variant.prepass, "tokens that are decoded by the kernel, not by a prepass")
 }

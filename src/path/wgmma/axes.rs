@@ -3,7 +3,7 @@
 use super::geometry::{Sharing, tile_columns};
 use crate::format::Format;
 use crate::path::axes::{Axes, TILE_K};
-use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Tile, Variant, Warps};
+use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Tiles may be any multiple of 8 tokens.
@@ -30,7 +30,7 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
         path: MatrixPath::Wgmma,
         tokens: &TOKENS,
         columns: [step, 2 * step, 3 * step, 4 * step],
-        k: TILE_K,
+        k: &TILE_K,
         stages: &STAGES,
         fusions: Fusion::ALL,
         warps: &WARPS,
@@ -38,6 +38,7 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
         epilogues: Epilogue::ALL,
         persistent: &[false, true],
         prepass: if problem.a_format() == Format::Nvfp4 { &[true, false] } else { &[false] },
+        rows: &[Rows::Weights],
     }
 }
 

@@ -5,7 +5,7 @@ use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;
 use crate::path::axes::TILE_TOKENS_MAX;
 use crate::path::refusal::{axis, together};
-use crate::path::{Cluster, Epilogue, Fusion, Refusal, Tile, Variant, Warps};
+use crate::path::{Cluster, Epilogue, Fusion, Refusal, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// m64 tiles of weights in a block at most.
@@ -40,7 +40,8 @@ pub(in crate::path) fn tokens(rows: u32) -> u32 {
 
 /// Whether the values of the axes go together.
 pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Result<(), Refusal> {
-    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, path: _ } = *variant;
+    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows, path: _ } =
+        *variant;
     let Tile { tokens, columns, k } = tile;
     let step_of_tokens = tokens > 0 && tokens <= TILE_TOKENS_MAX && tokens.is_multiple_of(8);
     axis("tile tokens", tokens, step_of_tokens, "a multiple of 8 up to 256")?;
@@ -70,6 +71,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let ordered = plain && warps != Warps::Uniform && !persistent && cluster.multicast() == 1 && stages > shared;
     axis("stages", stages, stages.is_multiple_of(shared) || ordered, "a multiple of the warpgroups that share K")?;
     together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
+    together("the matrix path wgmma", rows == Rows::Weights, "weights as rows of the instruction")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 
     together("partial sums", !variant.needs_finish() || epilogue == Epilogue::Direct, "epilogue direct")?;
@@ -84,6 +86,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
 
     match cluster {
         Cluster::None => Ok(()),
+        Cluster::Pair => together("pair", false, "the matrix path tcgen05"),
         Cluster::SplitK(blocks) => {
             axis("cluster blocks", blocks, blocks == 2 || blocks == 4, "2 or 4")?;
             together("dsmem", plain && split_k == 1, "fusion single or interleaved, and no other split of K")?;

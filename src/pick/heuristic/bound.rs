@@ -148,6 +148,9 @@ impl<'a> Node<'a> {
 
     /// What no variant takes less than.
     pub(super) fn least_us(&self) -> f64 {
+        if !self.is_bounded() {
+            return self.question.constants.launch * ROUNDING;
+        }
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
         let of_kind = |prepass: &bool| {
             let plain = Variant { prepass: *prepass, ..self.plain };
@@ -164,14 +167,22 @@ impl<'a> Node<'a> {
         prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING
     }
 
+    /// Whether what its variants share says how long they take at least. On the path `tcgen05` it does not, and there are few.
+    fn is_bounded(&self) -> bool {
+        !matches!(self.geometry.layout, Layout::Tcgen05(_))
+    }
+
     /// Looks into it.
     pub(super) fn ways(&self) -> Ways<'_> {
+        if !self.is_bounded() {
+            return Ways(None);
+        }
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
         let clusters = [Cluster::None, Cluster::Multicast(2)];
         let works = prepass.iter().flat_map(|&prepass| {
             clusters.map(|cluster| (prepass, self.work(&Variant { prepass, cluster, ..self.plain })))
         });
-        Ways(works.collect())
+        Ways(Some(works.collect()))
     }
 
     fn work(&self, variant: &Variant) -> Work<'_> {
@@ -203,13 +214,15 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks.
-pub(super) struct Ways<'a>(Vec<(bool, Work<'a>)>);
+/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks; nothing, if that does
+/// not bound its variants.
+pub(super) struct Ways<'a>(Option<Vec<(bool, Work<'a>)>>);
 
 impl Ways<'_> {
     /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `way` does.
     pub(super) fn least_us(&self, way: &Variant) -> f64 {
-        let mut alike = self.0.iter().filter(|(prepass, _)| *prepass == way.prepass);
+        let Some(works) = &self.0 else { return 0.0 };
+        let mut alike = works.iter().filter(|(prepass, _)| *prepass == way.prepass);
         let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
         work.map_or(f64::INFINITY, |(_, work)| work.shared_us(way) * ROUNDING)
     }

@@ -40,7 +40,7 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch, cover: &Cover, c: &Constants) -> Self {
-        let splits = f64::from(variant.split_k * variant.cluster.splits());
+        let splits = f64::from(variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks());
         let share = if variant.cluster.blocks() == 4 { c.cluster_of_four } else { 1.0 };
         let sms = (f64::from(arch.sms()) * share).max(1.0);
         Self::of(problem, variant, cover, splits, sms, c)

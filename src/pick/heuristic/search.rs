@@ -299,12 +299,13 @@ fn by_time(a: (f64, &Spec), b: (f64, &Spec)) -> Ordering {
     a.0.total_cmp(&b.0).then_with(|| simplicity(a.1).cmp(&simplicity(b.1)))
 }
 
-fn simplicity(spec: &Spec) -> [u32; 12] {
-    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, path: _ } =
+fn simplicity(spec: &Spec) -> [u32; 13] {
+    let Variant { tile, stages, fusion, warps, epilogue, split_k, cluster, persistent, prepass, rows, path: _ } =
         *spec.variant();
     [
         u32::from(persistent),
         u32::from(prepass),
+        rows as u32,
         cluster.blocks(),
         cluster.multicast(),
         split_k,

@@ -28,7 +28,7 @@ fn all(problem: &Problem, load: &Load, arch: &Arch, accepts: &dyn Fn(&Spec) -> b
             for tokens in search::heights(problem, load, &axes) {
                 for columns in axes.columns {
                     for k in axes.k {
-                        let node = axes.plainest(Tile { tokens, columns, k }, *fusion);
+                        let node = axes.plainest(Tile { tokens, columns, k: *k }, *fusion);
                         for variant in axes.of_node(&node) {
                             (1..=32).for_each(|stages| add(Variant { stages, ..variant }));
                         }

@@ -1,0 +1,51 @@
+//! The path's CUDA, and what that names.
+
+use super::geometry::Tcgen05Layout;
+use crate::path::names::{Cuda, Names, templates};
+use crate::path::{Cluster, Rows, Variant};
+use crate::problem::Problem;
+
+/// Its templates and headers.
+pub(in crate::path) fn cuda() -> Cuda {
+    Cuda {
+        templates: templates!["tcgen05/kernel.cu"],
+        headers: templates![
+            "tcgen05/layout.cuh",
+            "tcgen05/load.cuh",
+            "tcgen05/multiply.cuh",
+            "tcgen05/pipeline.cuh",
+            "tcgen05/ptx.cuh",
+            "tcgen05/result/final.cuh",
+            "tcgen05/result/partial.cuh",
+            "tcgen05/scales/bulk.cuh",
+            "tcgen05/scales/copied.cuh",
+            "tcgen05/scales/rows.cuh",
+            "tcgen05/scales/scales.cuh",
+            "tcgen05/schedule/grouped.cuh",
+            "tcgen05/schedule/single.cuh",
+            "tcgen05/side/columns.cuh",
+            "tcgen05/side/rows.cuh",
+            "tcgen05/store.cuh",
+        ],
+    }
+}
+
+/// What its templates name beside what all do.
+pub(in crate::path) fn names(layout: &Tcgen05Layout, _: &Problem, variant: &Variant) -> Names {
+    vec![
+        ("pair", (variant.cluster == Cluster::Pair).into()),
+        ("persistent", variant.persistent.into()),
+        ("weight_rows", (variant.rows == Rows::Weights).into()),
+        // What tokens are in the instruction.
+        ("side", if variant.rows == Rows::Weights { "columns" } else { "rows" }.into()),
+        ("block_products", layout.block_products.into()),
+        ("wide_scale_blocks", layout.wide_scale_blocks.into()),
+        ("bulk_weight_scales", layout.bulk_weight_scales.into()),
+        ("bulk_token_scales", layout.bulk_token_scales.into()),
+        ("copy_warps", layout.copy_warps.into()),
+        ("sum_sets", layout.sum_sets.into()),
+        ("scale_slots", layout.scale_slots.into()),
+        ("tensor_columns", layout.tensor_columns.into()),
+        ("barriers_offset", layout.barriers_offset.into()),
+    ]
+}

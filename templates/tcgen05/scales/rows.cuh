@@ -1,0 +1,31 @@
+// Which block scales a tile of weights, or of tokens, has, and where they go in a stage.
+#pragma once
+
+namespace ws {
+
+// Of weights: of each product, from a row of the group's weights on, a multiple of 64.
+struct WeightScaleRows {
+  static constexpr int TILES = BLOCK_PRODUCTS;
+  static constexpr int TILE_BLOCKS = WEIGHT_ROWS ? 1 : WIDE_SCALE_BLOCKS;
+  static constexpr int OFFSET = WEIGHT_ROWS ? ROW_SCALES_OFFSET : WIDE_SCALES_OFFSET;
+
+  __device__ static const u8* scales(const Params& params, const Tile& tile, int product) {
+    return params.b_scales[product_of(params, product)] + tile.group * SCALE_BYTES_PER_GROUP;
+  }
+  // Each block of a pair has the rows that it multiplies; of columns both have all.
+  __device__ static int first(const Tile& tile, int rank) { return tile.first_column() + (WEIGHT_ROWS ? rank * ROWS : 0); }
+  __device__ static int end(const Params&, const Tile&) { return N; }
+};
+
+// Of tokens: from any row on.
+struct TokenScaleRows {
+  static constexpr int TILES = 1;
+  static constexpr int TILE_BLOCKS = WEIGHT_ROWS ? WIDE_SCALE_BLOCKS : 1;
+  static constexpr int OFFSET = WEIGHT_ROWS ? WIDE_SCALES_OFFSET : ROW_SCALES_OFFSET;
+
+  __device__ static const u8* scales(const Params& params, const Tile&, int) { return params.a_scales; }
+  __device__ static int first(const Tile& tile, int rank) { return tile.first_row + (WEIGHT_ROWS ? 0 : rank * ROWS); }
+  __device__ static int end(const Params& params, const Tile&) { return params.m; }
+};
+
+}  // namespace ws

@@ -1,0 +1,56 @@
+// How the block scales of weights and of tokens come: what the loading lanes do for them, and the warps that copy.
+#pragma once
+
+#include "tcgen05/scales/rows.cuh"
+#include "tcgen05/scales/bulk.cuh"
+#include "tcgen05/scales/copied.cuh"
+
+namespace ws {
+
+template <bool BULK, class Rows>
+struct ScalesOf : BulkScales<Rows> {};
+template <class Rows>
+struct ScalesOf<false, Rows> : CopiedScales<Rows> {};
+
+using WeightScales = ScalesOf<BULK_WEIGHT_SCALES, WeightScaleRows>;
+using TokenScales = ScalesOf<BULK_TOKEN_SCALES, TokenScaleRows>;
+static_assert((WeightScales::COPIES || TokenScales::COPIES) == (COPY_WARPS > 0), "who copies is there");
+
+// Copies of so many stages are under way before the first of them is waited for.
+inline constexpr int COPIES_AHEAD = STAGES > 2 ? 2 : STAGES - 1;
+
+// What a warp has copied is made known, a stage at a time.
+__device__ __forceinline__ void finish_copy(const Ring& ring, Cursor& done) {
+  // The tensor cores read it through another proxy than cp.async writes.
+  fence_proxy_async();
+  __syncwarp();
+  if (lane_index() == 0) ring.copied(done.slot);
+  done.next();
+}
+
+template <class Weights, class Tokens>
+__device__ __forceinline__ void copy_scales(const Params& params, const Ring& ring) {
+  wait_for_dependencies();
+  Cursor at, done;
+  Tile tile;
+  int ahead = 0;
+  for (int index = 0; take_tile(params, index, tile); index++) {
+#pragma unroll 1
+    for (int i = 0; i < tile.k_tiles; i++, at.next()) {
+      ring.wait_empty(at);
+      if constexpr (Weights::COPIES) Weights::copy(params, ring, at.slot, tile, tile.first_k_tile + i);
+      if constexpr (Tokens::COPIES) Tokens::copy(params, ring, at.slot, tile, tile.first_k_tile + i);
+      cp_async_commit_group();
+      if (ahead < COPIES_AHEAD) {
+        ahead++;
+      } else {
+        cp_async_wait_group<COPIES_AHEAD>();
+        finish_copy(ring, done);
+      }
+    }
+  }
+  cp_async_wait_group<0>();
+  for (; ahead > 0; ahead--) finish_copy(ring, done);
+}
+
+}  // namespace ws

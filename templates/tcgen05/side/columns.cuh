@@ -1,0 +1,61 @@
+// Weights are the rows of the instruction: a thread has one column of C, and of it the tokens of the tile, 16 at a time.
+// Neighbouring lanes exchange what they have, so that each stores two columns of every other token.
+#pragma once
+
+namespace ws {
+
+__device__ __forceinline__ float from_neighbour(float value) { return __shfl_xor_sync(~0u, value, 1); }
+
+struct StoredTile {
+  const Params& params;
+  const Tile& tile;
+  const int column;  // of C
+  const int even;    // the even one of the two
+
+  __device__ StoredTile(const Params& params, const Tile& tile, int rank, int lane)
+      : params(params), tile(tile), column(tile.first_column() + rank * ROWS + lane), even(column & ~1) {}
+
+  __device__ int parts() const { return ceil_div(min(tile.rows, WIDTH), 16); }
+
+  // Whole sums of 16 tokens.
+  template <int COUNT>
+  __device__ void store(int part, const float (&sums)[COUNT][16], const Alphas& alphas,
+                        const HeldColumns<1>& columns) const {
+#pragma unroll
+    for (int i = 0; i < 16; i += 2) {
+      float mine[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        float products[PRODUCTS];
+#pragma unroll
+        for (int product = 0; product < PRODUCTS; product++) products[product] = sums[product][i + j];
+        mine[j] = combine(products, alphas, columns.of[0]);
+      }
+      const bool is_odd = column & 1;
+      const float other = from_neighbour(is_odd ? mine[0] : mine[1]);
+      const int token = part * 16 + i + is_odd, row = tile.first_row + token;
+      if (token < tile.rows && even < N) {
+        const float pair[2] = {Destination::scaled(params, row, is_odd ? other : mine[0]),
+                               Destination::scaled(params, row, is_odd ? mine[1] : other)};
+        const int to = Destination::row(params, row);
+        if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + even, pair);
+      }
+    }
+  }
+
+  // Partial sums of 16 tokens.
+  __device__ void store_partial(int part, int product, const float (&sums)[16]) const {
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      const int token = part * 16 + i;
+      if (token < tile.rows && column < N) *partial_sum(params, tile.split, product, tile.first_row + token, column) = sums[i];
+    }
+  }
+
+  // What columns have of their own.
+  __device__ HeldColumns<1> columns(int) const {
+    return HeldColumns<1>(params, tile.group, [&](int) { return column; });
+  }
+};
+
+}  // namespace ws
