@@ -12,6 +12,8 @@
 //! | `names` | its CUDA, and what that names |
 //! | `maps` | how tokens come to the matrix kernel |
 //! | `cost` | what the cost model is to know of a block |
+//!
+//! What several paths do alike is in [`mma_sync`].
 
 mod axes;
 pub(crate) mod cost;
@@ -25,6 +27,8 @@ mod variant;
 #[cfg(test)]
 mod demo;
 mod mma;
+pub(crate) mod mma_sync;
+mod mxf4;
 #[cfg(test)]
 mod tests;
 mod wgmma;
@@ -88,6 +92,8 @@ paths! { $
     /// `wgmma.mma_async` with decoded weights from registers and tokens from shared memory, fed by bulk copies: sm_90a.
     /// It takes [prepared weights](crate::format::PreparedLayout).
     Wgmma = wgmma "wgmma";
+    /// Block-scaled `mma.sync.m16n8k64` of NVFP4 tokens and NVFP4 weights as they are, fed by `cp.async`: sm_120a and sm_121a.
+    Mxf4 = mxf4 "mxf4";
     /// None: it is for tests.
     #[cfg(test)]
     Demo = demo "demo";
@@ -148,6 +154,11 @@ impl MatrixPath {
     /// Elements along K that one instruction multiplies.
     pub(crate) fn step(self) -> u32 {
         ask!(self, numerics::step())
+    }
+
+    /// What one instruction may multiply: values of one of these formats.
+    pub(crate) fn factors(self) -> &'static [Format] {
+        ask!(self, numerics::factors())
     }
 
     /// Blocks of zeros that are multiplied behind the end of K.
