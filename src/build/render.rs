@@ -14,7 +14,7 @@ use super::names::Names;
 use super::{Header, Source};
 use crate::error::{Error, Result};
 use crate::operand::PARAMS_CUH;
-use crate::path::{Cuda, templates};
+use crate::path::{Cuda, mma_sync, templates};
 use crate::spec::{MatrixPath, Spec};
 
 /// What kernels of all paths share.
@@ -107,7 +107,7 @@ const SIMT: Cuda = Cuda {
 
 /// The CUDA of all paths, what they share, and what needs no path.
 fn all() -> impl Iterator<Item = Cuda> {
-    MatrixPath::ALL.iter().map(|path| path.cuda()).chain([COMMON, SIMT])
+    MatrixPath::ALL.iter().map(|path| path.cuda()).chain([mma_sync::CUDA, COMMON, SIMT])
 }
 
 /// Ordinary CUDA, given to NVRTC in memory: every header under `templates/`.

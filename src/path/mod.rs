@@ -12,6 +12,8 @@
 //! | `names` | its CUDA, and what that names |
 //! | `maps` | how tokens come to the matrix kernel |
 //! | `cost` | what the cost model is to know of a block |
+//!
+//! What several paths do alike is in [`mma_sync`].
 
 mod axes;
 pub(crate) mod cost;
@@ -25,6 +27,8 @@ mod variant;
 #[cfg(test)]
 mod demo;
 mod mma;
+pub(crate) mod mma_sync;
+mod mxf4;
 mod tcgen05;
 #[cfg(test)]
 mod tests;
@@ -91,6 +95,8 @@ paths! { $
     Wgmma = wgmma "wgmma";
     /// `tcgen05.mma` of NVFP4 with NVFP4, from shared memory into tensor memory: sm_100a and sm_103a.
     Tcgen05 = tcgen05 "tcgen05";
+    /// Block-scaled `mma.sync.m16n8k64` of NVFP4 tokens and NVFP4 weights as they are, fed by `cp.async`: sm_120a and sm_121a.
+    Mxf4 = mxf4 "mxf4";
     /// None: it is for tests.
     #[cfg(test)]
     Demo = demo "demo";
@@ -151,6 +157,11 @@ impl MatrixPath {
     /// Elements along K that one instruction multiplies.
     pub(crate) fn step(self) -> u32 {
         ask!(self, numerics::step())
+    }
+
+    /// What one instruction may multiply: values of one of these formats.
+    pub(crate) fn factors(self) -> &'static [Format] {
+        ask!(self, numerics::factors())
     }
 
     /// Blocks of zeros that are multiplied behind the end of K.

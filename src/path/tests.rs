@@ -40,7 +40,16 @@ fn a_path_is_two_folders_and_a_line() {
 
 #[test]
 fn nobody_else_matches_on_the_path() {
-    let words = ["MatrixPath::Mma", "MatrixPath::Wgmma", "Layout::Mma", "Layout::Wgmma", "MmaLayout", "WgmmaLayout"];
+    let words = [
+        "MatrixPath::Mma",
+        "MatrixPath::Wgmma",
+        "MatrixPath::Mxf4",
+        "Layout::Mma",
+        "Layout::Wgmma",
+        "Layout::Mxf4",
+        "WarpGrid",
+        "WgmmaLayout",
+    ];
     for file in files_with(&words, &["src/path/"]) {
         assert!(["src/pick/heuristic/bound.rs"].contains(&file.as_str()), "{file}");
     }

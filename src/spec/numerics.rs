@@ -20,16 +20,16 @@ const SUMS: &str = "f32";
 ///
 /// # What is in it, and what is not
 ///
-/// An instruction adds 16 products along K to a sum, and the instructions of one warp (`mma`) or warpgroup (`wgmma`)
-/// follow each other in ascending k. That order is changed by nothing but the following:
+/// An instruction adds 16 products along K to a sum (`mxf4`: 64), and the instructions of one warp (`mma`, `mxf4`) or
+/// warpgroup (`wgmma`) follow each other in ascending k. That order is changed by nothing but the following:
 ///
 /// | | what the kernels do | in the class |
 /// |---|---|---|
-/// | instruction | `mma.sync` and `wgmma` take other k per step, and add inside of a step in their own way | path |
-/// | products | made of f16 or of bf16 values | compute format |
-/// | K shared inside a block | `mma`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
+/// | instruction | each takes other k per step, and adds inside of a step in its own way | path |
+/// | products | made of f16 or of bf16 values; `mxf4`: of NVFP4 ones | compute format |
+/// | K shared inside a block | `mma`, `mxf4`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
 /// | K shared by blocks | each takes a run of whole tiles along K; through the workspace partial sums are added in ascending order, in a cluster in pairs: (0 + 1) + (2 + 3) | way, parts and depth |
-/// | K behind the end | `mma` multiplies zeros up to a whole tile, which makes a sum of −0 a +0; `wgmma` stops at K | zero blocks |
+/// | K behind the end | `mma` and `mxf4` multiply zeros up to a whole tile, which make a sum of −0 a +0; `wgmma` stops at K | zero blocks |
 ///
 /// Not in it, because the sum of an element is the same with any value of them: tokens and columns of a tile, the widths of
 /// ragged tiles (an instruction's N gives columns of their own sums), stages, fusion (each product has its own sum; sums
@@ -97,7 +97,10 @@ impl Spec {
             (splits, _) => Splits::Workspace(depth_of(splits)),
         };
         let zeros = variant.path.zeros(problem, variant);
-        Numerics { path: variant.path, compute: problem.compute_format(), sharers, splits, zeros }
+        let (compute, factors) = (problem.compute_format(), variant.path.factors());
+        // A path that multiplies what is given makes nothing else of it.
+        let compute = if factors.contains(&compute) { compute } else { problem.a_format() };
+        Numerics { path: variant.path, compute, sharers, splits, zeros }
     }
 }
 
@@ -149,7 +152,7 @@ fn parse(text: &str) -> Result<Numerics> {
         return Err(wrong(sums));
     }
     let compute = match compute.parse() {
-        Ok(format @ (Format::F16 | Format::Bf16)) => format,
+        Ok(format) if path.factors().contains(&format) => format,
         _ => return Err(wrong(compute)),
     };
     let mut parts = |prefix: &str| {

@@ -1,12 +1,18 @@
 //! In which order it adds up.
 
 use super::geometry::DemoLayout;
+use crate::format::Format;
 use crate::path::{K_BLOCK, Sharers, Variant};
 use crate::problem::Problem;
 
 /// Elements along K that one instruction multiplies.
 pub(in crate::path) fn step() -> u32 {
     8
+}
+
+/// What one instruction multiplies.
+pub(in crate::path) fn factors() -> &'static [Format] {
+    &[Format::F16, Format::Bf16]
 }
 
 /// Who shares the K of a block.

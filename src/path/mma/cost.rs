@@ -1,24 +1,24 @@
 //! What one block has to do.
 
-use super::geometry::MmaLayout;
+use super::Layout;
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Fusion, Variant};
 use crate::problem::Problem;
 
 /// Warpgroups of a block that take turns with the stages: all warps take every stage.
-pub(in crate::path) fn turns(_: &MmaLayout) -> u32 {
+pub(in crate::path) fn turns(_: &Layout) -> u32 {
     1
 }
 
 /// The widths that a tile may be multiplied in: its own.
-pub(in crate::path) fn widths(_: &MmaLayout, _: &Variant) -> Widths {
+pub(in crate::path) fn widths(_: &Layout, _: &Variant) -> Widths {
     Widths::default()
 }
 
 /// The work of a block.
 pub(in crate::path) fn block(
-    layout: &MmaLayout,
+    layout: &Layout,
     problem: &Problem,
     variant: &Variant,
     shared_bytes: u32,
@@ -37,10 +37,10 @@ pub(in crate::path) fn block(
     let bytes = passes * row_bytes(problem.a_format()) * cover.rows + 64.0 * rows * row_bytes(problem.b_format());
     let decodes = |format: Format| if format == Format::Nvfp4 { 1.0 } else { 0.25 };
     // Warps along the tokens each decode the weights for themselves.
-    let weights = c.mma_decode * decodes(problem.b_format()) * rows * f64::from(layout.warps_tokens);
+    let weights = c.mma_decode * decodes(problem.b_format()) * rows * f64::from(layout.tokens);
     let tokens = if problem.a_format() == Format::Nvfp4 { c.mma_decode_token * cover.width * passes } else { 0.0 };
-    let turns = f64::from(layout.warps_k);
-    let places = f64::from(layout.warps_columns * layout.warps_tokens);
+    let turns = f64::from(layout.k);
+    let places = f64::from(layout.places());
     let steps_per_stage = f64::from(tile.k) / 64.0;
     // What is held for more stages is not there as a cache.
     let crowded = 1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0;
@@ -68,7 +68,7 @@ pub(in crate::path) fn block(
 
 /// No epilogue of this variant takes less: there is one.
 pub(in crate::path) fn least_tail(
-    _: &MmaLayout,
+    _: &Layout,
     _: &Problem,
     _: &Variant,
     block: &Block,
@@ -80,7 +80,7 @@ pub(in crate::path) fn least_tail(
 
 /// What each epilogue takes for the result, beside what is in the work of a block.
 pub(in crate::path) fn stores(
-    _: &MmaLayout,
+    _: &Layout,
     _: &Problem,
     _: &Variant,
     _: &Cover,

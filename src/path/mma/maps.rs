@@ -1,9 +1,9 @@
 //! How tokens come to the matrix kernel.
 
-use super::geometry::MmaLayout;
+use super::Layout;
 use crate::path::{Tokens, Variant};
 
 /// Every warp loads, by `cp.async`.
-pub(in crate::path) fn tokens(_: &MmaLayout, _: &Variant) -> Tokens {
+pub(in crate::path) fn tokens(_: &Layout, _: &Variant) -> Tokens {
     Tokens::Loaded
 }

@@ -8,4 +8,4 @@ pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod numerics;
 
-pub(super) use geometry::MmaLayout as Layout;
+pub(super) use super::mma_sync::WarpGrid as Layout;

@@ -1,6 +1,6 @@
 //! The path's CUDA, and what that names.
 
-use super::geometry::MmaLayout;
+use super::Layout;
 use crate::format::Format;
 use crate::path::Variant;
 use crate::path::names::{Cuda, Names, templates};
@@ -11,22 +11,10 @@ pub(in crate::path) fn cuda() -> Cuda {
     Cuda {
         templates: templates!["mma/kernel.cu"],
         headers: templates![
-            "mma/epilogue/direct.cuh",
-            "mma/fusion/interleaved.cuh",
-            "mma/fusion/one_product.cuh",
-            "mma/fusion/sequential.cuh",
-            "mma/fusion/single.cuh",
-            "mma/fusion/two_pass.cuh",
-            "mma/layout.cuh",
             "mma/load/decoded.cuh",
             "mma/load/gathered.cuh",
             "mma/load/half.cuh",
             "mma/load/nvfp4.cuh",
-            "mma/pipeline.cuh",
-            "mma/result/final.cuh",
-            "mma/result/partial.cuh",
-            "mma/schedule/grouped.cuh",
-            "mma/schedule/single.cuh",
             "mma/warps/uniform.cuh",
         ],
     }
@@ -36,7 +24,7 @@ pub(in crate::path) fn cuda() -> Cuda {
 const HALF: (&str, &str) = ("half", "HalfTile");
 
 /// What its templates name beside what all do.
-pub(in crate::path) fn names(layout: &MmaLayout, problem: &Problem, _: &Variant) -> Names {
+pub(in crate::path) fn names(layout: &Layout, problem: &Problem, _: &Variant) -> Names {
     let (load_a, tile_a) = match problem.a_format() {
         Format::Nvfp4 => ("decoded", "DecodedTile"),
         Format::F16 | Format::Bf16 | Format::F32 if problem.is_gathered() => ("gathered", "GatheredTile"),
@@ -46,13 +34,12 @@ pub(in crate::path) fn names(layout: &MmaLayout, problem: &Problem, _: &Variant)
         Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
         Format::F16 | Format::Bf16 | Format::F32 => HALF,
     };
-    vec![
-        ("warps_tokens", layout.warps_tokens.into()),
-        ("warps_columns", layout.warps_columns.into()),
-        ("warps_k", layout.warps_k.into()),
+    let mut names = layout.names();
+    names.extend([
         ("load_a", load_a.into()),
         ("load_b", load_b.into()),
         ("tile_a", tile_a.into()),
         ("tile_b", tile_b.into()),
-    ]
+    ]);
+    names
 }

@@ -1,8 +1,8 @@
 //! In which order it adds up.
 
-use crate::path::geometry::K_BLOCK;
-use crate::path::mma::geometry::MmaLayout;
-use crate::path::{Sharers, Variant};
+use super::Layout;
+use crate::format::Format;
+use crate::path::{Sharers, Variant, mma_sync};
 use crate::problem::Problem;
 
 /// Elements along K that one instruction multiplies.
@@ -10,12 +10,17 @@ pub(in crate::path) fn step() -> u32 {
     16
 }
 
-/// Warps at one place take turns with the K blocks, whatever a stage holds.
-pub(in crate::path) fn sharers(layout: &MmaLayout, _: &Variant) -> Sharers {
-    Sharers { count: layout.warps_k, depth: K_BLOCK }
+/// What one instruction multiplies.
+pub(in crate::path) fn factors() -> &'static [Format] {
+    &[Format::F16, Format::Bf16]
 }
 
-/// Blocks of zeros that are multiplied behind the end of K: up to a whole tile.
+/// Who shares the K of a block.
+pub(in crate::path) fn sharers(layout: &Layout, _: &Variant) -> Sharers {
+    layout.sharers()
+}
+
+/// Blocks of zeros that are multiplied behind the end of K.
 pub(in crate::path) fn zeros(problem: &Problem, variant: &Variant) -> u32 {
-    (problem.depth().next_multiple_of(variant.tile.k) - problem.depth()) / K_BLOCK
+    mma_sync::zeros(problem, variant)
 }

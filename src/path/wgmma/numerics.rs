@@ -1,5 +1,6 @@
 //! In which order it adds up.
 
+use crate::format::Format;
 use crate::path::wgmma::geometry::WgmmaLayout;
 use crate::path::{Sharers, Variant};
 use crate::problem::Problem;
@@ -7,6 +8,11 @@ use crate::problem::Problem;
 /// Elements along K that one instruction multiplies.
 pub(in crate::path) fn step() -> u32 {
     16
+}
+
+/// What one instruction multiplies.
+pub(in crate::path) fn factors() -> &'static [Format] {
+    &[Format::F16, Format::Bf16]
 }
 
 /// Warpgroups take turns with the stages.

@@ -3,6 +3,7 @@
 use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
+use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
     Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
@@ -131,7 +132,7 @@ impl<'a> Node<'a> {
         }
         // Stages are rounded up, by less than their alignment.
         let stage_bytes = Geometry::new(problem, &deep(&plain), arch).stage_bytes.saturating_sub(1023);
-        let threads = if let Layout::Mma(_) = geometry.layout { MMA_THREADS } else { CONSUMERS_MAX * 128 };
+        let threads = if is_mma_sync(&geometry.layout) { mma_sync::THREADS_MAX } else { CONSUMERS_MAX * 128 };
         Some(Self {
             question,
             plain,
@@ -200,14 +201,14 @@ impl<'a> Node<'a> {
         let block = Block::of(problem, &deep(&self.plain), &geometry, cover, constants);
         let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
         // There, warps of a place that take turns with the steps of a stage are counted as one.
-        let is_mma = matches!(geometry.layout, Layout::Mma(_));
+        let is_mma_sync = is_mma_sync(&geometry.layout);
         Work {
             node: self,
             cover,
             step: together([block.tensor, block.decode, block.ingress]),
             serial: serial / self.most_turns,
             loading: if decodes { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
-            last: if is_mma { block.serial / self.most_turns } else { block.serial },
+            last: if is_mma_sync { block.serial / self.most_turns } else { block.serial },
             layout: geometry.layout,
             block,
         }
@@ -228,8 +229,10 @@ impl Ways<'_> {
     }
 }
 
-/// Threads of a block of the path `mma` at most.
-const MMA_THREADS: u32 = 256;
+/// Whether the warps of a block are all alike and share K, as on the paths `mma` and `mxf4`.
+fn is_mma_sync(layout: &Layout) -> bool {
+    matches!(layout, Layout::Mma(_) | Layout::Mxf4(_))
+}
 
 /// Whether tokens may be decoded by a kernel before.
 fn decodes_first(problem: &Problem) -> bool {

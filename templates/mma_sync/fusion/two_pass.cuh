@@ -1,7 +1,7 @@
 // Two launches, one product each; the elementwise kernel combines them.
 #pragma once
 
-#include "mma/fusion/one_product.cuh"
+#include "mma_sync/fusion/one_product.cuh"
 
 namespace ws {
 

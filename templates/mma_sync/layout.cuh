@@ -1,4 +1,12 @@
 // How a block's tile is shared by its warps and lanes, and in which order its rows lie in shared memory.
+//
+//               ┌──────────── COLUMNS ────────────┐
+//          ┌──  │ warp 0 │ warp 1 │ … WARPS_COLUMNS│   a warp: 16·WARP_M16 columns × 8·WARP_N8 tokens;
+//   TOKENS │    │────────┼────────┼───────────────│   warps in a row read the same tokens,
+//          └──  │ … × WARPS_TOKENS               │   warps in a column the same weights
+//
+// Where that leaves warps over, WARPS_K of them share each place and take turns with the K blocks of a stage; their sums
+// are added in shared memory at the end, always in the same order.
 #pragma once
 
 namespace ws {

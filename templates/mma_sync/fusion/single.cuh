@@ -1,7 +1,7 @@
 // One product, nothing to fuse.
 #pragma once
 
-#include "mma/fusion/one_product.cuh"
+#include "mma_sync/fusion/one_product.cuh"
 
 namespace ws {
 

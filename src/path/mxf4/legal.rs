@@ -1,0 +1,38 @@
+//! Which architectures, problems and values of the axes the path takes.
+
+use crate::arch::{Arch, ComputeCapability};
+use crate::format::Format;
+use crate::path::{Fusion, Refusal, Variant, mma_sync};
+use crate::problem::Problem;
+
+/// The compute capability that has its instructions.
+pub(in crate::path) fn needs() -> ComputeCapability {
+    ComputeCapability { major: 12, minor: 0 }
+}
+
+/// Whether an architecture has them. They are no part of plain machine code, so that devices newer than every row do not
+/// count.
+pub(in crate::path) fn is_on(arch: &Arch) -> bool {
+    matches!(arch.target(), "sm_120a" | "sm_121a")
+}
+
+/// Whether it takes the problem's weights as they are given; if not, what it takes.
+pub(in crate::path) fn takes(problem: &Problem) -> Result<(), &'static str> {
+    let is_nvfp4 = problem.a_format() == Format::Nvfp4 && problem.b_format() == Format::Nvfp4;
+    if is_nvfp4 && !problem.is_prepared() { Ok(()) } else { Err("tokens and weights in nvfp4, as they are") }
+}
+
+/// Whether it has a way to fuse two products.
+pub(in crate::path) fn check_fusion(fusion: Fusion) -> Result<(), Refusal> {
+    mma_sync::check_fusion(fusion, "the matrix path mxf4 has two_pass, sequential and interleaved")
+}
+
+/// The least height of a tile that holds so many rows, or what would be if tiles could be that high.
+pub(in crate::path) fn tokens(rows: u32) -> u32 {
+    mma_sync::tokens(rows)
+}
+
+/// Whether the values of the axes go together.
+pub(in crate::path) fn check_axes(_: &Problem, variant: &Variant) -> Result<(), Refusal> {
+    mma_sync::check_axes("the matrix path mxf4", variant)
+}

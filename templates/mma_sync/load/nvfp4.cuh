@@ -1,0 +1,50 @@
+// Rows of an NVFP4 operand, global → shared, as they come: tiles of one path differ in where codes lie.
+#pragma once
+
+namespace ws {
+
+// Places::chunk(position, chunk) is where a tile has 16 bytes of codes of a row: 32 elements.
+template <int ROWS, class Order, class Places>
+struct Nvfp4Rows {
+  static constexpr int CODES = ROWS * TILE_K / 2;
+  static constexpr int BYTES = CODES + ROWS * TILE_K / 16;
+
+  // Rows of A.
+  __device__ static Rows tokens(const Params& params, int first, int count) {
+    return rows(params.a, params.a_scales, first, count);
+  }
+
+  // `count` rows from `first` on, of a matrix.
+  __device__ static Rows rows(const u8* values, const u8* scales, int first, int count) {
+    return {values + static_cast<long long>(first) * (K / 2), scales + scale_begin(first), scale_row(first), count};
+  }
+
+  // The weights of a group: `count` rows from `first` on.
+  __device__ static Rows rows_of_group(const u8* values, const u8* scales, int group, int first, int count) {
+    return rows(values + group * (static_cast<long long>(N) * (K / 2)), scales + group * SCALE_BYTES_PER_GROUP, first,
+                count);
+  }
+
+  // Starts copying tile `k_tile` along K into the shared memory at `offset`; rows past the end and blocks past K are
+  // zeros.
+  __device__ static void load(int offset, const Rows& rows, int k_tile) {
+    constexpr int CHUNKS = TILE_K / 32;  // of 16 bytes in a row
+    for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
+      const bool valid = row < rows.count && k_tile * TILE_K + chunk * 32 < K;
+      const int from = row * (K / 2) + k_tile * (TILE_K / 2) + chunk * 16;
+      const int to = Places::chunk(Order::position(row), chunk);
+      cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
+    });
+    for_each_row<ROWS, K_BLOCKS>([&](int row, int block) {
+      const bool valid = row < rows.count && k_tile * TILE_K + block * K_BLOCK < K;
+      const int from = scale_offset(rows.scale_row + row, k_tile * K_BLOCKS + block);
+      const int to = scales_at(block, Order::position(row));
+      cp_async_4(shared_address(offset + to), rows.scales + (valid ? from : 0), valid);
+    });
+  }
+
+  // Where the four scales of a K block of a row lie: K block by K block behind the codes.
+  __device__ static int scales_at(int k_block, int position) { return CODES + k_block * ROWS * 4 + position * 4; }
+};
+
+}  // namespace ws
