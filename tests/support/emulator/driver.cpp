@@ -393,8 +393,7 @@ Result cuModuleLoadData(Module** module, const void* image) {
   }
   memcpy(&length, bytes + end + 8, 8);
   // Each under a name of its own: the loader takes what has the name of what is loaded for the same.
-  const char* folder = getenv("TMPDIR");
-  std::string path = std::string(folder && *folder ? folder : "/tmp") + "/emulated-XXXXXX";
+  std::string path = P_tmpdir "/emulated-XXXXXX";
   const int file = mkostemp(&path[0], O_CLOEXEC);
   if (file < 0) {
     fprintf(stderr, "emulator: %s cannot be written\n", path.c_str());

@@ -4,7 +4,8 @@
 //   text, headers ─▶ NVRTC ─────────────────────────────────▶ cubin ┐
 //        └─▶ what C++ has no words for is put differently ─▶ $CXX ─▶ "EMULATED", length, object ┴▶ nvrtcGetCUBIN
 //
-// Headers with inline PTX have twins below headers/, which are found first. Objects are kept (WARPSMITH_EMULATOR_OBJECTS).
+// Headers with inline PTX have twins below headers/, which are found first. Objects are kept; with
+// WARPSMITH_EMULATOR_KEEP their texts are, too.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -177,14 +178,9 @@ struct Started {
   std::string stem, kept;
 };
 
-std::string objects() {
-  const char* named = getenv("WARPSMITH_EMULATOR_OBJECTS");
-  return named && *named ? named : EMULATOR_FOLDER "/objects";
-}
-
 // Begins to compile for the CPU, unless that has been done before.
 bool start(Program& program, int arch, const std::vector<std::string>& defines, Started& started) {
-  const std::string folder = objects();
+  const std::string folder = EMULATOR_FOLDER "/objects";
   if (!make_folders(folder)) {
     program.log += "emulator: " + folder + " cannot be written to\n";
     return false;

@@ -920,7 +920,7 @@ void emu_collective(emu_u32 mask, const char* name, bool is_aligned, void* own, 
   for (; at < warp.open.size(); at++) {
     Collective& open = warp.open[at];
     if (!(open.mask & mask)) continue;
-    if (open.mask != mask || strcmp(open.name, name) != 0)
+    if (open.mask != mask || (open.name != name && strcmp(open.name, name) != 0))
       emu_fail("diverged: lane %u comes to %s of mask 0x%08x, lanes 0x%08x wait in %s of mask 0x%08x", self->lane, name, mask,
                open.arrived, open.name, open.mask);
     break;
