@@ -5,6 +5,7 @@ pub mod activations;
 pub mod checkpoints;
 pub mod counting;
 pub mod cubins;
+pub mod emulator;
 pub mod fallback;
 pub mod fuzz;
 pub mod mutate;

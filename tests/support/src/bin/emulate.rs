@@ -1,0 +1,39 @@
+//! Runs a program with an emulated GPU: `emulate ARCH [eager|late|SEED] -- COMMAND…`.
+#![allow(clippy::print_stderr)]
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use warpsmith::spec::Arch;
+use warpsmith_testing::emulator::{Schedule, build, shared_folder};
+
+fn main() -> ExitCode {
+    let why = run().unwrap_err();
+    eprintln!("emulate: {why}");
+    ExitCode::FAILURE
+}
+
+/// Returns if the program could not be started.
+fn run() -> Result<std::convert::Infallible, String> {
+    let usage = "usage: emulate ARCH [eager|late|SEED] -- COMMAND…";
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (options, command) = arguments.split_at(arguments.iter().position(|word| word == "--").ok_or(usage)?);
+    let [_, program, rest @ ..] = command else { return Err(usage.to_owned()) };
+    let (arch, schedule) = match options {
+        [arch] => (arch, Schedule::Eager),
+        [arch, schedule] => {
+            let schedule = match schedule.as_str() {
+                "eager" => Schedule::Eager,
+                "late" => Schedule::Late,
+                seed => Schedule::Seed(seed.parse().map_err(|_| usage)?),
+            };
+            (arch, schedule)
+        }
+        _ => return Err(usage.to_owned()),
+    };
+    let arch: Arch = arch.parse().map_err(|error: warpsmith::Error| error.to_string())?;
+    let emulator = build(&shared_folder())?;
+    let mut command = Command::new(program);
+    command.args(rest);
+    Err(format!("{program}: {}", emulator.set_up(&mut command, &arch, schedule).exec()))
+}
