@@ -1287,7 +1287,7 @@ static const engine::TensorMap* map_at(const void* map, const char* helper) {
 
 void emu_tensor_prefetch(const void* map) { map_at(map, "prefetch.tensormap"); }
 
-void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks) {
+static void load_box(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks, bool is_given) {
   const char* helper = "cp.async.bulk.tensor";
   const engine::TensorMap* known = map_at(map, helper);
   if (int(known->rank) != rank) emu_fail("%s of %d dimensions with a tensor map of %u", helper, rank, known->rank);
@@ -1304,12 +1304,16 @@ void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, e
   for (emu_u32 to = 0; to < grid->cluster.blocks; to++) {
     if (!(ranks >> to & 1)) continue;
     emu_cluster_shared((shared & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT, emu_u32(bytes), 128, helper);
-    emu_cluster_shared((barrier & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT, 8, 8, helper);
+    const emu_u32 counts = is_given ? barrier : (barrier & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT;
+    emu_cluster_shared(counts, 8, 8, helper);
+    // Whoever still reads there finds nothing of use.
+    memset(emu_cluster_shared((shared & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT, emu_u32(bytes), 128, helper), 0xFF, bytes);
   }
   if (!ranks || ranks >> grid->cluster.blocks) emu_fail("%s: blocks 0x%x of a cluster of %u", helper, ranks, grid->cluster.blocks);
   for (emu_u32 to = 0; to < grid->cluster.blocks; to++) {
     if (!(ranks >> to & 1)) continue;
     box.ranks = to;
+    box.barrier = is_given ? barrier : (barrier & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT;
     emu_queue(EMU_UNORDERED, [box, bytes] {
       const engine::TensorMap& map = *box.map;
       const emu_u32 rank_bits = box.ranks << EMU_RANK_SHIFT;
@@ -1341,9 +1345,15 @@ void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, e
           }
         }
       }
-      emu_mbarrier_complete_tx((box.barrier & EMU_OFFSET_MASK) | rank_bits, emu_u32(bytes));
+      emu_mbarrier_complete_tx(box.barrier, emu_u32(bytes));
     });
   }
+}
+void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks) {
+  load_box(shared, map, rank, at, barrier, ranks, false);
+}
+void emu_tensor_load_counted(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier) {
+  load_box(shared, map, rank, at, barrier, 1u << (shared >> EMU_RANK_SHIFT), true);
 }
 
 }  // extern "C"

@@ -132,6 +132,8 @@ float emu_exp2(float x);
 void emu_mma_m16n8k16(float* d, const emu_u32* a, const emu_u32* b, bool is_bf16);
 // A box of a tensor as cuTensorMapEncodeTiled has described it, into the blocks of `ranks`, counted at `barrier` of each.
 void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks);
+// The same, counted at a barrier that may be of another block.
+void emu_tensor_load_counted(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier);
 void emu_tensor_prefetch(const void* map);
 }
 

@@ -28,6 +28,8 @@ inline void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   emu_shared(barrier, 8, 8, "mbarrier.arrive.expect_tx");
   emu_mbarrier_arrive(barrier, 1, bytes);
 }
+inline void mbarrier_arrive_expect_tx_cluster(u32 remote, u32 bytes) { emu_mbarrier_arrive(remote, 1, bytes); }
+inline void mbarrier_arrive_cluster(u32 remote) { emu_mbarrier_arrive(remote, 1, 0); }
 inline u32 map_shared_rank(u32 shared, u32 rank) {
   emu_block(rank);
   return (shared & EMU_OFFSET_MASK) | rank << EMU_RANK_SHIFT;
@@ -56,6 +58,8 @@ inline void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier) {
   emu_cluster_shared(shared, bytes, 16, helper);
   emu_cluster_shared(barrier, 8, 8, helper);
   emu_global(global, bytes, 16, helper);
+  // Whoever still reads there finds nothing of use.
+  __builtin_memset(emu_cluster_shared(shared, bytes, 16, helper), 0xFF, bytes);
   emu_queue(EMU_UNORDERED, [=] {
     __builtin_memcpy(emu_cluster_shared(shared, bytes, 16, "cp.async.bulk to shared memory"), global, bytes);
     emu_mbarrier_complete_tx(barrier, bytes);
@@ -84,6 +88,10 @@ inline void bulk_wait_group() { emu_wait_group(EMU_BULK_STORE, 0); }
 inline void tensor_load(u32 shared, const TensorMap& map, int x, int y, int z, u32 barrier) {
   const int at[3] = {x, y, z};
   emu_tensor_load(shared, &map, 3, at, barrier, 1u << (shared >> EMU_RANK_SHIFT));
+}
+inline void tensor_load_2d(u32 shared, const TensorMap& map, int x, int y, u32 barrier) {
+  const int at[2] = {x, y};
+  emu_tensor_load(shared, &map, 2, at, barrier, 1u << (shared >> EMU_RANK_SHIFT));
 }
 inline void tensor_load_multicast(u32 shared, const TensorMap& map, int x, int y, int z, u32 barrier, u16 ranks) {
   const int at[3] = {x, y, z};

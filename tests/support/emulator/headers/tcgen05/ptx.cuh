@@ -146,10 +146,12 @@ inline void free_columns(bool pair, emu_u32 address, emu_u32 columns) {
     if (memory.pending_operations) emu_fail("tcgen05.dealloc while %u operations are under way", memory.pending_operations);
     const emu_u64 seen = self().seen;
     for (emu_u32 column = own.address; column < own.address + own.columns; column++) {
-      for (int quarter = 0; quarter < 4; quarter++)
-        if (memory.columns[column].loaded[quarter] > seen)
-          emu_fail("tcgen05.dealloc: thread %u loads column %u, and this one has not been told that it is done",
-                   memory.columns[column].readers[quarter] - 1, column);
+      for (int quarter = 0; quarter < 4; quarter++) {
+        const emu_u32 reader = memory.columns[column].readers[quarter];
+        const emu_u64 loaded = memory.columns[column].loaded[quarter];
+        if (loaded && (memory.threads[reader - 1].told < loaded || seen < memory.threads[reader - 1].told))
+          emu_fail("tcgen05.dealloc: thread %u loaded column %u, and this one has not been told that it is done", reader - 1, column);
+      }
       memory.columns[column].is_allocated = false;
     }
     memory.allocated -= own.columns;
@@ -450,7 +452,7 @@ inline void tcgen05_fence_after_thread_sync() { emu_tcgen05::fence_after(); }
 
 inline void tensor_load_2d_pair(u32 shared, const TensorMap& map, int x, int y, u32 remote) {
   const int at[2] = {x, y};
-  emu_tensor_load_at(shared, &map, 2, at, remote);
+  emu_tensor_load_counted(shared, &map, 2, at, remote);
 }
 
 }  // namespace ws
