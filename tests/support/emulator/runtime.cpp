@@ -3,6 +3,7 @@
 #define EMU_WITHOUT_WORDS
 #include "runtime.h"
 
+#include <algorithm>
 #include <cmath>
 #include <csetjmp>
 #include <csignal>
@@ -157,12 +158,12 @@ struct Thread : EmuThread {
   uint64_t what_number;
   bool (*ready)(void*);
   void* ready_data;
-  bool was_ready;
-  Queue queues[EMU_KINDS];
-  std::vector<Write> unfenced;
+  bool was_ready, is_in_cluster_barrier;
   uint64_t released, acquired, written;  // when it last arrived somewhere, waited for something, wrote
   uint64_t cluster_phase;
-  bool is_in_cluster_barrier;
+  // Behind what is looked at often.
+  std::vector<Write> unfenced;
+  Queue queues[EMU_KINDS];
 };
 struct Collective {
   const char* name;
@@ -198,8 +199,7 @@ struct Grid {
   EmuCluster cluster;
   std::vector<Block> blocks;
   std::vector<Thread> threads;
-  std::vector<Thread*> runnable;
-  size_t next;
+  std::vector<Thread*> runnable;  // the last one is next: warps that have just come together are in the caches
   std::vector<Thread*> waiting;
   std::vector<Queue*> active;
   std::vector<Static> statics;
@@ -399,9 +399,7 @@ void schedule() {
       }
       if (!g.waiting.empty() && g.seen_progress != g.progress && one_in(8)) poll();
     }
-    if (g.next == g.runnable.size()) {
-      g.runnable.clear();
-      g.next = 0;
+    if (g.runnable.empty()) {
       g.in_scheduler = true;
       if (!g.waiting.empty() && g.seen_progress != g.progress && poll()) continue;
       if (!g.active.empty()) {
@@ -420,14 +418,9 @@ void schedule() {
       emu_current = nullptr;
       emu_fail("deadlock: no thread can go on%s", who_waits().c_str());
     }
-    if (schedule_kind == EMU_SEEDED) {
-      const size_t chosen = g.next + next_random() % (g.runnable.size() - g.next);
-      std::swap(g.runnable[g.next], g.runnable[chosen]);
-    } else if (g.next > 4096) {
-      g.runnable.erase(g.runnable.begin(), g.runnable.begin() + long(g.next));
-      g.next = 0;
-    }
-    Thread* thread = g.runnable[g.next++];
+    if (schedule_kind == EMU_SEEDED) std::swap(g.runnable.back(), g.runnable[next_random() % g.runnable.size()]);
+    Thread* thread = g.runnable.back();
+    g.runnable.pop_back();
     g.in_scheduler = false;
     emu_current = thread;
     emu_switch(&g.scheduler, thread->stack);
@@ -519,7 +512,6 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
   const unsigned threads = launch.block[0] * launch.block[1] * launch.block[2];
   g.cluster.blocks = blocks;
   g.runnable.clear();
-  g.next = 0;
   g.waiting.clear();
   g.active.clear();
   g.alive = blocks * threads;
@@ -582,7 +574,8 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
       thread.released = thread.acquired = thread.written = 0;
       thread.cluster_phase = 0;
       thread.is_in_cluster_barrier = false;
-      void** top = reinterpret_cast<void**>(stack_of(rank * threads + i));
+      // Not all at the same place in a page, which would be the same place in the caches.
+      void** top = reinterpret_cast<void**>(stack_of(rank * threads + i) - i % 61 * 128);
 #if defined(__x86_64__)
       // Where a call would have left its return address: 8 below a multiple of 16.
       *--top = nullptr;
@@ -598,6 +591,8 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
       make_runnable(&thread);
     }
   }
+  // The first thread begins, or with what comes late the last one.
+  if (schedule_kind == EMU_EAGER) std::reverse(g.runnable.begin(), g.runnable.end());
 }
 
 void tear_down_cluster() {
@@ -876,7 +871,7 @@ EmuBlock* emu_block(emu_u32 rank) {
 void* emu_static_shared(size_t bytes, size_t alignment, const char* name) {
   Block* block = block_of(emu_current);
   for (const Static& known : grid->statics)
-    if (!strcmp(known.name, name)) return block->window + known.offset;
+    if (known.name == name || !strcmp(known.name, name)) return block->window + known.offset;
   const size_t at = rounded_up(STATIC_AT + grid->static_bytes, alignment < 16 ? 16 : alignment);
   if (at + bytes > STATIC_AT + STATIC_MAX) emu_fail("more than %zu bytes of static shared memory", STATIC_MAX);
   for (Block& other : grid->blocks) memset(other.window + at, 0xFF, bytes);
