@@ -81,6 +81,13 @@ __device__ __forceinline__ u32 cvt_bf16x2(float low, float high) {
   return result;
 }
 
+// The other way, exactly.
+__device__ __forceinline__ float cvt_f32_f16(u16 half) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(half));
+  return result;
+}
+
 // "Floating Point: ex2": 2^x, relative error at most 2^-22.
 __device__ __forceinline__ float ex2_approx(float x) {
   float result;

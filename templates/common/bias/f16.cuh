@@ -5,11 +5,7 @@ namespace ws {
 
 using Addend = u16;
 
-__device__ __forceinline__ float widened(Addend value) {
-  float wide;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value));
-  return wide;
-}
+__device__ __forceinline__ float widened(Addend value) { return cvt_f32_f16(value); }
 
 }  // namespace ws
 

@@ -1,0 +1,75 @@
+// What templates/wgmma/ptx.cuh has, on the CPU, but for wgmma itself.
+#pragma once
+
+#include "common/async.cuh"
+#include "common/ptx.cuh"
+
+namespace ws {
+
+template <class T>
+inline T emulated_ld_shared(u32 shared) {
+  T value;
+  __builtin_memcpy(&value, emu_shared(shared, sizeof(T), sizeof(T), "ld.shared"), sizeof(T));
+  return value;
+}
+inline uint4 ld_shared_16(u32 shared) { return emulated_ld_shared<uint4>(shared); }
+inline uint2 ld_shared_8(u32 shared) { return emulated_ld_shared<uint2>(shared); }
+inline u32 ld_shared_4(u32 shared) { return emulated_ld_shared<u32>(shared); }
+inline void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
+  const u32 words[4] = {a, b, c, d};
+  __builtin_memcpy(emu_shared(shared, 16, 16, "st.shared"), words, 16);
+  emu_generic_write(shared, 16);
+}
+
+struct EmulatedMatrix {
+  u32 address, words[4];
+};
+// Lane 4g + c has, of matrix i, elements 2c and 2c + 1 of row g; transposed, row j in memory has column j.
+template <int COUNT>
+inline void emulated_stmatrix_trans(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  EmulatedMatrix own = {address, {a, b, c, d}};
+  if (static_cast<int>(emu_current->lane) < 8 * COUNT) {
+    emu_shared(address, 16, 16, "stmatrix");
+    emu_generic_write(address, 16);
+  }
+  emu_collective(~0u, "stmatrix", true, &own, [](void** lanes, emu_u32) {
+    const auto lane = [&](int i) { return static_cast<EmulatedMatrix*>(lanes[i]); };
+    for (int matrix = 0; matrix < COUNT; matrix++) {
+      for (int row = 0; row < 8; row++) {
+        u16 elements[8];
+        for (int i = 0; i < 8; i++) {
+          const u32 word = lane(4 * i + row / 2)->words[matrix];
+          elements[i] = static_cast<u16>(row % 2 == 0 ? word : word >> 16);
+        }
+        __builtin_memcpy(emu_shared(lane(8 * matrix + row)->address, 16, 16, "stmatrix"), elements, 16);
+      }
+    }
+  });
+}
+inline void stmatrix_trans_x4(u32 shared, u32 a, u32 b, u32 c, u32 d) { emulated_stmatrix_trans<4>(shared, a, b, c, d); }
+inline void stmatrix_trans_x1(u32 shared, u32 a) { emulated_stmatrix_trans<1>(shared, a, 0, 0, 0); }
+
+inline u32 movmatrix_trans(u32 a) {
+  EmulatedMatrix own = {0, {a, 0, 0, 0}};
+  emu_collective(~0u, "movmatrix", true, &own, [](void** lanes, emu_u32) {
+    const auto lane = [&](int i) { return static_cast<EmulatedMatrix*>(lanes[i]); };
+    for (int row = 0; row < 8; row++) {
+      for (int pair = 0; pair < 4; pair++) {
+        u32 result = 0;
+        for (int half = 0; half < 2; half++) {
+          const u32 word = lane(4 * (2 * pair + half) + row / 2)->words[0];
+          result |= (row % 2 == 0 ? word & 0xFFFF : word >> 16) << (16 * half);
+        }
+        lane(4 * row + pair)->words[1] = result;
+      }
+    }
+  });
+  return own.words[1];
+}
+
+template <int BITS>
+inline u32 rotate_left(u32 word) {
+  return __funnelshift_l(word, word, BITS);
+}
+
+}  // namespace ws
