@@ -223,7 +223,11 @@ fn mxf4() -> Vec<Mutant> {
     let wide = of("mxf4.t40x256x128.s2.sequential.uniform.direct");
     vec![
         mutant("the scales of other rows", "first + 8 * eighth + lane_row()", "first + 8 * (eighth ^ 1) + lane_row()"),
-        mutant("the scales of another K block", "scales_at(k_block, position)", "scales_at(k_block ^ 1, position)"),
+        mutant(
+            "the scales of another K block",
+            "offset + CODES + k_block * ROWS",
+            "offset + CODES + (k_block ^ 1) * ROWS",
+        ),
         mutant("every tile of tokens has the first one's scales", "nvf4<0, TILE>(sum[0]", "nvf4<0, 0>(sum[0]"),
         mutant("weights with the scales of lanes that have none", "nvf4<0, TILE>(sum[0]", "nvf4<1, TILE>(sum[0]"),
         mutant(
@@ -258,8 +262,8 @@ fn mxf4() -> Vec<Mutant> {
         // Copies get time to arrive in the stage that is still to be read.
         Mutant {
             also: &[(
-                "    multiply_block<TokenTile, WeightTile>(sums,",
-                "    __nanosleep(20000); multiply_block<TokenTile, WeightTile>(sums,",
+                "constexpr int ROUNDS = ceil_div(WARP_N8, 4);",
+                "constexpr int ROUNDS = ceil_div(WARP_N8, 4); __nanosleep(20000);",
             )],
             ..mutant(
                 "a stage overwritten before it is read",
