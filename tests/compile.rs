@@ -13,7 +13,7 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::internal::spec::{baseline, space};
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec};
 use warpsmith_tune::suite::Suite;
 
 /// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
@@ -223,6 +223,32 @@ fn sampled_variants_of_every_suite_problem_compile() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 
+/// The path `mxf4`, which two architectures have, thinly: over every operation, both scale layouts, groups and rows that are
+/// put by their numbers.
+#[test]
+fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
+    let Some(toolchain) = common::toolchain("sampled variants of NVFP4 tokens") else { return };
+    let _turn = turn();
+    let mut specs = Vec::new();
+    let shapes = Suite::built_in().unwrap().words.shapes;
+    for (index, operation) in every_operation().into_iter().enumerate() {
+        let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
+        let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index % 2];
+        let (n, k) = shapes[index % shapes.len()];
+        let problem = moved(operation.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout), index);
+        let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
+        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(c) };
+        let arch = [Arch::RTX5090, Arch::SPARK][index / 2 % 2];
+        let all: Vec<_> = space(&problem, &arch).filter(|spec| spec.variant().path == MatrixPath::Mxf4).collect();
+        specs.extend(all.iter().skip(101 * index % 53).step_by(all.len() / 2));
+    }
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
+    });
+    eprintln!("{} sampled variants of NVFP4 tokens compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
 /// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the
 /// oldest and on newer targets, and the compiler has nothing to warn about.
 #[test]
@@ -261,6 +287,7 @@ fn every_nvrtc_compiles_the_same_kernels() {
         .iter()
         .flat_map(|arch| sampled(&dual, arch, 2, 11))
         .chain(sampled(&dual.prepared(), &Arch::H200, 4, 11))
+        .chain(sampled(&dual.a(Format::Nvfp4), &Arch::RTX5090, 4, 11))
         .chain([dual, dual.prepared()].iter().map(|dual| *pick::choose(dual, 64, &Arch::H200).unwrap().spec()))
         .collect();
     let _turn = turn();
@@ -330,6 +357,12 @@ fn rendered_source_is_the_reviewed_one() {
     let h200 = |problem: Problem, variant: &str| Spec::new(&problem, &variant.parse().unwrap(), &Arch::H200).unwrap();
     let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
     let specs = [
+        Spec::new(
+            &dual.a(Format::Nvfp4).grouped(8).scales(ScaleLayout::Swizzled128x4),
+            &"mxf4.t32x128x128.s4.interleaved.uniform.direct".parse().unwrap(),
+            &Arch::RTX5090,
+        )
+        .unwrap(),
         h200(dual, "mma.t64x128x64.s3.interleaved.uniform.direct"),
         h200(
             dual.a(Format::Nvfp4).c(Format::Bf16).grouped(8).scales(ScaleLayout::Swizzled128x4),

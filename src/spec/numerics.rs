@@ -203,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_operands_as_they_are_states_their_format() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7232).a(Format::Nvfp4);
+        let of = |variant: &str| {
+            let numerics = Spec::new(&dual, &variant.parse().unwrap(), &Arch::RTX5090).unwrap().numerics();
+            assert_eq!(numerics.to_string().parse::<Numerics>().unwrap(), numerics);
+            numerics.to_string()
+        };
+        assert_eq!(of("mxf4.t64x128x64.s3.interleaved.uniform.direct"), "mxf4.k64.nvfp4.f32");
+        assert_eq!(of("mma.t64x128x64.s1.interleaved.uniform.direct"), "mma.k16.f16.f32");
+        assert_eq!(
+            of("mxf4.t8x32x256.s3.interleaved.uniform.direct.k2"),
+            "mxf4.k64.nvfp4.f32.g4x64.workspace2x3840.zeros3"
+        );
+    }
+
+    #[test]
     fn splits_are_stated_by_the_elements_that_each_takes() {
         let prepared = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Bf16).prepared();
         assert_eq!(
@@ -263,6 +279,9 @@ mod tests {
             "wgmma.k16.nvfp4.f32",
             "wgmma.k16.f16.f16",
             "mma.k16.f16.f32.",
+            "mma.k16.nvfp4.f32",
+            "mxf4.k16.nvfp4.f32",
+            "mxf4.k64.f16.f32",
             "mma.k16.f16.f32.g1x64",
             "mma.k16.f16.f32.g2",
             "mma.k16.f16.f32.g2x65",

@@ -48,6 +48,12 @@ pub fn keeps_every_limit(spec: &Spec) -> Result<(), TestCaseError> {
             prop_assert!(geometry.shared_bytes >= variant.stages * geometry.stage_bytes + decoded);
             prop_assert!(geometry.threads <= 256 && !problem.is_prepared());
         }
+        MatrixPath::Mxf4 => {
+            prop_assert!(geometry.shared_bytes >= variant.stages * geometry.stage_bytes);
+            prop_assert!(geometry.threads <= 256 && !problem.is_prepared());
+            prop_assert!(problem.a_format() == Format::Nvfp4 && problem.b_format() == Format::Nvfp4);
+            prop_assert!(["sm_120a", "sm_121a"].contains(&arch.target()));
+        }
         MatrixPath::Wgmma => {
             prop_assert!(problem.is_prepared() && arch.capability() == Arch::H200.capability());
             if let Warps::Specialised(consumers) = variant.warps {
@@ -97,7 +103,7 @@ proptest! {
         let needed: u32 = sizes.iter().map(|rows| rows.div_ceil(variant.tile.tokens)).sum();
         let products = spec.passes(m).find(|pass| pass.kind == PassKind::Products { product: 0 }).unwrap();
         let (rows, columns) = match variant.path {
-            MatrixPath::Mma => (products.grid[0], products.grid[1]),
+            MatrixPath::Mma | MatrixPath::Mxf4 => (products.grid[0], products.grid[1]),
             _ => (products.grid[1], products.grid[0]),
         };
         if variant.persistent {

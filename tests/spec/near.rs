@@ -71,7 +71,7 @@ fn near_problem() -> impl Strategy<Value = Problem> {
 
 /// Problems and variants near the legal ones, so that both sides of every limit are met.
 pub fn near_legal() -> impl Strategy<Value = (Problem, Variant, Arch)> {
-    prop_oneof![1 => near_legal_mma(), 3 => near_legal_wgmma()]
+    prop_oneof![1 => near_legal_mma(), 1 => near_legal_mma().prop_map(mxf4), 3 => near_legal_wgmma()]
 }
 
 /// The fusion that goes with the operation, mostly.
@@ -91,6 +91,18 @@ fn near_legal_mma() -> impl Strategy<Value = (Problem, Variant, Arch)> {
         let tile = Tile { tokens, columns, k };
         (problem, Variant::mma(tile, stages, near_fusion(&problem, fusion, stages), split_k), arch)
     })
+}
+
+/// The same for the path `mxf4`: mostly where it is, of what it takes.
+fn mxf4((problem, variant, arch): (Problem, Variant, Arch)) -> (Problem, Variant, Arch) {
+    let variant = Variant { path: MatrixPath::Mxf4, ..variant };
+    let problem = if problem.b_format() == Format::Nvfp4 { problem.a(Format::Nvfp4) } else { problem };
+    let arch = match variant.stages {
+        0 => arch,
+        odd if odd % 2 == 1 => Arch::RTX5090,
+        _ => Arch::SPARK,
+    };
+    (problem, variant, arch)
 }
 
 fn near_legal_wgmma() -> impl Strategy<Value = (Problem, Variant, Arch)> {

@@ -2,7 +2,7 @@
 
 use warpsmith::format::Format;
 use warpsmith::internal::spec::baseline;
-use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Refusal, Spec};
+use warpsmith::spec::{Activation, Arch, ComputeCapability, DeviceFacts, MatrixPath, Problem, Refusal, Spec};
 
 use crate::dual;
 
@@ -194,6 +194,43 @@ fn refusals_of_wgmma_name_what_they_need() {
     }
     let refused = Spec::check(&dual(), &base.parse().unwrap(), &Arch::L40S).unwrap_err();
     assert!(matches!(refused, Refusal::Capability { path: MatrixPath::Wgmma, .. }), "{refused}");
+}
+
+/// The same for what only the path `mxf4` takes: tokens and weights in NVFP4, on two architectures.
+#[test]
+fn refusals_of_mxf4_name_what_they_need() {
+    let coded = || dual().a(Format::Nvfp4);
+    let base = "mxf4.t64x64x128.s3.interleaved.uniform.direct";
+    let newer =
+        DeviceFacts { capability: ComputeCapability { major: 12, minor: 9 }, ..DeviceFacts::of_preset(&Arch::SPARK) };
+    for (problem, variant, arch, expected) in [
+        (coded(), base, Arch::H200, "path mxf4 needs compute capability 12.0, this architecture has 9.0"),
+        (coded(), base, Arch::B200, "path mxf4 needs compute capability 12.0, this architecture has 10.0"),
+        // Plain machine code has not the instruction.
+        (coded(), base, Arch::of_device(&newer).unwrap(), "path mxf4 needs compute capability 12.0"),
+        (dual(), base, Arch::RTX5090, "path mxf4 takes tokens and weights in nvfp4, as they are"),
+        (coded().b(Format::F16), base, Arch::RTX5090, "path mxf4 takes tokens and weights in nvfp4, as they are"),
+        (coded().prepared(), base, Arch::SPARK, "path mxf4 takes tokens and weights in nvfp4, as they are"),
+        (
+            coded(),
+            "mxf4.t72x64x64.s3.interleaved.uniform.direct",
+            Arch::SPARK,
+            "a multiple of 8 up to 64, of 16 up to 128",
+        ),
+        (coded(), "mxf4.t64x96x64.s3.interleaved.uniform.direct", Arch::SPARK, "32, 64, 128 or 256"),
+        (coded(), "mxf4.t64x64x64.s3.interleaved.ws2.direct", Arch::RTX5090, "mxf4 needs uniform warps"),
+        (coded(), "mxf4.t64x64x64.s3.ping_pong.uniform.direct", Arch::RTX5090, "mxf4 has two_pass, sequential and"),
+        (coded(), "mxf4.t64x64x64.s3.interleaved.uniform.direct.prepass", Arch::RTX5090, "not by a prepass"),
+        (
+            coded(),
+            "mxf4.t128x128x256.s2.interleaved.uniform.direct",
+            Arch::RTX5090,
+            "shared memory: 110592 bytes needed, rtx5090 gives a block 101376",
+        ),
+    ] {
+        let text = refusal(&problem, variant, &arch);
+        assert!(text.contains(expected), "{text}\n  expected {expected}");
+    }
 }
 
 #[test]

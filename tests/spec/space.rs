@@ -3,7 +3,7 @@
 use warpsmith::format::Format;
 use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, PassKind, Warps, baseline, space};
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, Variant};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Spec, Variant};
 
 use crate::dual;
 use crate::limits::keeps_every_limit;
@@ -73,6 +73,30 @@ fn the_space_of_prepared_weights_holds_every_axis_value_and_keeps_every_limit() 
     for arch in Arch::ALL.iter().filter(|arch| arch.capability() != Arch::H200.capability()) {
         assert_eq!(space(&dual().prepared(), arch).count(), 0, "{arch}");
         assert!(pick::choose(&dual().prepared(), 64, arch).unwrap_err().is_unsupported(), "{arch}");
+    }
+}
+
+/// NVFP4 tokens on two architectures: everything that `mma` has, and `mma` beside it. Nowhere else.
+#[test]
+fn the_space_of_nvfp4_tokens_has_a_path_more_on_two_architectures() {
+    for problem in [dual().a(Format::Nvfp4), Problem::gemm().n(272).k(448).a(Format::Nvfp4).grouped(40)] {
+        for arch in Arch::ALL {
+            let specs: Vec<_> = space(&problem, arch).collect();
+            let paths = [MatrixPath::Mma, MatrixPath::Mxf4]
+                .map(|path| specs.iter().filter(|spec| spec.variant().path == path).count());
+            let is_there = [Arch::RTX5090, Arch::SPARK].contains(arch);
+            assert!(
+                paths[0] > 100 && (paths[1] > paths[0]) == is_there && (paths[1] > 0) == is_there,
+                "{arch}: {paths:?}"
+            );
+            assert_eq!(paths[0] + paths[1], specs.len(), "{arch}");
+            for spec in specs.iter().filter(|spec| spec.variant().path == MatrixPath::Mxf4).step_by(11) {
+                keeps_every_limit(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+                assert!(spec.numerics().to_string().starts_with("mxf4.k64.nvfp4.f32"), "{}", spec.numerics());
+            }
+            let chosen = pick::choose(&problem, 64, arch).unwrap();
+            assert_eq!(chosen.spec().variant().path == MatrixPath::Mxf4, is_there, "{chosen:?}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::problem::Problem;
 
 /// Registers that a thread needs beside its accumulators: fragments of 32 columns of each product and of twice 32 tokens,
 /// addresses, loop state.
-const WORKING_REGISTERS: u32 = 72;
+const WORKING_REGISTERS: u32 = 80;
 
 /// Sizes of a block.
 pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {

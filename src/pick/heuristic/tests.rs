@@ -64,11 +64,12 @@ proptest! {
 
     /// Looking at few nodes finds what looking at all variants finds, in the same order.
     #[test]
-    fn the_search_misses_nothing(problem in problem(), m in 1u32..1500, odd in any::<bool>()) {
+    fn the_search_misses_nothing(problem in problem(), m in 1u32..1500, odd in any::<bool>(), hopper in any::<bool>()) {
         let accepts = move |spec: &Spec| !odd || spec.variant().stages % 2 == 1;
         let load = problem.load(m);
-        let all = all(&problem, &load, &Arch::H200, &accepts);
-        let found = rank_for(&problem, &load, &Arch::H200, 8, &accepts);
+        let arch = if hopper || problem.is_prepared() { Arch::H200 } else { Arch::RTX5090 };
+        let all = all(&problem, &load, &arch, &accepts);
+        let found = rank_for(&problem, &load, &arch, 8, &accepts);
         let shown = |ranked: &[Ranked]| -> Vec<String> {
             ranked.iter().map(|ranked| format!("{} {}", ranked.prediction.us, ranked.spec.variant())).collect()
         };

@@ -12,7 +12,10 @@ namespace ws {
 // A K block of all rows after the other.
 template <int ROWS>
 struct BlockByBlock {
-  __device__ static int chunk(int position, int chunk) { return chunk / 2 * ROWS * 32 + position * 32 + chunk % 2 * 16; }
+  template <class Order>
+  __device__ static int place(int row, int chunk) {
+    return chunk / 2 * ROWS * 32 + Order::position(row) * 32 + chunk % 2 * 16;
+  }
 };
 
 template <int ROWS, class Order>

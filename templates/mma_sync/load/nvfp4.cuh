@@ -3,7 +3,8 @@
 
 namespace ws {
 
-// Places::chunk(position, chunk) is where a tile has 16 bytes of codes of a row: 32 elements.
+// Places::place<Order>(row, chunk) is where a tile has 16 bytes of codes of a row: 32 elements. Behind all codes it has
+// ROWS × 4 scales for each K block.
 template <int ROWS, class Order, class Places>
 struct Nvfp4Rows {
   static constexpr int CODES = ROWS * TILE_K / 2;
@@ -32,19 +33,16 @@ struct Nvfp4Rows {
     for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
       const bool valid = row < rows.count && k_tile * TILE_K + chunk * 32 < K;
       const int from = row * (K / 2) + k_tile * (TILE_K / 2) + chunk * 16;
-      const int to = Places::chunk(Order::position(row), chunk);
+      const int to = Places::template place<Order>(row, chunk);
       cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
     });
     for_each_row<ROWS, K_BLOCKS>([&](int row, int block) {
       const bool valid = row < rows.count && k_tile * TILE_K + block * K_BLOCK < K;
       const int from = scale_offset(rows.scale_row + row, k_tile * K_BLOCKS + block);
-      const int to = scales_at(block, Order::position(row));
+      const int to = CODES + block * ROWS * 4 + Order::position(row) * 4;
       cp_async_4(shared_address(offset + to), rows.scales + (valid ? from : 0), valid);
     });
   }
-
-  // Where the four scales of a K block of a row lie: K block by K block behind the codes.
-  __device__ static int scales_at(int k_block, int position) { return CODES + k_block * ROWS * 4 + position * 4; }
 };
 
 }  // namespace ws

@@ -19,11 +19,16 @@ struct Swizzled {
   __device__ static int chunk(int position, int chunk) {
     return position * (TILE_K / 2) + (chunk ^ position / (8 / CHUNKS) % CHUNKS) * 16;
   }
+
+  template <class Order>
+  __device__ static int place(int row, int chunk) {
+    return Swizzled::chunk(Order::position(row), chunk);
+  }
 };
 
 template <int ROWS, class Order>
 struct Nvfp4Tile : Nvfp4Rows<ROWS, Order, Swizzled> {
-  using Nvfp4Rows<ROWS, Order, Swizzled>::scales_at;
+  using Nvfp4Rows<ROWS, Order, Swizzled>::CODES;
 
   // Codes of `rows` rows from `first` on, 8 or 16 of them; of 8, r[1] and r[3] are what r[0] and r[2] are.
   __device__ static void codes(u32 (&r)[4], int offset, int k_block, int first, int rows) {
@@ -49,7 +54,7 @@ struct Nvfp4Tile : Nvfp4Rows<ROWS, Order, Swizzled> {
 
   // The scales of a K block of a row.
   __device__ static u32 word(int offset, int k_block, int position) {
-    return *reinterpret_cast<const u32*>(shared_memory + offset + scales_at(k_block, position));
+    return *reinterpret_cast<const u32*>(shared_memory + offset + CODES + k_block * ROWS * 4 + position * 4);
   }
 
   // The signs of eight codes of block `block`.

@@ -18,7 +18,7 @@
 //! * **Accumulation:** `e_acc = (K/16 + 16)·2⁻²²·Σ|a·b|`. Tensor cores add 16 products at a step to an f32 accumulator
 //!   and may truncate what falls below its last bits: K/16 steps, each at most 2⁻²² of what has been summed so far,
 //!   which is at most Σ|a·b|. The order is free: 16 more steps pay for split-K and for pairwise sums of partial
-//!   results.
+//!   results. (The path `mxf4` adds 64 products at a step, exactly, and truncates: K/64 steps of 2⁻²³ each are less.)
 //! * **α:** `e₁ = |α|·e_acc + 2⁻²³·|α|·(|s| + e_acc)`: α is a f32, the multiplication rounds once; a second rounding
 //!   (α folded from two factors) fits too.
 //! * **Factor and bias of a column:** a f32 multiplication and a f32 addition, which round once each: `e₁·|r| +

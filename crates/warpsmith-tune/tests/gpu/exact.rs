@@ -7,11 +7,12 @@
 use half::{bf16, f16};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::format::{e2m1, e4m3};
-use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith::spec::{Arch, MatrixPath, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
 
 use crate::bench::Bench;
+use crate::families::has_mxf4;
 
 const K: usize = 64;
 const SCALES: usize = 256;
@@ -22,32 +23,42 @@ pub struct Case {
     compute: Format,
     /// Whether the weights are NVFP4 (or else the tokens).
     weights: bool,
-    /// Whether the weights are prepared (and so NVFP4, whatever the tokens are).
-    prepared: bool,
+    /// `wgmma`: the weights are prepared, and so NVFP4 whatever the tokens are. `mxf4`: both operands are NVFP4.
+    path: MatrixPath,
     layout: ScaleLayout,
 }
 
 impl Case {
     pub fn name(&self) -> String {
-        let operand = match (self.weights, self.prepared) {
-            (true, false) => "weights",
-            (true, true) => "prepared weights",
-            (false, false) => "tokens",
-            (false, true) => "tokens with prepared weights",
+        let operand = match (self.weights, self.path) {
+            (true, MatrixPath::Wgmma) => "prepared weights",
+            (false, MatrixPath::Wgmma) => "tokens with prepared weights",
+            (true, MatrixPath::Mxf4) => "weights with coded tokens",
+            (false, MatrixPath::Mxf4) => "tokens with coded weights",
+            (true, _) => "weights",
+            (false, _) => "tokens",
         };
         format!("exact: every code and scale of {operand} in {} ({} scales)", self.compute, self.layout)
     }
 
     fn variants(&self) -> &'static [&'static str] {
-        match (self.weights, self.prepared) {
-            (_, false) => &["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"],
-            (true, true) => &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"],
-            (false, true) => &[
+        match (self.weights, self.path) {
+            (_, MatrixPath::Mxf4) => &[
+                "mxf4.t64x64x64.s1.single.uniform.direct",
+                "mxf4.t8x32x64.s2.single.uniform.direct",
+                "mxf4.t40x256x128.s1.single.uniform.direct",
+                "mxf4.t128x32x256.s1.single.uniform.direct",
+            ],
+            (true, MatrixPath::Wgmma) => {
+                &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"]
+            }
+            (false, MatrixPath::Wgmma) => &[
                 "wgmma.t64x64x64.s1.single.uniform.direct.prepass",
                 "wgmma.t64x64x128.s2.single.ws1.shared.prepass",
                 "wgmma.t64x64x64.s1.single.ws1.direct",
                 "wgmma.t8x64x128.s2.single.ws2.direct",
             ],
+            _ => &["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"],
         }
     }
 
@@ -56,7 +67,7 @@ impl Case {
         const ONE: u8 = 2;
         const SCALE_ONE: u8 = 0x38;
         let one = |index: usize| if index / K == index % K { 1.0 } else { 0.0 };
-        if self.prepared && !self.weights {
+        if self.path == MatrixPath::Mxf4 || (self.path == MatrixPath::Wgmma && !self.weights) {
             let code = |index: usize| if one(index) == 1.0 { ONE } else { 0 };
             let codes = (0..K * K / 2).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4);
             return HostMatrix::Nvfp4 { codes: codes.collect(), scales: vec![SCALE_ONE; self.layout.bytes(K, K)] };
@@ -68,17 +79,20 @@ impl Case {
     }
 }
 
-/// Cases for an architecture: prepared weights on Hopper only.
+/// Cases for an architecture: prepared weights on Hopper only, two coded operands on the path that takes both as they are.
 pub fn all(arch: &Arch) -> Vec<Case> {
     let mut cases = Vec::new();
     for compute in [Format::F16, Format::Bf16] {
         for weights in [true, false] {
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                let case = Case { compute, weights, prepared: false, layout };
+                let case = Case { compute, weights, path: MatrixPath::Mma, layout };
                 cases.push(case);
                 // NVFP4 tokens and weights are multiplied in f16.
                 if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {
-                    cases.push(Case { prepared: true, ..case });
+                    cases.push(Case { path: MatrixPath::Wgmma, ..case });
+                }
+                if compute == Format::F16 && has_mxf4(arch) {
+                    cases.push(Case { path: MatrixPath::Mxf4, ..case });
                 }
             }
         }
@@ -105,12 +119,13 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     let coded = HostMatrix::Nvfp4 { codes: pairs.collect(), scales };
     let problem = Problem::gemm().k(K as u32).c(Format::F32).scales(case.layout);
     let (problem, m, a, b) = if case.weights {
-        (problem.n(SCALES as u32).a(case.compute).b(Format::Nvfp4), K, case.unit(), coded)
+        let unit = case.unit();
+        (problem.n(SCALES as u32).a(unit.format()).b(Format::Nvfp4), K, unit, coded)
     } else {
         let unit = case.unit();
         (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
     };
-    let problem = if case.prepared { problem.prepared() } else { problem };
+    let problem = if case.path == MatrixPath::Wgmma { problem.prepared() } else { problem };
     let (columns, rows) = (HostColumns::default(), HostRows::default());
     let alpha = vec![vec![1.0]];
     let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, baseline, space};
-use warpsmith::spec::{Activation, Arch, Operation, Problem, Spec, Variant};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Spec, Variant};
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::suite::{Suite, Words};
 use warpsmith_tune::{HostOperands, Spread, Trial};
@@ -16,6 +16,8 @@ const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal]
 pub struct Family {
     what: &'static str,
     problem: Problem,
+    /// Where several take the problem, this one.
+    path: MatrixPath,
     fusion: Fusion,
     index: usize,
     /// Of so many times the variants of other families.
@@ -26,12 +28,23 @@ pub struct Family {
 
 impl Family {
     fn baseline(&self) -> Variant {
-        baseline(&self.problem)
+        Variant { path: self.path, ..baseline(&self.problem) }
     }
 
     pub fn name(&self) -> String {
-        format!("{}: {} {}", self.what, self.problem, self.fusion)
+        let path = if self.path == MatrixPath::Mxf4 { " on mxf4" } else { "" };
+        format!("{}: {} {}{path}", self.what, self.problem, self.fusion)
     }
+}
+
+/// The path that takes these weights everywhere.
+fn usual(problem: &Problem) -> MatrixPath {
+    baseline(problem).path
+}
+
+/// Whether an architecture has the path `mxf4`.
+pub fn has_mxf4(arch: &Arch) -> bool {
+    MatrixPath::of(&Problem::gemm().n(16).k(64).a(Format::Nvfp4), arch).any(|path| path == MatrixPath::Mxf4)
 }
 
 /// Families for an architecture.
@@ -60,8 +73,15 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                 let problem = if prepared { problem.prepared() } else { problem };
-                let family =
-                    |problem| Family { what: "gate", problem, fusion, index, share: 1.0, awkward: awkward.clone() };
+                let family = |problem| Family {
+                    what: "gate",
+                    problem,
+                    path: usual(&problem),
+                    fusion,
+                    index,
+                    share: 1.0,
+                    awkward: awkward.clone(),
+                };
                 families.push(family(problem));
                 let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
                 let columns = match index % 6 {
@@ -76,6 +96,46 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     }
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
+    families.extend(mxf4(arch, &shapes, &awkward));
+    families
+}
+
+/// The path `mxf4`, where there is one: every fusion, scale layout and number of groups, rows put where they are and by
+/// their numbers; activations, formats and what columns have in turn.
+fn mxf4(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+    let mut families = Vec::new();
+    if !has_mxf4(arch) {
+        return families;
+    }
+    for groups in [None, Some(3), Some(40)] {
+        for fusion in [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential] {
+            for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+                for slots in [false, true] {
+                    let index = families.len();
+                    let problem = match fusion {
+                        Fusion::Single => {
+                            Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()])
+                        }
+                        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
+                    };
+                    let (n, k) = shapes[index % shapes.len()];
+                    let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
+                    let problem = problem.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout);
+                    let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                    let problem = if slots { problem.slots() } else { problem };
+                    let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
+                    let problem = match index % 5 {
+                        0 => problem.row_scale().bias(bias),
+                        2 => problem.bias(bias),
+                        4 => problem.row_scale(),
+                        _ => problem,
+                    };
+                    let (what, path, awkward) = ("gate", MatrixPath::Mxf4, awkward.to_vec());
+                    families.push(Family { what, problem, path, fusion, index, share: 1.0, awkward });
+                }
+            }
+        }
+    }
     families
 }
 
@@ -107,7 +167,15 @@ fn activations(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<
                 let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(Format::F32) };
                 let fusion = fusions[index % fusions.len()];
                 let what = "activations: gate";
-                families.push(Family { what, problem, fusion, index, share: 0.5, awkward: awkward.to_vec() });
+                families.push(Family {
+                    what,
+                    problem,
+                    path: usual(&problem),
+                    fusion,
+                    index,
+                    share: 0.5,
+                    awkward: awkward.to_vec(),
+                });
             }
         }
     }
@@ -144,7 +212,15 @@ fn moved(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family
                     let problem = if prepared { problem.prepared() } else { problem };
                     let problem = if index % 4 < 3 { problem } else { problem.row_scale().bias(Format::F32) };
                     let what = "moved: gate";
-                    families.push(Family { what, problem, fusion, index, share: 0.5, awkward: awkward.to_vec() });
+                    families.push(Family {
+                        what,
+                        problem,
+                        path: usual(&problem),
+                        fusion,
+                        index,
+                        share: 0.5,
+                        awkward: awkward.to_vec(),
+                    });
                 }
             }
         }
@@ -194,8 +270,9 @@ const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Ac
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
     let samples = (samples * family.share).ceil() as usize;
-    let legal: Vec<Spec> =
-        space(&family.problem, bench.arch()).filter(|spec| spec.variant().fusion == family.fusion).collect();
+    let legal: Vec<Spec> = space(&family.problem, bench.arch())
+        .filter(|spec| spec.variant().fusion == family.fusion && spec.variant().path == family.path)
+        .collect();
     let step = (legal.len() / samples).max(1);
     // A step that shares no factor with the axes' sizes walks through all their values.
     let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
