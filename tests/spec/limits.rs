@@ -54,6 +54,13 @@ pub fn keeps_every_limit(spec: &Spec) -> Result<(), TestCaseError> {
             prop_assert!(problem.a_format() == Format::Nvfp4 && problem.b_format() == Format::Nvfp4);
             prop_assert!(["sm_120a", "sm_121a"].contains(&arch.target()));
         }
+        MatrixPath::Tcgen05 => {
+            prop_assert!(geometry.shared_bytes >= variant.stages * geometry.stage_bytes);
+            // One block an SM, so that none waits for tensor memory.
+            prop_assert!(geometry.blocks_per_sm == 1 && 2 * geometry.shared_bytes > 228 * 1024);
+            prop_assert!(problem.a_format() == Format::Nvfp4 && problem.b_format() == Format::Nvfp4);
+            prop_assert!(["sm_100a", "sm_103a"].contains(&arch.target()) && !problem.is_prepared());
+        }
         MatrixPath::Wgmma => {
             prop_assert!(problem.is_prepared() && arch.capability() == Arch::H200.capability());
             if let Warps::Specialised(consumers) = variant.warps {
@@ -103,13 +110,13 @@ proptest! {
         let needed: u32 = sizes.iter().map(|rows| rows.div_ceil(variant.tile.tokens)).sum();
         let products = spec.passes(m).find(|pass| pass.kind == PassKind::Products { product: 0 }).unwrap();
         let (rows, columns) = match variant.path {
-            MatrixPath::Mma | MatrixPath::Mxf4 => (products.grid[0], products.grid[1]),
+            MatrixPath::Mma | MatrixPath::Mxf4 | MatrixPath::Tcgen05 => (products.grid[0], products.grid[1]),
             _ => (products.grid[1], products.grid[0]),
         };
         if variant.persistent {
             // As many blocks as run at once, unless there are fewer tiles.
             let tiles = needed * problem.columns().div_ceil(variant.tile.columns);
-            prop_assert_eq!(products.grid[1..].to_vec(), vec![1, 1]);
+            prop_assert_eq!(products.grid[1..].to_vec(), vec![1, variant.cluster.tile_blocks()]);
             prop_assert!(products.grid[0] <= arch.sms() && products.grid[0] >= tiles.min(arch.sms()));
             return Ok(());
         }

@@ -71,7 +71,12 @@ fn near_problem() -> impl Strategy<Value = Problem> {
 
 /// Problems and variants near the legal ones, so that both sides of every limit are met.
 pub fn near_legal() -> impl Strategy<Value = (Problem, Variant, Arch)> {
-    prop_oneof![1 => near_legal_mma(), 1 => near_legal_mma().prop_map(mxf4), 3 => near_legal_wgmma()]
+    prop_oneof![
+        1 => near_legal_mma(),
+        1 => near_legal_mma().prop_map(mxf4),
+        1 => near_legal_wgmma().prop_map(tcgen05),
+        3 => near_legal_wgmma(),
+    ]
 }
 
 /// The fusion that goes with the operation, mostly.
@@ -103,6 +108,24 @@ fn mxf4((problem, variant, arch): (Problem, Variant, Arch)) -> (Problem, Variant
         _ => Arch::SPARK,
     };
     (problem, variant, arch)
+}
+
+/// The same for the path `tcgen05`.
+fn tcgen05((problem, variant, arch): (Problem, Variant, Arch)) -> (Problem, Variant, Arch) {
+    let problem = problem.unprepared();
+    let problem = if problem.b_format() == Format::Nvfp4 { problem.a(Format::Nvfp4) } else { problem };
+    let Variant { mut tile, warps, epilogue, cluster, prepass, .. } = variant;
+    // Mostly what goes together.
+    let (warps, epilogue) = if prepass { (warps, epilogue) } else { (Warps::Specialised(1), Epilogue::Direct) };
+    let cluster = if cluster.blocks() == 2 { Cluster::Pair } else { cluster };
+    let of_instruction = 128 * cluster.tile_blocks();
+    match variant.rows {
+        Rows::Weights => tile.columns = if tile.columns == 32 { 32 } else { of_instruction },
+        _ => tile.tokens = if tile.tokens < 16 { tile.tokens } else { of_instruction },
+    }
+    tile.k = if tile.k == 64 { 256 } else { tile.k };
+    let arch = if arch == Arch::H200 { [Arch::B200, Arch::B300][variant.stages as usize % 2] } else { arch };
+    (problem, Variant { path: MatrixPath::Tcgen05, tile, warps, epilogue, cluster, ..variant }, arch)
 }
 
 fn near_legal_wgmma() -> impl Strategy<Value = (Problem, Variant, Arch)> {

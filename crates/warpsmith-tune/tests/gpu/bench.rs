@@ -55,6 +55,11 @@ impl Bench {
         self.device.arch()
     }
 
+    /// Whether kernels run on the CPU.
+    pub fn is_emulated(&self) -> bool {
+        self.device.name().contains("emulated")
+    }
+
     pub fn toolchain(&self) -> &Toolchain {
         self.cache.toolchain().unwrap()
     }

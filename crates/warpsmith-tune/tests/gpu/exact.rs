@@ -12,7 +12,7 @@ use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
 
 use crate::bench::Bench;
-use crate::families::has_mxf4;
+use crate::families::block_scaled;
 
 const K: usize = 64;
 const SCALES: usize = 256;
@@ -23,7 +23,7 @@ pub struct Case {
     compute: Format,
     /// Whether the weights are NVFP4 (or else the tokens).
     weights: bool,
-    /// `wgmma`: the weights are prepared, and so NVFP4 whatever the tokens are. `mxf4`: both operands are NVFP4.
+    /// `wgmma`: the weights are prepared, and so NVFP4 whatever the tokens are. `mxf4` and `tcgen05`: both operands are NVFP4.
     path: MatrixPath,
     layout: ScaleLayout,
 }
@@ -33,8 +33,8 @@ impl Case {
         let operand = match (self.weights, self.path) {
             (true, MatrixPath::Wgmma) => "prepared weights",
             (false, MatrixPath::Wgmma) => "tokens with prepared weights",
-            (true, MatrixPath::Mxf4) => "weights with coded tokens",
-            (false, MatrixPath::Mxf4) => "tokens with coded weights",
+            (true, MatrixPath::Mxf4 | MatrixPath::Tcgen05) => "weights with coded tokens",
+            (false, MatrixPath::Mxf4 | MatrixPath::Tcgen05) => "tokens with coded weights",
             (true, _) => "weights",
             (false, _) => "tokens",
         };
@@ -48,6 +48,12 @@ impl Case {
                 "mxf4.t8x32x64.s2.single.uniform.direct",
                 "mxf4.t40x256x128.s1.single.uniform.direct",
                 "mxf4.t128x32x256.s1.single.uniform.direct",
+            ],
+            (_, MatrixPath::Tcgen05) => &[
+                "tcgen05.t64x128x256.s1.single.ws1.direct",
+                "tcgen05.t128x64x256.s1.single.ws1.direct.token_rows",
+                "tcgen05.t96x256x256.s2.single.ws1.direct.pair",
+                "tcgen05.t256x192x256.s1.single.ws1.direct.pair.token_rows",
             ],
             (true, MatrixPath::Wgmma) => {
                 &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"]
@@ -67,7 +73,7 @@ impl Case {
         const ONE: u8 = 2;
         const SCALE_ONE: u8 = 0x38;
         let one = |index: usize| if index / K == index % K { 1.0 } else { 0.0 };
-        if self.path == MatrixPath::Mxf4 || (self.path == MatrixPath::Wgmma && !self.weights) {
+        if matches!(self.path, MatrixPath::Mxf4 | MatrixPath::Tcgen05) || (self.path == MatrixPath::Wgmma && !self.weights) {
             let code = |index: usize| if one(index) == 1.0 { ONE } else { 0 };
             let codes = (0..K * K / 2).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4);
             return HostMatrix::Nvfp4 { codes: codes.collect(), scales: vec![SCALE_ONE; self.layout.bytes(K, K)] };
@@ -91,8 +97,8 @@ pub fn all(arch: &Arch) -> Vec<Case> {
                 if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {
                     cases.push(Case { path: MatrixPath::Wgmma, ..case });
                 }
-                if compute == Format::F16 && has_mxf4(arch) {
-                    cases.push(Case { path: MatrixPath::Mxf4, ..case });
+                if let Some(path) = block_scaled(arch).filter(|_| compute == Format::F16) {
+                    cases.push(Case { path, ..case });
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, baseline, space};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Rows, Tile, Warps, baseline, space};
 use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Spec, Variant};
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::suite::{Suite, Words};
@@ -32,8 +32,12 @@ impl Family {
     }
 
     pub fn name(&self) -> String {
-        let path = if self.path == MatrixPath::Mxf4 { " on mxf4" } else { "" };
-        format!("{}: {} {}{path}", self.what, self.problem, self.fusion)
+        let Self { what, problem, path, fusion, .. } = self;
+        if *path == usual(problem) {
+            format!("{what}: {problem} {fusion}")
+        } else {
+            format!("{what}: {problem} {fusion} on {path}")
+        }
     }
 }
 
@@ -42,9 +46,9 @@ fn usual(problem: &Problem) -> MatrixPath {
     baseline(problem).path
 }
 
-/// Whether an architecture has the path `mxf4`.
-pub fn has_mxf4(arch: &Arch) -> bool {
-    MatrixPath::of(&Problem::gemm().n(16).k(64).a(Format::Nvfp4), arch).any(|path| path == MatrixPath::Mxf4)
+/// The path of an architecture that multiplies NVFP4 tokens and weights as they are, if there is one.
+pub fn block_scaled(arch: &Arch) -> Option<MatrixPath> {
+    MatrixPath::of(&Problem::gemm().n(16).k(64).a(Format::Nvfp4), arch).find(|path| *path != MatrixPath::Mma)
 }
 
 /// Families for an architecture.
@@ -96,19 +100,20 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     }
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
-    families.extend(mxf4(arch, &shapes, &awkward));
+    families.extend(as_they_are(arch, &shapes, &awkward));
     families
 }
 
-/// The path `mxf4`, where there is one: every fusion, scale layout and number of groups, rows put where they are and by
-/// their numbers; activations, formats and what columns have in turn.
-fn mxf4(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+/// The paths that multiply NVFP4 as it is, where there is one: every fusion, scale layout and number of groups, rows put
+/// where they are and by their numbers; activations, formats and what columns have in turn.
+fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     let mut families = Vec::new();
-    if !has_mxf4(arch) {
-        return families;
-    }
+    let Some(path) = block_scaled(arch) else { return families };
     for groups in [None, Some(3), Some(40)] {
         for fusion in [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential] {
+            if path == MatrixPath::Tcgen05 && fusion == Fusion::Sequential {
+                continue;
+            }
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
                 for slots in [false, true] {
                     let index = families.len();
@@ -130,7 +135,7 @@ fn mxf4(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
                         4 => problem.row_scale(),
                         _ => problem,
                     };
-                    let (what, path, awkward) = ("gate", MatrixPath::Mxf4, awkward.to_vec());
+                    let (what, awkward) = ("gate", awkward.to_vec());
                     families.push(Family { what, problem, path, fusion, index, share: 1.0, awkward });
                 }
             }
@@ -245,7 +250,11 @@ fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
         let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 * rng.u32(1..=8), k: 64 << rng.u32(..3) };
         let (fusion, stages, split_k) = (family.fusion, rng.u32(1..=16), rng.u32(1..=7));
         let variant = Variant { tile, stages, fusion, split_k, ..family.baseline() };
-        let variant = if family.problem.is_prepared() { wgmma(&mut rng, variant) } else { variant };
+        let variant = match family.path {
+            MatrixPath::Wgmma => wgmma(&mut rng, variant),
+            MatrixPath::Tcgen05 => tcgen05(&mut rng, variant),
+            _ => variant,
+        };
         Spec::check(&family.problem, &variant, arch).ok()
     });
     random.take(20_000).flatten().take(count).collect()
@@ -262,6 +271,19 @@ fn wgmma(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
     let split_k = if rng.bool() { 1 } else { variant.split_k };
     let epilogue = Epilogue::ALL[rng.usize(..3)];
     Variant { warps, cluster, split_k, epilogue, persistent: rng.bool(), prepass: rng.bool(), ..variant }
+}
+
+/// Random values of the axes of the path tcgen05.
+fn tcgen05(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
+    let rows = if rng.bool() { Rows::Weights } else { Rows::Tokens };
+    let cluster = if rng.bool() { Cluster::Pair } else { Cluster::None };
+    let (wide, of_instruction) = (16 * rng.u32(1..=16), 128 * cluster.tile_blocks());
+    let tile = match rows {
+        Rows::Weights => Tile { tokens: wide, columns: of_instruction, k: 256 },
+        _ => Tile { tokens: of_instruction, columns: 64 * rng.u32(1..=4), k: 256 },
+    };
+    let warps = Warps::Specialised(1);
+    Variant { tile, warps, cluster, rows, persistent: variant.split_k == 1 && rng.bool(), ..variant }
 }
 
 /// What the families of every operand have.

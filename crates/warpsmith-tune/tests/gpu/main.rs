@@ -26,6 +26,7 @@ mod raw;
 mod route;
 mod serving;
 mod small;
+mod tcgen05;
 mod tuner;
 mod uploaded;
 
