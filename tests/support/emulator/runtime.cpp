@@ -111,7 +111,13 @@ std::map<uintptr_t, Allocation> allocations;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// The bytes around an allocation that no guard page covers.
+// The bytes around an allocation that no guard page covers: in its first page, and behind it up to the next one.
+void mark_around(unsigned char* at, const Allocation& allocation) {
+  unsigned char* first = allocation.mapped + PAGE;
+  unsigned char* last = allocation.mapped + allocation.mapped_bytes - PAGE;
+  memset(first, CANARY, size_t(at - first));
+  memset(at + allocation.bytes, CANARY, size_t(last - (at + allocation.bytes)));
+}
 bool is_intact(uintptr_t at, const Allocation& allocation) {
   const unsigned char* begin = reinterpret_cast<unsigned char*>(at);
   const unsigned char* first = allocation.mapped + PAGE;
@@ -727,8 +733,7 @@ std::string run(const Launch& launch) {
       snprintf(text, sizeof text, ": wrote around the allocation of %llu bytes at 0x%llx", (unsigned long long)allocation.bytes,
                (unsigned long long)at);
       why = launch.entry->name + std::string(text);
-      memset(reinterpret_cast<void*>(at + allocation.bytes), CANARY,
-             size_t(allocation.mapped + allocation.mapped_bytes - PAGE - reinterpret_cast<unsigned char*>(at + allocation.bytes)));
+      mark_around(reinterpret_cast<unsigned char*>(at), allocation);
     }
   }
   if (!why.empty()) fprintf(stderr, "emulator: %s\n", why.c_str());
@@ -743,11 +748,11 @@ void* allocate(uint64_t bytes) {
   mprotect(begin, PAGE, PROT_NONE);
   mprotect(begin + mapped_bytes - PAGE, PAGE, PROT_NONE);
   unsigned char* at = begin + mapped_bytes - PAGE - size;
-  memset(begin + PAGE, CANARY, size_t(at - (begin + PAGE)));
+  const Allocation made = {begin, mapped_bytes, bytes};
   memset(at, 0xFF, bytes);
-  memset(at + bytes, CANARY, size - bytes);
+  mark_around(at, made);
   std::lock_guard<std::mutex> guard(memory_lock);
-  allocations[reinterpret_cast<uintptr_t>(at)] = {begin, mapped_bytes, bytes};
+  allocations[reinterpret_cast<uintptr_t>(at)] = made;
   return at;
 }
 
