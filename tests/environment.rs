@@ -75,7 +75,7 @@ fn read_by(path: &Path, text: &str) -> BTreeSet<String> {
     names
 }
 
-/// The variables that a C file or a shell script reads.
+/// The variables that a C or C++ file or a shell script reads.
 fn read_elsewhere(text: &str) -> BTreeSet<String> {
     let c = arguments(text, "getenv(").into_iter().map(|(_, argument)| argument.trim_matches('"'));
     let shell = text.split('$').skip(1).map(|rest| {
@@ -93,7 +93,7 @@ fn every_variable_is_in_the_table_and_no_other() {
             read.append(&mut read_by(&path, &fs::read_to_string(&path).unwrap()));
         }
     }
-    for path in files(&root().join("tests"), &[".c"]).into_iter().chain([root().join("check")]) {
+    for path in files(&root().join("tests"), &[".c", ".cpp"]).into_iter().chain([root().join("check")]) {
         read.append(&mut read_elsewhere(&fs::read_to_string(path).unwrap()));
     }
     assert!(read.len() > 20, "{read:?}");

@@ -111,7 +111,13 @@ std::map<uintptr_t, Allocation> allocations;
 
 size_t rounded_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// The bytes around an allocation that no guard page covers.
+// The bytes around an allocation that no guard page covers: in its first page, and behind it up to the next one.
+void mark_around(unsigned char* at, const Allocation& allocation) {
+  unsigned char* first = allocation.mapped + PAGE;
+  unsigned char* last = allocation.mapped + allocation.mapped_bytes - PAGE;
+  memset(first, CANARY, size_t(at - first));
+  memset(at + allocation.bytes, CANARY, size_t(last - (at + allocation.bytes)));
+}
 bool is_intact(uintptr_t at, const Allocation& allocation) {
   const unsigned char* begin = reinterpret_cast<unsigned char*>(at);
   const unsigned char* first = allocation.mapped + PAGE;
@@ -183,6 +189,7 @@ struct BlockBarrier {
 };
 struct Block : EmuBlock {
   unsigned ended;
+  void (*when_ended)();
   std::vector<Warp> warps;
   BlockBarrier barriers[BARRIERS];
   std::vector<uint16_t> shadow;                   // of each word of the window: who wrote it and did not fence, plus 1
@@ -452,6 +459,7 @@ void fiber() {
     }
   }
   if (block->ended == block->threads) {
+    if (block->when_ended) block->when_ended();
     for (Thread& thread : grid->threads) {
       if (thread.block != block) continue;
       if (!thread.queues[EMU_BULK_STORE].is_empty()) {
@@ -536,6 +544,7 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
     block.number = number * blocks + rank;
     block.cluster = &g.cluster;
     block.ended = 0;
+    block.when_ended = nullptr;
     block.warps.resize((threads + 31) / 32);
     for (size_t i = 0; i < block.warps.size(); i++) {
       const unsigned left = threads - unsigned(i) * 32;
@@ -727,8 +736,7 @@ std::string run(const Launch& launch) {
       snprintf(text, sizeof text, ": wrote around the allocation of %llu bytes at 0x%llx", (unsigned long long)allocation.bytes,
                (unsigned long long)at);
       why = launch.entry->name + std::string(text);
-      memset(reinterpret_cast<void*>(at + allocation.bytes), CANARY,
-             size_t(allocation.mapped + allocation.mapped_bytes - PAGE - reinterpret_cast<unsigned char*>(at + allocation.bytes)));
+      mark_around(reinterpret_cast<unsigned char*>(at), allocation);
     }
   }
   if (!why.empty()) fprintf(stderr, "emulator: %s\n", why.c_str());
@@ -743,11 +751,11 @@ void* allocate(uint64_t bytes) {
   mprotect(begin, PAGE, PROT_NONE);
   mprotect(begin + mapped_bytes - PAGE, PAGE, PROT_NONE);
   unsigned char* at = begin + mapped_bytes - PAGE - size;
-  memset(begin + PAGE, CANARY, size_t(at - (begin + PAGE)));
+  const Allocation made = {begin, mapped_bytes, bytes};
   memset(at, 0xFF, bytes);
-  memset(at + bytes, CANARY, size - bytes);
+  mark_around(at, made);
   std::lock_guard<std::mutex> guard(memory_lock);
-  allocations[reinterpret_cast<uintptr_t>(at)] = {begin, mapped_bytes, bytes};
+  allocations[reinterpret_cast<uintptr_t>(at)] = made;
   return at;
 }
 
@@ -1214,6 +1222,7 @@ void* emu_block_data(unsigned slot, size_t bytes) {
   if (!data) data = calloc(1, bytes);
   return data;
 }
+void emu_when_ended(void (*check)()) { block_of(emu_current)->when_ended = check; }
 void* emu_cluster_data(unsigned slot, size_t bytes) {
   void*& data = grid->cluster_data[slot];
   if (!data) data = calloc(1, bytes);

@@ -122,6 +122,8 @@ void emu_async_read(emu_u32 address, emu_u32 bytes, const char* helper);
 
 void* emu_block_data(unsigned slot, emu_size bytes);
 void* emu_cluster_data(unsigned slot, emu_size bytes);
+// Calls this when the block of the current thread has ended; it may fail.
+void emu_when_ended(void (*check)());
 emu_u64 emu_random();
 int emu_schedule();
 // Counts nanoseconds.

@@ -55,11 +55,6 @@ impl Bench {
         self.device.arch()
     }
 
-    /// Whether kernels run on the CPU.
-    pub fn is_emulated(&self) -> bool {
-        self.device.name().contains("emulated")
-    }
-
     pub fn toolchain(&self) -> &Toolchain {
         self.cache.toolchain().unwrap()
     }

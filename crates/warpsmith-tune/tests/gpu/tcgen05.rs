@@ -86,7 +86,7 @@ pub fn mutants() -> Vec<Mutant> {
             "  __syncthreads();\n  tcgen05_fence_after_thread_sync();\n  if (warp",
         ),
         // Tensor memory.
-        token_rows("tensor memory never given back", "tcgen05_dealloc<PAIR>(tensor_memory, TENSOR_COLUMNS);", ""),
+        token_rows("tensor memory never given back", "if (warp == MULTIPLY_WARP) tcgen05_dealloc<PAIR>(tensor_memory, TENSOR_COLUMNS);\n}", "}"),
         token_rows("half of it allocated", "ring.tensor_address(), TENSOR_COLUMNS);", "ring.tensor_address(), TENSOR_COLUMNS / 2);"),
         token_rows("half of it given back", "tensor_memory, TENSOR_COLUMNS);", "tensor_memory, TENSOR_COLUMNS / 2);"),
         token_rows(
@@ -151,8 +151,7 @@ pub fn mutants() -> Vec<Mutant> {
         copied("the neighbour's other token", "is_odd ? mine[0] : mine[1])", "mine[0])"),
         persistent("tiles left out", "blockIdx.x + index * gridDim.x", "blockIdx.x + 2 * index * gridDim.x"),
         // Pairs.
-        pair("a pair that multiplies alone", "tcgen05_mma_mxf4nvf4<PAIR,", "tcgen05_mma_mxf4nvf4<!PAIR,"),
-        copied("one block that multiplies as a pair", "tcgen05_mma_mxf4nvf4<PAIR,", "tcgen05_mma_mxf4nvf4<!PAIR,"),
+        pair("loads that only their own block is told of", "if constexpr (PAIR)\n      tensor_load_2d_pair", "if constexpr (!PAIR)\n      tensor_load_2d_pair"),
         pair("both blocks multiply", "warp == MULTIPLY_WARP && ring.rank == 0", "warp == MULTIPLY_WARP"),
         pair("the second block multiplies", "warp == MULTIPLY_WARP && ring.rank == 0", "warp == MULTIPLY_WARP && ring.rank == 1"),
         pair("each block counts for itself", "map_shared_rank(barrier, 0)", "map_shared_rank(barrier, rank)"),
@@ -162,6 +161,6 @@ pub fn mutants() -> Vec<Mutant> {
         pair_of_tokens("each block has the first one's tokens", "first_row + rank * (WEIGHT_ROWS", "first_row + 0 * (WEIGHT_ROWS"),
         pair_of_tokens("each block has the first one's scales", "(WEIGHT_ROWS ? 0 : rank * ROWS)", "0"),
         persistent_pair("sums of the second block not waited for", "BLOCKS * STORE_THREADS / 32", "STORE_THREADS / 32"),
-        pair("its end not waited for", "  tcgen05_fence_before_thread_sync();\n  if constexpr (PAIR) {\n    cluster_arrive();\n    cluster_wait();\n  }\n", "  tcgen05_fence_before_thread_sync();\n"),
+        persistent_pair("its end not waited for", "  tcgen05_fence_before_thread_sync();\n  if constexpr (PAIR) {\n    cluster_arrive();\n    cluster_wait();\n  }\n", "  tcgen05_fence_before_thread_sync();\n"),
     ]
 }

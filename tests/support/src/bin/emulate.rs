@@ -1,10 +1,11 @@
-//! Runs a program with an emulated GPU: `emulate ARCH [eager|late|SEED] -- COMMAND…`.
+//! Runs a program with an emulated GPU: `emulate ARCH[:SMS] [eager|late|SEED] -- COMMAND…`. On few SMs persistent blocks have
+//! many tiles each.
 #![allow(clippy::print_stderr)]
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use warpsmith::spec::Arch;
+use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Schedule, build, shared_folder};
 
 fn main() -> ExitCode {
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
 
 /// Returns if the program could not be started.
 fn run() -> Result<std::convert::Infallible, String> {
-    let usage = "usage: emulate ARCH [eager|late|SEED] -- COMMAND…";
+    let usage = "usage: emulate ARCH[:SMS] [eager|late|SEED] -- COMMAND…";
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (options, command) = arguments.split_at(arguments.iter().position(|word| word == "--").ok_or(usage)?);
     let [_, program, rest @ ..] = command else { return Err(usage.to_owned()) };
@@ -31,7 +32,14 @@ fn run() -> Result<std::convert::Infallible, String> {
         }
         _ => return Err(usage.to_owned()),
     };
-    let arch: Arch = arch.parse().map_err(|error: warpsmith::Error| error.to_string())?;
+    let text = |error: warpsmith::Error| error.to_string();
+    let (name, sms) = arch.split_once(':').unwrap_or((arch, "0"));
+    let preset: Arch = name.parse().map_err(text)?;
+    let sms = sms.parse().map_err(|_| usage)?;
+    let arch = match sms {
+        0 => preset,
+        sms => Arch::of_device(&DeviceFacts { sms, ..DeviceFacts::of_preset(&preset) }).map_err(text)?,
+    };
     let emulator = build(&shared_folder())?;
     let mut command = Command::new(program);
     command.args(rest);

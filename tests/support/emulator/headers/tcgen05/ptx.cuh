@@ -70,6 +70,9 @@ inline Tensor& tensor() {
   if (!known) {
     known = static_cast<Tensor*>(emu_block_data(TENSOR_SLOT, sizeof(Tensor)));
     known->least = COLUMNS;
+    emu_when_ended([] {
+      if (tensor().allocated) emu_fail("the block ended with %u columns of tensor memory", tensor().allocated);
+    });
   }
   return *known;
 }
@@ -138,13 +141,21 @@ inline void free_columns(bool pair, emu_u32 address, emu_u32 columns) {
   use_group(pair, "tcgen05.dealloc");
   struct Own {
     emu_u32 address, columns;
-  } own = {address, columns};
+    bool pair;
+  } own = {address, columns, pair};
   emu_collective(~0u, "tcgen05.dealloc", true, &own, [](void** lanes, emu_u32) {
     const Own& own = *static_cast<Own*>(lanes[0]);
     Tensor& memory = tensor();
     check_columns(memory, own.address, own.columns, "tcgen05.dealloc", "memory");
     if (memory.pending_operations) emu_fail("tcgen05.dealloc while %u operations are under way", memory.pending_operations);
     const emu_u64 seen = self().seen;
+    if (own.pair) {
+      // The other block may still be reading.
+      const Tensor* other = tensor_of_rank(emu_current->block->rank ^ 1);
+      for (const Thread& reader : other->threads)
+        if (reader.loaded_last && (reader.told < reader.loaded_last || seen < reader.told))
+          emu_fail("tcgen05.dealloc before the other block of the pair is known to have loaded its sums");
+    }
     for (emu_u32 column = own.address; column < own.address + own.columns; column++) {
       for (int quarter = 0; quarter < 4; quarter++) {
         const emu_u32 reader = memory.columns[column].readers[quarter];

@@ -1,0 +1,280 @@
+//! Kernels on an emulated GPU (tests/support/emulator): a sample of what `tests/gpu` does on a real one, and what the
+//! emulator has to find. `cargo run -p warpsmith-testing --bin emulate -- a100 -- cargo test -p warpsmith-tune --test gpu`
+//! runs all of it.
+//!
+//! Each trial starts this program again, as one that has such a GPU.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    dead_code
+)]
+
+#[path = "gpu/bench.rs"]
+mod bench;
+#[path = "gpu/combine.rs"]
+mod combine;
+#[path = "gpu/families.rs"]
+mod families;
+#[path = "gpu/mutants.rs"]
+mod mutants;
+#[path = "gpu/prepare.rs"]
+mod prepare;
+#[path = "gpu/quantise.rs"]
+mod quantise;
+#[path = "gpu/route.rs"]
+mod route;
+#[path = "gpu/small.rs"]
+mod small;
+#[path = "gpu/tcgen05.rs"]
+mod tcgen05;
+
+use std::process::{Command, ExitCode};
+
+use cudarc::driver::{LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use libtest_mimic::{Arguments, Trial};
+use warpsmith::internal::build::{Header, Source};
+use warpsmith::spec::Arch;
+use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
+
+use bench::{Bench, text};
+
+/// What the process with an emulated GPU is to do.
+const TASK: &str = "WARPSMITH_TEST_TASK";
+
+fn main() -> ExitCode {
+    if let Some(task) = std::env::var_os("WARPSMITH_TEST_TASK") {
+        let bench = Bench::open().unwrap();
+        return match run(&bench, task.to_str().unwrap()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let arguments = Arguments::from_args();
+    let emulator = if arguments.list {
+        Err("they are only listed".to_owned())
+    } else {
+        build(&shared_folder()).inspect_err(|why| eprintln!("SKIPPED: nothing is emulated: {why}"))
+    };
+    let is_skipped = emulator.is_err() && !arguments.list;
+    let mut trials = Vec::new();
+    let mut trial = |name: String, arch: Arch, schedule: Schedule, task: &'static str, said: &'static str| {
+        let emulator = emulator.clone();
+        let run = move || passes(&emulator?, &arch, schedule, task, said).map_err(Into::into);
+        trials.push(Trial::test(name, run).with_ignored_flag(is_skipped));
+    };
+    for schedule in [Schedule::Eager, Schedule::Late, Schedule::Seed(7)] {
+        for task in ["families", "mutants", "small"] {
+            trial(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
+        }
+        trial(format!("clusters, {schedule:?}"), Arch::H200, schedule, "clusters", "");
+        for fault in FAULTS {
+            // What was not waited for is there all the same, if it comes at once.
+            let is_seen = !fault.only_late || matches!(schedule, Schedule::Late);
+            let said = if is_seen { fault.said } else { "" };
+            trial(format!("{}, {schedule:?}", fault.name), Arch::H200, schedule, fault.name, said);
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Runs a task in a process that has an emulated GPU. It has to succeed, and say this on stderr.
+fn passes(emulator: &Emulator, arch: &Arch, schedule: Schedule, task: &str, said: &str) -> Result<(), String> {
+    let mut command = Command::new(std::env::current_exe().map_err(text)?);
+    emulator.set_up(&mut command, arch, schedule).env(TASK, task).env("WARPSMITH_TEST_SAMPLES", "1");
+    let output = command.output().map_err(text)?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        false => Err(format!("{}: {stderr}", output.status)),
+        true if !stderr.contains(said) => Err(format!("`{said}` is not said: {stderr}")),
+        true => Ok(()),
+    }
+}
+
+fn run(bench: &Bench, task: &str) -> Result<(), String> {
+    match task {
+        "families" => {
+            let families = families::all(bench.arch());
+            families.iter().step_by(61).try_for_each(|family| families::passes_the_gate(bench, family))
+        }
+        "mutants" => {
+            let mutants = mutants::all(bench.arch());
+            mutants.iter().step_by(17).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+        }
+        "small" => {
+            prepare::all().iter().step_by(5).try_for_each(|case| prepare::is_what_the_host_prepares(bench, case))?;
+            quantise::mutants().iter().step_by(7).try_for_each(|mutant| quantise::is_killed(bench, mutant))?;
+            combine::mutants().iter().step_by(4).try_for_each(|mutant| combine::is_killed(bench, mutant))
+        }
+        "clusters" => {
+            route::mutants_of(bench.arch()).iter().step_by(9).try_for_each(|mutant| route::is_killed(bench, mutant))
+        }
+        fault => FAULTS.iter().find(|known| known.name == fault).unwrap().is_found(bench),
+    }
+}
+
+/// A kernel of 64 threads and 1 KiB of shared memory that does something wrong. It is given 1 KiB of zeros, and an array for
+/// 256 numbers.
+struct Fault {
+    name: &'static str,
+    /// What it does.
+    body: &'static str,
+    /// What the emulator says; nothing, if it is right.
+    said: &'static str,
+    /// Nothing is wrong where copies are done at once.
+    only_late: bool,
+}
+
+const fn fault(name: &'static str, said: &'static str, body: &'static str) -> Fault {
+    Fault { name, body, said, only_late: false }
+}
+
+const FAULTS: &[Fault] = &[
+    fault(
+        "nothing wrong",
+        "",
+        "cp_async_16(at + threadIdx.x * 16, from + threadIdx.x * 4, true);
+         cp_async_commit_group();
+         cp_async_wait_group<0>();
+         if (words[threadIdx.x * 4] != 0) __trap();
+         __syncthreads();
+         to[threadIdx.x] = words[255 - threadIdx.x];",
+    ),
+    Fault {
+        only_late: true,
+        ..fault(
+            "a copy not waited for",
+            "__trap",
+            "cp_async_16(at + threadIdx.x * 16, from + threadIdx.x * 4, true);
+             cp_async_commit_group();
+             cp_async_wait_group<1>();
+             if (words[threadIdx.x * 4] != 0) __trap();",
+        )
+    },
+    fault("a thread that does not come", "deadlock: no thread can go on", "if (threadIdx.x < 32) __syncthreads();"),
+    fault("a warp that diverges", "diverged", "if (threadIdx.x % 2) __syncwarp(); else __shfl_sync(~0u, 1, 0);"),
+    fault("a copy from beyond the end", "are not inside of an allocation", "cp_async_16(at, from + 256, true);"),
+    fault("a copy to beyond the end", "are outside of the block's 1024 bytes", "cp_async_16(at + 1024, from, true);"),
+    fault("a misaligned copy", "is no multiple of 16", "cp_async_16(at + 8, from, true);"),
+    fault("a load far outside", "an access at", "to[threadIdx.x] = from[1 << 20];"),
+    fault("a store behind the end", "an access at", "if (threadIdx.x == 0) to[256] = 1;"),
+    fault("a store before the beginning", "wrote around the allocation", "if (threadIdx.x == 0) to[-1] = 1;"),
+    fault("another block's turn", "", "to[threadIdx.x] = blockIdx.x;"),
+    fault(
+        "a barrier that nobody completes",
+        "mbarrier.try_wait at 0x400, parity 0: threads 0-63",
+        "if (threadIdx.x == 0) mbarrier_init(at, 65);
+         __syncthreads();
+         mbarrier_arrive(at);
+         mbarrier_wait(at, 0);",
+    ),
+    fault(
+        "too many arrivals",
+        "more arrivals",
+        "if (threadIdx.x == 0) {
+           mbarrier_init(at, 1);
+           mbarrier_arrive_expect_tx(at, 16);
+           mbarrier_arrive(at);
+         }",
+    ),
+    fault(
+        "a bulk copy",
+        "",
+        "if (threadIdx.x == 0) {
+           mbarrier_init(at, 1);
+           fence_mbarrier_init();
+           bulk_load(at + 512, from, 512, at);
+           mbarrier_arrive_expect_tx(at, 512);
+         }
+         __syncthreads();
+         mbarrier_wait(at, 0);
+         if (words[128 + threadIdx.x] != 0) __trap();",
+    ),
+    Fault {
+        only_late: true,
+        ..fault(
+            "a bulk copy not waited for",
+            "__trap",
+            "if (threadIdx.x == 0) {
+               mbarrier_init(at, 1);
+               bulk_load(at + 512, from, 512, at);
+               mbarrier_arrive_expect_tx(at, 512);
+             }
+             __syncthreads();
+             if (words[128 + threadIdx.x] != 0) __trap();
+             mbarrier_wait(at, 0);",
+        )
+    },
+    fault(
+        "a bulk store without a fence",
+        "without a fence.proxy.async since",
+        "st_shared_16(at + threadIdx.x * 16, 1, 2, 3, 4);
+         __syncthreads();
+         if (threadIdx.x == 0) {
+           bulk_store(to, at, 1024);
+           bulk_commit_group();
+           bulk_wait_group();
+         }",
+    ),
+    fault(
+        "a bulk store",
+        "",
+        "st_shared_16(at + threadIdx.x * 16, 1, 2, 3, 4);
+         fence_proxy_async();
+         __syncthreads();
+         if (threadIdx.x == 0) {
+           bulk_store(to, at, 1024);
+           bulk_commit_group();
+           bulk_wait_group();
+         }
+         __syncthreads();
+         if (to[255 - threadIdx.x] != 4 - threadIdx.x % 4) __trap();",
+    ),
+];
+
+impl Fault {
+    /// Its text, with the headers of this crate's kernels.
+    fn source(&self) -> Result<Source, String> {
+        let problem = warpsmith::spec::Problem::gemm().n(64).k(64).prepared();
+        let variant = warpsmith::internal::spec::baseline(&problem);
+        let spec = warpsmith::spec::Spec::new(&problem, &variant, &Arch::H200).map_err(text)?;
+        let headers: &'static [Header] = warpsmith::internal::build::render(&spec).map_err(text)?.headers();
+        let cuda = format!(
+            "#include \"common/base.cuh\"\n#include \"wgmma/ptx.cuh\"\n\
+             extern __shared__ __align__(1024) unsigned words[];\n\
+             extern \"C\" __global__ void kernel(const unsigned* from, unsigned* to) {{\n\
+             using namespace ws;\nconst u32 at = __cvta_generic_to_shared(words);\n{}\n}}\n",
+            self.body
+        );
+        Ok(Source::new("fault.cu", cuda, headers, ["kernel"]))
+    }
+
+    /// Whether the launch fails, if something is wrong. What is said about it the parent looks at.
+    fn is_found(&self, bench: &Bench) -> Result<(), String> {
+        let (toolchain, target) = (bench.toolchain(), bench.arch().target());
+        let cubin = warpsmith::internal::build::compile(toolchain, &self.source()?, target).map_err(text)?;
+        let module = bench.device.context().load_module(Ptx::from_binary(cubin.image().to_vec())).map_err(text)?;
+        let function = module.load_function("kernel").map_err(text)?;
+        let stream = &bench.stream;
+        let from = stream.alloc_zeros::<u32>(256).map_err(text)?;
+        let mut to = stream.alloc_zeros::<u32>(256).map_err(text)?;
+        let config = LaunchConfig { grid_dim: (2, 1, 1), block_dim: (64, 1, 1), shared_mem_bytes: 1024 };
+        // SAFETY: the emulator refuses what is wrong.
+        let launched = unsafe { stream.launch_builder(&function).arg(&from).arg(&mut to).launch(config) };
+        let is_late = std::env::var("WARPSMITH_EMULATOR_SCHEDULE").is_ok_and(|schedule| schedule == "late");
+        let is_by_chance = self.only_late && !is_late;
+        match launched {
+            Ok(_) if self.said.is_empty() || is_by_chance => Ok(()),
+            Err(_) if !self.said.is_empty() => Ok(()),
+            Ok(_) => Err("the launch succeeds".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
