@@ -82,7 +82,6 @@ struct ScaleSlots {
       } else {
         mbarrier_wait(ring.empty(before.slot), before.parity);
         before.next();
-        tcgen05_fence_after_thread_sync();
       }
     }
     const u32 here = slot;
@@ -99,13 +98,13 @@ __device__ __forceinline__ void multiply_tiles(const Params& params, const Ring&
     const int set = index % SUM_SETS;
     // The first tile of each set finds it free.
     mbarrier_wait(ring.stored(set), index / SUM_SETS & 1 ^ 1);
-    tcgen05_fence_after_thread_sync();
     const u32 sums = tensor_memory + set * SUM_COLUMNS, instruction = instruction_descriptor(ROWS * BLOCKS, tile.width());
     const u32 column = WEIGHT_ROWS ? TokenScales::column(tile) : WeightScales::column(tile);
 #pragma unroll 1
     for (int i = 0; i < tile.k_tiles; i++, at.next()) {
       const u32 scales = tensor_memory + SCALES_COLUMN + slots.next(ring) * SLOT_COLUMNS;
       mbarrier_wait(ring.full(at.slot), at.parity);
+      // Behind all three of what was waited for: sums that were loaded, scales that were multiplied, a stage that is full.
       tcgen05_fence_after_thread_sync();
       if (elect_one()) {
         const StageAt stage{ring.stage(at.slot), scales};

@@ -32,9 +32,14 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Rows of all groups together: so many that the tallest tiles are not the only ones of their groups.
+    /// Rows of all groups together: some more than a tile has.
     fn rows(&self) -> u32 {
-        if self.variant.starts_with("tcgen05") { 420 } else { 76 }
+        match () {
+            () if self.variant.contains("t256x") => 420,
+            () if self.variant.contains("t160x") => 90,
+            () if self.variant.contains("pair") => 150,
+            () => 76,
+        }
     }
 
     pub fn name(&self) -> String {

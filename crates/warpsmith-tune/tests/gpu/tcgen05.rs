@@ -13,6 +13,8 @@ const TOKEN_ROWS: &str = "tcgen05.t128x64x256.s2.interleaved.ws1.direct.token_ro
 const SLOTS: &str = "tcgen05.t192x128x256.s3.interleaved.ws1.direct";
 const PERSISTENT: &str = "tcgen05.t32x128x256.s2.interleaved.ws1.direct.persistent";
 const PAIR: &str = "tcgen05.t64x256x256.s2.interleaved.ws1.direct.pair";
+/// More tokens than most groups have rows.
+const TALL_PAIR: &str = "tcgen05.t160x256x256.s2.interleaved.ws1.direct.pair";
 const PAIR_OF_TOKENS: &str = "tcgen05.t256x64x256.s2.interleaved.ws1.direct.pair.token_rows";
 const PERSISTENT_PAIR: &str = "tcgen05.t32x256x256.s2.interleaved.ws1.direct.pair.persistent";
 
@@ -28,6 +30,7 @@ pub fn mutants() -> Vec<Mutant> {
     let slots = of(SLOTS);
     let persistent = of(PERSISTENT);
     let pair = of(PAIR);
+    let tall_pair = of(TALL_PAIR);
     let pair_of_tokens = of(PAIR_OF_TOKENS);
     let persistent_pair = of(PERSISTENT_PAIR);
     vec![
@@ -76,8 +79,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         persistent(
             "sums replaced without a fence",
-            "tcgen05_fence_after_thread_sync();\n    const u32 sums",
-            "const u32 sums",
+            "tcgen05_fence_after_thread_sync();\n      if (elect_one())",
+            "if (elect_one())",
         ),
         copied("copies not fenced for the tensor cores", "fence_proxy_async();\n  __syncwarp();", "__syncwarp();"),
         token_rows(
@@ -156,7 +159,7 @@ pub fn mutants() -> Vec<Mutant> {
         pair("the second block multiplies", "warp == MULTIPLY_WARP && ring.rank == 0", "warp == MULTIPLY_WARP && ring.rank == 1"),
         pair("each block counts for itself", "map_shared_rank(barrier, 0)", "map_shared_rank(barrier, rank)"),
         pair_of_tokens("halves of the weights exchanged", "first_column() + rank * (WEIGHT_ROWS", "first_column() + (1 - rank) * (WEIGHT_ROWS"),
-        pair("halves of the tokens where there are none", "width() / BLOCKS : ROWS", "WIDTH_HERE : ROWS"),
+        tall_pair("halves of the tokens where there are none", "width() / BLOCKS : ROWS", "WIDTH_HERE : ROWS"),
         pair("each block stores the first one's columns", "tile.first_column() + rank * ROWS + lane", "tile.first_column() + lane"),
         pair_of_tokens("each block has the first one's tokens", "first_row + rank * (WEIGHT_ROWS", "first_row + 0 * (WEIGHT_ROWS"),
         pair_of_tokens("each block has the first one's scales", "(WEIGHT_ROWS ? 0 : rank * ROWS)", "0"),

@@ -18,23 +18,32 @@ inline bool elect_one() {
   return emu_current->lane == own;
 }
 
+// What matrix instructions learn from a barrier whose phase this thread has seen to be complete, and tell those that wait for
+// one that it arrives at.
+inline void (*emu_after_wait)(u32 barrier) = nullptr;
+inline void (*emu_before_arrive)(u32 barrier) = nullptr;
+inline void emu_arrive(u32 barrier, u32 bytes) {
+  if (emu_before_arrive) emu_before_arrive(barrier);
+  emu_mbarrier_arrive(barrier, 1, bytes);
+}
+
 inline void mbarrier_init(u32 barrier, u32 arrivals) { emu_mbarrier_init(barrier, arrivals); }
 inline void fence_mbarrier_init() {}
 inline void mbarrier_arrive(u32 barrier) {
   emu_shared(barrier, 8, 8, "mbarrier.arrive");
-  emu_mbarrier_arrive(barrier, 1, 0);
+  emu_arrive(barrier, 0);
 }
 inline void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   emu_shared(barrier, 8, 8, "mbarrier.arrive.expect_tx");
-  emu_mbarrier_arrive(barrier, 1, bytes);
+  emu_arrive(barrier, bytes);
 }
-inline void mbarrier_arrive_expect_tx_cluster(u32 remote, u32 bytes) { emu_mbarrier_arrive(remote, 1, bytes); }
-inline void mbarrier_arrive_cluster(u32 remote) { emu_mbarrier_arrive(remote, 1, 0); }
+inline void mbarrier_arrive_expect_tx_cluster(u32 remote, u32 bytes) { emu_arrive(remote, bytes); }
+inline void mbarrier_arrive_cluster(u32 remote) { emu_arrive(remote, 0); }
 inline u32 map_shared_rank(u32 shared, u32 rank) {
   emu_block(rank);
   return (shared & EMU_OFFSET_MASK) | rank << EMU_RANK_SHIFT;
 }
-inline void mbarrier_arrive_remote(u32 barrier, u32 rank) { emu_mbarrier_arrive(map_shared_rank(barrier, rank), 1, 0); }
+inline void mbarrier_arrive_remote(u32 barrier, u32 rank) { emu_arrive(map_shared_rank(barrier, rank), 0); }
 // A test that fails lets others run: who tests in a loop would be alone else.
 inline bool mbarrier_test_wait(u32 barrier, u32 parity) { return emu_mbarrier_try_wait(barrier, parity); }
 inline bool mbarrier_try_wait(u32 barrier, u32 parity) { return emu_mbarrier_try_wait(barrier, parity); }
@@ -44,7 +53,10 @@ inline void spin(Try is_done) {
   for (u32 tries = 0; !is_done(); tries++)
     if (tries > 1u << 24) __trap();
 }
-inline void mbarrier_wait(u32 barrier, u32 parity) { emu_mbarrier_wait(barrier, parity); }
+inline void mbarrier_wait(u32 barrier, u32 parity) {
+  emu_mbarrier_wait(barrier, parity);
+  if (emu_after_wait) emu_after_wait(barrier);
+}
 inline void mbarrier_wait_cluster(u32 barrier, u32 parity) { emu_mbarrier_wait(barrier, parity); }
 
 inline u32 clock() {

@@ -7,8 +7,10 @@
 //
 //   who has it        allocated columns only are touched; all of them are given back before the block ends
 //   what it holds     nothing, scales or sums of so many lanes: what is read was written
-//   since when        the number of the operation that wrote it; a thread may load it if it has passed a
-//                     fence::after_thread_sync since that was done
+//   by what           the number of the last operation that wrote it, and of the last that read it. A thread knows that an
+//                     operation is done if it has waited for a barrier that was committed to behind it, or at which one
+//                     arrived who knew; it may load what that wrote behind a fence::after_thread_sync. Nobody copies scales
+//                     over what is not known to be read.
 //   who reads it      loads that were not followed by fence::before_thread_sync, and by the writer's fence::after_thread_sync
 #pragma once
 
@@ -22,7 +24,7 @@ using emu_u16 = ::emu_u16;
 using emu_u32 = ::emu_u32;
 using emu_u64 = ::emu_u64;
 
-enum { COLUMNS = 512, LANES = 128, WARPS = 64, TENSOR_SLOT = 6, PAIR_SLOT = 7 };
+enum { COLUMNS = 512, LANES = 128, WARPS = 64, TOLD = 16, BARRIERS = 128, READERS = 8, TENSOR_SLOT = 6, PAIR_SLOT = 7 };
 constexpr emu_u32 POISON = 0x7FFFDEAD;
 
 // A load that a thread has not waited for.
@@ -32,16 +34,21 @@ struct Load {
 };
 struct Thread {
   emu_u64 seen;         // time of its last fence::after_thread_sync
-  emu_u64 told;         // time of its last fence::before_thread_sync
+  emu_u64 told[TOLD];   // times of its last fences::before_thread_sync
+  emu_u32 tellings;
+  emu_u64 known;        // the last operation that it knows to be done
+  emu_u64 loads[READERS];  // up to when it knows each warp that loads to have done so
+  emu_u64 learnt;       // when it learnt any of that
   emu_u64 loaded_last;  // time of its last load
-  Load loads[16];
+  Load under_way[16];
   emu_u32 pending;
 };
 struct Column {
   bool is_allocated;
   emu_u8 kind[4];           // of each quarter of the lanes: 0 nothing, 1 scales, 2 sums
   emu_u32 under_way;        // products that are still to write it
-  emu_u64 written;          // time of the last write
+  emu_u64 written, read;    // operations that write and read it: the last ones that were asked for
+  bool is_loaded;           // since the sums were begun
   emu_u32 readers[4];       // threads + 1 that loaded it last, of each quarter
   emu_u64 loaded[4];        // and when
 };
@@ -55,7 +62,12 @@ struct Tensor {
 // Of all blocks of a cluster.
 struct Shared {
   emu_u64 time;
+  emu_u64 operations;
   int group;  // 1 or 2, once it is known
+  // Up to which operation a barrier has told of.
+  emu_u32 barriers[BARRIERS];
+  emu_u64 committed[BARRIERS];
+  emu_u64 loads[BARRIERS][READERS];
 };
 
 inline Shared& shared() { return *static_cast<Shared*>(emu_cluster_data(PAIR_SLOT, sizeof(Shared))); }
@@ -65,11 +77,15 @@ inline Tensor*& tensor_of_rank(emu_u32 rank) {
   };
   return static_cast<All*>(emu_cluster_data(TENSOR_SLOT, sizeof(All)))->of[rank];
 }
+inline void learn(emu_u32 barrier);
+inline void tell(emu_u32 barrier);
 inline Tensor& tensor() {
   Tensor*& known = tensor_of_rank(emu_current->block->rank);
   if (!known) {
     known = static_cast<Tensor*>(emu_block_data(TENSOR_SLOT, sizeof(Tensor)));
     known->least = COLUMNS;
+    ws::emu_after_wait = learn;
+    ws::emu_before_arrive = tell;
     emu_when_ended([] {
       if (tensor().allocated) emu_fail("the block ended with %u columns of tensor memory", tensor().allocated);
     });
@@ -82,6 +98,46 @@ inline Tensor& tensor(emu_u32 rank) {
   return *known;
 }
 inline Thread& self() { return tensor().threads[emu_current->number]; }
+
+inline int place_of(emu_u32 barrier) {
+  Shared& all = shared();
+  for (int i = 0; i < BARRIERS; i++) {
+    if (all.barriers[i] == 0) all.barriers[i] = barrier;
+    if (all.barriers[i] == barrier) return i;
+  }
+  emu_fail("more than %d barriers", int(BARRIERS));
+}
+inline emu_u64& committed_to(emu_u32 barrier) { return shared().committed[place_of(barrier)]; }
+// One of the four warps that load, of either block of a pair.
+inline int reader_of(emu_u32 rank, emu_u32 warp) { return int(rank % 2 * 4 + warp % 4); }
+
+inline bool raise(emu_u64& value, emu_u64 to) {
+  const bool is_more = to > value;
+  if (is_more) value = to;
+  return is_more;
+}
+inline void learn(emu_u32 barrier) {
+  Thread& thread = self();
+  const Shared& all = shared();
+  const int place = place_of(barrier);
+  bool is_new = raise(thread.known, all.committed[place]);
+  for (int reader = 0; reader < READERS; reader++) is_new |= raise(thread.loads[reader], all.loads[place][reader]);
+  if (is_new) thread.learnt = ++shared().time;
+}
+inline void tell(emu_u32 barrier) {
+  const Thread& thread = self();
+  Shared& all = shared();
+  const int place = place_of(barrier);
+  raise(all.committed[place], thread.known);
+  for (int reader = 0; reader < READERS; reader++) raise(all.loads[place][reader], thread.loads[reader]);
+}
+// When a thread first told others after a time; 0 if it did not.
+inline emu_u64 told_after(const Thread& thread, emu_u64 time) {
+  emu_u64 first = 0;
+  for (const emu_u64 told : thread.told)
+    if (told >= time && (first == 0 || told < first)) first = told;
+  return first;
+}
 
 inline void use_group(bool pair, const char* helper) {
   Shared& all = shared();
@@ -152,15 +208,17 @@ inline void free_columns(bool pair, emu_u32 address, emu_u32 columns) {
     if (own.pair) {
       // The other block may still be reading.
       const Tensor* other = tensor_of_rank(emu_current->block->rank ^ 1);
-      for (const Thread& reader : other->threads)
-        if (reader.loaded_last && (reader.told < reader.loaded_last || seen < reader.told))
-          emu_fail("tcgen05.dealloc before the other block of the pair is known to have loaded its sums");
+      for (const Thread& reader : other->threads) {
+        const emu_u64 told = reader.loaded_last ? told_after(reader, reader.loaded_last) : seen;
+        if (told == 0 || seen < told) emu_fail("tcgen05.dealloc before the other block of the pair is known to have loaded its sums");
+      }
     }
     for (emu_u32 column = own.address; column < own.address + own.columns; column++) {
       for (int quarter = 0; quarter < 4; quarter++) {
         const emu_u32 reader = memory.columns[column].readers[quarter];
         const emu_u64 loaded = memory.columns[column].loaded[quarter];
-        if (loaded && (memory.threads[reader - 1].told < loaded || seen < memory.threads[reader - 1].told))
+        const emu_u64 told = loaded ? told_after(memory.threads[reader - 1], loaded) : 0;
+        if (loaded && (told == 0 || seen < told))
           emu_fail("tcgen05.dealloc: thread %u loaded column %u, and this one has not been told that it is done", reader - 1, column);
       }
       memory.columns[column].is_allocated = false;
@@ -207,8 +265,7 @@ inline void copy_scales(bool pair, emu_u32 to, emu_u64 descriptor) {
     for (emu_u32 column = to; column < to + 4; column++) {
       // Nothing orders a copy behind products that read the same columns: they have to be known to be done.
       const Column& before = memory.columns[column];
-      if (before.under_way) emu_fail("%s into column %u, which products under way read", helper, column);
-      if (before.written > thread.seen && before.kind[0] == 2) emu_fail("%s into column %u, whose sums are new", helper, column);
+      if (before.read > thread.known) emu_fail("%s into column %u: products that read it are not known to be done", helper, column);
     }
   }
   const auto run = [to, start, first, count] {
@@ -313,11 +370,8 @@ inline void multiply(const Product& p) {
         cell = emu_bits(emu_mxf4nvf4(addend, sums, scales, wide.scales[column]));
       }
     }
-    const emu_u64 now = ++shared().time;
-    for (emu_u32 column = p.d; column < p.d + p.columns; column++) {
+    for (emu_u32 column = p.d; column < p.d + p.columns; column++)
       for (emu_u8& kind : memory.columns[column].kind) kind = 2;
-      memory.columns[column].written = now;
-    }
   }
 }
 
@@ -358,18 +412,31 @@ inline void mma(bool pair, emu_u32 d, emu_u64 a, emu_u64 b, emu_u32 instruction_
       Column& sums = memory.columns[column];
       for (int quarter = 0; quarter < 4; quarter++) {
         if (sums.loaded[quarter] == 0) continue;
-        const Thread& reader = memory.threads[sums.readers[quarter] - 1];
-        if (reader.told < sums.loaded[quarter])
+        const emu_u64 told = told_after(memory.threads[sums.readers[quarter] - 1], sums.loaded[quarter]);
+        if (told == 0)
           emu_fail("%s into column %u, which thread %u loaded without a fence::before_thread_sync since", helper, column,
                    sums.readers[quarter] - 1);
-        if (thread.seen < reader.told)
-          emu_fail("%s into column %u without a fence::after_thread_sync since thread %u loaded it", helper, column,
+        if (thread.loads[reader_of(rank, quarter)] < told)
+          emu_fail("%s into column %u, which thread %u is not known to have loaded", helper, column, sums.readers[quarter] - 1);
+        if (thread.learnt > thread.seen)
+          emu_fail("%s into column %u without a fence::after_thread_sync since thread %u was known to have loaded it", helper, column,
                    sums.readers[quarter] - 1);
         sums.loaded[quarter] = 0;
       }
       if (accumulate && !sums.under_way && sums.kind[0] != 2) emu_fail("%s adds to column %u, which holds no sums", helper, column);
+      // Of every tile somebody wants the first column.
+      if (!accumulate && column == d && sums.written && !sums.is_loaded)
+        emu_fail("%s into column %u, whose sums nobody has loaded", helper, column);
     }
+    const emu_u64 operation = shared().operations + 1;
+    for (emu_u32 column = d; column < d + p.columns; column++) {
+      memory.columns[column].written = memory.columns[column].read = operation;
+      if (!accumulate) memory.columns[column].is_loaded = false;
+    }
+    for (emu_u32 i = 0; i < 4; i++) memory.columns[scales_a + i].read = operation;
+    for (emu_u32 i = 0; i < p.scale_columns(); i++) memory.columns[scales_b + i].read = operation;
   }
+  shared().operations++;
   count(p, 1);
   emu_queue(EMU_MATRIX, [p] {
     multiply(p);
@@ -381,8 +448,15 @@ inline void commit(bool pair, emu_u32 barrier) {
   use_group(pair, "tcgen05.commit");
   const emu_u32 first = first_rank(pair);
   if (emu_current->block->rank != first) emu_fail("tcgen05.commit by the second block of a pair");
-  for (emu_u32 rank = first; rank < first + (pair ? 2 : 1); rank++)
-    emu_queue_arrive(EMU_MATRIX, (barrier & EMU_OFFSET_MASK) | rank << EMU_RANK_SHIFT);
+  const emu_u64 operations = shared().operations;
+  for (emu_u32 rank = first; rank < first + (pair ? 2 : 1); rank++) {
+    const emu_u32 at = (barrier & EMU_OFFSET_MASK) | rank << EMU_RANK_SHIFT;
+    emu_queue(EMU_MATRIX, [at, operations] {
+      emu_u64& committed = committed_to(at);
+      if (operations > committed) committed = operations;
+    });
+    emu_queue_arrive(EMU_MATRIX, at);
+  }
 }
 
 inline void fetch(const Load& load) {
@@ -408,28 +482,37 @@ inline void load(emu_u32* registers, emu_u32 from, emu_u32 columns) {
     Column& sums = memory.columns[i];
     if (sums.under_way) emu_fail("%s: products of column %u are under way", helper, i);
     if (sums.kind[quarter] != 2) emu_fail("%s: there are no sums in column %u", helper, i);
-    if (sums.written > thread.seen) emu_fail("%s: no fence::after_thread_sync since column %u was written", helper, i);
+    if (sums.written > thread.known) emu_fail("%s: the sums of column %u are not known to be there", helper, i);
+    if (thread.learnt > thread.seen) emu_fail("%s: no fence::after_thread_sync since column %u was known to be written", helper, i);
+    sums.is_loaded = true;
     sums.readers[quarter] = emu_current->number + 1;
     sums.loaded[quarter] = ++shared().time;
   }
   thread.loaded_last = shared().time;
-  if (thread.pending == sizeof thread.loads / sizeof *thread.loads) emu_fail("%s: too many loads without a wait", helper);
-  thread.loads[thread.pending++] = {registers, 32 * quarter + emu_current->lane, column, columns};
+  if (thread.pending == sizeof thread.under_way / sizeof *thread.under_way) emu_fail("%s: too many loads without a wait", helper);
+  thread.under_way[thread.pending++] = {registers, 32 * quarter + emu_current->lane, column, columns};
   for (emu_u32 i = 0; i < columns; i++) registers[i] = POISON;
-  if (emu_schedule() == EMU_EAGER) fetch(thread.loads[thread.pending - 1]);
+  if (emu_schedule() == EMU_EAGER) fetch(thread.under_way[thread.pending - 1]);
 }
 
 inline void wait_loads() {
   emu_collective(~0u, "tcgen05.wait::ld", true, nullptr, [](void**, emu_u32) {});
   Thread& thread = self();
-  for (emu_u32 i = 0; i < thread.pending; i++) fetch(thread.loads[i]);
+  for (emu_u32 i = 0; i < thread.pending; i++) fetch(thread.under_way[i]);
   thread.pending = 0;
 }
 
 inline void fence_before() {
   Thread& thread = self();
   if (thread.pending) emu_fail("tcgen05.fence::before_thread_sync before a wait for %u loads", thread.pending);
-  thread.told = ++shared().time;
+  const emu_u64 now = ++shared().time;
+  thread.told[thread.tellings++ % TOLD] = now;
+  // What one lane tells, it tells for its warp, which has come together.
+  if (thread.loaded_last) {
+    const int reader = reader_of(emu_current->block->rank, emu_current->warp);
+    Thread* first = &tensor().threads[emu_current->number / 32 * 32];
+    for (int lane = 0; lane < 32; lane++) raise(first[lane].loads[reader], now);
+  }
 }
 inline void fence_after() { self().seen = ++shared().time; }
 
