@@ -38,6 +38,8 @@ pub struct Arch {
     l2_bytes: u64,
     memory_gb_per_s: u32,
     matrix_tflops: u32,
+    /// 0 where NVFP4 is not multiplied as it is.
+    coded_tflops: u32,
 }
 
 /// A preset, and what tells how far a device is from it.
@@ -100,11 +102,14 @@ static ROWS: [Row; 13] = [
     Row::new("orin", "orin", (8, 7), ["sm_87", "sm_87"], [16, 164, 1536, 4], [204, 42], [1300, 204]),
     Row::new("l40s", "l40s", (8, 9), ["sm_89", "sm_89"], [142, 100, 1536, 96], [864, 362], [2520, 864]),
     Row::new("rtx4090", "rtx4090", (8, 9), ["sm_89", "sm_89"], [128, 100, 1536, 72], [1008, 165], [2520, 1008]),
-    Row::new("b200", "b200", (10, 0), ["sm_100a", "sm_100"], [148, 228, 2048, 126], [8000, 2250], [1965, 8184]),
-    Row::new("b300", "b300", (10, 3), ["sm_103a", "sm_103"], [148, 228, 2048, 126], [8000, 2250], [1920, 8184]),
+    Row::new("b200", "b200", (10, 0), ["sm_100a", "sm_100"], [148, 228, 2048, 126], [8000, 2250], [1965, 8184])
+        .coded(9000),
+    Row::new("b300", "b300", (10, 3), ["sm_103a", "sm_103"], [148, 228, 2048, 126], [8000, 2250], [1920, 8184])
+        .coded(13_500),
     Row::new("thor", "thor", (11, 0), ["sm_110a", "sm_110"], [20, 228, 1536, 32], [273, 258], [1575, 273]),
-    Row::new("rtx5090", "rtx5090", (12, 0), ["sm_120a", "sm_120"], [170, 100, 1536, 96], [1792, 209], [2407, 1792]),
-    Row::new("spark", "gb10", (12, 1), ["sm_121a", "sm_121"], [48, 100, 1536, 24], [273, 62], [2418, 273]),
+    Row::new("rtx5090", "rtx5090", (12, 0), ["sm_120a", "sm_120"], [170, 100, 1536, 96], [1792, 209], [2407, 1792])
+        .coded(1676),
+    Row::new("spark", "gb10", (12, 1), ["sm_121a", "sm_121"], [48, 100, 1536, 24], [273, 62], [2418, 273]).coded(500),
 ];
 
 /// For devices newer than every row.
@@ -138,8 +143,15 @@ impl Row {
             l2_bytes: l2_mib as u64 * MIB,
             memory_gb_per_s,
             matrix_tflops,
+            coded_tflops: 0,
         };
         Self { arch, called, baseline, clock_mhz, bus_gb_per_s }
+    }
+
+    /// With the dense rate of NVFP4 operands, of the vendor's datasheets.
+    const fn coded(mut self, tflops: u32) -> Self {
+        self.arch.coded_tflops = tflops;
+        self
     }
 
     /// The row of a device: of its compute capability the one that its name tells, or the first; else the newest before it
@@ -165,7 +177,7 @@ impl Row {
 /// `figure`, scaled as `is` is to `was`, unless these are alike or not known.
 fn scaled(figure: u32, is: f64, was: f64) -> u32 {
     let share = is / was;
-    if share > 0.0 && share.is_finite() && (share - 1.0).abs() > ALIKE {
+    if figure > 0 && share > 0.0 && share.is_finite() && (share - 1.0).abs() > ALIKE {
         (f64::from(figure) * share).round().max(1.0) as u32
     } else {
         figure
@@ -263,6 +275,7 @@ impl Arch {
             l2_bytes: if facts.l2_bytes == 0 { arch.l2_bytes } else { facts.l2_bytes },
             memory_gb_per_s: scaled(arch.memory_gb_per_s, facts.memory_gb_per_s.into(), row.bus_gb_per_s.into()),
             matrix_tflops: scaled(arch.matrix_tflops, is, rate(arch.sms, row.clock_mhz)),
+            coded_tflops: scaled(arch.coded_tflops, is, rate(arch.sms, row.clock_mhz)),
             ..*arch
         })
     }
@@ -342,6 +355,12 @@ impl Arch {
     #[must_use]
     pub fn matrix_flop_per_s(&self) -> f64 {
         f64::from(self.matrix_tflops) * 1e12
+    }
+
+    /// The same where both operands are NVFP4 and are multiplied as they are; that of fp16 where nothing does that.
+    #[must_use]
+    pub fn coded_flop_per_s(&self) -> f64 {
+        if self.coded_tflops == 0 { self.matrix_flop_per_s() } else { f64::from(self.coded_tflops) * 1e12 }
     }
 }
 

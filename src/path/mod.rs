@@ -245,4 +245,10 @@ impl Problem {
             self.unprepared()
         }
     }
+
+    /// Floating-point operations a second at most that the matrix instructions of an architecture do on these operands.
+    pub fn flop_per_s(&self, arch: &Arch) -> f64 {
+        let is_coded = self.a_format() == Format::Nvfp4 && self.b_format() == Format::Nvfp4;
+        if is_coded { arch.coded_flop_per_s() } else { arch.matrix_flop_per_s() }
+    }
 }

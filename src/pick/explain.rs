@@ -252,7 +252,7 @@ impl Candidate {
 fn terms(spec: &Spec, problem: &Problem, m: u32) -> Vec<Term> {
     let (arch, geometry) = (spec.arch(), spec.geometry());
     let (flop, bytes) = (problem.flop(m.into()), problem.bytes(m.into()));
-    let roofline = (flop / arch.matrix_flop_per_s()).max(bytes / arch.memory_bytes_per_s());
+    let roofline = (flop / problem.flop_per_s(arch)).max(bytes / arch.memory_bytes_per_s());
     let is_matrix = |kind: &PassKind| matches!(kind, PassKind::Products { .. });
     let matrix = spec.passes(m).filter(|pass| is_matrix(&pass.kind));
     let blocks: f64 = matrix.map(|pass| pass.grid.iter().map(|extent| f64::from(*extent)).product::<f64>()).sum();
@@ -308,7 +308,8 @@ impl fmt::Display for Explanation {
         for IgnoredDecision { variant, device, why } in &self.ignored {
             writeln!(f, "not followed: {variant} of {device}: {why}")?;
         }
-        writeln!(f, "candidates:")?;
+        let is_any = self.candidates.iter().any(|candidate| candidate.measured.is_some());
+        writeln!(f, "candidates{}:", if is_any { "" } else { ", none of them measured on this GPU" })?;
         self.candidates.iter().try_for_each(|candidate| writeln!(f, "{candidate}"))?;
         let chosen = self.candidates.first().map(|candidate| candidate.variant.to_string()).unwrap_or_default();
         write!(f, "chosen: {chosen}\n  {} ({}): {}", self.origin, self.confidence, self.reason)

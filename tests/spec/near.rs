@@ -74,7 +74,7 @@ pub fn near_legal() -> impl Strategy<Value = (Problem, Variant, Arch)> {
     prop_oneof![
         1 => near_legal_mma(),
         1 => near_legal_mma().prop_map(mxf4),
-        1 => near_legal_wgmma().prop_map(tcgen05),
+        1 => near_legal_mma().prop_map(tcgen05),
         3 => near_legal_wgmma(),
     ]
 }
@@ -110,22 +110,22 @@ fn mxf4((problem, variant, arch): (Problem, Variant, Arch)) -> (Problem, Variant
     (problem, variant, arch)
 }
 
-/// The same for the path `tcgen05`.
+/// The same for the path `tcgen05`: mostly what goes together there.
 fn tcgen05((problem, variant, arch): (Problem, Variant, Arch)) -> (Problem, Variant, Arch) {
-    let problem = problem.unprepared();
     let problem = if problem.b_format() == Format::Nvfp4 { problem.a(Format::Nvfp4) } else { problem };
-    let Variant { mut tile, warps, epilogue, cluster, prepass, .. } = variant;
-    // Mostly what goes together.
-    let (warps, epilogue) = if prepass { (warps, epilogue) } else { (Warps::Specialised(1), Epilogue::Direct) };
-    let cluster = if cluster.blocks() == 2 { Cluster::Pair } else { cluster };
+    let Variant { mut tile, stages, split_k, .. } = variant;
+    let rows = if stages % 2 == 0 { Rows::Weights } else { Rows::Tokens };
+    let cluster = if stages % 3 == 0 { Cluster::Pair } else { Cluster::None };
     let of_instruction = 128 * cluster.tile_blocks();
-    match variant.rows {
+    match rows {
         Rows::Weights => tile.columns = if tile.columns == 32 { 32 } else { of_instruction },
         _ => tile.tokens = if tile.tokens < 16 { tile.tokens } else { of_instruction },
     }
-    tile.k = if tile.k == 64 { 256 } else { tile.k };
-    let arch = if arch == Arch::H200 { [Arch::B200, Arch::B300][variant.stages as usize % 2] } else { arch };
-    (problem, Variant { path: MatrixPath::Tcgen05, tile, warps, epilogue, cluster, ..variant }, arch)
+    tile.k = if tile.k == 64 { 64 } else { 256 };
+    let warps = if stages == 9 { variant.warps } else { Warps::Specialised(1) };
+    let arch = if split_k == 0 { arch } else { [Arch::B200, Arch::B300][stages as usize % 2] };
+    let persistent = tile.tokens % 3 == 1;
+    (problem, Variant { path: MatrixPath::Tcgen05, tile, warps, cluster, rows, persistent, ..variant }, arch)
 }
 
 fn near_legal_wgmma() -> impl Strategy<Value = (Problem, Variant, Arch)> {

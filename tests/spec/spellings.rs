@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Rows, Tile, Warps};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps};
 use warpsmith::spec::{Activation, Problem, Variant};
 
 use crate::dual;

@@ -24,6 +24,7 @@ mod serve;
 mod shared;
 mod study;
 mod tune;
+mod verify;
 mod warm_up;
 
 use std::process::ExitCode;
@@ -71,6 +72,7 @@ enum Command {
     Quantize(Options<quantize::Args>),
     Explain(Options<explain::Args>),
     Doctor(Options<doctor::Args>),
+    Verify(Options<verify::Args>),
     /// Prints what a shell completes this command with: bash, zsh, fish, elvish or powershell.
     Completions {
         /// Whose completions.
@@ -126,6 +128,7 @@ impl Command {
             Self::Quantize(options) => options.run(quantize::run),
             Self::Explain(options) => options.run(explain::run),
             Self::Doctor(options) => options.run(doctor::run),
+            Self::Verify(options) => options.run(verify::run),
             Self::Completions { shell } => exit(|| shared::completions(shell, Cli::command())),
         }
     }

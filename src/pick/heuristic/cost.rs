@@ -277,7 +277,7 @@ impl LaunchOverhead {
 /// What a call takes longer because of its power: the busier the tensor cores, the lower the clock that the limit leaves.
 /// Padding takes time, but is all zeros and takes little power.
 pub(super) fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c: &Constants) -> f64 {
-    let useful = problem.flop(m.into()) / arch.matrix_flop_per_s() * 1e6;
+    let useful = problem.flop(m.into()) / problem.flop_per_s(arch) * 1e6;
     c.power * useful * useful / unhurried
 }
 

@@ -1155,6 +1155,13 @@ static bool is_phase_over(void* data) {
   return barrier.phase != waited->parity;
 }
 
+bool emu_mbarrier_is_at_rest(emu_u32 address) {
+  const Block& block = grid->blocks[address >> EMU_RANK_SHIFT];
+  const auto known = block.mbarriers.find(address & EMU_OFFSET_MASK);
+  if (known == block.mbarriers.end()) return true;
+  const uint64_t state = known->second;
+  return (state >> 21 & 0xFFFFF) == (state >> 41 & 0xFFFFF) && (state & 0x1FFFFF) == 0;
+}
 bool emu_mbarrier_try_wait(emu_u32 address, emu_u32 parity) {
   if (parity > 1) emu_fail("mbarrier.try_wait: parity %u", parity);
   emu_shared(address, 8, 8, "mbarrier.try_wait");

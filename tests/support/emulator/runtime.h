@@ -111,6 +111,8 @@ void emu_mbarrier_arrive(emu_u32 address, emu_u32 arrivals, emu_u32 expected_byt
 void emu_mbarrier_complete_tx(emu_u32 address, emu_u32 bytes);
 void emu_mbarrier_wait(emu_u32 address, emu_u32 parity);
 bool emu_mbarrier_try_wait(emu_u32 address, emu_u32 parity);
+// Whether nobody has arrived in its phase, and no bytes are announced or there.
+bool emu_mbarrier_is_at_rest(emu_u32 address);
 
 void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper);
 void emu_cluster_arrive();

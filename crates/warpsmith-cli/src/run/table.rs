@@ -86,7 +86,7 @@ impl Row {
     /// Microseconds that the device needs at least: for the bytes at its bandwidth, or the work at its matrix rate.
     fn floor_us(&self) -> f64 {
         let (problem, arch, m) = (self.spec().problem(), self.spec().arch(), u64::from(self.m));
-        (self.bytes / arch.memory_bytes_per_s()).max(problem.flop(m) / arch.matrix_flop_per_s()) * 1e6
+        (self.bytes / arch.memory_bytes_per_s()).max(problem.flop(m) / problem.flop_per_s(arch)) * 1e6
     }
 
     fn tflops(&self, us: f64) -> f64 {

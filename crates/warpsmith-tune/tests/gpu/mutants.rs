@@ -35,7 +35,7 @@ impl Mutant {
     /// Rows of all groups together: some more than a tile has.
     fn rows(&self) -> u32 {
         match () {
-            () if self.variant.contains("t256x") => 420,
+            () if ["t256x", "t192x"].iter().any(|tile| self.variant.contains(tile)) => 420,
             () if self.variant.contains("t160x") => 90,
             () if self.variant.contains("pair") => 150,
             () => 76,
@@ -408,7 +408,8 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
 
 /// Every mutant, and every change for racecheck, finds its place in today's text. Needs no GPU.
 pub fn are_up_to_date() -> Result<(), String> {
-    let known = [Arch::H200, Arch::RTX5090, Arch::B200].map(|arch| all(&arch).into_iter().map(move |mutant| (mutant, arch)));
+    let known =
+        [Arch::H200, Arch::RTX5090, Arch::B200].map(|arch| all(&arch).into_iter().map(move |mutant| (mutant, arch)));
     for (mutant, arch) in known.into_iter().flatten() {
         let spec = spec(&mutant, &arch)?;
         let source = warpsmith::internal::build::render(&spec).map_err(|error| error.to_string())?;

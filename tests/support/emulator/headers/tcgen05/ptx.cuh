@@ -88,6 +88,9 @@ inline Tensor& tensor() {
     ws::emu_before_arrive = tell;
     emu_when_ended([] {
       if (tensor().allocated) emu_fail("the block ended with %u columns of tensor memory", tensor().allocated);
+      for (const emu_u32 barrier : shared().barriers)
+        if (barrier && barrier >> EMU_RANK_SHIFT == emu_current->block->rank && !emu_mbarrier_is_at_rest(barrier))
+          emu_fail("the block ended in the middle of a phase of the mbarrier at 0x%x", barrier);
     });
   }
   return *known;
