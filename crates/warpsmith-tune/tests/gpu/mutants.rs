@@ -264,8 +264,16 @@ fn mxfp4() -> Vec<Mutant> {
         mutant("the scales of the first group", "scales + row * (K / 32)", "scales + first * (K / 32)"),
         mutant("the codes of the first group", "values + row * (K / 2)", "values + first * (K / 2)"),
         mutant("the exponent off by one", "of_f32(code << 23", "of_f32(code + 1 << 23"),
-        mutant("the halves of a fragment exchanged", "quarter.template decode<HALF>", "quarter.template decode<1 - HALF>"),
-        mutant("the codes of the next quarter", "position, lane_k());\n    quarter", "position, lane_k() ^ 1);\n    quarter"),
+        mutant(
+            "the halves of a fragment exchanged",
+            "quarter.template decode<HALF>",
+            "quarter.template decode<1 - HALF>",
+        ),
+        mutant(
+            "the codes of the next quarter",
+            "position, lane_k());\n    quarter",
+            "position, lane_k() ^ 1);\n    quarter",
+        ),
         mutant(
             "a NaN scale taken for a number",
             "of_f32(code << 23 | mantissa)",
