@@ -65,8 +65,9 @@ pub mod file {
     pub use crate::file::write;
 }
 
-/// The small floats of NVFP4.
+/// The small floats of NVFP4 and MXFP4.
 pub mod format {
+    pub use crate::format::mxfp4::{MX_BLOCK, mxfp4_value};
     pub use crate::format::prepared::Unpacked;
     pub use crate::format::scales::BLOCK;
 
@@ -78,6 +79,11 @@ pub mod format {
     /// Scales of 8 bits.
     pub mod e4m3 {
         pub use crate::format::e4m3::{MAX, MIN_POSITIVE, MIN_SUBNORMAL, decode, encode, is_nan};
+    }
+
+    /// Powers of two of 8 bits.
+    pub mod e8m0 {
+        pub use crate::format::e8m0::{BIAS, NAN, decode, encode, is_nan};
     }
 }
 

@@ -123,7 +123,7 @@ impl Operand {
     pub(crate) fn unit(self, format: Format) -> &'static str {
         match self.line().2 {
             Shape::TokenScales | Shape::WeightScales => "bytes of block scales",
-            Shape::Tokens | Shape::Weights if format == Format::Nvfp4 => "bytes of codes",
+            Shape::Tokens | Shape::Weights if format.is_coded() => "bytes of codes",
             Shape::Workspace => "bytes",
             _ => "elements",
         }
@@ -182,9 +182,8 @@ impl Operand {
         let (n, k) = (u64::from(problem.columns()), u64::from(problem.depth()));
         let (groups, layout) = (u64::from(problem.groups().unwrap_or(1)), problem.scale_layout());
         let (_, product, shape, _) = self.line();
-        let values = |format: Format, elements: u64| if format == Format::Nvfp4 { elements / 2 } else { elements };
-        let scale_bytes = |rows: usize| layout.bytes(rows, problem.depth() as usize);
-        let has_scales = |format: Format| format == Format::Nvfp4;
+        let values = |format: Format, elements: u64| if format.is_coded() { elements / 2 } else { elements };
+        let scale_bytes = |format: Format, rows| format.scale_bytes(layout, rows, problem.depth() as usize);
         let one_or_each = |one| Needs::OneOrEach { one, groups: problem.groups().unwrap_or(1) };
         if product.is_some_and(|product| product > problem.operation().products()) {
             return Needs::Nothing;
@@ -192,13 +191,13 @@ impl Operand {
         match shape {
             Shape::Tokens if problem.is_gathered() => Needs::Elements(0),
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
-            Shape::TokenScales if has_scales(problem.a_format()) => {
+            Shape::TokenScales if problem.a_format().is_coded() => {
                 let rows = layout.rows();
-                Needs::Rows { each: (scale_bytes(rows) / rows) as u64, mask: rows as u32 - 1 }
+                Needs::Rows { each: (scale_bytes(problem.a_format(), rows) / rows) as u64, mask: rows as u32 - 1 }
             }
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
-            Shape::WeightScales if has_scales(problem.b_format()) => {
-                Needs::Elements(groups * scale_bytes(problem.columns() as usize) as u64)
+            Shape::WeightScales if problem.b_format().is_coded() => {
+                Needs::Elements(groups * scale_bytes(problem.b_format(), problem.columns() as usize) as u64)
             }
             Shape::Factor => one_or_each(1),
             Shape::Offsets if problem.groups().is_some() => Needs::Elements(groups + 1),
@@ -236,9 +235,9 @@ params! {
     /// What every kernel is given. Addresses are device memory, 0 stands for "none".
     KernelParams = "Params" {
         a: u64, "const u8* a", "values of A";
-        a_scales: u64, "const u8* a_scales", "its block scales, if NVFP4";
+        a_scales: u64, "const u8* a_scales", "its block scales, if it has such";
         b: [u64; 2], "const u8* b[2]", "values of B, or of B1 and B2";
-        b_scales: [u64; 2], "const u8* b_scales[2]", "their block scales, if NVFP4";
+        b_scales: [u64; 2], "const u8* b_scales[2]", "their block scales, if they have such";
         alpha: [u64; 2], "const float* alpha[2]", "α in device memory, or null";
         offsets: u64, "const int* offsets", "GROUPS + 1 row offsets, if grouped";
         c: u64, "u8* c", "the result";

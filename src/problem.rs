@@ -173,7 +173,7 @@ impl Problem {
         self
     }
 
-    /// Format of B: nvfp4, or the 16-bit format of A.
+    /// Format of B: nvfp4, the 16-bit format of A, or with 16-bit A mxfp4.
     pub fn b(mut self, format: Format) -> Self {
         self.b = format;
         self
@@ -230,10 +230,10 @@ impl Problem {
         self
     }
 
-    /// 16-bit operands are bf16: A and C, and B where it is not NVFP4.
+    /// 16-bit operands are bf16: A and C, and B where it is a 16-bit one.
     pub fn bf16(mut self) -> Self {
         (self.a, self.c) = (Format::Bf16, Format::Bf16);
-        if self.b != Format::Nvfp4 {
+        if !self.b.is_coded() {
             self.b = Format::Bf16;
         }
         self
@@ -408,8 +408,8 @@ impl Problem {
     /// As [`Problem::bytes`], for so many groups with rows.
     pub(crate) fn bytes_with(&self, m: u64, groups: f64) -> f64 {
         let row = |format: Format| {
-            let scales = if format == Format::Nvfp4 { self.k / 16 } else { 0 };
-            (format.bytes(self.k as usize) + scales as usize) as f64
+            let k = self.k as usize;
+            (format.bytes(k) + format.scale_block().map_or(0, |block| k / block)) as f64
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;

@@ -249,6 +249,28 @@ fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 
+/// MXFP4 weights the same way, over both 16-bit formats and the oldest and newer targets.
+#[test]
+fn sampled_variants_of_mxfp4_weights_compile_without_spills() {
+    let Some(toolchain) = common::toolchain("sampled variants of MXFP4 weights") else { return };
+    let _turn = turn();
+    let mut specs = Vec::new();
+    let shapes = Suite::built_in().unwrap().words.shapes;
+    for (index, operation) in every_operation().into_iter().enumerate() {
+        let a = [Format::Bf16, Format::F16][index % 2];
+        let (n, k) = shapes[index % shapes.len()];
+        let problem = moved(operation.n(n).k(k).a(a).b(Format::Mxfp4).c(a), index);
+        let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
+        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(a) };
+        specs.extend(sampled(&problem, &[Arch::A100, Arch::L40S, Arch::H200, Arch::RTX5090][index % 4], 2, index));
+    }
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
+    });
+    eprintln!("{} sampled variants of MXFP4 weights compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
 /// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the
 /// oldest and on newer targets, and the compiler has nothing to warn about.
 #[test]

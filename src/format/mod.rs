@@ -1,11 +1,13 @@
 //! Numbers and layouts: what the bytes of an operand mean.
 //!
 //! e2m1 and e4m3 are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
-//! [`ScaleLayout`] says where its block scales lie. [`Prepared`] weights are the same numbers in the order that kernels
+//! [`ScaleLayout`] says where its block scales lie. [`Mxfp4Tensor`] is one of e2m1 and e8m0. [`Prepared`] weights are the same numbers in the order that kernels
 //! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 
 pub(crate) mod e2m1;
 pub(crate) mod e4m3;
+pub(crate) mod e8m0;
+pub(crate) mod mxfp4;
 mod nvfp4;
 pub(crate) mod prepared;
 pub(crate) mod scales;
@@ -13,6 +15,8 @@ pub(crate) mod scales;
 use std::fmt;
 use std::str::FromStr;
 
+use mxfp4::MX_BLOCK;
+pub use mxfp4::Mxfp4Tensor;
 pub use nvfp4::Nvfp4Tensor;
 pub(crate) use prepared::Coding;
 pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout};
@@ -26,6 +30,8 @@ use crate::error::{Error, Result};
 pub enum Format {
     /// Block-scaled FP4: e2m1 codes, two a byte (low nibble = even k), one e4m3fn scale per 16 elements along k.
     Nvfp4,
+    /// Block-scaled FP4: e2m1 codes as in NVFP4, one e8m0 scale (a power of two) per 32 elements along k, `[rows, K/32]`.
+    Mxfp4,
     /// IEEE 754 binary16.
     F16,
     /// bfloat16.
@@ -36,15 +42,40 @@ pub enum Format {
 
 impl Format {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Format; 4] = [Format::Nvfp4, Format::F16, Format::Bf16, Format::F32];
+    pub const ALL: [Format; 5] = [Format::Nvfp4, Format::Mxfp4, Format::F16, Format::Bf16, Format::F32];
 
     /// Bytes that `elements` consecutive elements of a row take, block scales not counted.
     #[must_use]
     pub fn bytes(self, elements: usize) -> usize {
         match self {
-            Format::Nvfp4 => elements / 2,
+            Format::Nvfp4 | Format::Mxfp4 => elements / 2,
             Format::F16 | Format::Bf16 => elements * 2,
             Format::F32 => elements * 4,
+        }
+    }
+
+    /// Elements along k that share a block scale of one byte, if it has such.
+    #[must_use]
+    pub fn scale_block(self) -> Option<usize> {
+        match self {
+            Format::Nvfp4 => Some(BLOCK),
+            Format::Mxfp4 => Some(MX_BLOCK),
+            Format::F16 | Format::Bf16 | Format::F32 => None,
+        }
+    }
+
+    /// Whether its elements are codes of four bits, two a byte.
+    pub(crate) fn is_coded(self) -> bool {
+        self.scale_block().is_some()
+    }
+
+    /// Bytes that the block scales of a `[rows, k]` operand take, in this layout if it is NVFP4.
+    #[must_use]
+    pub fn scale_bytes(self, layout: ScaleLayout, rows: usize, k: usize) -> usize {
+        match self {
+            Format::Nvfp4 => layout.bytes(rows, k),
+            Format::Mxfp4 => rows * (k / MX_BLOCK),
+            Format::F16 | Format::Bf16 | Format::F32 => 0,
         }
     }
 
@@ -53,6 +84,7 @@ impl Format {
     pub fn word(self) -> &'static str {
         match self {
             Format::Nvfp4 => "nvfp4",
+            Format::Mxfp4 => "mxfp4",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
             Format::F32 => "f32",
@@ -73,7 +105,7 @@ impl FromStr for Format {
         Self::ALL
             .into_iter()
             .find(|format| format.word() == text)
-            .ok_or_else(|| Error::parse(format!("unknown format `{text}`: expected nvfp4, f16, bf16 or f32")))
+            .ok_or_else(|| Error::parse(format!("unknown format `{text}`: expected nvfp4, mxfp4, f16, bf16 or f32")))
     }
 }
 

@@ -69,6 +69,7 @@ impl Geometry {
 /// Shared memory of a tile of `rows` × `k` elements: codes or values, and four scales a row for each K block.
 pub(super) fn rows_bytes(format: Format, rows: u32, k: u32) -> u32 {
     let values = format.bytes(k as usize) as u32;
-    let scales = if format == Format::Nvfp4 { k / 16 } else { 0 };
+    // Of MXFP4 two of them are those of the neighbour.
+    let scales = if format.is_coded() { k / 16 } else { 0 };
     rows * (values + scales)
 }

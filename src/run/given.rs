@@ -34,6 +34,13 @@ pub enum GivenMatrix<'a> {
         /// As many bytes as in [`Matrix::Nvfp4`].
         scales: GivenMemory<'a, u8>,
     },
+    /// As [`Matrix::Mxfp4`].
+    Mxfp4 {
+        /// `rows × K/2` bytes.
+        codes: GivenMemory<'a, u8>,
+        /// `rows × K/32` bytes.
+        scales: GivenMemory<'a, u8>,
+    },
     /// `rows × K` binary16 values.
     F16(GivenMemory<'a, f16>),
     /// `rows × K` bfloat16 values.
@@ -61,11 +68,18 @@ impl<'a, T> GivenMemory<'a, T> {
 }
 
 impl<'a> GivenMatrix<'a> {
+    /// From codes and e8m0 scales; a pair of codes and scales that converts into a matrix is NVFP4.
+    #[inline]
+    pub fn mxfp4(codes: impl Into<GivenMemory<'a, u8>>, scales: impl Into<GivenMemory<'a, u8>>) -> Self {
+        Self::Mxfp4 { codes: codes.into(), scales: scales.into() }
+    }
+
     /// For one launch.
     #[inline]
     pub(super) fn matrix(&self) -> Matrix<'_> {
         match self {
             Self::Nvfp4 { codes, scales } => Matrix::Nvfp4 { codes: codes.memory(), scales: scales.memory() },
+            Self::Mxfp4 { codes, scales } => Matrix::Mxfp4 { codes: codes.memory(), scales: scales.memory() },
             Self::F16(values) => Matrix::F16(values.memory()),
             Self::Bf16(values) => Matrix::Bf16(values.memory()),
         }
@@ -75,6 +89,7 @@ impl<'a> GivenMatrix<'a> {
     fn kept(self, stream: &CudaStream) -> Result<Self> {
         Ok(match self {
             Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.kept(stream)?, scales: scales.kept(stream)? },
+            Self::Mxfp4 { codes, scales } => Self::Mxfp4 { codes: codes.kept(stream)?, scales: scales.kept(stream)? },
             Self::F16(values) => Self::F16(values.kept(stream)?),
             Self::Bf16(values) => Self::Bf16(values.kept(stream)?),
         })
@@ -160,6 +175,7 @@ impl<'a> From<Matrix<'a>> for GivenMatrix<'a> {
     fn from(matrix: Matrix<'a>) -> Self {
         match matrix {
             Matrix::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.into(), scales: scales.into() },
+            Matrix::Mxfp4 { codes, scales } => Self::mxfp4(codes, scales),
             Matrix::F16(values) => Self::F16(values.into()),
             Matrix::Bf16(values) => Self::Bf16(values.into()),
         }

@@ -25,6 +25,13 @@ pub enum Matrix<'a> {
         /// for a grouped B of each group apart.
         scales: Memory<'a, u8>,
     },
+    /// e2m1 codes, two a byte (low nibble = even k), with e8m0 block scales: weights only.
+    Mxfp4 {
+        /// `rows × K/2` bytes.
+        codes: Memory<'a, u8>,
+        /// `rows × K/32` bytes.
+        scales: Memory<'a, u8>,
+    },
     /// `rows × K` binary16 values.
     F16(Memory<'a, f16>),
     /// `rows × K` bfloat16 values.
@@ -36,6 +43,12 @@ impl<'a> Matrix<'a> {
     #[inline]
     pub fn nvfp4(codes: impl Into<Memory<'a, u8>>, scales: impl Into<Memory<'a, u8>>) -> Self {
         Matrix::Nvfp4 { codes: codes.into(), scales: scales.into() }
+    }
+
+    /// From codes and e8m0 scales.
+    #[inline]
+    pub fn mxfp4(codes: impl Into<Memory<'a, u8>>, scales: impl Into<Memory<'a, u8>>) -> Self {
+        Matrix::Mxfp4 { codes: codes.into(), scales: scales.into() }
     }
 
     /// From binary16 values.
@@ -62,6 +75,10 @@ impl<'a> Matrix<'a> {
                 visitor.read(values, Format::Nvfp4, codes)?;
                 visitor.read(scales, Format::Nvfp4, block_scales)
             }
+            Matrix::Mxfp4 { codes, scales: block_scales } => {
+                visitor.read(values, Format::Mxfp4, codes)?;
+                visitor.read(scales, Format::Mxfp4, block_scales)
+            }
             Matrix::F16(given) => visitor.read(values, Format::F16, given),
             Matrix::Bf16(given) => visitor.read(values, Format::Bf16, given),
         }
@@ -70,7 +87,7 @@ impl<'a> Matrix<'a> {
     /// Where the values are, or their codes.
     pub(super) fn values(&self) -> Buffer {
         match self {
-            Matrix::Nvfp4 { codes, .. } => codes.buffer(),
+            Matrix::Nvfp4 { codes, .. } | Matrix::Mxfp4 { codes, .. } => codes.buffer(),
             Matrix::F16(values) => values.buffer(),
             Matrix::Bf16(values) => values.buffer(),
         }
@@ -88,6 +105,7 @@ impl fmt::Debug for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = match self {
             Matrix::Nvfp4 { .. } => Format::Nvfp4,
+            Matrix::Mxfp4 { .. } => Format::Mxfp4,
             Matrix::F16(_) => Format::F16,
             Matrix::Bf16(_) => Format::Bf16,
         };
@@ -139,7 +157,7 @@ impl<'a> MatrixMut<'a> {
                 Format::F16 => bytes.transmute_mut(length / 2).map(MatrixMut::f16),
                 Format::Bf16 => bytes.transmute_mut(length / 2).map(MatrixMut::bf16),
                 Format::F32 => bytes.transmute_mut(length / 4).map(MatrixMut::f32),
-                Format::Nvfp4 => None,
+                Format::Nvfp4 | Format::Mxfp4 => None,
             }
         };
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))

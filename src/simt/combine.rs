@@ -171,8 +171,8 @@ impl Combine {
         if !matches!(rows, Format::F16 | Format::Bf16) {
             return Err(Error::unsupported(format!("rows are f16 or bf16, not {rows}")));
         }
-        if out == Format::Nvfp4 {
-            return Err(Error::unsupported("the result is f16, bf16 or f32, not nvfp4"));
+        if out.is_coded() {
+            return Err(Error::unsupported(format!("the result is f16, bf16 or f32, not {out}")));
         }
         Ok(())
     }

@@ -105,8 +105,8 @@ impl Quantise {
             let (step, most) = (Self::K_STEP, Problem::EXTENT_MAX);
             return Err(Error::unsupported(format!("k = {k}: must be a multiple of {step} up to {most}")));
         }
-        if x == Format::Nvfp4 {
-            return Err(Error::unsupported("x is f16, bf16 or f32, not nvfp4"));
+        if x.is_coded() {
+            return Err(Error::unsupported(format!("x is f16, bf16 or f32, not {x}")));
         }
         Ok(())
     }

@@ -183,8 +183,8 @@ impl Route {
         if scoring == Scoring::Given && (groups.is_some() || is_renormalised) {
             return Err(Error::unsupported("given ids are taken as they are, without groups and not renormalised"));
         }
-        if scoring != Scoring::Given && logits == Format::Nvfp4 {
-            return Err(Error::unsupported("logits are f32, f16 or bf16, not nvfp4"));
+        if scoring != Scoring::Given && logits.is_coded() {
+            return Err(Error::unsupported(format!("logits are f32, f16 or bf16, not {logits}")));
         }
         let Some((groups, kept)) = groups else { return Ok(()) };
         if scoring == Scoring::Sigmoid {

@@ -2,7 +2,7 @@
 
 use super::depth::STAGES_MAX;
 use super::{Activation, Arch, Fusion, Geometry, MatrixPath, Operation, Problem, Refusal, Routing, Variant};
-use crate::format::Format;
+use crate::format::{Format, ScaleLayout};
 use crate::path::{TILE_K, axis};
 
 /// Checks problem, variant and architecture together and derives the geometry.
@@ -44,25 +44,31 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     check_activation(problem.operation())?;
 
     let (a, b, c) = (problem.a_format(), problem.b_format(), problem.c_format());
-    if a == Format::F32 {
+    if matches!(a, Format::F32 | Format::Mxfp4) {
         return Err(Refusal::Format { operand: "A", format: a, expected: "nvfp4, f16 or bf16" });
     }
     if b == Format::F32 {
-        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, f16 or bf16" });
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, mxfp4, f16 or bf16" });
     }
-    if a != b && a != Format::Nvfp4 && b != Format::Nvfp4 {
-        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 or the format of A" });
+    if a == Format::Nvfp4 && b == Format::Mxfp4 {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, f16 or bf16 where A is nvfp4" });
+    }
+    if a != b && a != Format::Nvfp4 && !b.is_coded() {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, mxfp4 or the format of A" });
+    }
+    if b == Format::Mxfp4 && problem.scale_layout() != ScaleLayout::Linear {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where scales are 128x4" });
     }
     if problem.is_prepared() && b != Format::Nvfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where weights are prepared" });
     }
-    if c == Format::Nvfp4 {
+    if c.is_coded() {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }
     if problem.is_gathered() && a == Format::Nvfp4 {
         return Err(Refusal::Format { operand: "A", format: a, expected: "f16 or bf16 where its rows are gathered" });
     }
-    if let Some(format @ Format::Nvfp4) = problem.bias_format() {
+    if let Some(format) = problem.bias_format().filter(|format| format.is_coded()) {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
     }
     Ok(())

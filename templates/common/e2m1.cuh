@@ -1,5 +1,6 @@
 // NVFP4 to 16-bit values, exactly: every e2m1 code × e4m3 scale (237 distinct magnitudes, 2^-10 … 2688) is a normal
-// number of f16 and of bf16, so nothing is rounded, flushed or left for the epilogue to put right.
+// number of f16 and of bf16, so nothing is rounded, flushed or left for the epilogue to put right. MXFP4 (e8m0 scales) the
+// same way: exactly in bf16, within what f16 has in f16 (docs/formats.md).
 #pragma once
 
 namespace ws {
@@ -38,6 +39,13 @@ __device__ __forceinline__ u32 e4m3_pair(u32 code) {
   const u32 magnitude = code & 0x7Fu, sign = (code & 0x80u) << 8;
   const u32 bits = (magnitude == 0x7Fu ? 0x7FFFu : magnitude << Compute::E4M3_SHIFT) | sign;
   return Compute::mul(bits | bits << 16, Compute::E4M3_REBIAS);
+}
+
+// The same of a power of two of MXFP4: an exponent as f32 has it, but for what 0 and 255 mean there. 2^-127 and NaN have the
+// top bit of the mantissa.
+__device__ __forceinline__ u32 e8m0_pair(u32 code) {
+  const u32 mantissa = code == 0 || code == 0xFFu ? 1u << 22 : 0u;
+  return Compute::pair_of_f32(code << 23 | mantissa);
 }
 
 }  // namespace ws

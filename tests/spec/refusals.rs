@@ -1,6 +1,6 @@
 //! What is refused says which limit, with both numbers.
 
-use warpsmith::format::Format;
+use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::spec::baseline;
 use warpsmith::spec::{Activation, Arch, ComputeCapability, DeviceFacts, MatrixPath, Problem, Refusal, Spec};
 
@@ -13,6 +13,7 @@ fn refusal(problem: &Problem, variant: &str, arch: &Arch) -> String {
 #[test]
 fn refusals_name_the_limit_and_both_numbers() {
     let s3 = "mma.t64x128x64.s3.interleaved.uniform.direct";
+    let mx = || dual().b(Format::Mxfp4);
     for (problem, variant, arch, expected) in [
         (dual().n(4100), s3, Arch::H200, "N = 4100: must be a multiple of 16 from 16 to 1048576"),
         (dual().k(96), s3, Arch::H200, "K = 96: must be a multiple of 64"),
@@ -43,7 +44,14 @@ fn refusals_name_the_limit_and_both_numbers() {
         (dual().activation(Activation::SiluClamp(0)), s3, Arch::H200, "clamp limit = 0: must be 1 to 65504"),
         (dual().activation(Activation::SiluClamp(65_505)), s3, Arch::H200, "clamp limit = 65505: must be 1 to 65504"),
         (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, f16 or bf16"),
-        (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4 or the format of A"),
+        (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4, mxfp4 or the format of A"),
+        (dual().a(Format::Mxfp4), s3, Arch::H200, "A in mxfp4: must be nvfp4, f16 or bf16"),
+        (mx().a(Format::Nvfp4), s3, Arch::H200, "B in mxfp4: must be nvfp4, f16 or bf16 where A is nvfp4"),
+        (mx().scales(ScaleLayout::Swizzled128x4), s3, Arch::H200, "B in mxfp4: must be nvfp4 where scales are 128x4"),
+        (mx().prepared(), s3, Arch::H200, "B in mxfp4: must be nvfp4 where weights are prepared"),
+        (mx(), "wgmma.t64x64x64.s1.interleaved.uniform.direct", Arch::H200, "path wgmma takes prepared weights"),
+        (dual().c(Format::Mxfp4), s3, Arch::H200, "C in mxfp4: must be f16, bf16 or f32"),
+        (dual().bias(Format::Mxfp4), s3, Arch::H200, "bias in mxfp4: must be f16, bf16 or f32"),
         (dual().c(Format::Nvfp4), s3, Arch::H200, "C in nvfp4: must be f16, bf16 or f32"),
         (dual(), "mma.t64x128x64.s3.single.uniform.direct", Arch::H200, "dual_gemm has two products"),
         (Problem::gemm().n(64).k(64), s3, Arch::H200, "gemm has one product"),

@@ -95,8 +95,10 @@ fn the_space_of_nvfp4_tokens_has_a_path_more_on_blackwell() {
                 keeps_every_limit(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
                 assert!(spec.numerics().to_string().contains(".k64.nvfp4.f32"), "{}", spec.numerics());
             }
-            let chosen = pick::choose(&problem, 64, arch).unwrap();
-            assert_eq!(chosen.spec().variant().path, own.unwrap_or(MatrixPath::Mma), "{chosen:?}");
+            // Of 40 groups with a row or two each either may be the faster one.
+            let chosen = pick::choose(&problem, 64, arch).unwrap().spec().variant().path;
+            let is_open = own == Some(MatrixPath::Tcgen05) && problem.groups().is_some() && chosen == MatrixPath::Mma;
+            assert!(chosen == own.unwrap_or(MatrixPath::Mma) || is_open, "{problem} on {arch}: {chosen}");
         }
     }
 }

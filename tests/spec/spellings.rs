@@ -44,6 +44,11 @@ fn spellings_are_the_documented_ones() {
     let problem = dual().activation(Activation::SiluClamp(10));
     assert_eq!(problem.to_string(), "dual_gemm.silu_clamp10:f16*nvfp4>f16:n4096:k7168");
     assert_eq!(problem.activation(Activation::Silu), dual());
+    let problem = Problem::gemm().b(Format::Mxfp4).bf16().n(2880).k(2880);
+    assert_eq!(problem.to_string(), "gemm:bf16*mxfp4>bf16:n2880:k2880");
+    assert_eq!(problem.to_string().parse::<Problem>().unwrap(), problem);
+    // 17 bytes for 32 values.
+    assert_eq!(problem.bytes(0) + 2880.0 * 90.0 * 17.0, problem.bytes_of(&[1]) - 2.0 * 2.0 * 2880.0);
     let base = Variant::wgmma(Tile { tokens: 128, columns: 64, k: 128 }, 4, Fusion::Interleaved, 2);
     let direct = Variant { epilogue: Epilogue::Direct, ..base };
     for (variant, spelling) in [
@@ -74,7 +79,7 @@ fn unreadable_spellings_say_what_was_expected() {
         ("dual_gemm.silu_clamp:f16*nvfp4>f16:n16:k64", "silu, silu_clampL, gelu_tanh, gelu, swiglu_oai, relu2, none"),
         ("gemm.silu_clamp7.5:f16*nvfp4>f16:n16:k64", "unknown activation `silu_clamp7.5`"),
         ("gemm.none:f16*nvfp4>f16:n16:k64", "cannot read `gemm.none`"),
-        ("gemm:f8*nvfp4>f16:n16:k64", "nvfp4, f16, bf16 or f32"),
+        ("gemm:f8*nvfp4>f16:n16:k64", "nvfp4, mxfp4, f16, bf16 or f32"),
         ("gemm:f16*nvfp4>f16:n16", "cannot read ``"),
         ("gemm:f16*nvfp4>f16:n016:k64", "cannot read `n016`"),
         ("gemm:f16*nvfp4>f16:n16:k64:x", "cannot read `x`"),

@@ -88,9 +88,9 @@ fn projections_are_fused_and_apart() {
     assert!(text.contains("has 128 rows, the configuration's heads 192"), "{text}");
 }
 
-/// Two e8m0 scales of 32 are four e4m3 scales over a power of two; too wide a range is refused.
+/// Two e8m0 scales of 32 are four e4m3 scales over a power of two; a wider range stays MXFP4.
 #[test]
-fn mxfp4_becomes_nvfp4_without_a_loss() {
+fn mxfp4_becomes_nvfp4_without_a_loss_or_stays() {
     let name = format!("{MLP}.down_proj");
     let with = |scales: [u8; 2], codes: [u8; 2]| {
         let mut model = Model::llama();
@@ -119,6 +119,37 @@ fn mxfp4_becomes_nvfp4_without_a_loss() {
     let (values, _) = read(with([127, 3], [0x33, 0x80]).path()).unwrap();
     assert_eq!((values[0], values[63]), (1.5, 0.0));
     assert!(read(with([127, 255], [0x33, 0x33]).path()).unwrap_err().to_string().contains("row 0, block 1 is NaN"));
+
+    // What does not become NVFP4 stays as it is: in bf16 all of it, in f16 what that has.
+    let layer = |scales, codes, format| -> warpsmith::Result<String> {
+        let dir = with(scales, codes);
+        let model = map(dir.path())?;
+        Ok(model.module(&name)?.layer(format)?.to_string())
+    };
+    assert_eq!(layer([127, 110], [0x33, 0xFF], Format::F16).unwrap(), "linear:f16:n1:k64");
+    assert_eq!(layer([127, 109], [0x33, 0xFF], Format::F16).unwrap(), "linear:f16:n1:k64:mxfp4");
+    assert_eq!(layer([140, 104], [0x33, 0xFF], Format::F16).unwrap(), "linear:f16:n1:k64:mxfp4");
+    assert_eq!(layer([141, 104], [0x80, 0xFF], Format::F16).unwrap(), "linear:f16:n1:k64", "zeros");
+    assert_eq!(layer([254, 0], [0x33, 0xFF], Format::Bf16).unwrap(), "linear:bf16:n1:k64:mxfp4");
+    for scales in [[141, 110], [127, 103]] {
+        let error = layer(scales, [0x33, 0xFF], Format::F16).unwrap_err();
+        assert!(error.is_unsupported() && error.to_string().contains("f16 tokens take 2^-23 to 2^13"), "{error}");
+    }
+    assert!(layer([127, 255], [0x33, 0x33], Format::Bf16).unwrap_err().is_data());
+
+    // It is uploaded as it lies in the file.
+    Null::driver();
+    let stream: Arc<CudaStream> = Device::open(0).unwrap().context().new_stream().unwrap();
+    for (scales, bytes) in [([127, 110], 32 + 4), ([254, 0], 32 + 2)] {
+        let dir = with(scales, [0x33, 0xFF]);
+        let model = map(dir.path()).unwrap();
+        let down = linear(model.module(&name).unwrap());
+        let mut sent = 0;
+        let mut uploader = Uploader::new(&stream).unwrap().progress(|all| sent = all);
+        drop(uploader.product(&down).unwrap());
+        drop(uploader);
+        assert_eq!((sent, Module::Linear(down).bytes()), (bytes, bytes), "{scales:?}");
+    }
 }
 
 /// What is uploaded through small buffers is what lies in the file.

@@ -36,14 +36,18 @@ impl Product {
     ) -> Result<Self> {
         let problem = engine.native(problem);
         let groups = problem.groups().unwrap_or(1) as usize;
-        let padding =
-            Padding { groups, n: [n as usize, problem.columns() as usize], k: [k as usize, problem.depth() as usize] };
+        let padding = Padding {
+            groups,
+            n: [n as usize, problem.columns() as usize],
+            k: [k as usize, problem.depth() as usize],
+            format: problem.b_format(),
+        };
         let plan = engine.plan(&problem)?;
         let (mut matrices, mut beside) = (Vec::new(), Vec::new());
         for (name, quantised) in given {
             let padded = quantised.padded(stream, name, &padding)?;
             check(name, &padded.beside, &problem)?;
-            matrices.push((padded.codes, padded.scales));
+            matrices.push(padded.matrix);
             beside.push(padded.beside);
         }
         let weights = engine.weights(stream, &problem, matrices)?;

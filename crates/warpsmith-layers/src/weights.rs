@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream};
 use half::{bf16, f16};
-use warpsmith::Result;
-use warpsmith::run::{Alpha, Shared, Values};
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::run::{Alpha, GivenMatrix, Shared, Values};
+use warpsmith::{Error, Result};
 
 use crate::pad::padded;
 
@@ -77,11 +79,12 @@ impl From<CudaSlice<f32>> for Bias {
     }
 }
 
-/// The NVFP4 weights of one product, given away: codes `[N, K/2]` (two a byte, low nibble = even k) and linear e4m3 block scales
-/// `[N, K/16]`; of experts `[E, N, K/2]` and `[E, N, K/16]`.
+/// The weights of one product, given away: codes `[N, K/2]` (two a byte, low nibble = even k) and block scales, of NVFP4 linear
+/// e4m3 ones `[N, K/16]`, of MXFP4 e8m0 ones `[N, K/32]`; of experts `[E, N, K/2]` and `[E, N, K/16]` or `[E, N, K/32]`.
 #[derive(Debug)]
 #[must_use]
 pub struct Quantised {
+    format: Format,
     codes: CudaSlice<u8>,
     scales: CudaSlice<u8>,
     alpha: Factor,
@@ -90,9 +93,14 @@ pub struct Quantised {
 }
 
 impl Quantised {
-    /// With a factor of 1.
+    /// NVFP4, with a factor of 1.
     pub fn new(codes: CudaSlice<u8>, scales: CudaSlice<u8>) -> Self {
-        Self { codes, scales, alpha: Factor::One(1.0), row_scale: None, bias: None }
+        Self { format: Format::Nvfp4, codes, scales, alpha: Factor::One(1.0), row_scale: None, bias: None }
+    }
+
+    /// MXFP4, for layers that are said to have such.
+    pub fn mxfp4(codes: CudaSlice<u8>, scales: CudaSlice<u8>) -> Self {
+        Self { format: Format::Mxfp4, ..Self::new(codes, scales) }
     }
 
     /// What multiplies the product.
@@ -115,15 +123,21 @@ impl Quantised {
 
     /// As kernels take them.
     pub(crate) fn padded(self, stream: &Arc<CudaStream>, name: &str, padding: &Padding) -> Result<Padded> {
-        let Self { codes, scales, alpha, row_scale, bias } = self;
+        let Self { format, codes, scales, alpha, row_scale, bias } = self;
         let name = |of: &str| format!("{name}: {of}");
-        let Padding { groups, n, k } = *padding;
+        let Padding { groups, n, k, format: wanted } = *padding;
+        let Some(block) = format.scale_block().filter(|_| format == wanted) else {
+            return Err(Error::operand(format!("{} are {format}, the layer is for {wanted}", name("weights"))));
+        };
+        if let Some(odd) = k.iter().find(|k| !k.is_multiple_of(block)) {
+            return Err(Error::operand(format!("{}: K = {odd} is no multiple of {block}", name("block scales"))));
+        }
         // Rows that are padded behind each, or behind all of an expert.
         let pad = |name: String, given, per: usize| match k[0] == k[1] {
             true => padded(stream, &name, given, groups, n.map(|n| n * k[0] / per)),
             false => padded(stream, &name, given, groups * n[0], k.map(|k| k / per)),
         };
-        let (codes, scales) = (pad(name("codes"), codes, 2)?, pad(name("block scales"), scales, 16)?);
+        let (codes, scales) = (pad(name("codes"), codes, 2)?, pad(name("block scales"), scales, block)?);
         let bias = bias.map(|Bias(addend)| {
             let name = name("bias");
             Ok::<_, warpsmith::Error>(match addend {
@@ -132,23 +146,27 @@ impl Quantised {
                 Addend::F32(values) => Held::F32(padded(stream, &name, values, groups, n)?.into()),
             })
         });
-        Ok(Padded { codes, scales, beside: Beside { alpha, row_scale, bias: bias.transpose()? } })
+        let matrix = match format {
+            Format::Mxfp4 => GivenMatrix::mxfp4(codes, scales),
+            _ => (codes, scales).into(),
+        };
+        Ok(Padded { matrix, beside: Beside { alpha, row_scale, bias: bias.transpose()? } })
     }
 }
 
-/// N and K of a product, as given and as taken: one of them differs at most.
+/// N and K of a product, as given and as taken: one of them differs at most; and the format of its weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Padding {
     pub(crate) groups: usize,
     pub(crate) n: [usize; 2],
     pub(crate) k: [usize; 2],
+    pub(crate) format: Format,
 }
 
 /// Weights as kernels take them.
 #[derive(Debug)]
 pub(crate) struct Padded {
-    pub(crate) codes: CudaSlice<u8>,
-    pub(crate) scales: CudaSlice<u8>,
+    pub(crate) matrix: GivenMatrix<'static>,
     pub(crate) beside: Beside,
 }
 

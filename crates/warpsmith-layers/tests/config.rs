@@ -92,6 +92,16 @@ fn problems_are_those_of_the_layer() {
         ["gemm.relu2:f16*nvfp4>f16:n1856:k2688:m7", "gemm:f16*nvfp4>f16:n2688:k1856:m7"]
     );
     assert_eq!(problems("linear:f16:n48:k64:row_scale", 3), ["gemm:f16*nvfp4>f16:n48:k64:row_scale:m3"]);
+    assert_eq!(problems("linear:f16:n48:k64:bias_f32:mxfp4", 3), ["gemm:f16*mxfp4>f16:n48:k64:bias_f32:m3"]);
+    assert_eq!(
+        problems("moe.swiglu_oai:bf16:h2880:i2880:softmax:e32:k4:renormalised:shared64:bias_bf16:mxfp4", 64)[..3],
+        [
+            "grouped32.dual_gemm.swiglu_oai:bf16*mxfp4>bf16:n2880:k2880:bias_bf16:gathered:top4:m256",
+            "grouped32.gemm:bf16*mxfp4>bf16:n2880:k2880:bias_bf16:top4:m256",
+            // The shared expert is NVFP4.
+            "dual_gemm.swiglu_oai:bf16*nvfp4>bf16:n64:k2880:m64",
+        ]
+    );
 }
 
 #[test]
@@ -106,6 +116,7 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("mlp.silu:f32:h64:i64", "activations are f16 or bf16, not f32"),
         ("mlp.silu:f16:h96:i64", "hidden = 96: must be a multiple of 64"),
         ("mlp.silu:f16:h64:i40", "intermediate = 40: must be a multiple of 16"),
+        ("mlp.silu:f16:h64:i48:mxfp4", "intermediate = 48: must be a multiple of 32"),
         ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
         ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),

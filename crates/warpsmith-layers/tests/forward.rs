@@ -9,6 +9,7 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use half::{bf16, f16};
 use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, Manifest, Plan, Rows};
+use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
 use warpsmith::run::{Device, MemoryMut};
 use warpsmith::spec::Spec;
@@ -371,4 +372,27 @@ fn an_mlp_and_a_linear_layer_are_two_launches_and_one() {
     // SAFETY: no byte of it is there to be used.
     let none = unsafe { MemoryMut::<u8>::from_raw(0, 0) };
     linear.forward(stream, LayerOperands::new(1, &x, &mut out, none)).unwrap();
+}
+
+/// Padded as NVFP4 is, with a scale for 32.
+#[test]
+fn mxfp4_weights_are_taken_where_they_are_said() {
+    let bench = Bench::new();
+    let zeros = |bytes| bench.stream.alloc_zeros(bytes).unwrap();
+    let of = |rows: usize, k: usize| Quantised::mxfp4(zeros(rows * k / 2), zeros(rows * k / 32));
+    let made = |spelling: &str, weights| {
+        let config: MlpConfig = spelling.parse().unwrap();
+        GatedMlp::new(&bench.engine, &bench.stream, &config, weights, TOKENS)
+    };
+    let weights = || MlpWeights::gated(of(96, HIDDEN), of(96, HIDDEN), of(HIDDEN, 96));
+    let mlp = made(&format!("mlp.silu:bf16:h{HIDDEN}:i96:mxfp4"), weights()).unwrap();
+    assert!(mlp.plans().iter().all(|plan| plan.problem().b_format() == Format::Mxfp4));
+    let mut buffers = Buffers::new(&bench.stream, mlp.workspace_bytes(TOKENS));
+    let operands = LayerOperands::new(TOKENS, &buffers.x, &mut buffers.out, &mut buffers.workspace);
+    mlp.forward(&*bench.stream, operands).unwrap();
+
+    let other = made(&format!("mlp.silu:bf16:h{HIDDEN}:i96"), weights()).unwrap_err();
+    assert!(other.is_operand() && other.to_string().contains("are mxfp4, the layer is for nvfp4"), "{other}");
+    let other = made(&format!("mlp.silu:bf16:h{HIDDEN}:i96:mxfp4"), bench.mlp_weights(1, HIDDEN, 96)).unwrap_err();
+    assert!(other.is_operand() && other.to_string().contains("are nvfp4, the layer is for mxfp4"), "{other}");
 }

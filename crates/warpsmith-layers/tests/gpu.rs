@@ -44,6 +44,10 @@ const LAYERS: &[&str] = &[
     "moe.silu:bf16:h128:i96:sigmoid_bias:e384:k22:renormalised",
     "moe.silu:f16:h128:i64:softmax:e896:k1",
     "moe.silu:f16:h256:i704:softmax:e8:k8:renormalised:residual",
+    "linear:f16:n272:k256:bias_f16:mxfp4",
+    "mlp.silu:bf16:h512:i96:mxfp4",
+    "moe.swiglu_oai:bf16:h320:i320:softmax:e8:k4:renormalised:bias_bf16:mxfp4",
+    "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:mxfp4:residual",
 ];
 
 struct Bench {

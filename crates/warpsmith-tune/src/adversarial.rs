@@ -5,6 +5,8 @@
 //! [`PERIOD`], so that a reference of that many rows is one of all. A prime is no multiple of any tile or step a kernel
 //! has, so that a row taken for another still shows.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands, Shape};
@@ -12,13 +14,15 @@ use super::random::{Spread, offsets};
 use super::reference;
 use crate::oracle::Reference;
 use warpsmith::Result;
-use warpsmith::internal::format::BLOCK;
+use warpsmith::internal::format::{BLOCK, MX_BLOCK, e8m0};
 use warpsmith::spec::Problem;
 
 /// Rows of a group that are not like one before.
 const PERIOD: u32 = 251;
 /// Codes of non-negative finite scales.
 const SCALES: usize = 0x7F;
+/// Powers of two that are scales of MXFP4.
+const MX_POWERS: Range<i32> = -25..14;
 /// Every so manieth value is one at an edge of its format; prime to every power of two.
 const EDGE_STEP: usize = 61;
 
@@ -91,6 +95,10 @@ fn repeat(host: &mut HostOperands, rows: &[u32], source: &[usize]) {
             *codes = pick_rows(codes, k / 2, source);
             *scales = pick_scales(scales, distinct, whole, source);
         }
+        HostMatrix::Mxfp4 { codes, scales } => {
+            *codes = pick_rows(codes, k / 2, source);
+            *scales = pick_rows(scales, k / MX_BLOCK, source);
+        }
     }
 }
 
@@ -135,7 +143,14 @@ fn plant_in(matrix: &mut HostMatrix, shape: Shape, spread: Spread) {
                 scales[shape.layout.offset(shape.k, at / blocks, at % blocks)] = code as u8;
             }
         }
-        HostMatrix::Nvfp4 { .. } => {}
+        // Every one that leaves something of a code in f16, and nothing infinite.
+        HostMatrix::Mxfp4 { scales, .. } if spread == Spread::Every => {
+            let step = scales.len() / MX_POWERS.len();
+            for (at, power) in MX_POWERS.enumerate().filter(|_| step > 0) {
+                scales[at * step] = e8m0::encode(power);
+            }
+        }
+        HostMatrix::Nvfp4 { .. } | HostMatrix::Mxfp4 { .. } => {}
     }
 }
 

@@ -49,8 +49,8 @@ impl Guarded {
     /// # Errors
     /// [`Error::is_unsupported`] for another format.
     pub fn new(m: usize, n: usize, output: Format) -> Result<Self> {
-        if output == Format::Nvfp4 {
-            return Err(Error::unsupported("nvfp4 is no output format: expected f16, bf16 or f32"));
+        if output.scale_block().is_some() {
+            return Err(Error::unsupported(format!("{output} is no output format: expected f16, bf16 or f32")));
         }
         let canary = output.bytes(n).next_multiple_of(CANARY_STEP).max(CANARY_STEP);
         Ok(Self { m, n, output, canary })

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use crate::oracle::{self, Expected, Leaving, Matrix, Products, Reference, Scaling};
 use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
-use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, mxfp4_value};
 use warpsmith::spec::{Operation, Problem};
 use warpsmith::{Error, Result};
 
@@ -21,21 +21,39 @@ pub enum HostMatrix {
         /// One scale for 16 elements.
         scales: Vec<u8>,
     },
+    /// e2m1 codes `[…, K/2]` (low nibble = even k), and e8m0 block scales `[…, K/32]`.
+    Mxfp4 {
+        /// Two codes a byte.
+        codes: Vec<u8>,
+        /// One scale for 32 elements.
+        scales: Vec<u8>,
+    },
     /// Values.
     F16(Vec<f16>),
     /// Values.
     Bf16(Vec<bf16>),
 }
 
-/// The size of a matrix operand: rows of one group, and where its scales lie.
+/// The size of a matrix operand: rows of one group, where its scales lie, and what it is multiplied in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// How block scales lie.
     pub layout: ScaleLayout,
+    /// The 16-bit format that codes become, which of MXFP4 decides what is within the range.
+    pub compute: Format,
     /// Rows of one group.
     pub rows: usize,
     /// Columns.
     pub k: usize,
+}
+
+impl Shape {
+    /// Of an operand of a problem with so many rows.
+    #[must_use]
+    pub fn of(problem: &Problem, rows: u32) -> Self {
+        let (layout, compute) = (problem.scale_layout(), problem.compute_format());
+        Self { layout, compute, rows: rows as usize, k: problem.depth() as usize }
+    }
 }
 
 impl HostMatrix {
@@ -44,17 +62,19 @@ impl HostMatrix {
     pub fn format(&self) -> Format {
         match self {
             HostMatrix::Nvfp4 { .. } => Format::Nvfp4,
+            HostMatrix::Mxfp4 { .. } => Format::Mxfp4,
             HostMatrix::F16(_) => Format::F16,
             HostMatrix::Bf16(_) => Format::Bf16,
         }
     }
 
-    /// The exact values of one row, code × block scale for NVFP4, without any tensor scale.
+    /// The exact values of one row, code × block scale for NVFP4, without any tensor scale; for MXFP4 what that is in the
+    /// format that is multiplied in.
     ///
     /// # Panics
     /// If the matrix is smaller than `shape` says; [`HostOperands::check`] tells.
     pub fn decode_row(&self, shape: Shape, group: usize, row: usize, out: &mut [f32]) {
-        let Shape { layout, rows, k } = shape;
+        let Shape { layout, compute, rows, k } = shape;
         let first = (group * rows + row) * k;
         match self {
             HostMatrix::F16(values) => {
@@ -71,6 +91,15 @@ impl HostMatrix {
                     for (pair, code) in out.chunks_mut(2).zip(codes) {
                         pair[0] = scale * e2m1::decode(code & 15);
                         pair[1] = scale * e2m1::decode(code >> 4);
+                    }
+                }
+            }
+            HostMatrix::Mxfp4 { codes, scales } => {
+                let blocks = codes[first / 2..(first + k) / 2].chunks(MX_BLOCK / 2).zip(&scales[first / MX_BLOCK..]);
+                for (out, (codes, scale)) in out.chunks_mut(MX_BLOCK).zip(blocks) {
+                    for (pair, code) in out.chunks_mut(2).zip(codes) {
+                        pair[0] = mxfp4_value(compute, code & 15, *scale);
+                        pair[1] = mxfp4_value(compute, code >> 4, *scale);
                     }
                 }
             }
@@ -97,14 +126,17 @@ impl HostMatrix {
         let (found, needed) = match self {
             HostMatrix::F16(values) => (values.len(), elements),
             HostMatrix::Bf16(values) => (values.len(), elements),
-            HostMatrix::Nvfp4 { codes, .. } => (codes.len(), elements / 2),
+            HostMatrix::Nvfp4 { codes, .. } | HostMatrix::Mxfp4 { codes, .. } => (codes.len(), elements / 2),
         };
         if found != needed {
             return Err(Error::data(format!("{what} has {found} values or pairs of codes, {needed} are needed")));
         }
         match self {
-            HostMatrix::Nvfp4 { scales, .. } if scales.len() != groups * shape.layout.bytes(shape.rows, shape.k) => {
-                let needed = groups * shape.layout.bytes(shape.rows, shape.k);
+            HostMatrix::Nvfp4 { scales, .. } | HostMatrix::Mxfp4 { scales, .. } => {
+                let needed = groups * format.scale_bytes(shape.layout, shape.rows, shape.k);
+                if scales.len() == needed {
+                    return Ok(());
+                }
                 Err(Error::data(format!("{what} has {} scales, {needed} are needed", scales.len())))
             }
             _ => Ok(()),
@@ -261,7 +293,7 @@ impl HostOperands {
     }
 
     fn shape(&self, rows: u32) -> Shape {
-        Shape { layout: self.problem.scale_layout(), rows: rows as usize, k: self.problem.depth() as usize }
+        Shape::of(&self.problem, rows)
     }
 
     /// B as prepared weights, if the problem takes them so.

@@ -5,10 +5,10 @@ use half::{bf16, f16};
 
 use super::operands::{HostColumns, HostMatrix, HostOperands, HostRows, Shape};
 use warpsmith::format::Format;
-use warpsmith::internal::format::{e2m1, e4m3};
+use warpsmith::internal::format::{e2m1, e4m3, e8m0};
 use warpsmith::spec::Problem;
 
-/// Which block scales random NVFP4 operands have. Codes are uniform over all sixteen.
+/// Which block scales random NVFP4 and MXFP4 operands have. Codes are uniform over all sixteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Uniform below 1, as in the public benchmark: some are subnormal. α = 1.
@@ -30,12 +30,12 @@ impl HostOperands {
     pub fn random(problem: &Problem, rows: &[u32], spread: Spread, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let m: u32 = rows.iter().sum();
-        let (n, k) = (problem.columns() as usize, problem.depth() as usize);
+        let (n, k) = (problem.columns(), problem.depth() as usize);
         let groups = problem.groups().unwrap_or(1) as usize;
-        let shape = |rows| Shape { layout: problem.scale_layout(), rows, k };
+        let shape = |rows| Shape::of(problem, rows);
         let from = rows_of(&mut Rng::with_seed(seed ^ m as u64), problem, m);
         let a_rows = from.gathered.as_ref().map_or(m, |(rows, _)| *rows);
-        let a = matrix(&mut rng, problem.a_format(), 1, shape(a_rows as usize), spread, 1.0);
+        let a = matrix(&mut rng, problem.a_format(), 1, shape(a_rows), spread, 1.0);
         let products = problem.operation().products();
         let b: Vec<_> = (0..products)
             .map(|_| matrix(&mut rng, problem.b_format(), groups, shape(n), spread, UNIFORM_WEIGHTS))
@@ -136,6 +136,12 @@ fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Sp
             let bytes = groups * shape.layout.bytes(shape.rows, shape.k);
             HostMatrix::Nvfp4 { codes, scales: (0..bytes).map(|_| scale(rng, spread, limit)).collect() }
         }
+        Format::Mxfp4 => {
+            let mut codes = vec![0; elements / 2];
+            rng.fill(&mut codes);
+            let bytes = groups * format.scale_bytes(shape.layout, shape.rows, shape.k);
+            HostMatrix::Mxfp4 { codes, scales: (0..bytes).map(|_| power(rng, spread, limit)).collect() }
+        }
         Format::Bf16 => HostMatrix::Bf16((0..elements).map(|_| bf16::from_f32(value(rng))).collect()),
         _ => HostMatrix::F16((0..elements).map(|_| f16::from_f32(value(rng))).collect()),
     }
@@ -155,6 +161,18 @@ fn scale(rng: &mut Rng, spread: Spread, limit: f32) -> u8 {
     }
 }
 
+/// Scales of MXFP4: within what f16 holds exactly, with any of those among the others where every scale is to be met; where
+/// they are subnormal in NVFP4, those that are subnormal numbers of f16, most of them exact there.
+fn power(rng: &mut Rng, spread: Spread, limit: f32) -> u8 {
+    let limit = limit.log2() as i32;
+    e8m0::encode(match spread {
+        Spread::Uniform => limit - rng.i32(1..8),
+        Spread::Every if rng.u32(..32) == 0 => rng.i32(-24..=8),
+        Spread::Every => -3 + rng.i32(-4..=4),
+        Spread::Subnormal => rng.i32(-24..=-15),
+    })
+}
+
 /// The root of the mean square of all elements.
 fn magnitude(matrix: &HostMatrix) -> f64 {
     fn root(squares: impl ExactSizeIterator<Item = f64>) -> f64 {
@@ -168,6 +186,10 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
             // Codes are uniform and independent of their scales.
             let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
             codes * root(scales.iter().map(|scale| f64::from(e4m3::decode(*scale)).powi(2)))
+        }
+        HostMatrix::Mxfp4 { scales, .. } => {
+            let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
+            codes * root(scales.iter().map(|scale| f64::from(e8m0::decode(*scale)).powi(2)))
         }
     }
 }

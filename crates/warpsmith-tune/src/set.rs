@@ -198,6 +198,7 @@ fn uploaded<T, U>(values: &[T], upload: impl Fn(&T) -> Driven<U>) -> Result<Vec<
 
 enum DeviceMatrix {
     Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
+    Mxfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
     F16(CudaSlice<f16>),
     Bf16(CudaSlice<bf16>),
 }
@@ -208,6 +209,9 @@ impl DeviceMatrix {
             HostMatrix::Nvfp4 { codes, scales } => {
                 Self::Nvfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
             }
+            HostMatrix::Mxfp4 { codes, scales } => {
+                Self::Mxfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
+            }
             HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
             HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
         })
@@ -216,6 +220,7 @@ impl DeviceMatrix {
     fn copy(&self) -> Driven<Self> {
         Ok(match self {
             Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
+            Self::Mxfp4 { codes, scales } => Self::Mxfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
             Self::F16(values) => Self::F16(values.try_clone()?),
             Self::Bf16(values) => Self::Bf16(values.try_clone()?),
         })
@@ -224,6 +229,7 @@ impl DeviceMatrix {
     fn view(&self) -> Matrix<'_> {
         match self {
             Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
+            Self::Mxfp4 { codes, scales } => Matrix::mxfp4(codes, scales),
             Self::F16(values) => Matrix::f16(values),
             Self::Bf16(values) => Matrix::bf16(values),
         }

@@ -33,9 +33,10 @@ pub(in crate::path) fn block(
     };
     // In tiles of 64 rows of weights, as for the path `wgmma`.
     let rows = products * f64::from(tile.columns) / 64.0;
-    let row_bytes = |format: Format| if format == Format::Nvfp4 { 36.0 } else { 128.0 };
+    // Of MXFP4 half of the scales that are copied are the neighbour's.
+    let row_bytes = |format: Format| if format.is_coded() { 36.0 } else { 128.0 };
     let bytes = passes * row_bytes(problem.a_format()) * cover.rows + 64.0 * rows * row_bytes(problem.b_format());
-    let decodes = |format: Format| if format == Format::Nvfp4 { 1.0 } else { 0.25 };
+    let decodes = |format: Format| if format.is_coded() { 1.0 } else { 0.25 };
     // Warps along the tokens each decode the weights for themselves.
     let weights = c.mma_decode * decodes(problem.b_format()) * rows * f64::from(layout.tokens);
     let tokens = if problem.a_format() == Format::Nvfp4 { c.mma_decode_token * cover.width * passes } else { 0.0 };

@@ -14,6 +14,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "mma/load/decoded.cuh",
             "mma/load/gathered.cuh",
             "mma/load/half.cuh",
+            "mma/load/mxfp4.cuh",
             "mma/load/nvfp4.cuh",
             "mma/warps/uniform.cuh",
         ],
@@ -27,11 +28,12 @@ const HALF: (&str, &str) = ("half", "HalfTile");
 pub(in crate::path) fn names(layout: &Layout, problem: &Problem, _: &Variant) -> Names {
     let (load_a, tile_a) = match problem.a_format() {
         Format::Nvfp4 => ("decoded", "DecodedTile"),
-        Format::F16 | Format::Bf16 | Format::F32 if problem.is_gathered() => ("gathered", "GatheredTile"),
-        Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        _ if problem.is_gathered() => ("gathered", "GatheredTile"),
+        _ => HALF,
     };
     let (load_b, tile_b) = match problem.b_format() {
         Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
+        Format::Mxfp4 => ("mxfp4", "Mxfp4Tile"),
         Format::F16 | Format::Bf16 | Format::F32 => HALF,
     };
     let mut names = layout.names();

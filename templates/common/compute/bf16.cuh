@@ -12,6 +12,9 @@ struct Compute {
   static constexpr int E4M3_SHIFT = 4;
   static constexpr u32 E4M3_REBIAS = 0x7B807B80u;  // {2^120, 2^120}
 
+  // A power of two, or NaN: a bf16 is the upper half.
+  __device__ static u32 pair_of_f32(u32 bits) { return prmt(bits, bits, 0x3232u); }
+
   __device__ static u32 mul(u32 a, u32 b) { return mul_bf16x2(a, b); }
   __device__ static void mma(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     mma_m16n8k16_bf16(d, a0, a1, a2, a3, b0, b1);

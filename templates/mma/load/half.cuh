@@ -41,6 +41,9 @@ struct HalfTile {
     return k_block * ROWS * 128 + position * 128 + (chunk ^ (position % 8)) * 16;
   }
 
+  // What finds tile `k_tile` along K, which was loaded at `offset`.
+  __device__ static int loaded(int offset, int) { return offset; }
+
   // Values as they come need nothing done to a stage.
   __device__ static int ready(int offset) { return offset; }
 

@@ -26,7 +26,7 @@ struct Fusion {
 #pragma unroll 1
     for (int index = 0; index < block.k_tiles; index++) {
       const int stage = pipeline.next();
-      const int gate_tile = stage + TokenTile::BYTES;
+      const int gate_tile = WeightTile::loaded(stage + TokenTile::BYTES, block.first_k_tile + index);
       multiply_stage<TokenTile, WeightTile>(sums, stage, {gate_tile, gate_tile + WeightTile::BYTES});
     }
   }

@@ -22,7 +22,8 @@ struct OneProduct {
 #pragma unroll 1
     for (int index = 0; index < block.k_tiles; index++) {
       const int stage = pipeline.next();
-      multiply_stage<TokenTile, WeightTile>(sums, stage, {stage + TokenTile::BYTES});
+      const int weights_tile = WeightTile::loaded(stage + TokenTile::BYTES, block.first_k_tile + index);
+      multiply_stage<TokenTile, WeightTile>(sums, stage, {weights_tile});
     }
   }
 };

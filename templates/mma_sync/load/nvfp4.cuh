@@ -10,6 +10,9 @@ struct Nvfp4Rows {
   static constexpr int CODES = ROWS * TILE_K / 2;
   static constexpr int BYTES = CODES + ROWS * TILE_K / 16;
 
+  // What finds tile `k_tile` along K, which was loaded at `offset`.
+  __device__ static int loaded(int offset, int) { return offset; }
+
   // Rows of A.
   __device__ static Rows tokens(const Params& params, int first, int count) {
     return rows(params.a, params.a_scales, first, count);
@@ -29,6 +32,12 @@ struct Nvfp4Rows {
   // Starts copying tile `k_tile` along K into the shared memory at `offset`; rows past the end and blocks past K are
   // zeros.
   __device__ static void load(int offset, const Rows& rows, int k_tile) {
+    load_codes(offset, rows, k_tile);
+    load_scales(offset, rows, k_tile,
+                [&](int row, int k_block) { return scale_offset(rows.scale_row + row, k_block); });
+  }
+
+  __device__ static void load_codes(int offset, const Rows& rows, int k_tile) {
     constexpr int CHUNKS = TILE_K / 32;  // of 16 bytes in a row
     for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
       const bool valid = row < rows.count && k_tile * TILE_K + chunk * 32 < K;
@@ -36,9 +45,14 @@ struct Nvfp4Rows {
       const int to = Places::template place<Order>(row, chunk);
       cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
     });
+  }
+
+  // word(row, k_block) is where the four bytes are that have the scales of a K block of a row.
+  template <class Word>
+  __device__ static void load_scales(int offset, const Rows& rows, int k_tile, Word word) {
     for_each_row<ROWS, K_BLOCKS>([&](int row, int block) {
       const bool valid = row < rows.count && k_tile * TILE_K + block * K_BLOCK < K;
-      const int from = scale_offset(rows.scale_row + row, k_tile * K_BLOCKS + block);
+      const int from = word(row, k_tile * K_BLOCKS + block);
       const int to = CODES + block * ROWS * 4 + Order::position(row) * 4;
       cp_async_4(shared_address(offset + to), rows.scales + (valid ? from : 0), valid);
     });

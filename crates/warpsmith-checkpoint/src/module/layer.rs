@@ -6,7 +6,7 @@ use warpsmith::{Error, Result};
 use warpsmith_layers::{LayerConfig, LinearConfig, MlpConfig, MoeConfig};
 
 use super::{Mlp, Module, Moe, Product};
-use crate::weight::{Storage, Weight};
+use crate::weight::{Storage, Weight, format_of};
 
 impl Module<'_> {
     /// Whether all its weights are in formats that kernels take.
@@ -16,7 +16,7 @@ impl Module<'_> {
             let takes = |part: &Weight<'_>| matches!(part.storage(), Storage::Nvfp4 | Storage::Mxfp4);
             product.parts().iter().all(takes)
         };
-        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().is_none_or(of) && of(mlp.up()) && of(mlp.down());
+        let of_mlp = |mlp: &Mlp<'_>| mlp.products().all(of);
         match self {
             Self::Linear(product) => of(product),
             Self::Mlp(mlp) => of_mlp(mlp),
@@ -24,22 +24,32 @@ impl Module<'_> {
         }
     }
 
-    /// Bytes of codes and block scales on a device.
+    /// Bytes of codes and block scales on a device. Of MXFP4 this looks at all scales.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let of = |product: &Product<'_>| (product.rows() * product.columns()) as u64 * 9 / 16;
-        let of_mlp = |mlp: &Mlp<'_>| mlp.gate().map_or(0, of) + of(mlp.up()) + of(mlp.down());
+        // What is refused is as long as what is not.
+        let format_of = |weights: Result<Format>| weights.unwrap_or(Format::Nvfp4);
+        let of = |product: &Product<'_>, format: Format| {
+            let (values, block) = (product.rows() * product.columns(), format.scale_block().unwrap_or(1));
+            (format.bytes(values) + values / block) as u64
+        };
+        let of_mlp = |mlp: &Mlp<'_>, format| mlp.products().map(|product| of(product, format)).sum::<u64>();
         match self {
-            Self::Linear(product) => of(product),
-            Self::Mlp(mlp) => of_mlp(mlp),
-            Self::Moe(moe) => moe.experts().iter().chain(moe.shared()).map(of_mlp).sum(),
+            Self::Linear(product) => of(product, format_of(product.weight_format(None))),
+            Self::Mlp(mlp) => of_mlp(mlp, format_of(weight_format(std::slice::from_ref(mlp), None))),
+            Self::Moe(moe) => {
+                let format = format_of(weight_format(moe.experts(), None));
+                let experts = moe.experts().iter().map(|mlp| of_mlp(mlp, format));
+                experts.chain(moe.shared().map(|shared| of_mlp(shared, Format::Nvfp4))).sum()
+            }
         }
     }
 
-    /// The layer that computes it, on tokens of this format: f16 or bf16.
+    /// The layer that computes it, on tokens of this format: f16 or bf16. Its weights are NVFP4, which MXFP4 becomes where that
+    /// loses nothing, else MXFP4: this looks at all scales of that.
     ///
     /// # Errors
-    /// Unsupported, if no layer does.
+    /// Unsupported, if no layer does, or f16 has not what MXFP4 has; data, if one of its scales is NaN.
     pub fn layer(&self, format: Format) -> Result<LayerConfig> {
         match self {
             Self::Linear(of) => of.layer(format).map(LayerConfig::Linear),
@@ -49,7 +59,17 @@ impl Module<'_> {
     }
 }
 
+/// The format of the weights of MLPs that one layer has, on tokens of this format.
+pub(crate) fn weight_format(all: &[Mlp<'_>], tokens: Option<Format>) -> Result<Format> {
+    format_of(all.iter().flat_map(Mlp::products).flat_map(Product::parts), tokens)
+}
+
 impl Product<'_> {
+    /// The format of its weights, on tokens of this format.
+    pub(crate) fn weight_format(&self, tokens: Option<Format>) -> Result<Format> {
+        format_of(self.parts().iter(), tokens)
+    }
+
     /// The factor of every row, `[N]`, where parts have factors of their own; else that of the first part is for all.
     #[must_use]
     pub fn row_factors(&self) -> Option<Vec<f32>> {
@@ -62,6 +82,7 @@ impl Product<'_> {
     fn layer(&self, format: Format) -> Result<LinearConfig> {
         let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format);
         let linear = if self.row_factors().is_some() { linear.row_scale() } else { linear };
+        let linear = linear.weights(self.weight_format(Some(format))?);
         Ok(self.bias().map_or(linear, |bias| linear.bias(bias.format)))
     }
 }
@@ -70,7 +91,7 @@ impl Mlp<'_> {
     fn layer(&self, format: Format) -> Result<MlpConfig> {
         let mlp = MlpConfig::new(self.activation(), extent(self.hidden_size())?, extent(self.intermediate_size())?);
         let mlp = if self.gate().is_some() { mlp } else { mlp.ungated() };
-        let mlp = mlp.format(format);
+        let mlp = mlp.format(format).weights(weight_format(std::slice::from_ref(self), Some(format))?);
         Ok(self.up().bias().map_or(mlp, |bias| mlp.bias(bias.format)))
     }
 }
@@ -88,6 +109,7 @@ impl Moe<'_> {
         let (hidden, intermediate) = (extent(first.hidden_size())?, extent(first.intermediate_size())?);
         let moe = MoeConfig::new(first.activation(), hidden, intermediate, route).format(format);
         let moe = if first.gate().is_some() { moe } else { moe.ungated() };
+        let moe = moe.weights(weight_format(self.experts(), Some(format))?);
         let range = self.range();
         let all = route.expert_count() as usize;
         let moe = if range.len() == all { moe } else { moe.local(extent(range.start)?..extent(range.end)?) };

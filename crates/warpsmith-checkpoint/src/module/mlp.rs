@@ -68,6 +68,11 @@ impl<'a> Mlp<'a> {
         &self.down
     }
 
+    /// Gate (if there is one), up, down.
+    pub(crate) fn products(&self) -> impl Iterator<Item = &Product<'a>> + Clone {
+        self.gate.iter().chain([&self.up, &self.down])
+    }
+
     /// H.
     #[must_use]
     pub fn hidden_size(&self) -> usize {

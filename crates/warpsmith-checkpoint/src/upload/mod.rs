@@ -15,7 +15,7 @@ use warpsmith_layers::{MlpWeights, MoeWeights, Quantised};
 
 use pinned::{Pinned, Sink};
 
-use crate::module::{Bias, Mlp, Moe, Product};
+use crate::module::{Bias, Mlp, Moe, Product, weight_format};
 use crate::weight::Packed;
 
 /// Bytes of each of two buffers, unless said otherwise.
@@ -76,19 +76,20 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// Unsupported, if a weight is in no format that kernels take; data, if a scale is NaN; driver, if the device has no room.
     pub fn product(&mut self, product: &Product<'_>) -> Result<Quantised> {
-        let Some(factors) = product.row_factors() else { return self.stack(&[product]) };
-        let (codes, scales, bias) = self.sent(&[product], &packed(product)?)?;
-        let all = with_bias(Quantised::new(codes, scales), bias);
+        let format = product.weight_format(None)?;
+        let Some(factors) = product.row_factors() else { return self.stack(&[product], format) };
+        let (codes, scales, bias) = self.sent(&[product], &packed(product, format)?)?;
+        let all = with_bias(quantised(format, codes, scales), bias);
         Ok(all.row_scale(self.stream.clone_htod(&factors)?))
     }
 
-    /// Codes `[N, K/2]` and scales `[N, K/16]` of a product alone, for who makes layers of their own. What multiplies them is the
+    /// Codes `[N, K/2]` and scales `[N, K/16]` of a product alone, in NVFP4, for who makes layers of their own. What multiplies them is the
     /// [factor](Packed::factor) of each part.
     ///
     /// # Errors
     /// As for [`Uploader::product`].
     pub fn uploaded(&mut self, product: &Product<'_>) -> Result<[CudaSlice<u8>; 2]> {
-        let (codes, scales, _) = self.sent(&[product], &packed(product)?)?;
+        let (codes, scales, _) = self.sent(&[product], &packed(product, Format::Nvfp4)?)?;
         Ok([codes, scales])
     }
 
@@ -97,7 +98,8 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// As for [`Uploader::product`].
     pub fn mlp(&mut self, mlp: &Mlp<'_>) -> Result<MlpWeights> {
-        self.mlps(std::slice::from_ref(mlp))
+        let all = std::slice::from_ref(mlp);
+        self.mlps(all, weight_format(all, None)?)
     }
 
     /// The weights of experts, as [`Moe`](warpsmith_layers::Moe) takes them.
@@ -105,9 +107,10 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// As for [`Uploader::product`].
     pub fn moe(&mut self, moe: &Moe<'_>) -> Result<MoeWeights> {
-        let mut weights = MoeWeights::new(self.mlps(moe.experts())?).scale(moe.rule().scale());
+        let mut weights =
+            MoeWeights::new(self.mlps(moe.experts(), weight_format(moe.experts(), None)?)?).scale(moe.rule().scale());
         if let Some(shared) = moe.shared() {
-            weights = weights.shared(self.mlp(shared)?);
+            weights = weights.shared(self.mlps(std::slice::from_ref(shared), Format::Nvfp4)?);
         }
         if !moe.router_bias().is_empty() {
             weights = weights.router_bias(self.stream.clone_htod(moe.router_bias())?);
@@ -115,11 +118,11 @@ impl<'p> Uploader<'p> {
         Ok(weights)
     }
 
-    fn mlps(&mut self, all: &[Mlp<'_>]) -> Result<MlpWeights> {
+    fn mlps(&mut self, all: &[Mlp<'_>], format: Format) -> Result<MlpWeights> {
         let (ups, downs): (Vec<_>, Vec<_>) = all.iter().map(|mlp| (mlp.up(), mlp.down())).unzip();
         let gates: Vec<_> = all.iter().filter_map(Mlp::gate).collect();
-        let gate = if gates.is_empty() { None } else { Some(self.stack(&gates)?) };
-        let (up, down) = (self.stack(&ups)?, self.stack(&downs)?);
+        let gate = if gates.is_empty() { None } else { Some(self.stack(&gates, format)?) };
+        let (up, down) = (self.stack(&ups, format)?, self.stack(&downs, format)?);
         Ok(match gate {
             Some(gate) => MlpWeights::gated(gate, up, down),
             None => MlpWeights::ungated(up, down),
@@ -127,7 +130,7 @@ impl<'p> Uploader<'p> {
     }
 
     /// Products of the same shape, one of each expert, or one.
-    fn stack(&mut self, all: &[&Product<'_>]) -> Result<Quantised> {
+    fn stack(&mut self, all: &[&Product<'_>], format: Format) -> Result<Quantised> {
         let mut parts = Vec::with_capacity(all.len());
         let mut factors = Vec::with_capacity(all.len());
         for product in all {
@@ -137,12 +140,12 @@ impl<'p> Uploader<'p> {
                     "`{name}`: an MLP whose projections are of parts with factors of their own"
                 )));
             }
-            let of = packed(product)?;
+            let of = packed(product, format)?;
             factors.push(of.first().map_or(1.0, Packed::factor));
             parts.extend(of);
         }
         let (codes, scales, bias) = self.sent(all, &parts)?;
-        let weights = with_bias(Quantised::new(codes, scales), bias);
+        let weights = with_bias(quantised(format, codes, scales), bias);
         Ok(match factors[..] {
             [one] => weights.alpha(one),
             _ => weights.alpha(self.stream.clone_htod(&factors)?),
@@ -164,7 +167,8 @@ impl<'p> Uploader<'p> {
             })
         })?;
         let mut room = Vec::new();
-        let scales = self.send(values / 16, |sink| {
+        let blocks = |part: &Packed<'_>| part.rows() * part.columns() / part.format().scale_block().unwrap_or(1);
+        let scales = self.send(parts.iter().map(blocks).sum(), |sink| {
             parts.iter().try_for_each(|part| match part.all_scales()? {
                 Some(all) => sink.push(all),
                 None => (0..part.rows()).try_for_each(|row| sink.push(part.scales_of(row, &mut room)?)),
@@ -210,6 +214,10 @@ fn with_bias(weights: Quantised, bias: Option<OnDevice>) -> Quantised {
     }
 }
 
-fn packed<'a>(product: &Product<'a>) -> Result<Vec<Packed<'a>>> {
-    product.parts().iter().map(crate::weight::Weight::packed).collect()
+fn quantised(format: Format, codes: CudaSlice<u8>, scales: CudaSlice<u8>) -> Quantised {
+    if format == Format::Mxfp4 { Quantised::mxfp4(codes, scales) } else { Quantised::new(codes, scales) }
+}
+
+fn packed<'a>(product: &Product<'a>, format: Format) -> Result<Vec<Packed<'a>>> {
+    product.parts().iter().map(|part| part.packed_in(format)).collect()
 }

@@ -2,10 +2,10 @@
 
 use safetensors::Dtype;
 use warpsmith::internal::Raise;
-use warpsmith::internal::format::BLOCK;
+use warpsmith::internal::format::{BLOCK, MX_BLOCK};
 use warpsmith::{Error, Result};
 
-use super::{Factor, Grid, MX_BLOCK, Stored, Weight};
+use super::{Factor, Grid, Stored, Weight};
 use crate::folder::{Folder, Tensor};
 
 const PLAIN: [Dtype; 3] = [Dtype::F16, Dtype::BF16, Dtype::F32];

@@ -9,17 +9,15 @@ use std::ops::Range;
 use safetensors::Dtype;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, e8m0};
 use warpsmith::{Error, Result};
 
 pub(crate) use find::{Stack, find, find_stack};
 pub(crate) use grid::Grid;
 pub use packed::Packed;
+pub(crate) use packed::format_of;
 
 use crate::folder::decoded;
-
-/// Elements that an e8m0 scale of MXFP4 is for.
-const MX_BLOCK: usize = 32;
 
 /// A matrix of weights `[N, K]`, as it lies in its file: nothing is read before it is looked at.
 #[derive(Clone, Debug)]
@@ -251,7 +249,7 @@ impl<'a> Weight<'a> {
                 self.of_blocks(row, codes.row(row, &mut first), scales.row(row, &mut second), BLOCK, scale)
             }
             Stored::Mxfp4 { codes, scales } => {
-                let scale = |scale: u8| (scale != u8::MAX).then(|| power_of_two(i32::from(scale) - 127));
+                let scale = |scale: u8| (!e8m0::is_nan(scale)).then(|| e8m0::decode(scale));
                 self.of_blocks(row, codes.row(row, &mut first), scales.row(row, &mut second), MX_BLOCK, scale)
             }
             Stored::Fp8 { values, factor } => {

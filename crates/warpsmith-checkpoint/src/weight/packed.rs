@@ -1,20 +1,26 @@
 //! Weights as kernels take them.
 
+use std::ops::RangeInclusive;
+
+use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::internal::format::e4m3;
+use warpsmith::internal::format::{MX_BLOCK, e4m3, e8m0};
 use warpsmith::{Error, Result};
 
-use super::{Grid, MX_BLOCK, Storage, Stored, Weight, power_of_two};
+use super::{Grid, Storage, Stored, Weight, power_of_two};
 
 /// Scales that are looked at together.
 const LOOK: usize = 1 << 12;
 
 /// The exponents that e4m3 has powers of two for.
-const E4M3_EXPONENTS: std::ops::RangeInclusive<i32> = -9..=8;
+const E4M3_EXPONENTS: RangeInclusive<i32> = -9..=8;
+/// The exponents over which f16 has all codes times a power of two: half of the least is its least number, six times the
+/// largest its own.
+const F16_EXPONENTS: RangeInclusive<i32> = -23..=13;
 
-/// A matrix in NVFP4, without a loss: codes, e4m3 scales, a factor.
+/// A matrix as kernels take it, without a loss: codes, block scales, a factor. In NVFP4, or MXFP4 as it is.
 ///
-/// MXFP4 becomes that where its exponents fit: a scale of 32 is said twice, over a power of two that the factor has. Blocks of
+/// MXFP4 becomes NVFP4 where its exponents fit: a scale of 32 is said twice, over a power of two that the factor has. Blocks of
 /// zeros have any scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a> {
@@ -26,12 +32,14 @@ pub struct Packed<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Scales<'a> {
     E4m3(Grid<'a>),
-    /// With the exponent that is in the factor.
+    /// To become e4m3, with the exponent that is in the factor.
     E8m0(Grid<'a>, i32),
+    /// As they are.
+    Kept(Grid<'a>),
 }
 
 impl<'a> Weight<'a> {
-    /// As kernels take it. Of MXFP4 this looks at all scales.
+    /// In NVFP4. Of MXFP4 this looks at all scales.
     ///
     /// # Errors
     /// Unsupported, if it is stored otherwise, or in MXFP4 with exponents that are too far apart; data, if one of those is NaN.
@@ -54,24 +62,76 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// The exponent that the scales of all blocks that are not zero are in e4m3's range over.
-    fn exponent(&self, codes: Grid<'_>, scales: Grid<'_>) -> Result<i32> {
+    /// In a format that a layer has its weights in: NVFP4, or MXFP4 as it is.
+    ///
+    /// # Errors
+    /// As for [`Weight::packed`]; unsupported, if something else is to be MXFP4.
+    pub(crate) fn packed_in(&self, format: Format) -> Result<Packed<'a>> {
+        match self.stored {
+            Stored::Mxfp4 { codes, scales } if format == Format::Mxfp4 => {
+                Ok(Packed { codes, scales: Scales::Kept(scales), factor: 1.0 })
+            }
+            _ if format == Format::Mxfp4 => {
+                let (name, storage) = (&self.name, self.storage());
+                let beside = "what it is used with is MXFP4 that does not become NVFP4";
+                Err(Error::unsupported(format!("weight `{name}` is {storage}: {beside}")))
+            }
+            _ => self.packed(),
+        }
+    }
+
+    /// The exponents of MXFP4's scales, of all blocks that are not zero; nothing, if it is stored otherwise.
+    ///
+    /// # Errors
+    /// Data, if one is NaN.
+    fn exponents(&self) -> Result<Option<RangeInclusive<i32>>> {
+        match self.stored {
+            Stored::Mxfp4 { codes, scales } => self.exponents_of(codes, scales).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses MXFP4 that is more than kernels keep of it where they multiply in f16.
+    fn check_f16(&self) -> Result<()> {
+        let Some(found) = self.exponents()? else { return Ok(()) };
+        if F16_EXPONENTS.contains(found.start()) && F16_EXPONENTS.contains(found.end()) {
+            return Ok(());
+        }
+        let (name, least, most) = (&self.name, found.start(), found.end());
+        Err(Error::unsupported(format!(
+            "weight `{name}`: its MXFP4 scales are from 2^{least} to 2^{most}, f16 tokens take 2^{} to 2^{}, bf16 tokens all",
+            F16_EXPONENTS.start(),
+            F16_EXPONENTS.end()
+        )))
+    }
+
+    /// The same of blocks that lie there; 0, where all are zeros.
+    fn exponents_of(&self, codes: Grid<'_>, scales: Grid<'_>) -> Result<RangeInclusive<i32>> {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let mut found: Option<(i32, i32)> = None;
         for row in 0..codes.rows() {
             let blocks = codes.row(row, &mut first).chunks(MX_BLOCK / 2).zip(scales.row(row, &mut second));
             for (block, (codes, scale)) in blocks.enumerate() {
-                if *scale == u8::MAX {
+                if e8m0::is_nan(*scale) {
                     return Err(self.nan(row, block));
                 }
-                if codes.iter().any(|pair| pair & 0x77 != 0) {
-                    let exponent = i32::from(*scale) - 127;
+                let exponent = i32::from(*scale) - e8m0::BIAS;
+                let is_within = found.is_some_and(|(least, most)| (least..=most).contains(&exponent));
+                // Codes are looked at where they tell something.
+                if !is_within && codes.iter().any(|pair| pair & 0x77 != 0) {
                     let (least, most) = found.unwrap_or((exponent, exponent));
                     found = Some((least.min(exponent), most.max(exponent)));
                 }
             }
         }
         let (least, most) = found.unwrap_or_default();
+        Ok(least..=most)
+    }
+
+    /// The exponent that the scales of all blocks that are not zero are in e4m3's range over.
+    fn exponent(&self, codes: Grid<'_>, scales: Grid<'_>) -> Result<i32> {
+        let found = self.exponents_of(codes, scales)?;
+        let (least, most) = (*found.start(), *found.end());
         let span = E4M3_EXPONENTS.end() - E4M3_EXPONENTS.start();
         if most - least > span {
             let name = &self.name;
@@ -84,7 +144,45 @@ impl<'a> Weight<'a> {
     }
 }
 
+/// The format in which layers have these weights, which are used together: NVFP4, but MXFP4 where all are that and one does not
+/// become NVFP4. This looks at all scales of MXFP4.
+///
+/// # Errors
+/// Data, if one is NaN; unsupported, if they stay MXFP4, tokens are f16, and exponents are beyond that.
+pub(crate) fn format_of<'w, 'a: 'w>(
+    weights: impl Iterator<Item = &'w Weight<'a>> + Clone,
+    tokens: Option<Format>,
+) -> Result<Format> {
+    if !weights.clone().all(|weight| weight.storage() == Storage::Mxfp4) {
+        return Ok(Format::Nvfp4);
+    }
+    let is_refused = |weight: &Weight<'_>| match weight.packed() {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_unsupported() => Ok(true),
+        Err(error) => Err(error),
+    };
+    let mut stays = false;
+    for weight in weights.clone() {
+        stays = stays || is_refused(weight)?;
+    }
+    if !stays {
+        return Ok(Format::Nvfp4);
+    }
+    if tokens == Some(Format::F16) {
+        weights.clone().try_for_each(Weight::check_f16)?;
+    }
+    Ok(Format::Mxfp4)
+}
+
 impl Packed<'_> {
+    /// NVFP4 or MXFP4.
+    pub(crate) fn format(&self) -> Format {
+        match self.scales {
+            Scales::E4m3(_) | Scales::E8m0(..) => Format::Nvfp4,
+            Scales::Kept(_) => Format::Mxfp4,
+        }
+    }
+
     /// N.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -118,38 +216,37 @@ impl Packed<'_> {
     /// # Errors
     /// Data, if one is NaN.
     pub(crate) fn all_scales(&self) -> Result<Option<&[u8]>> {
-        let Scales::E4m3(scales) = self.scales else { return Ok(None) };
+        let (scales, is_nan): (_, fn(u8) -> bool) = match self.scales {
+            Scales::E4m3(scales) => (scales, e4m3::is_nan),
+            Scales::Kept(scales) => (scales, e8m0::is_nan),
+            Scales::E8m0(..) => return Ok(None),
+        };
         let Some(all) = scales.all() else { return Ok(None) };
         // In blocks that are looked at as a whole, before where is asked for.
-        let has_nan = |block: &[u8]| block.iter().fold(0, |nan, scale| nan | u8::from(e4m3::is_nan(*scale))) != 0;
+        let has_nan = |block: &[u8]| block.iter().fold(0, |nan, scale| nan | u8::from(is_nan(*scale))) != 0;
         match all.chunks(LOOK).position(has_nan) {
             None => Ok(Some(all)),
             Some(block) => {
-                let at = block * LOOK + all[block * LOOK..].iter().position(|scale| e4m3::is_nan(*scale)).unwrap_or(0);
+                let at = block * LOOK + all[block * LOOK..].iter().position(|scale| is_nan(*scale)).unwrap_or(0);
                 let columns = scales.columns().max(1);
                 Err(nan(at / columns, at % columns))
             }
         }
     }
 
-    /// The scales of a row: K/16 bytes, where they lie, or in `room`.
+    /// The scales of a row: K/16 bytes, of MXFP4 K/32, where they lie, or in `room`.
     ///
     /// # Errors
     /// Data, if one is NaN.
     pub(crate) fn scales_of<'r>(&'r self, row: usize, room: &'r mut Vec<u8>) -> Result<&'r [u8]> {
         match self.scales {
-            Scales::E4m3(scales) => {
-                let scales = scales.row(row, room);
-                match scales.iter().position(|scale| e4m3::is_nan(*scale)) {
-                    Some(block) => Err(nan(row, block)),
-                    None => Ok(scales),
-                }
-            }
+            Scales::E4m3(scales) => checked(scales.row(row, room), row, e4m3::is_nan),
+            Scales::Kept(scales) => checked(scales.row(row, room), row, e8m0::is_nan),
             Scales::E8m0(scales, above) => {
                 let mut held = Vec::new();
                 let scales = scales.row(row, &mut held).iter().map(|scale| {
                     // Only blocks of zeros are outside.
-                    let exponent = i32::from(*scale) - 127 - above;
+                    let exponent = i32::from(*scale) - e8m0::BIAS - above;
                     power_as_e4m3(exponent.clamp(*E4M3_EXPONENTS.start(), *E4M3_EXPONENTS.end()))
                 });
                 room.clear();
@@ -157,6 +254,14 @@ impl Packed<'_> {
                 Ok(room)
             }
         }
+    }
+}
+
+/// Refuses NaN.
+fn checked(scales: &[u8], row: usize, is_nan: fn(u8) -> bool) -> Result<&[u8]> {
+    match scales.iter().position(|scale| is_nan(*scale)) {
+        Some(block) => Err(nan(row, block)),
+        None => Ok(scales),
     }
 }
 

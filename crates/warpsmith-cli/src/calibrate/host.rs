@@ -52,6 +52,7 @@ fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<HostOperands> {
             let scales = scales[..layout.bytes(m as usize, k)].to_vec();
             HostMatrix::Nvfp4 { codes: codes[..elements / 2].to_vec(), scales }
         }
+        other => return Err(format!("tokens in {}", other.format()).into()),
     };
     let ends = rows.iter().scan(0i32, |end, rows| {
         *end += *rows as i32;

@@ -8,12 +8,12 @@ use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{check_format, check_rows};
+use super::{check_format, check_rows, check_weights, weights_of, weights_word};
 
-/// `y = α·x·Wᵀ`, W NVFP4 `[N, K]`, with a factor for each row of W and a bias, as far as there are such.
+/// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such.
 ///
 /// # Spelling
-/// `linear:FORMAT:nN:kK[:row_scale][:bias_F]`, such as `linear:bf16:n6144:k4096`.
+/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4]`, such as `linear:bf16:n6144:k4096`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct LinearConfig {
@@ -22,12 +22,13 @@ pub struct LinearConfig {
     k: u32,
     has_row_scale: bool,
     bias: Option<Format>,
+    weights: Format,
 }
 
 impl LinearConfig {
     /// From K to N values, f16 unless said otherwise.
     pub fn new(n: u32, k: u32) -> Self {
-        Self { format: Format::F16, n, k, has_row_scale: false, bias: None }
+        Self { format: Format::F16, n, k, has_row_scale: false, bias: None, weights: Format::Nvfp4 }
     }
 
     /// The format of x and y: f16 or bf16.
@@ -46,6 +47,17 @@ impl LinearConfig {
     pub fn bias(mut self, format: Format) -> Self {
         self.bias = Some(format);
         self
+    }
+
+    /// The format of W: nvfp4 or mxfp4.
+    pub fn weights(mut self, format: Format) -> Self {
+        self.weights = format;
+        self
+    }
+
+    /// The format of W.
+    pub fn weight_format(&self) -> Format {
+        self.weights
     }
 
     /// Columns of x and y.
@@ -70,10 +82,11 @@ impl LinearConfig {
     /// # Errors
     /// Unsupported, with the value and its limit.
     pub fn problem(&self, tokens: u32) -> Result<Problem> {
-        let Self { format, n, k, has_row_scale, bias } = *self;
+        let Self { format, n, k, has_row_scale, bias, weights } = *self;
         let problem = || {
             check_format(format)?;
-            let problem = Problem::gemm().n(n).k(k).a(format).c(format).m_up_to(check_rows(tokens, 1)?);
+            check_weights(weights)?;
+            let problem = Problem::gemm().n(n).k(k).a(format).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
             let problem = if has_row_scale { problem.row_scale() } else { problem };
             let problem = bias.map_or(problem, |bias| problem.bias(bias));
             problem.check().map(|()| problem)
@@ -88,7 +101,8 @@ impl fmt::Display for LinearConfig {
         if self.has_row_scale {
             f.write_str(":row_scale")?;
         }
-        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))
+        self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
+        f.write_str(&weights_word(self.weights))
     }
 }
 
@@ -97,7 +111,7 @@ impl FromStr for LinearConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F]");
+            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4]");
             if let rest @ 1.. = segments.head("linear")?.len() {
                 return Err(segments.wrong(&text[..rest]));
             }
@@ -108,6 +122,7 @@ impl FromStr for LinearConfig {
                 k: segments.extent("k")?,
                 has_row_scale: segments.is_next("row_scale"),
                 bias: segments.behind("bias_")?,
+                weights: weights_of(&mut segments),
             };
             segments.end().map(|()| linear)
         };

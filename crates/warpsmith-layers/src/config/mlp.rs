@@ -8,13 +8,13 @@ use warpsmith::spec::{Activation, Problem};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{check, check_rows, first, has_gate, padded};
+use super::{check, check_rows, first, has_gate, padded, weights_of, weights_word};
 
-/// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up NVFP4 `[I, H]`, down
-/// `[H, I]`. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
+/// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up `[I, H]`, down
+/// `[H, I]`, all NVFP4, or said to be MXFP4. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
 ///
 /// # Spelling
-/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an activation
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an activation
 /// that has no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
@@ -25,13 +25,14 @@ pub struct MlpConfig {
     hidden: u32,
     intermediate: u32,
     bias: Option<Format>,
+    weights: Format,
 }
 
 impl MlpConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32) -> Self {
         let is_gated = has_gate(activation);
-        Self { activation, is_gated, format: Format::F16, hidden, intermediate, bias: None }
+        Self { activation, is_gated, format: Format::F16, hidden, intermediate, bias: None, weights: Format::Nvfp4 }
     }
 
     /// The format of x, h and y: f16 or bf16.
@@ -43,6 +44,12 @@ impl MlpConfig {
     /// Every product has a bias of this format.
     pub fn bias(mut self, format: Format) -> Self {
         self.bias = Some(format);
+        self
+    }
+
+    /// The format of all weights: nvfp4 or mxfp4.
+    pub fn weights(mut self, format: Format) -> Self {
+        self.weights = format;
         self
     }
 
@@ -67,6 +74,11 @@ impl MlpConfig {
     /// The format of x, h and y.
     pub fn token_format(&self) -> Format {
         self.format
+    }
+
+    /// The format of the weights.
+    pub fn weight_format(&self) -> Format {
+        self.weights
     }
 
     /// The format of the biases, if there are any.
@@ -104,10 +116,10 @@ impl MlpConfig {
 
     /// The same for so many rows.
     pub(super) fn of_rows(&self, rows: u32) -> Result<[Problem; 2]> {
-        let Self { activation, is_gated, format, hidden, intermediate, bias } = *self;
-        check(format, hidden, intermediate)?;
+        let Self { activation, is_gated, format, hidden, intermediate, bias, weights } = *self;
+        check(format, weights, hidden, intermediate)?;
         let finished = |problem: Problem| {
-            let problem = problem.a(format).c(format).m_up_to(rows);
+            let problem = problem.a(format).b(weights).c(format).m_up_to(rows);
             bias.map_or(problem, |bias| problem.bias(bias))
         };
         let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
@@ -115,9 +127,9 @@ impl MlpConfig {
         Ok([finished(up), finished(down)])
     }
 
-    /// One of another size, without biases.
+    /// One of another size, NVFP4, without biases.
     pub(super) fn of_size(mut self, intermediate: u32) -> Self {
-        (self.intermediate, self.bias) = (intermediate, None);
+        (self.intermediate, self.bias, self.weights) = (intermediate, None, Format::Nvfp4);
         self
     }
 
@@ -130,13 +142,15 @@ impl MlpConfig {
     /// What it has besides, as a spelling says it.
     pub(super) fn words(&self) -> String {
         let bias = self.bias.map_or_else(String::new, |format| format!(":bias_{format}"));
-        if self.is_gated || !has_gate(self.activation) { bias } else { bias + ":ungated" }
+        let ungated = if self.is_gated || !has_gate(self.activation) { "" } else { ":ungated" };
+        bias + ungated + &weights_word(self.weights)
     }
 
     /// With what a spelling says of it besides.
     pub(super) fn with_words(mut self, segments: &mut Segments<'_>) -> Result<Self> {
         self.bias = segments.behind("bias_")?;
         self.is_gated = self.is_gated && !segments.is_next("ungated");
+        self.weights = weights_of(segments);
         Ok(self)
     }
 }
@@ -152,7 +166,7 @@ impl FromStr for MlpConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated]");
+            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4]");
             let activation: Activation = segments.head("mlp.")?.parse()?;
             let format = segments.next().parse()?;
             let mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);

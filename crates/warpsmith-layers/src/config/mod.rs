@@ -14,6 +14,7 @@ pub use known::{KNOWN, named};
 pub use linear::LinearConfig;
 pub use mlp::MlpConfig;
 pub use moe::MoeConfig;
+use segments::Segments;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::spec::{Activation, Problem};
@@ -116,9 +117,6 @@ impl From<MoeConfig> for LayerConfig {
     }
 }
 
-/// Block scales are for so many elements: intermediate sizes are a multiple of it.
-const BLOCK: u32 = 16;
-
 /// Whether an activation goes with a gate, where nothing else is said.
 fn has_gate(activation: Activation) -> bool {
     Activation::GATED.iter().any(|gated| gated.word() == activation.word())
@@ -142,10 +140,29 @@ fn check_format(format: Format) -> Result<()> {
     }
 }
 
+/// Elements that a block scale of weights is for. Refuses another format of weights.
+fn check_weights(format: Format) -> Result<u32> {
+    match format.scale_block() {
+        Some(block) => Ok(block as u32),
+        None => Err(Error::unsupported(format!("weights are nvfp4 or mxfp4, not {format}"))),
+    }
+}
+
+/// How a spelling says the format of weights.
+fn weights_word(format: Format) -> String {
+    if format == Format::Nvfp4 { String::new() } else { format!(":{format}") }
+}
+
+/// The other way round.
+fn weights_of(segments: &mut Segments<'_>) -> Format {
+    if segments.is_next(Format::Mxfp4.word()) { Format::Mxfp4 } else { Format::Nvfp4 }
+}
+
 /// Refuses what no layer has.
-fn check(format: Format, hidden: u32, intermediate: u32) -> Result<()> {
+fn check(format: Format, weights: Format, hidden: u32, intermediate: u32) -> Result<()> {
     check_format(format)?;
-    let extents = [("hidden", hidden, Problem::K_STEP), ("intermediate", intermediate, BLOCK)];
+    // Intermediate sizes are whole blocks.
+    let extents = [("hidden", hidden, Problem::K_STEP), ("intermediate", intermediate, check_weights(weights)?)];
     for (name, extent, step) in extents {
         let most = Problem::EXTENT_MAX;
         if extent == 0 || !extent.is_multiple_of(step) || extent > most {

@@ -17,7 +17,7 @@ use super::{MlpConfig, check_rows};
 /// the same activation, without biases.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:residual][:localA-B]`, where ROUTE is that of a
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual][:localA-B]`, where ROUTE is that of a
 /// [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
@@ -57,6 +57,12 @@ impl MoeConfig {
     /// Every product of the experts that tokens are routed to has a bias of this format.
     pub fn bias(mut self, format: Format) -> Self {
         self.expert = self.expert.bias(format);
+        self
+    }
+
+    /// The format of the weights of the experts that tokens are routed to, nvfp4 or mxfp4; a shared expert's are NVFP4.
+    pub fn weights(mut self, format: Format) -> Self {
+        self.expert = self.expert.weights(format);
         self
     }
 
@@ -181,14 +187,14 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str =
-        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:residual][:localA-B], ROUTE that of a router";
+        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual][:localA-B], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
         ["shared", "bias_", "local"].iter().any(|word| segment.starts_with(word))
-            || ["ungated", "residual"].contains(&segment)
+            || ["ungated", "mxfp4", "residual"].contains(&segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);

@@ -47,9 +47,11 @@ impl HostLayer {
         let mut rng = fastrand::Rng::with_seed(seed);
         let drawn = Drawn::new(&mut rng);
         let mut mlp = |groups, of: &MlpConfig| {
-            let (hidden, intermediate) = (of.hidden_size(), of.intermediate_size());
-            let (up, down) =
-                (Shape { groups, n: intermediate, k: hidden }, Shape { groups, n: hidden, k: intermediate });
+            let (hidden, intermediate, format) = (of.hidden_size(), of.intermediate_size(), of.weight_format());
+            let (up, down) = (
+                Shape { format, groups, n: intermediate, k: hidden },
+                Shape { format, groups, n: hidden, k: intermediate },
+            );
             let sizes = [(up, 5.0), (up, 0.5), (down, 1.0)];
             let kept = sizes.into_iter().skip(usize::from(!of.is_gated()));
             kept.map(|(shape, size)| HostWeight::random(&mut rng, &drawn, shape, size, of.bias_format())).collect()
@@ -58,8 +60,8 @@ impl HostLayer {
         let weights = match config {
             LayerConfig::Linear(linear) => {
                 let [k, n] = linear.columns();
-                let bias = linear.bias_format();
-                vec![HostWeight::random(&mut rng, &drawn, Shape { groups: 1, n, k }, 2.0, bias)]
+                let (format, bias) = (linear.weight_format(), linear.bias_format());
+                vec![HostWeight::random(&mut rng, &drawn, Shape { format, groups: 1, n, k }, 2.0, bias)]
             }
             LayerConfig::Mlp(of) => mlp(1, of),
             LayerConfig::Moe(of) => {

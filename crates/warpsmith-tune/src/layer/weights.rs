@@ -7,7 +7,7 @@ use fastrand::Rng;
 use half::{bf16, f16};
 use warpsmith::Result;
 use warpsmith::format::Format;
-use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e8m0};
 use warpsmith_layers::{Bias, Quantised};
 
 use crate::oracle::combine::rounded;
@@ -25,6 +25,8 @@ const TOKENS: f64 = 0.6;
 pub(super) struct Drawn {
     codes: Vec<u8>,
     scales: Vec<u8>,
+    /// Scales of MXFP4: powers of two nearest to the others.
+    powers: Vec<u8>,
     /// The root mean square of code times scale.
     size: f64,
 }
@@ -38,23 +40,35 @@ impl Drawn {
             _ => e4m3::encode(0.125 * (2.0 * rng.f32() - 1.0).exp2()),
         };
         let scales: Vec<u8> = (0..SCALES).map(|_| scale(rng)).collect();
+        let power = |scale: &u8| e8m0::encode(e4m3::decode(*scale).max(e4m3::MIN_SUBNORMAL).log2().round() as i32);
+        let powers = scales.iter().map(power).collect();
         let mean = |squares: &mut dyn Iterator<Item = f64>, count: usize| squares.sum::<f64>() / count as f64;
         let of_codes = mean(&mut codes.iter().map(|code| f64::from(e2m1::decode(code & 15)).powi(2)), CODES);
         let of_scales = mean(&mut scales.iter().map(|scale| f64::from(e4m3::decode(*scale)).powi(2)), SCALES);
-        Self { codes, scales, size: (of_codes * of_scales).sqrt() }
+        Self { codes, scales, powers, size: (of_codes * of_scales).sqrt() }
     }
 
-    pub(super) fn upload(&self, stream: &Arc<CudaStream>) -> Result<[CudaSlice<u8>; 2]> {
-        Ok([stream.clone_htod(&self.codes)?, stream.clone_htod(&self.scales)?])
+    /// Codes, scales, powers.
+    pub(super) fn upload(&self, stream: &Arc<CudaStream>) -> Result<[CudaSlice<u8>; 3]> {
+        Ok([stream.clone_htod(&self.codes)?, stream.clone_htod(&self.scales)?, stream.clone_htod(&self.powers)?])
     }
 }
 
 /// `[groups, n, k]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
+    /// NVFP4 or MXFP4.
+    pub(super) format: Format,
     pub(super) groups: u32,
     pub(super) n: u32,
     pub(super) k: u32,
+}
+
+impl Shape {
+    /// Elements that a scale is for.
+    fn block(&self) -> usize {
+        self.format.scale_block().unwrap_or(BLOCK)
+    }
 }
 
 /// The weights of one product.
@@ -87,14 +101,17 @@ impl HostWeight {
     pub(super) fn upload(
         &self,
         stream: &Arc<CudaStream>,
-        [codes, scales]: &[CudaSlice<u8>; 2],
+        [codes, scales, powers]: &[CudaSlice<u8>; 3],
         bias: Option<Format>,
     ) -> Result<Quantised> {
-        let Shape { groups, n, k } = self.shape;
+        let Shape { format, groups, n, k } = self.shape;
         let elements = groups as usize * n as usize * k as usize;
         let codes = repeated(stream, codes, self.first, elements / 2)?;
-        let scales = repeated(stream, scales, self.first, elements / BLOCK)?;
-        let quantised = Quantised::new(codes, scales);
+        let count = elements / self.shape.block();
+        let quantised = match format {
+            Format::Mxfp4 => Quantised::mxfp4(codes, repeated(stream, powers, self.first, count)?),
+            _ => Quantised::new(codes, repeated(stream, scales, self.first, count)?),
+        };
         let quantised = match &self.alpha[..] {
             [one] => quantised.alpha(*one),
             all => quantised.alpha(stream.clone_htod(all)?),
@@ -129,15 +146,19 @@ impl HostWeight {
         rows: &[usize],
         held: &'a [f32],
     ) -> Result<Weight<'a>> {
-        let Shape { n, k, .. } = self.shape;
+        let Shape { format, n, k, .. } = self.shape;
         let (n, k) = (n as usize, k as usize);
         let mut values = Vec::with_capacity(rows.len() * k);
         for row in rows {
             let first = (group * n + row) * k;
             for element in first..first + k {
                 let code = drawn.codes[(self.first + element / 2) % CODES] >> (element % 2 * 4) & 15;
-                let scale = drawn.scales[(self.first + element / BLOCK) % SCALES];
-                values.push(e4m3::decode(scale) * e2m1::decode(code));
+                let at = (self.first + element / self.shape.block()) % SCALES;
+                let scale = match format {
+                    Format::Mxfp4 => e8m0::decode(drawn.powers[at]),
+                    _ => e4m3::decode(drawn.scales[at]),
+                };
+                values.push(scale * e2m1::decode(code));
             }
         }
         let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
@@ -178,7 +199,7 @@ mod tests {
         let drawn = Drawn::new(&mut rng);
         let on_device = drawn.upload(&stream).unwrap();
         // More than a block.
-        let shape = Shape { groups: 5, n: 1000, k: 512 };
+        let mut shape = Shape { format: Format::Nvfp4, groups: 5, n: 1000, k: 512 };
         let weight = HostWeight::random(&mut rng, &drawn, shape, 1.0, Some(Format::F16));
         let codes = repeated(&stream, &on_device[0], weight.first, 5 * 1000 * 512 / 2).unwrap();
         let scales = repeated(&stream, &on_device[1], weight.first, 5 * 1000 * 512 / BLOCK).unwrap();
@@ -193,6 +214,17 @@ mod tests {
                 let code = if at % 2 == 0 { codes[element / 2] & 15 } else { codes[element / 2] >> 4 };
                 assert_eq!(*found, e4m3::decode(scales[element / BLOCK]) * e2m1::decode(code), "{group} {row} {at}");
             }
+        }
+        // As MXFP4, the same codes with other scales.
+        shape.format = Format::Mxfp4;
+        let mx = HostWeight { shape, first: weight.first, alpha: weight.alpha.clone(), bias: Vec::new() };
+        let powers = repeated(&stream, &on_device[2], mx.first, 5 * 1000 * 512 / 32).unwrap();
+        let powers = stream.clone_dtoh(&powers).unwrap();
+        let decoded = mx.decoded(&drawn, 4, &[999], &[]).unwrap();
+        for (at, found) in decoded.values.data().iter().enumerate() {
+            let element = 4999 * 512 + at;
+            let code = codes[element / 2] >> (at % 2 * 4) & 15;
+            assert_eq!(*found, e8m0::decode(powers[element / 32]) * e2m1::decode(code), "{at}");
         }
         assert_ne!(codes[..512], codes[512..1024]);
         let squares = |group| {

@@ -1,4 +1,4 @@
-//! Every e2m1 code with every e4m3 scale arrives in the matrix instruction as exactly what it stands for.
+//! Every e2m1 code with every e4m3 or e8m0 scale arrives in the matrix instruction as exactly what it stands for.
 //!
 //! One operand is NVFP4 with row r scaled by scale code r (all 256, subnormal, negative and NaN among them) and all
 //! sixteen codes in each row; the other is a 64×64 unit matrix. So C holds the decoded operand itself, in f32. (Prepared
@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::format::{e2m1, e4m3};
+use warpsmith::internal::format::{e2m1, e4m3, mxfp4_value};
 use warpsmith::spec::{Arch, MatrixPath, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
@@ -26,11 +26,14 @@ pub struct Case {
     /// `wgmma`: the weights are prepared, and so NVFP4 whatever the tokens are. `mxf4` and `tcgen05`: both operands are NVFP4.
     path: MatrixPath,
     layout: ScaleLayout,
+    /// The format of the operand that is not the unit matrix.
+    coded: Format,
 }
 
 impl Case {
     pub fn name(&self) -> String {
         let operand = match (self.weights, self.path) {
+            _ if self.coded == Format::Mxfp4 => "mxfp4 weights",
             (true, MatrixPath::Wgmma) => "prepared weights",
             (false, MatrixPath::Wgmma) => "tokens with prepared weights",
             (true, MatrixPath::Mxf4 | MatrixPath::Tcgen05) => "weights with coded tokens",
@@ -64,6 +67,12 @@ impl Case {
                 "wgmma.t64x64x64.s1.single.ws1.direct",
                 "wgmma.t8x64x128.s2.single.ws2.direct",
             ],
+            // Tiles of one K block, and of two that warps share.
+            _ if self.coded == Format::Mxfp4 => &[
+                "mma.t64x64x64.s1.single.uniform.direct",
+                "mma.t8x32x64.s2.single.uniform.direct",
+                "mma.t8x32x128.s2.single.uniform.direct",
+            ],
             _ => &["mma.t64x64x64.s1.single.uniform.direct", "mma.t8x32x64.s2.single.uniform.direct"],
         }
     }
@@ -93,8 +102,11 @@ pub fn all(arch: &Arch) -> Vec<Case> {
     for compute in [Format::F16, Format::Bf16] {
         for weights in [true, false] {
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                let case = Case { compute, weights, path: MatrixPath::Mma, layout };
+                let case = Case { compute, weights, path: MatrixPath::Mma, layout, coded: Format::Nvfp4 };
                 cases.push(case);
+                if weights && layout == ScaleLayout::Linear {
+                    cases.push(Case { coded: Format::Mxfp4, ..case });
+                }
                 // NVFP4 tokens and weights are multiplied in f16.
                 if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {
                     cases.push(Case { path: MatrixPath::Wgmma, ..case });
@@ -106,6 +118,34 @@ pub fn all(arch: &Arch) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Powers of two that take the largest codes beyond f16 or bf16, and the others not.
+const HIGH: [u8; 4] = [141, 142, 253, 254];
+/// MXFP4 has rows of these besides, where one code is a large one, alone infinite, and all others are small.
+const MX_SCALES: usize = SCALES + 4 * HIGH.len();
+
+/// Code and scale of an element of MXFP4.
+fn mx(row: usize, k: usize) -> (u8, u8) {
+    match row.checked_sub(SCALES) {
+        None => (code(row, k), row as u8),
+        Some(high) => (if k == 3 * high { 4 + high as u8 % 4 } else { 1 + k as u8 % 2 * 8 }, HIGH[high / 4]),
+    }
+}
+
+/// Weights, and what each of their values is.
+fn mx_weights(compute: Format) -> (HostMatrix, Vec<f64>) {
+    let pair = |byte: usize| {
+        let (row, k) = (byte * 2 / K, byte * 2 % K);
+        mx(row, k).0 | mx(row, k + 1).0 << 4
+    };
+    let scales = (0..MX_SCALES * K / 32).map(|block| mx(block * 32 / K, 0).1).collect();
+    let value = |index: usize| {
+        let (code, scale) = mx(index / K, index % K);
+        f64::from(mxfp4_value(compute, code, scale))
+    };
+    let matrix = HostMatrix::Mxfp4 { codes: (0..MX_SCALES * K / 2).map(pair).collect(), scales };
+    (matrix, (0..MX_SCALES * K).map(value).collect())
 }
 
 /// Code of element (row, k): all sixteen in every row, in another order in each.
@@ -126,7 +166,11 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     });
     let coded = HostMatrix::Nvfp4 { codes: pairs.collect(), scales };
     let problem = Problem::gemm().k(K as u32).c(Format::F32).scales(case.layout);
-    let (problem, m, a, b) = if case.weights {
+    let (mx_weights, mx_values) = mx_weights(case.compute);
+    let (problem, m, a, b) = if case.coded == Format::Mxfp4 {
+        let unit = case.unit();
+        (problem.n(MX_SCALES as u32).a(unit.format()).b(Format::Mxfp4), K, unit, mx_weights)
+    } else if case.weights {
         let unit = case.unit();
         (problem.n(SCALES as u32).a(unit.format()).b(Format::Nvfp4), K, unit, coded)
     } else {
@@ -142,7 +186,12 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     let element = |index: usize| {
         let (row, k) =
             if case.weights { (index % columns, index / columns) } else { (index / columns, index % columns) };
-        // A NaN scale is a NaN wherever its row goes: 0 · NaN is NaN.
+        // A NaN scale is a NaN wherever its row goes: 0 · NaN is NaN. So is an infinity, but for where it is not taken 0 times.
+        if case.coded == Format::Mxfp4 {
+            let values = mx_values[row * K..][..K].iter().enumerate();
+            let value = values.map(|(at, value)| if at == k { *value } else { 0.0 * value }).sum();
+            return Expected { value, bound: 0.0 };
+        }
         let scale = f64::from(e4m3::decode(row as u8));
         // The tensor cores of that path do not look at the sign of a scale.
         let scale = if case.path == MatrixPath::Tcgen05 { scale.abs() } else { scale };

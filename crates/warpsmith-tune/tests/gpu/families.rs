@@ -98,6 +98,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
             }
         }
     }
+    families.extend(mxfp4(&shapes, &awkward));
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
     families.extend(as_they_are(arch, &shapes, &awkward));
@@ -137,6 +138,43 @@ fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Famil
                     };
                     let (what, awkward) = ("gate", awkward.to_vec());
                     families.push(Family { what, problem, path, fusion, index, share: 1.0, awkward });
+                }
+            }
+        }
+    }
+    families
+}
+
+/// MXFP4 weights, which one path takes: every fusion, 16-bit format and number of groups, rows where they are and by their
+/// numbers; activations, formats and what columns have in turn.
+fn mxfp4(shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+    let mut families = Vec::new();
+    for groups in [None, Some(3), Some(40)] {
+        for fusion in [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential] {
+            for a in [Format::Bf16, Format::F16] {
+                for (gathered, slots) in [(false, false), (true, true)] {
+                    let index = families.len();
+                    let problem = match fusion {
+                        Fusion::Single => {
+                            Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()])
+                        }
+                        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
+                    };
+                    let (n, k) = shapes[index / 2 % shapes.len()];
+                    let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
+                    let problem = problem.n(n).k(k).a(a).b(Format::Mxfp4).c(c);
+                    let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                    let problem = if gathered { problem.gathered() } else { problem };
+                    let problem = if slots { problem.slots() } else { problem };
+                    let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
+                    let problem = match index % 5 {
+                        0 => problem.row_scale().bias(bias),
+                        2 => problem.bias(bias),
+                        4 => problem.row_scale(),
+                        _ => problem,
+                    };
+                    let (what, awkward, path) = ("mxfp4: gate", awkward.to_vec(), usual(&problem));
+                    families.push(Family { what, problem, path, fusion, index, share: 0.5, awkward });
                 }
             }
         }

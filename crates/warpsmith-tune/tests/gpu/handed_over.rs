@@ -83,7 +83,9 @@ fn is_right(bench: &Bench, hand_over: &CudaFunction, kernel: Arc<Kernel>, rows: 
     call.poison_workspace(bench)?;
     let mut copies = Copies::default();
     let mut written = match &mut call.uploaded.a {
-        DeviceMatrix::Nvfp4(codes, scales) => vec![copies.take(stream, codes)?, copies.take(stream, scales)?],
+        DeviceMatrix::Nvfp4(codes, scales) | DeviceMatrix::Mxfp4(codes, scales) => {
+            vec![copies.take(stream, codes)?, copies.take(stream, scales)?]
+        }
         DeviceMatrix::F16(values) => vec![copies.take(stream, values)?],
         DeviceMatrix::Bf16(values) => vec![copies.take(stream, values)?],
     };

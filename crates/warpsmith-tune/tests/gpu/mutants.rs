@@ -2,8 +2,9 @@
 
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::Source;
+use warpsmith::internal::format::e8m0;
 use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Spec};
-use warpsmith_tune::{HostOperands, Spread, Trial};
+use warpsmith_tune::{HostMatrix, HostOperands, Spread, Trial};
 
 use crate::bench::{Bench, changed, every_lane_arrives};
 use crate::families::{block_scaled, rows};
@@ -25,6 +26,8 @@ pub struct Mutant {
     pub variant: &'static str,
     /// The format of its tokens.
     pub a: Format,
+    /// The format of its weights.
+    pub b: Format,
     /// What is done to its products.
     pub operation: Operation,
     /// Rows are taken and put by their numbers.
@@ -45,6 +48,7 @@ impl Mutant {
     pub fn name(&self) -> String {
         let path = self.variant.split('.').next().unwrap_or_default();
         match self.operation {
+            _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
             SILU => format!("mutant of {path}: {}", self.what),
             of => {
@@ -57,6 +61,7 @@ impl Mutant {
 
 pub fn all(arch: &Arch) -> Vec<Mutant> {
     let mut mutants = mma();
+    mutants.extend(mxfp4());
     mutants.extend(moved("mma.t32x64x128.s3.interleaved.uniform.direct"));
     mutants.extend(activations("mma.t32x64x128.s3.interleaved.uniform.direct"));
     // The path wgmma, which only Hopper has.
@@ -82,7 +87,7 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
             Operation::Gemm(_) => "mma.t32x64x128.s3.single.uniform.direct",
             _ => variant,
         };
-        Mutant { what, from, to, also: &[], variant, a: Format::F16, operation, moved: false }
+        Mutant { what, from, to, also: &[], variant, a: Format::F16, b: Format::Nvfp4, operation, moved: false }
     };
     let gated = |activation| move |what, from, to| of(Operation::DualGemm(activation), what, from, to);
     let single = |activation| move |what, from, to| of(Operation::Gemm(activation), what, from, to);
@@ -123,8 +128,17 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
 
 /// What may be wrong with rows that are taken and put by their numbers.
 fn moved(variant: &'static str) -> Vec<Mutant> {
-    let mutant =
-        |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::F16, operation: SILU, moved: true };
+    let mutant = |what, from, to| Mutant {
+        what,
+        from,
+        to,
+        also: &[],
+        variant,
+        a: Format::F16,
+        b: Format::Nvfp4,
+        operation: SILU,
+        moved: true,
+    };
     let mut mutants = vec![
         mutant("rows put where they are", "of(launch).slots[row]", "row"),
         mutant("no factors", "__fmul_rn(value, factors[row])", "value"),
@@ -158,8 +172,17 @@ fn moved(variant: &'static str) -> Vec<Mutant> {
 
 fn mma() -> Vec<Mutant> {
     let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
-    let mutant =
-        |what, from, to| Mutant { what, from, to, also: &[], variant, a: Format::Nvfp4, operation: SILU, moved: false };
+    let mutant = |what, from, to| Mutant {
+        what,
+        from,
+        to,
+        also: &[],
+        variant,
+        a: Format::Nvfp4,
+        b: Format::Nvfp4,
+        operation: SILU,
+        moved: false,
+    };
     vec![
         mutant(
             "a tile of zeros",
@@ -217,6 +240,59 @@ fn mma() -> Vec<Mutant> {
     ]
 }
 
+/// What may be wrong with MXFP4 weights. A row of K = 448 has an odd number of K blocks.
+fn mxfp4() -> Vec<Mutant> {
+    let of = |variant, a| {
+        move |what, from, to| Mutant {
+            what,
+            from,
+            to,
+            also: &[],
+            variant,
+            a,
+            b: Format::Mxfp4,
+            operation: SILU,
+            moved: false,
+        }
+    };
+    // Tiles of two K blocks, and of one.
+    let mutant = of("mma.t32x64x128.s3.interleaved.uniform.direct", Format::Bf16);
+    let single = of("mma.t32x64x64.s3.sequential.uniform.direct", Format::Bf16);
+    let half = of("mma.t32x64x128.s3.interleaved.uniform.direct", Format::F16);
+    vec![
+        mutant("every scale is its neighbour's", "scales[lane_k() / 2]", "scales[lane_k() / 2 ^ 1]"),
+        mutant("a scale for 16 elements", "scales[lane_k() / 2]", "scales[lane_k()]"),
+        mutant("the first scale for all", "scales[lane_k() / 2]", "scales[0]"),
+        mutant("the scales of the neighbour", "before % 2 * 2", "(before + 1) % 2 * 2"),
+        mutant("odd rows taken for even ones", "(K / 64 % 2 == 0 ? 0 : position / 8)", "0"),
+        mutant("the words of another row", "(row * (K / 64) + k_block) / 2", "((row ^ 1) * (K / 64) + k_block) / 2"),
+        mutant("the scales of the first group", "scales + row * (K / 32)", "scales + first * (K / 32)"),
+        mutant("the codes of the first group", "values + row * (K / 2)", "values + first * (K / 2)"),
+        mutant("the exponent off by one", "of_f32(code << 23", "of_f32(code + 1 << 23"),
+        mutant(
+            "the halves of a fragment exchanged",
+            "quarter.template decode<HALF>",
+            "quarter.template decode<1 - HALF>",
+        ),
+        mutant(
+            "the codes of the next quarter",
+            "position, lane_k());\n    quarter",
+            "position, lane_k() ^ 1);\n    quarter",
+        ),
+        mutant(
+            "a NaN scale taken for a number",
+            "of_f32(code << 23 | mantissa)",
+            "of_f32((code == 0xFFu ? 127u : code) << 23)",
+        ),
+        mutant("scales read as e4m3", "e8m0_pair(scales", "e4m3_pair(scales"),
+        single("what a tile begins with forgotten", "offset | k_tile % 2", "offset"),
+        single("what a tile begins with the other way round", "offset | k_tile % 2", "offset | (k_tile + 1) % 2"),
+        half("subnormal scales flushed", "return cvt_f16x2(", "return bits < 113u << 23 ? 0u : cvt_f16x2("),
+        half("every scale is its neighbour's", "scales[lane_k() / 2]", "scales[lane_k() / 2 ^ 1]"),
+        half("the exponent off by one", "of_f32(code << 23", "of_f32(code + 1 << 23"),
+    ]
+}
+
 fn mxf4() -> Vec<Mutant> {
     let of = |variant| {
         move |what, from, to| Mutant {
@@ -226,6 +302,7 @@ fn mxf4() -> Vec<Mutant> {
             also: &[],
             variant,
             a: Format::Nvfp4,
+            b: Format::Nvfp4,
             operation: SILU,
             moved: false,
         }
@@ -304,7 +381,17 @@ fn mxf4() -> Vec<Mutant> {
 /// None of them can hang: as many bytes and arrivals come to every barrier as before.
 fn wgmma() -> Vec<Mutant> {
     let of = |variant, a| {
-        move |what, from, to| Mutant { what, from, to, also: &[], variant, a, operation: SILU, moved: false }
+        move |what, from, to| Mutant {
+            what,
+            from,
+            to,
+            also: &[],
+            variant,
+            a,
+            b: Format::Nvfp4,
+            operation: SILU,
+            moved: false,
+        }
     };
     let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
     let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
@@ -398,7 +485,8 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
         Operation::DualGemm(activation) => (Problem::dual_gemm(activation), 128),
         other => return Err(format!("{other:?} has no mutants")),
     };
-    let problem = problem.n(144).k(k).a(mutant.a).grouped(3).scales(ScaleLayout::Swizzled128x4);
+    let layout = if mutant.b == Format::Mxfp4 { ScaleLayout::Linear } else { ScaleLayout::Swizzled128x4 };
+    let problem = problem.n(144).k(k).a(mutant.a).b(mutant.b).grouped(3).scales(layout);
     let problem = problem.row_scale().bias(Format::Bf16);
     let problem = if mutant.moved { problem.gathered().slots() } else { problem };
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
@@ -429,7 +517,10 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
 
     let _turn = bench.alone();
     for spread in [Spread::Every, Spread::Subnormal] {
-        let host = HostOperands::random(&problem, &rows(&problem, mutant.rows(), 3), spread, 11);
+        let mut host = HostOperands::random(&problem, &rows(&problem, mutant.rows(), 3), spread, 11);
+        if let Some(HostMatrix::Mxfp4 { scales, .. }) = host.b.last_mut() {
+            scales[40] = e8m0::NAN;
+        }
         let reference = host.reference().map_err(|error| error.to_string())?;
         let trial = Trial::new(&bench.stream, &host, &reference).map_err(|error| error.to_string())?;
         // The unchanged kernel passes on the same operands.

@@ -154,6 +154,9 @@ fn rows_of(matrix: &HostMatrix, k: usize, rows: &[usize]) -> HostMatrix {
         HostMatrix::Nvfp4 { codes, scales } => {
             HostMatrix::Nvfp4 { codes: pick(codes, k / 2, rows), scales: pick(scales, k / 16, rows) }
         }
+        HostMatrix::Mxfp4 { codes, scales } => {
+            HostMatrix::Mxfp4 { codes: pick(codes, k / 2, rows), scales: pick(scales, k / 32, rows) }
+        }
         HostMatrix::F16(values) => HostMatrix::F16(pick(values, k, rows)),
         HostMatrix::Bf16(values) => HostMatrix::Bf16(pick(values, k, rows)),
     }

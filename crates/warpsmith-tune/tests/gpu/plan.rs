@@ -63,7 +63,7 @@ impl Case {
             HostMatrix::Nvfp4 { codes, scales } => {
                 A::Nvfp4(stream.clone_htod(codes).map_err(text)?, stream.clone_htod(scales).map_err(text)?)
             }
-            HostMatrix::Bf16(_) => return Err("A is bf16".to_owned()),
+            other => return Err(format!("A is {}", other.format())),
         };
         let prepared = host.prepare().map_err(text)?.ok_or("no prepared weights")?;
         // Every two bytes of it are NaN.

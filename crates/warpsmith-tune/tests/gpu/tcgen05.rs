@@ -22,7 +22,7 @@ pub fn mutants() -> Vec<Mutant> {
     let of = |variant| {
         move |what, from, to| {
             let (a, operation) = (Format::Nvfp4, SILU);
-            Mutant { what, from, to, also: &[], variant, a, operation, moved: false }
+            Mutant { what, from, to, also: &[], variant, a, b: Format::Nvfp4, operation, moved: false }
         }
     };
     let copied = of(COPIED);

@@ -27,6 +27,7 @@ pub fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<A
 
 pub enum DeviceMatrix {
     Nvfp4(CudaSlice<u8>, CudaSlice<u8>),
+    Mxfp4(CudaSlice<u8>, CudaSlice<u8>),
     F16(CudaSlice<f16>),
     Bf16(CudaSlice<bf16>),
 }
@@ -38,6 +39,10 @@ impl DeviceMatrix {
                 let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
                 DeviceMatrix::Nvfp4(codes?, scales?)
             }
+            HostMatrix::Mxfp4 { codes, scales } => {
+                let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
+                DeviceMatrix::Mxfp4(codes?, scales?)
+            }
             HostMatrix::F16(values) => DeviceMatrix::F16(stream.clone_htod(values).map_err(text)?),
             HostMatrix::Bf16(values) => DeviceMatrix::Bf16(stream.clone_htod(values).map_err(text)?),
         })
@@ -46,6 +51,7 @@ impl DeviceMatrix {
     fn matrix(&self) -> Matrix<'_> {
         match self {
             DeviceMatrix::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
+            DeviceMatrix::Mxfp4(codes, scales) => Matrix::mxfp4(codes, scales),
             DeviceMatrix::F16(values) => Matrix::f16(values),
             DeviceMatrix::Bf16(values) => Matrix::bf16(values),
         }

@@ -175,7 +175,7 @@ fn whole(bytes: &[u8], operands: &HostOperands) {
     let (groups, n, k) = (problem.groups().unwrap_or(1) as usize, problem.columns() as usize, problem.depth() as usize);
     let m = *m as usize;
     let elements = |matrix: &HostMatrix| match matrix {
-        HostMatrix::Nvfp4 { codes, .. } => 2 * codes.len(),
+        HostMatrix::Nvfp4 { codes, .. } | HostMatrix::Mxfp4 { codes, .. } => 2 * codes.len(),
         HostMatrix::F16(values) => values.len(),
         HostMatrix::Bf16(values) => values.len(),
     };
