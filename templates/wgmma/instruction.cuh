@@ -2,7 +2,7 @@
 //
 // The sums are registers that PTX declares, not variables: as operands of every instruction, up to 128 of them, they would
 // take the compiler 5 ms a time. What names them is text with as many names as a width has sums; src/path/wgmma/instruction.rs
-// writes it behind this file, for each width that tiles are multiplied in.
+// writes it behind this file, for each width that tiles are multiplied in, and wgmma/ptx.cuh has what is around it.
 #pragma once
 
 namespace ws {

@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   declare_sums();
   const Ring ring{shared_base()};
   if (threadIdx.x == 0) {
-    prefetch_tensor_map(tokens.of[0]);
+    if constexpr (TOKEN_WARPS == 0) prefetch_tensor_map(tokens.of[0]);  // else there is none
     ring.initialise();
   }
   // Nobody reaches into a block of the cluster before it has begun: who multicasts does so at once, who sends sums waits

@@ -47,13 +47,8 @@ extern __shared__ __align__(1024) u8 shared_memory[];
 
 // The address of shared memory, opaque so that it is kept in a register and not computed again in loops; by its name, as
 // ptxas then sees that all threads have the same one. (NVRTC's addresses have 64 bits. One that is made of those is kept in
-// vector registers, and so is every address and descriptor that follows from it: up to 4 % of the time.) The operand is
-// there so that the name is declared.
-__device__ __forceinline__ u32 shared_base() {
-  u32 base;
-  asm volatile("mov.u32 %0, shared_memory;  // %1" : "=r"(base) : "l"(shared_memory));
-  return base;
-}
+// vector registers, and so is every address and descriptor that follows from it: up to 4 % of the time.)
+__device__ __forceinline__ u32 shared_base() { return mov_shared_memory(shared_memory); }
 
 __device__ __forceinline__ int warp_index() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
 __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }

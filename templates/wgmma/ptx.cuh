@@ -60,4 +60,58 @@ __device__ __forceinline__ u32 movmatrix_trans(u32 a) {
 template <int BITS>
 __device__ __forceinline__ u32 rotate_left(u32 word) { return __funnelshift_l(word, word, BITS); }
 
+// "lop3": (a & MASK) | b in one instruction; of the C expression ptxas makes two.
+template <u32 MASK>
+__device__ __forceinline__ u32 and_or(u32 a, u32 b) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(a), "n"(MASK), "r"(b));
+  return result;
+}
+
+// "mov" of halves: both halves of a register the low or the high half of `word`; folded into a multiplication.
+template <int HALF>
+__device__ __forceinline__ u32 both(u32 word) {
+  u32 result;
+  if constexpr (HALF == 0)
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low}; }" : "=r"(result) : "r"(word));
+  else
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high}; }" : "=r"(result) : "r"(word));
+  return result;
+}
+
+// "Half Precision: mul": two bf16 products. Subnormals are kept.
+__device__ __forceinline__ u32 mul_rn_bf16x2(u32 a, u32 b) {
+  u32 result;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+// "mov": where the variable `shared_memory` is, by its name. It is given so that the name is declared.
+__device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
+  u32 shared;
+  asm volatile("mov.u32 %0, shared_memory;  // %1" : "=r"(shared) : "l"(variable));
+  return shared;
+}
+
 }  // namespace ws
+
+// "wgmma.mma_async" and the registers that it adds to, whose names are in the text of the instructions: bodies of what
+// wgmma/instruction.cuh declares, for its namespace.
+#define WS_DECLARE_SUMS(COUNT) \
+  __device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<" #COUNT ">;"); }
+
+#define WS_CLEAR_SUMS(WIDTH, MOVES) \
+  template <>                       \
+  __device__ __forceinline__ void clear_sums<WIDTH>() { asm volatile(MOVES ::: "memory"); }
+
+#define WS_GET_SUMS(WIDTH, MOVES, ...) \
+  template <>                          \
+  __device__ __forceinline__ void get_sums<WIDTH>(float (&sums)[TOKENS / 2]) { asm volatile(MOVES : __VA_ARGS__::"memory"); }
+
+#define WS_WGMMA(WIDTH, TYPE, SUMS)                                                               \
+  template <>                                                                                     \
+  __device__ __forceinline__ void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {                    \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #WIDTH "k16.f32." #TYPE "." #TYPE " {" SUMS  \
+                 "}, {%0,%1,%2,%3}, %4, 1, 1, 1, 0;"                                              \
+                 ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tokens) : "memory");           \
+  }

@@ -3,17 +3,6 @@
 
 namespace ws {
 
-// Both halves of a register the low or the high half of `word`; folded into the multiplication.
-template <int HALF>
-__device__ __forceinline__ u32 both(u32 word) {
-  u32 result;
-  if constexpr (HALF == 0)
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low}; }" : "=r"(result) : "r"(word));
-  else
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high}; }" : "=r"(result) : "r"(word));
-  return result;
-}
-
 __device__ __forceinline__ u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ __forceinline__ u32 word_of(const uint2& v, int i) { return i == 0 ? v.x : v.y; }
 

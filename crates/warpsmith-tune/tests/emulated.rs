@@ -37,11 +37,13 @@ use std::process::{Command, ExitCode};
 use cudarc::driver::{LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use libtest_mimic::{Arguments, Trial};
+use warpsmith::format::Format;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::spec::Arch;
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 
 use bench::{Bench, text};
+use mutants::Mutant;
 
 /// What the process with an emulated GPU is to do.
 const TASK: &str = "WARPSMITH_TEST_TASK";
@@ -74,13 +76,18 @@ fn main() -> ExitCode {
         for task in ["families", "mutants", "small"] {
             trial(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
         }
-        trial(format!("clusters, {schedule:?}"), Arch::H200, schedule, "clusters", "");
+        for task in ["clusters", "wgmma", "mutants of wgmma"] {
+            trial(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
+        }
         for fault in FAULTS {
             // What was not waited for is there all the same, if it comes at once.
             let is_seen = !fault.only_late || matches!(schedule, Schedule::Late);
             let said = if is_seen { fault.said } else { "" };
             trial(format!("{}, {schedule:?}", fault.name), Arch::H200, schedule, fault.name, said);
         }
+    }
+    for wrong in WRONG {
+        trial(wrong.mutant.what.to_owned(), Arch::H200, Schedule::Late, wrong.mutant.what, wrong.said);
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -116,9 +123,73 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "clusters" => {
             route::mutants_of(bench.arch()).iter().step_by(9).try_for_each(|mutant| route::is_killed(bench, mutant))
         }
-        fault => FAULTS.iter().find(|known| known.name == fault).unwrap().is_found(bench),
+        "wgmma" => {
+            let families = families::all(bench.arch());
+            let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
+            prepared.skip(turn() * 17).step_by(80).try_for_each(|family| families::passes_the_gate(bench, family))
+        }
+        "mutants of wgmma" => {
+            let mutants = mutants::all(bench.arch());
+            let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
+            of_path.skip(turn() * 9).step_by(30).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+        }
+        fault => match WRONG.iter().find(|wrong| wrong.mutant.what == fault) {
+            Some(wrong) => mutants::is_killed(bench, &wrong.mutant),
+            None => FAULTS.iter().find(|known| known.name == fault).unwrap().is_found(bench),
+        },
     }
 }
+
+/// Each schedule has samples of its own.
+fn turn() -> usize {
+    match std::env::var("WARPSMITH_EMULATOR_SCHEDULE").as_deref() {
+        Ok("eager") => 0,
+        Ok("late") => 1,
+        _ => 2,
+    }
+}
+
+/// A kernel of the path wgmma that may well be right on a GPU, where ptxas or luck comes to its help. The emulator says this.
+struct Wrong {
+    mutant: Mutant,
+    said: &'static str,
+}
+
+const fn wrong(what: &'static str, said: &'static str, from: &'static str, to: &'static str) -> Wrong {
+    let variant = "wgmma.t64x64x128.s2.interleaved.ws2.shared";
+    let mutant = Mutant { what, from, to, also: &[], variant, a: Format::F16, operation: mutants::SILU, moved: false };
+    Wrong { mutant, said }
+}
+
+const WRONG: &[Wrong] = &[
+    wrong("products without a fence", "no wgmma.fence followed", "  wgmma_fence();\n#pragma", "#pragma"),
+    wrong(
+        "registers of A written under way",
+        "wrote registers that are A of a product under way",
+        "        wgmma_wait_group<1>();\n        if (!ONLY",
+        "        if (!ONLY",
+    ),
+    wrong(
+        "sums read under way",
+        "are read while products are under way",
+        "    wgmma_wait_group<0>();\n    if (!EAGER)",
+        "    if (!EAGER)",
+    ),
+    wrong(
+        "groups of rows at another distance",
+        "groups of eight rows are 2048 bytes apart",
+        "u64(1024 >> 4) << 32",
+        "u64(2048 >> 4) << 32",
+    ),
+    Wrong {
+        mutant: Mutant {
+            variant: "wgmma.t64x64x128.s3.interleaved.ws2.shared",
+            moved: true,
+            ..wrong("copies without a fence", "", "if constexpr (COPIED) fence_proxy_async();", "").mutant
+        },
+        said: "without a fence.proxy.async since",
+    },
+];
 
 /// A kernel of 64 threads and 1 KiB of shared memory that does something wrong. It is given 1 KiB of zeros, and an array for
 /// 256 numbers.

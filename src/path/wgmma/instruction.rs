@@ -5,16 +5,14 @@ use std::fmt::Write;
 
 use crate::format::Format;
 
-/// What every function on the device begins with.
-const FUNCTION: &str = "__device__ __forceinline__";
-
-/// The definitions for tiles of up to so many tokens, multiplied in these widths.
+/// The definitions for tiles of up to so many tokens, multiplied in these widths: calls of what `templates/wgmma/ptx.cuh`
+/// defines.
 pub(super) fn definitions(tokens: u32, widths: &[u32], compute: Format) -> String {
     let mut text = format!(
         r#"namespace ws {{
 
 // Half of the names are used.
-{FUNCTION} void declare_sums() {{ asm volatile(".reg .f32 sum<{tokens}>;"); }}
+WS_DECLARE_SUMS({tokens})
 "#
     );
     for width in widths {
@@ -23,26 +21,13 @@ pub(super) fn definitions(tokens: u32, widths: &[u32], compute: Format) -> Strin
         let clear = list(" ", |i| format!("mov.f32 sum{i}, 0f00000000;"));
         let read = list(" ", |i| format!("mov.f32 %{i}, sum{i};"));
         let outputs = list(",", |i| format!("\"=f\"(sums[{i}])"));
-        let instruction = format!("wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{compute}.{compute}");
         // Writing to a string does not fail.
         let _ = write!(
             text,
             r#"
-template <>
-{FUNCTION} void clear_sums<{width}>() {{
-  asm volatile("{clear}" ::: "memory");
-}}
-
-template <>
-{FUNCTION} void get_sums<{width}>(float (&sums)[TOKENS / 2]) {{
-  asm volatile("{read}" : {outputs}::"memory");
-}}
-
-template <>
-{FUNCTION} void wgmma<{width}>(const u32 (&a)[4], u64 tokens) {{
-  asm volatile("{instruction} {{{sums}}}, {{%0,%1,%2,%3}}, %4, 1, 1, 1, 0;"
-               ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tokens) : "memory");
-}}
+WS_CLEAR_SUMS({width}, "{clear}")
+WS_GET_SUMS({width}, "{read}", {outputs})
+WS_WGMMA({width}, {compute}, "{sums}")
 "#
         );
     }

@@ -18,18 +18,10 @@ struct Decode {
   // times 2^-14, a normal number: row g in the low half, row g + 8 in the high half. (No scale is 0 here: the codes are.)
   template <int STEP>
   __device__ __forceinline__ static u32 scales(u32 word) {
-    // "lop3": (word & mask) | exponent in one instruction; of the C expression ptxas makes two.
-    const u32 bits = STEP == 0 ? word : rotate_left<8>(word);
-    u32 result;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(bits), "n"(0x0FF00FF0), "r"(0x70007000u));
-    return result;
+    return and_or<0x0FF00FF0>(STEP == 0 ? word : rotate_left<8>(word), 0x70007000u);
   }
 
-  __device__ __forceinline__ static u32 mul(u32 a, u32 b) {
-    u32 result;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-    return result;
-  }
+  __device__ __forceinline__ static u32 mul(u32 a, u32 b) { return mul_rn_bf16x2(a, b); }
 };
 
 }  // namespace ws

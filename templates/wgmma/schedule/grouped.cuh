@@ -124,7 +124,7 @@ struct GroupTable {
         work.begin[group] = begin;
         work.count[group] = count;
         const int height = HEIGHTS - divided(group, begin, count).height / 8;
-        const u32 same = __match_any_sync(__activemask(), height);
+        const u32 same = __match_any_sync(lanes_of(chunk), height);
         if (height < HEIGHTS && lane == __ffs(same) - 1) work.places[chunk][height] = __popc(same);
       }
     }
@@ -149,7 +149,7 @@ struct GroupTable {
       if (group < GROUPS) {
         const GroupRows row = divided(group, work.begin[group], work.count[group]);
         const int height = HEIGHTS - row.height / 8;
-        const u32 same = __match_any_sync(__activemask(), height);
+        const u32 same = __match_any_sync(lanes_of(chunk), height);
         if (height < HEIGHTS)
           rows()[work.first[height] + work.places[chunk][height] + __popc(same & ((1u << lane) - 1))] = row;
       }
@@ -171,6 +171,12 @@ struct GroupTable {
       const int place = chunk * 32 + lane, more = __shfl_sync(~0u, before, chunk);
       if (place < GROUPS) rows()[place].tiles_before += more;
     }
+  }
+
+  // The lanes that have a group of the chunk. Which of them run at once is not said, so __activemask may be fewer.
+  __device__ static u32 lanes_of(int chunk) {
+    const int left = GROUPS - chunk * 32;
+    return left >= 32 ? ~0u : (1u << left) - 1;
   }
 
   __device__ static int sum_of_lanes_up_to(int value) {

@@ -156,6 +156,7 @@ struct Queue {
 enum State { RUNNABLE, WAITING, TRYING, YIELDING, HELD, ENDED };
 struct Write {
   emu_u32 offset, bytes;
+  uint64_t released;  // when its thread arrived somewhere after it; 0: not yet
 };
 struct Thread : EmuThread {
   void* stack;  // where it goes on
@@ -165,10 +166,11 @@ struct Thread : EmuThread {
   bool (*ready)(void*);
   void* ready_data;
   bool was_ready, is_in_cluster_barrier;
-  uint64_t released, acquired, written;  // when it last arrived somewhere, waited for something, wrote
+  uint64_t acquired;  // when it last waited for something
   uint64_t cluster_phase;
   // Behind what is looked at often.
   std::vector<Write> unfenced;
+  size_t unfenced_released;  // the first so many of them are
   Queue queues[EMU_KINDS];
 };
 struct Collective {
@@ -291,7 +293,11 @@ void advanced() { grid->progress++; }
 
 // Everything this thread does from now on is behind what others did before they arrived somewhere.
 void acquired(Thread* thread) { thread->acquired = ++grid->time; }
-void released(Thread* thread) { thread->released = ++grid->time; }
+void released(Thread* thread) {
+  const uint64_t now = ++grid->time;
+  size_t& i = thread->unfenced_released;
+  for (; i < thread->unfenced.size(); i++) thread->unfenced[i].released = now;
+}
 
 void activate(Queue& queue) {
   if (queue.active >= 0) return;
@@ -580,7 +586,8 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
         queue.active = -1;
       }
       thread.unfenced.clear();
-      thread.released = thread.acquired = thread.written = 0;
+      thread.unfenced_released = 0;
+      thread.acquired = 0;
       thread.cluster_phase = 0;
       thread.is_in_cluster_barrier = false;
       // Not all at the same place in a page, which would be the same place in the caches.
@@ -1041,7 +1048,11 @@ void emu_enqueue(unsigned kind, void (*run)(void*), const void* closure, size_t 
 }
 
 void emu_queue_arrive(unsigned kind, emu_u32 barrier) {
-  emu_queue(kind, [barrier] { emu_mbarrier_arrive(barrier, 1, 0); });
+  emu_queue(kind, [kind, barrier] {
+    // The copies before it are the thread's own writes, wherever this runs.
+    if (kind == EMU_CP_ASYNC) released(current());
+    emu_mbarrier_arrive(barrier, 1, 0);
+  });
 }
 
 void emu_commit(unsigned kind) {
@@ -1182,34 +1193,38 @@ void emu_generic_write(emu_u32 address, emu_u32 bytes) {
   Block* block = block_of(self);
   const emu_u32 offset = address & EMU_OFFSET_MASK;
   for (emu_u32 word = offset / 4; word < (offset + bytes + 3) / 4; word++) block->shadow[word] = uint16_t(self->number + 1);
-  self->written = ++grid->time;
-  if (!self->unfenced.empty()) {
+  if (self->unfenced.size() > self->unfenced_released) {
     Write& last = self->unfenced.back();
     if (last.offset + last.bytes == offset) {
       last.bytes += bytes;
       return;
     }
   }
-  self->unfenced.push_back({offset, bytes});
+  self->unfenced.push_back({offset, bytes, 0});
 }
 
-static void fence(Block* block, Thread* writer) {
-  for (const Write& write : writer->unfenced)
+// Of a thread, the first so many of its writes.
+static void fence(Block* block, Thread* writer, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const Write& write = writer->unfenced[i];
     for (emu_u32 word = write.offset / 4; word < (write.offset + write.bytes + 3) / 4; word++)
       if (block->shadow[word] == writer->number + 1) block->shadow[word] = 0;
-  writer->unfenced.clear();
+  }
+  writer->unfenced.erase(writer->unfenced.begin(), writer->unfenced.begin() + long(count));
+  writer->unfenced_released -= std::min(count, writer->unfenced_released);
 }
 
 void emu_fence_async() {
   Thread* self = current();
   Block* block = block_of(self);
-  fence(block, self);
+  fence(block, self, self->unfenced.size());
   Thread* first = &grid->threads[size_t(block->rank) * block->threads];
   for (unsigned i = 0; i < block->threads; i++) {
     Thread* other = first + i;
-    if (other->unfenced.empty()) continue;
-    // All it wrote was before it arrived somewhere, and that before this thread waited for something.
-    if (other->written <= other->released && other->released <= self->acquired) fence(block, other);
+    // What it wrote before it arrived somewhere, and that before this thread waited for something.
+    size_t count = 0;
+    while (count < other->unfenced_released && other->unfenced[count].released <= self->acquired) count++;
+    if (count) fence(block, other, count);
   }
 }
 
@@ -1286,6 +1301,30 @@ static void mma_together(void** lanes, emu_u32) {
 void emu_mma_m16n8k16(float* d, const emu_u32* a, const emu_u32* b, bool is_bf16) {
   MmaLane own = {d, a, b, is_bf16};
   emu_collective(~0u, is_bf16 ? "mma.m16n8k16 of bf16" : "mma.m16n8k16 of f16", true, &own, mma_together);
+}
+
+void emu_multiply(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool is_bf16) {
+  double rows[16][16];
+  for (unsigned lane = 0; lane < 32; lane++) {
+    const unsigned g = lane / 4, c = lane % 4 * 2;
+    for (unsigned half = 0; half < 2; half++) {
+      rows[g][c + half] = widened(a[lane][0], half, is_bf16);
+      rows[g + 8][c + half] = widened(a[lane][1], half, is_bf16);
+      rows[g][c + 8 + half] = widened(a[lane][2], half, is_bf16);
+      rows[g + 8][c + 8 + half] = widened(a[lane][3], half, is_bf16);
+    }
+  }
+  for (emu_u32 n8 = 0; n8 < width; n8 += 8) {
+    double columns[16][8];
+    for (unsigned n = 0; n < 8; n++)
+      for (unsigned k = 0; k < 16; k++) columns[k][n] = widened(b[n8 + n][k], 0, is_bf16);
+    for (unsigned m = 0; m < 16; m++) {
+      double sums[8] = {};
+      for (unsigned k = 0; k < 16; k++)
+        for (unsigned n = 0; n < 8; n++) sums[n] += rows[m][k] * columns[k][n];
+      for (unsigned n = 0; n < 8; n++) d[m][n8 + n] = float(double(d[m][n8 + n]) + sums[n]);
+    }
+  }
 }
 
 static const engine::TensorMap* map_at(const void* map, const char* helper) {

@@ -134,6 +134,8 @@ float emu_exp2(float x);
 
 // mma.m16n8k16 by a whole warp.
 void emu_mma_m16n8k16(float* d, const emu_u32* a, const emu_u32* b, bool is_bf16);
+// d += a·b for 16 rows, `width` columns and 16 along K: a as lanes have it for mma.m16n8k16, b by columns.
+void emu_multiply(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool is_bf16);
 // A box of a tensor as cuTensorMapEncodeTiled has described it, into the blocks of `ranks`, counted at `barrier` of each.
 void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks);
 // The same, counted at a barrier that may be of another block.

@@ -447,7 +447,7 @@ fn wgmma() -> Vec<Mutant> {
             "sums[1][i] = 0.f;",
         ),
         persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
-        bf16("the exponent of scales in bf16", "\"r\"(0x70007000u)", "\"r\"(0x60006000u)"),
+        bf16("the exponent of scales in bf16", ", 0x70007000u)", ", 0x60006000u)"),
         decoded("decoded tokens without the swizzle", "(index ^ (row % 8)) * 16", "index * 16"),
         decoded(
             "the scale of the step before",

@@ -1,10 +1,18 @@
-// What templates/wgmma/ptx.cuh has, on the CPU, but for wgmma itself.
+// What templates/wgmma/ptx.cuh has, on the CPU.
 #pragma once
 
 #include "common/async.cuh"
 #include "common/ptx.cuh"
+#include "wgmma.h"
 
 namespace ws {
+
+inline void wgmma_fence() { emu_wgmma::fence(); }
+inline void wgmma_commit_group() { emu_wgmma::commit(); }
+template <int PENDING>
+inline void wgmma_wait_group() {
+  emu_wgmma::wait<PENDING>();
+}
 
 template <class T>
 inline T emulated_ld_shared(u32 shared) {
@@ -72,4 +80,39 @@ inline u32 rotate_left(u32 word) {
   return __funnelshift_l(word, word, BITS);
 }
 
+template <u32 MASK>
+inline u32 and_or(u32 a, u32 b) {
+  return (a & MASK) | b;
+}
+template <int HALF>
+inline u32 both(u32 word) {
+  return (HALF == 0 ? word & 0xFFFF : word >> 16) * 0x10001u;
+}
+inline u32 mul_rn_bf16x2(u32 a, u32 b) { return mul_bf16x2(a, b); }
+
+inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(variable); }
+
 }  // namespace ws
+
+#define WS_DECLARE_SUMS(COUNT) \
+  inline void declare_sums() { emu_wgmma::declare(COUNT); }
+
+#define WS_CLEAR_SUMS(WIDTH, MOVES) \
+  template <>                       \
+  inline void clear_sums<WIDTH>() { \
+    emu_wgmma::clear(WIDTH);        \
+  }
+
+#define WS_GET_SUMS(WIDTH, MOVES, ...)                  \
+  template <>                                           \
+  inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \
+    emu_wgmma::get(sums, WIDTH);                        \
+  }
+
+#define WS_IS_BF16_bf16 true
+#define WS_IS_BF16_f16 false
+#define WS_WGMMA(WIDTH, TYPE, SUMS)                                \
+  template <>                                                      \
+  inline void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {         \
+    emu_wgmma::mma_async(WIDTH, WS_IS_BF16_##TYPE, a, tokens);     \
+  }
