@@ -108,7 +108,7 @@ fn steps(from: &Variant, axes: &Axes) -> Vec<Variant> {
     let (base, tile) = (*from, from.tile);
     let tokens = nearest(axes.tokens, tile.tokens, 8).map(|tokens| with_tile(base, Tile { tokens, ..tile }));
     let columns = nearest(&axes.columns, tile.columns, 0).map(|columns| with_tile(base, Tile { columns, ..tile }));
-    let k = nearest(&axes.k, tile.k, 0).flat_map(|k| {
+    let k = nearest(axes.k, tile.k, 0).flat_map(|k| {
         // With as many stages, and with as many bytes in flight.
         let stages = (base.stages * tile.k / k).max(1);
         let step = with_tile(base, Tile { k, ..tile });

@@ -157,7 +157,17 @@ struct Wrong {
 
 const fn wrong(what: &'static str, said: &'static str, from: &'static str, to: &'static str) -> Wrong {
     let variant = "wgmma.t64x64x128.s2.interleaved.ws2.shared";
-    let mutant = Mutant { what, from, to, also: &[], variant, a: Format::F16, operation: mutants::SILU, moved: false };
+    let mutant = Mutant {
+        what,
+        from,
+        to,
+        also: &[],
+        variant,
+        a: Format::F16,
+        b: Format::Nvfp4,
+        operation: mutants::SILU,
+        moved: false,
+    };
     Wrong { mutant, said }
 }
 
