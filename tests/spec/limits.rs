@@ -117,12 +117,14 @@ proptest! {
             // As many blocks as run at once, unless there are fewer tiles.
             let tiles = needed * problem.columns().div_ceil(variant.tile.columns);
             prop_assert_eq!(products.grid[1..].to_vec(), vec![1, variant.cluster.tile_blocks()]);
-            prop_assert!(products.grid[0] <= arch.sms() && products.grid[0] >= tiles.min(arch.sms()));
+            let most = arch.sms() / variant.cluster.tile_blocks();
+            prop_assert!(products.grid[0] <= most && products.grid[0] >= tiles.min(most));
             return Ok(());
         }
         prop_assert!(rows >= needed, "{rows} blocks for {needed} tiles");
         prop_assert!(columns * variant.tile.columns >= problem.columns());
-        prop_assert_eq!(products.grid[2], variant.split_k * variant.cluster.splits());
+        let blocks = variant.cluster.splits() * variant.cluster.tile_blocks();
+        prop_assert_eq!(products.grid[2], variant.split_k * blocks);
     }
 }
 

@@ -39,7 +39,7 @@ use cudarc::nvrtc::Ptx;
 use libtest_mimic::{Arguments, Trial};
 use warpsmith::format::Format;
 use warpsmith::internal::build::{Header, Source};
-use warpsmith::spec::Arch;
+use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 
 use bench::{Bench, text};
@@ -79,6 +79,8 @@ fn main() -> ExitCode {
         for task in ["clusters", "wgmma", "mutants of wgmma"] {
             trial(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
         }
+        trial(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
+        trial(format!("mxf4, {schedule:?}"), with_few_sms(Arch::RTX5090), schedule, "as they are", "");
         for fault in FAULTS {
             // What was not waited for is there all the same, if it comes at once.
             let is_seen = !fault.only_late || matches!(schedule, Schedule::Late);
@@ -90,6 +92,11 @@ fn main() -> ExitCode {
         trial(wrong.mutant.what.to_owned(), Arch::H200, Schedule::Late, wrong.mutant.what, wrong.said);
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// So few that persistent blocks have several tiles each.
+fn with_few_sms(arch: Arch) -> Arch {
+    Arch::of_device(&DeviceFacts { sms: 2, ..DeviceFacts::of_preset(&arch) }).unwrap()
 }
 
 /// Runs a task in a process that has an emulated GPU. It has to succeed, and say this on stderr.
@@ -127,6 +134,16 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
             prepared.skip(turn() * 17).step_by(80).try_for_each(|family| families::passes_the_gate(bench, family))
+        }
+        // The path that multiplies NVFP4 as it is: some families and mutants.
+        "as they are" => {
+            let path = families::block_scaled(bench.arch()).ok_or("there is no such path")?.to_string();
+            let families = families::all(bench.arch());
+            let of_path = families.iter().filter(|family| family.name().ends_with(&format!(" on {path}")));
+            of_path.skip(turn() * 7).step_by(25).try_for_each(|family| families::passes_the_gate(bench, family))?;
+            let mutants = mutants::all(bench.arch());
+            let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
+            of_path.skip(turn() * 5).step_by(23).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());
