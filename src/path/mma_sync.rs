@@ -2,6 +2,7 @@
 //! 8 tokens: the CUDA of it is `templates/mma_sync`.
 
 use super::axes::{Axes, TILE_COLUMNS, TILE_K, TILE_TOKENS_MAX};
+use super::cost::{Block, Constants, Cover, steps};
 use super::geometry::{Grid, K_BLOCK};
 use super::names::{Cuda, Names, templates};
 use super::refusal::{axis, together};
@@ -143,6 +144,51 @@ pub(super) fn check_axes(path: &'static str, variant: &Variant) -> Result<(), Re
     together(path, variant.rows == Rows::Weights, "weights as rows of the instruction")?;
     together(path, !variant.persistent, "a block for each tile, not persistent ones")?;
     together(path, !variant.prepass, "tokens that are decoded by the kernel, not by a prepass")
+}
+
+/// What the paths work out for themselves of a step of a block.
+pub(super) struct Work {
+    /// Times that the tokens of a tile are gone through.
+    pub(super) passes: f64,
+    /// Multiplied tiles of 64 rows of weights, as for the path `wgmma`.
+    pub(super) rows: f64,
+    pub(super) bytes: f64,
+    pub(super) tensor: f64,
+    /// Instructions that make fragments; of them those that a warp's products wait for.
+    pub(super) decode: f64,
+    pub(super) decode_waited_for: f64,
+}
+
+/// The work of a block.
+pub(super) fn block(
+    layout: &WarpGrid,
+    problem: &Problem,
+    variant: &Variant,
+    work: &Work,
+    cover: &Cover,
+    c: &Constants,
+) -> Block {
+    let Work { passes, rows, bytes, tensor, decode, decode_waited_for } = *work;
+    let turns = f64::from(layout.k);
+    let places = f64::from(layout.places());
+    Block {
+        steps: steps(problem, variant),
+        steps_per_stage: f64::from(variant.tile.k) / 64.0,
+        stages: f64::from(variant.stages),
+        turns: 1.0,
+        rotation: 1.0,
+        tensor,
+        decode,
+        ingress: bytes / c.mma_ingress,
+        // Few warps do not fill the schedulers.
+        serial: c.mma_chain * (tensor + decode_waited_for) * (8.0 / (places * turns)).max(1.0),
+        serial_per_stage: passes * c.mma_stage,
+        loading: 0.0,
+        latency: c.mma_latency,
+        hold: c.mma_hold,
+        start: c.mma_block,
+        tail: cover.width * rows / (places / 8.0) * (c.mma_store_token + c.mma_reduce_token * (turns - 1.0)),
+    }
 }
 
 /// Templates and headers.

@@ -5,7 +5,6 @@ use cudarc::driver::sys::{CUtensorMap, CUtensorMapDataType};
 
 use super::tensor_map::{self, Maps, NO_MAPS, Tiled};
 use crate::format::Format;
-use crate::operand::KernelParams;
 use crate::path::CodeBoxes;
 use crate::spec::Problem;
 
@@ -20,7 +19,21 @@ pub(super) struct CodeMaps {
     weight_rows: u64,
     products: usize,
     boxes: CodeBoxes,
+    /// Stands for all of it.
+    ordinal: usize,
 }
+
+/// Where the codes are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Codes {
+    pub(super) a: u64,
+    /// Bytes that may be read there.
+    pub(super) readable: u64,
+    pub(super) b: [u64; 2],
+}
+
+/// Keys of codes have this bit in the last word; words of boxes have it not.
+const OF_CODES: u64 = 1 << 63;
 
 impl CodeMaps {
     pub(super) fn new(problem: &Problem, boxes: &CodeBoxes) -> Self {
@@ -29,16 +42,22 @@ impl CodeMaps {
             weight_rows: u64::from(problem.columns()) * u64::from(problem.groups().unwrap_or(1)),
             products: problem.operation().products() as usize,
             boxes: *boxes,
+            ordinal: tensor_map::next_ordinal(),
         }
     }
 
-    /// The maps of A, of which so many bytes may be read, and of the weights of each product. They are encoded at each launch:
-    /// arithmetic on the host, some tenths of a microsecond.
-    pub(super) fn encode(&self, params: &KernelParams, readable: u64) -> Result<Maps, DriverError> {
+    /// Calls `launch` with the maps of A and of the weights of each product, which are remembered as those of tokens are.
+    pub(super) fn with_maps<R>(&self, codes: Codes, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
+        let Codes { a, readable, b: [b1, b2] } = codes;
+        let key = [a, readable, b1, b2, OF_CODES | self.ordinal as u64];
+        tensor_map::with_maps(key, self.ordinal, || self.encode(codes), launch)
+    }
+
+    fn encode(&self, Codes { a, readable, b }: Codes) -> Result<Maps, DriverError> {
         let mut maps = NO_MAPS;
         let rows = (readable / self.row_bytes).min(u64::from(Problem::M_MAX));
-        maps[0] = self.map(params.a, rows, self.boxes.tokens)?;
-        for (map, b) in maps[1..].iter_mut().zip(params.b).take(self.products) {
+        maps[0] = self.map(a, rows, self.boxes.tokens)?;
+        for (map, b) in maps[1..].iter_mut().zip(b).take(self.products) {
             *map = self.map(b, self.weight_rows, self.boxes.weights)?;
         }
         Ok(maps)

@@ -52,9 +52,9 @@ pub(super) struct Tokens {
     pub(super) bytes: u64,
 }
 
-/// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and the words of the boxes. Words
-/// of one size, since what is written in one size and read at once in another has to wait for the write.
-type Key = [u64; 5];
+/// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and three words, of the boxes or of
+/// what else is read. Words of one size, since what is written in one size and read at once in another has to wait for the write.
+pub(super) type Key = [u64; 5];
 
 /// The maps that a thread used last, each in the place that tokens and kernel lead to.
 struct Memo([(Key, Maps); 1 << REMEMBERED_LOG2]);
@@ -71,9 +71,8 @@ thread_local! {
 impl TokenBoxes {
     pub(super) fn new(problem: &Problem, boxes: &Boxes) -> Self {
         let Boxes { rows, blocks } = *boxes;
-        static KERNELS: AtomicUsize = AtomicUsize::new(0);
         let (k, format) = (problem.depth(), problem.compute_format());
-        Self { words: words(k, format, rows, blocks), ordinal: KERNELS.fetch_add(1, Relaxed), k, format, rows, blocks }
+        Self { words: words(k, format, rows, blocks), ordinal: next_ordinal(), k, format, rows, blocks }
     }
 
     /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
@@ -84,9 +83,9 @@ impl TokenBoxes {
     /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
     #[inline]
     pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
-        // The standard library inlines this one only. The memo is there for as long as the thread: it drops nothing.
-        MEMO.try_with(|memo| memo.borrow_mut().maps(self, tokens).map(launch))
-            .unwrap_or(Err(DriverError(CUresult::CUDA_ERROR_DEINITIALIZED)))
+        let [first, second, third] = self.words;
+        let key = [tokens.address, tokens.bytes, first, second, third];
+        with_maps(key, self.ordinal, || self.encode(tokens), launch)
     }
 
     /// How many rows may be read.
@@ -157,18 +156,41 @@ pub(super) fn encode<const RANK: usize, const STRIDES: usize>(
     Ok(unsafe { map.assume_init() })
 }
 
+/// Calls `launch` with the maps that `key` stands for: those that this thread remembers, or what `encode` makes now. `ordinal`
+/// is the kernel's.
+#[inline]
+pub(super) fn with_maps<R>(
+    key: Key,
+    ordinal: usize,
+    encode: impl FnOnce() -> Result<Maps, DriverError>,
+    launch: impl FnOnce(&Maps) -> R,
+) -> Result<R, DriverError> {
+    // The standard library inlines this one only. The memo is there for as long as the thread: it drops nothing.
+    MEMO.try_with(|memo| memo.borrow_mut().maps(key, ordinal, encode).map(launch))
+        .unwrap_or(Err(DriverError(CUresult::CUDA_ERROR_DEINITIALIZED)))
+}
+
+/// The ordinal of the next kernel that is loaded.
+pub(super) fn next_ordinal() -> usize {
+    static KERNELS: AtomicUsize = AtomicUsize::new(0);
+    KERNELS.fetch_add(1, Relaxed)
+}
+
 impl Memo {
     #[inline]
-    fn maps(&mut self, boxes: &TokenBoxes, tokens: Tokens) -> Result<&Maps, DriverError> {
-        let (Tokens { address, bytes }, [first, second, third]) = (tokens, boxes.words);
-        let mixed = (address ^ bytes.rotate_left(24)).wrapping_mul(GOLDEN) >> (64 - REMEMBERED_LOG2);
-        let place = &mut self.0[(mixed as usize).wrapping_add(boxes.ordinal) % (1 << REMEMBERED_LOG2)];
-        let differs = |known: &Key| {
-            let [a, b, c, d, e] = *known;
-            (a ^ address) | (b ^ bytes) | (c ^ first) | (d ^ second) | (e ^ third)
-        };
-        if differs(&place.0) != 0 {
-            remember(place, boxes, tokens)?;
+    fn maps(
+        &mut self,
+        key: Key,
+        ordinal: usize,
+        encode: impl FnOnce() -> Result<Maps, DriverError>,
+    ) -> Result<&Maps, DriverError> {
+        let [a, b, c, d, e] = key;
+        let mixed = (a ^ b.rotate_left(24)).wrapping_mul(GOLDEN) >> (64 - REMEMBERED_LOG2);
+        let place = &mut self.0[(mixed as usize).wrapping_add(ordinal) % (1 << REMEMBERED_LOG2)];
+        let [known_a, known_b, known_c, known_d, known_e] = place.0;
+        let differs = (known_a ^ a) | (known_b ^ b) | (known_c ^ c) | (known_d ^ d) | (known_e ^ e);
+        if differs != 0 {
+            remember(place, key, encode)?;
         }
         Ok(&place.1)
     }
@@ -176,10 +198,13 @@ impl Memo {
 
 #[cold]
 #[inline(never)]
-fn remember(place: &mut (Key, Maps), boxes: &TokenBoxes, tokens: Tokens) -> Result<(), DriverError> {
-    let [first, second, third] = boxes.words;
-    place.1 = boxes.encode(tokens)?;
-    place.0 = [tokens.address, tokens.bytes, first, second, third];
+fn remember(
+    place: &mut (Key, Maps),
+    key: Key,
+    encode: impl FnOnce() -> Result<Maps, DriverError>,
+) -> Result<(), DriverError> {
+    place.1 = encode()?;
+    place.0 = key;
     Ok(())
 }
 

@@ -2,9 +2,8 @@
 
 use cudarc::driver::DriverError;
 
-use super::code_maps::CodeMaps;
+use super::code_maps::{CodeMaps, Codes};
 use super::tensor_map::{Maps, NO_MAPS, TokenBoxes, Tokens};
-use crate::operand::KernelParams;
 use crate::path;
 use crate::spec::Spec;
 
@@ -61,20 +60,23 @@ impl TokensFrom {
         }
     }
 
-    /// Calls `launch` with the maps of the tokens, for A and a workspace at the addresses of `params`: those that were made
+    /// Calls `launch` with the maps of the tokens, for A, a workspace and weights at these addresses: those that were made
     /// ahead, if they are of the same tokens; none of any use, if the kernel loads tokens itself.
     #[inline]
     pub(super) fn with_maps<R>(
         &self,
-        params: &KernelParams,
+        [a, workspace]: [u64; 2],
+        b: [u64; 2],
         readable: u64,
         bound: Option<&BoundTokens>,
         launch: impl FnOnce(&Maps) -> R,
     ) -> Result<R, DriverError> {
-        if let Self::Codes(codes) = self {
-            return codes.encode(params, readable).map(|maps| launch(&maps));
-        }
-        let Some((boxes, tokens)) = self.at(params.a, params.workspace, readable) else { return Ok(launch(&NO_MAPS)) };
+        let Some((boxes, tokens)) = self.at(a, workspace, readable) else {
+            return match self {
+                Self::Codes(maps) => maps.with_maps(Codes { a, readable, b }, launch),
+                _ => Ok(launch(&NO_MAPS)),
+            };
+        };
         match bound.and_then(|bound| bound.maps(tokens)) {
             Some(maps) => Ok(launch(maps)),
             None => boxes.with_maps(tokens, launch),

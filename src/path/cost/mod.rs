@@ -82,3 +82,23 @@ pub(crate) fn stages(problem: &Problem, variant: &Variant) -> u32 {
 pub(super) fn steps(problem: &Problem, variant: &Variant) -> f64 {
     f64::from((stages(problem, variant) * variant.tile.k).min(problem.depth())) / 64.0
 }
+
+/// Of paths whose warps never take turns with the stages.
+pub(super) fn one_turn<L>(_: &L) -> u32 {
+    1
+}
+
+/// Of paths that multiply every tile as wide as it is.
+pub(super) fn whole_width<L>(_: &L, _: &Variant) -> Widths {
+    Widths::default()
+}
+
+/// Of paths with one epilogue: what it takes is in the work of a block.
+pub(super) fn only_tail<L>(_: &L, _: &Problem, _: &Variant, block: &Block, _: &Cover, _: &Constants) -> f64 {
+    block.tail
+}
+
+/// The same of each epilogue, beside that.
+pub(super) fn no_stores<L>(_: &L, _: &Problem, _: &Variant, _: &Cover, _: &Constants) -> [f64; Epilogue::ALL.len()] {
+    [0.0; Epilogue::ALL.len()]
+}

@@ -1,19 +1,12 @@
 //! What one block has to do.
 
 use super::geometry::DemoLayout;
-use crate::path::cost::{Block, Constants, Cover, Widths, steps};
-use crate::path::{Epilogue, Variant};
+use crate::path::Variant;
+use crate::path::cost::{Block, Constants, Cover, steps};
+pub(in crate::path) use crate::path::cost::{
+    no_stores as stores, one_turn as turns, only_tail as least_tail, whole_width as widths,
+};
 use crate::problem::Problem;
-
-/// Warpgroups of a block that take turns with the stages.
-pub(in crate::path) fn turns(_: &DemoLayout) -> u32 {
-    1
-}
-
-/// The widths that a tile may be multiplied in.
-pub(in crate::path) fn widths(_: &DemoLayout, _: &Variant) -> Widths {
-    Widths::default()
-}
 
 /// The work of a block: next to nothing.
 pub(in crate::path) fn block(
@@ -41,27 +34,4 @@ pub(in crate::path) fn block(
         start: 0.0,
         tail: 0.0,
     }
-}
-
-/// No epilogue of this variant takes less.
-pub(in crate::path) fn least_tail(
-    _: &DemoLayout,
-    _: &Problem,
-    _: &Variant,
-    _: &Block,
-    _: &Cover,
-    _: &Constants,
-) -> f64 {
-    0.0
-}
-
-/// What each epilogue takes for the result.
-pub(in crate::path) fn stores(
-    _: &DemoLayout,
-    _: &Problem,
-    _: &Variant,
-    _: &Cover,
-    _: &Constants,
-) -> [f64; Epilogue::ALL.len()] {
-    [0.0; Epilogue::ALL.len()]
 }

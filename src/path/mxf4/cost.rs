@@ -3,8 +3,12 @@
 //! and storing are as for the path `mma`, whose numbers are an H200's.
 
 use super::Layout;
-use crate::path::cost::{Block, Constants, Cover, Widths, steps};
-use crate::path::{Epilogue, Fusion, Variant, mma_sync};
+use crate::path::cost::{Block, Constants, Cover};
+pub(in crate::path) use crate::path::cost::{
+    no_stores as stores, one_turn as turns, only_tail as least_tail, whole_width as widths,
+};
+use crate::path::mma_sync::{self, Work};
+use crate::path::{Fusion, Variant};
 use crate::problem::Problem;
 
 /// GHz of the SMs that have the path, at which their rated speed is.
@@ -16,16 +20,6 @@ const TENSOR: f64 = 2.0;
 const ISSUE: f64 = 2.0;
 /// Bytes of a row's K block: codes and scales.
 const ROW_BYTES: f64 = 36.0;
-
-/// Warpgroups of a block that take turns with the stages: all warps take every stage.
-pub(in crate::path) fn turns(_: &Layout) -> u32 {
-    1
-}
-
-/// The widths that a tile may be multiplied in: its own.
-pub(in crate::path) fn widths(_: &Layout, _: &Variant) -> Widths {
-    Widths::default()
-}
 
 /// The work of a block.
 pub(in crate::path) fn block(
@@ -50,47 +44,6 @@ pub(in crate::path) fn block(
     let fragments = columns * tokens * (products * (f64::from(tile.columns) / columns / 32.0).ceil())
         + columns * tokens * passes * (cover.width / tokens / 32.0).ceil();
     let decode = ISSUE * clock * 8.0 * fragments / 4.0;
-    let turns = f64::from(layout.k);
-    let places = f64::from(layout.places());
-    Block {
-        steps: steps(problem, variant),
-        steps_per_stage: f64::from(tile.k) / 64.0,
-        stages: f64::from(variant.stages),
-        turns: 1.0,
-        rotation: 1.0,
-        tensor,
-        decode,
-        ingress: bytes / c.mma_ingress,
-        // Few warps do not fill the schedulers.
-        serial: c.mma_chain * (tensor + decode) * (8.0 / (places * turns)).max(1.0),
-        serial_per_stage: passes * c.mma_stage,
-        loading: 0.0,
-        latency: c.mma_latency,
-        hold: c.mma_hold,
-        start: c.mma_block,
-        tail: cover.width * rows / (places / 8.0) * (c.mma_store_token + c.mma_reduce_token * (turns - 1.0)),
-    }
-}
-
-/// No epilogue of this variant takes less: there is one.
-pub(in crate::path) fn least_tail(
-    _: &Layout,
-    _: &Problem,
-    _: &Variant,
-    block: &Block,
-    _: &Cover,
-    _: &Constants,
-) -> f64 {
-    block.tail
-}
-
-/// What each epilogue takes for the result, beside what is in the work of a block.
-pub(in crate::path) fn stores(
-    _: &Layout,
-    _: &Problem,
-    _: &Variant,
-    _: &Cover,
-    _: &Constants,
-) -> [f64; Epilogue::ALL.len()] {
-    [0.0; Epilogue::ALL.len()]
+    let work = Work { passes, rows, bytes, tensor, decode, decode_waited_for: decode };
+    mma_sync::block(layout, problem, variant, &work, cover, c)
 }

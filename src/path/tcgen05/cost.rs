@@ -2,19 +2,12 @@
 //! (docs/blackwell.md).
 
 use super::geometry::Tcgen05Layout;
-use crate::path::cost::{Block, Constants, Cover, Widths, steps};
-use crate::path::{Epilogue, Rows, Variant};
+use crate::path::cost::{Block, Constants, Cover, steps};
+pub(in crate::path) use crate::path::cost::{
+    no_stores as stores, one_turn as turns, only_tail as least_tail, whole_width as widths,
+};
+use crate::path::{Rows, Variant};
 use crate::problem::Problem;
-
-/// Warpgroups of a block that take turns with the stages: one warp multiplies.
-pub(in crate::path) fn turns(_: &Tcgen05Layout) -> u32 {
-    1
-}
-
-/// The widths that a tile may be multiplied in: its own. (What is left out of the last tile saves products, not loads.)
-pub(in crate::path) fn widths(_: &Tcgen05Layout, _: &Variant) -> Widths {
-    Widths::default()
-}
 
 /// The work of a block.
 pub(in crate::path) fn block(
@@ -56,27 +49,4 @@ pub(in crate::path) fn block(
         start: c.tcgen05_block,
         tail: c.tcgen05_tail + c.tcgen05_store * sums,
     }
-}
-
-/// No epilogue of this variant takes less: there is one.
-pub(in crate::path) fn least_tail(
-    _: &Tcgen05Layout,
-    _: &Problem,
-    _: &Variant,
-    block: &Block,
-    _: &Cover,
-    _: &Constants,
-) -> f64 {
-    block.tail
-}
-
-/// What each epilogue takes for the result, beside what is in the work of a block.
-pub(in crate::path) fn stores(
-    _: &Tcgen05Layout,
-    _: &Problem,
-    _: &Variant,
-    _: &Cover,
-    _: &Constants,
-) -> [f64; Epilogue::ALL.len()] {
-    [0.0; Epilogue::ALL.len()]
 }

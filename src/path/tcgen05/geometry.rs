@@ -76,8 +76,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let wide_scale_blocks = if is_bulk { (width / 64).div_ceil(2) } else { width.div_ceil(128) }.max(1);
     let copy_warps = if bulk_weight_scales && bulk_token_scales { 0 } else { COPY_WARPS };
 
-    let sums = block_products * width;
-    let slot = SCALE_COLUMNS * (row_tiles + wide_tiles * wide_scale_blocks);
+    let (sums, slot) = (block_products * width, SCALE_COLUMNS * (row_tiles + wide_tiles * wide_scale_blocks));
     let fits = |sets: u32| sets * sums + 2 * slot <= TENSOR_COLUMNS;
     let sum_sets = if variant.persistent && fits(2) { 2 } else { 1 };
     let scale_slots = (TENSOR_COLUMNS.saturating_sub(sum_sets * sums) / slot).min(variant.stages);

@@ -7,7 +7,5 @@ pub(super) mod legal;
 pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod numerics;
-#[cfg(test)]
-mod tests;
 
 pub(super) use geometry::Tcgen05Layout as Layout;

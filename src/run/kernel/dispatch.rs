@@ -249,13 +249,13 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         submit: impl FnOnce(&mut Params, &Maps) -> Result<()>,
     ) -> Result<()> {
-        let places = params.kernel;
+        let (places, b) = ([params.kernel.a, params.kernel.workspace], params.kernel.b);
         if let Some(row) = self.tokens.decoded_row() {
             let params = &mut params.kernel;
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
-        self.tokens.with_maps(&places, readable, bound, |maps| submit(params, maps)).map_err(not_described)?
+        self.tokens.with_maps(places, b, readable, bound, |maps| submit(params, maps)).map_err(not_described)?
     }
 
     /// Puts all launches into the stream: calls the driver. `maps` are the matrix kernel's.

@@ -34,6 +34,9 @@ pub enum Schedule {
 /// # Errors
 /// Why not: there is no NVRTC, or no C++ compiler.
 pub fn build(folder: &Path) -> Result<Emulator, String> {
+    if !Path::new(SOURCES).exists() {
+        return Err(format!("its sources are not here: {SOURCES}"));
+    }
     let toolchain = Toolchain::find().map_err(|error| error.to_string())?;
     let builtins = toolchain.builtins().ok_or("NVRTC has no builtins beside it")?;
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
@@ -87,10 +90,14 @@ pub fn build(folder: &Path) -> Result<Emulator, String> {
 }
 
 /// The folder that programs of this workspace share, beside what Cargo builds.
-pub fn shared_folder() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists()).unwrap();
-    target.join("emulator")
+///
+/// # Errors
+/// This program is not there.
+pub fn shared_folder() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());
+    let target = target.ok_or_else(|| format!("{} is in no folder of Cargo's", program.display()))?;
+    Ok(target.join("emulator"))
 }
 
 impl Emulator {

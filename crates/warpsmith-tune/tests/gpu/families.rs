@@ -27,6 +27,11 @@ pub struct Family {
 }
 
 impl Family {
+    /// Of the path that takes these weights everywhere, with half of the variants that families of every operand have.
+    fn further(what: &'static str, problem: Problem, fusion: Fusion, index: usize, awkward: &[u32]) -> Self {
+        Self { what, problem, path: usual(&problem), fusion, index, share: 0.5, awkward: awkward.to_vec() }
+    }
+
     fn baseline(&self) -> Variant {
         Variant { path: self.path, ..baseline(&self.problem) }
     }
@@ -77,15 +82,8 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 let problem = problem.n(n).k(k).a(a).b(b).c(c).scales(layout);
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                 let problem = if prepared { problem.prepared() } else { problem };
-                let family = |problem| Family {
-                    what: "gate",
-                    problem,
-                    path: usual(&problem),
-                    fusion,
-                    index,
-                    share: 1.0,
-                    awkward: awkward.clone(),
-                };
+                let family =
+                    |problem| Family { share: 1.0, ..Family::further("gate", problem, fusion, index, &awkward) };
                 families.push(family(problem));
                 let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
                 let columns = match index % 6 {
@@ -105,6 +103,25 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     families
 }
 
+/// An operation with that fusion, its activations in turn.
+fn operation(fusion: Fusion, index: usize) -> Problem {
+    match fusion {
+        Fusion::Single => Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()]),
+        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
+    }
+}
+
+/// With what columns may have, in turn.
+fn with_columns(problem: Problem, index: usize) -> Problem {
+    let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
+    match index % 5 {
+        0 => problem.row_scale().bias(bias),
+        2 => problem.bias(bias),
+        4 => problem.row_scale(),
+        _ => problem,
+    }
+}
+
 /// The paths that multiply NVFP4 as it is, where there is one: every fusion, scale layout and number of groups, rows put
 /// where they are and by their numbers; activations, formats and what columns have in turn.
 fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
@@ -118,26 +135,15 @@ fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Famil
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
                 for slots in [false, true] {
                     let index = families.len();
-                    let problem = match fusion {
-                        Fusion::Single => {
-                            Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()])
-                        }
-                        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
-                    };
+                    let problem = operation(fusion, index);
                     let (n, k) = shapes[index % shapes.len()];
                     let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
                     let problem = problem.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout);
                     let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                     let problem = if slots { problem.slots() } else { problem };
-                    let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
-                    let problem = match index % 5 {
-                        0 => problem.row_scale().bias(bias),
-                        2 => problem.bias(bias),
-                        4 => problem.row_scale(),
-                        _ => problem,
-                    };
-                    let (what, awkward) = ("gate", awkward.to_vec());
-                    families.push(Family { what, problem, path, fusion, index, share: 1.0, awkward });
+                    let problem = with_columns(problem, index);
+                    let further = Family::further("gate", problem, fusion, index, awkward);
+                    families.push(Family { path, share: 1.0, ..further });
                 }
             }
         }
@@ -154,27 +160,15 @@ fn mxfp4(shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
             for a in [Format::Bf16, Format::F16] {
                 for (gathered, slots) in [(false, false), (true, true)] {
                     let index = families.len();
-                    let problem = match fusion {
-                        Fusion::Single => {
-                            Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()])
-                        }
-                        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
-                    };
+                    let problem = operation(fusion, index);
                     let (n, k) = shapes[index / 2 % shapes.len()];
                     let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
                     let problem = problem.n(n).k(k).a(a).b(Format::Mxfp4).c(c);
                     let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                     let problem = if gathered { problem.gathered() } else { problem };
                     let problem = if slots { problem.slots() } else { problem };
-                    let bias = [Format::F32, Format::F16, Format::Bf16][index / 3 % 3];
-                    let problem = match index % 5 {
-                        0 => problem.row_scale().bias(bias),
-                        2 => problem.bias(bias),
-                        4 => problem.row_scale(),
-                        _ => problem,
-                    };
-                    let (what, awkward, path) = ("mxfp4: gate", awkward.to_vec(), usual(&problem));
-                    families.push(Family { what, problem, path, fusion, index, share: 0.5, awkward });
+                    let problem = with_columns(problem, index);
+                    families.push(Family::further("mxfp4: gate", problem, fusion, index, awkward));
                 }
             }
         }
@@ -209,16 +203,7 @@ fn activations(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<
                 let problem = if prepared { problem.prepared() } else { problem };
                 let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(Format::F32) };
                 let fusion = fusions[index % fusions.len()];
-                let what = "activations: gate";
-                families.push(Family {
-                    what,
-                    problem,
-                    path: usual(&problem),
-                    fusion,
-                    index,
-                    share: 0.5,
-                    awkward: awkward.to_vec(),
-                });
+                families.push(Family::further("activations: gate", problem, fusion, index, awkward));
             }
         }
     }
@@ -254,16 +239,7 @@ fn moved(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family
                     let problem = if slots { problem.slots() } else { problem };
                     let problem = if prepared { problem.prepared() } else { problem };
                     let problem = if index % 4 < 3 { problem } else { problem.row_scale().bias(Format::F32) };
-                    let what = "moved: gate";
-                    families.push(Family {
-                        what,
-                        problem,
-                        path: usual(&problem),
-                        fusion,
-                        index,
-                        share: 0.5,
-                        awkward: awkward.to_vec(),
-                    });
+                    families.push(Family::further("moved: gate", problem, fusion, index, awkward));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Kernels on a GPU: every family through the gate, every code and scale exactly, mutants of the CUDA itself.
 //!
-//! Without a GPU every trial is counted as ignored. `WARPSMITH_TEST_SAMPLES` sets how many variants of each family go
-//! through the gate (default 12); `WARPSMITH_TEST_JSON` writes one line a checked kernel.
+//! Without a GPU every trial is counted as ignored, but for those that emulate one. `WARPSMITH_TEST_SAMPLES` sets how many
+//! variants of each family go through the gate (default 12); `WARPSMITH_TEST_JSON` writes one line a checked kernel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
@@ -11,6 +11,7 @@ mod bench;
 use warpsmith_testing::counting;
 mod combine;
 mod dispatch;
+mod emulated;
 mod exact;
 mod families;
 mod graphs;
@@ -45,6 +46,9 @@ type Test = fn(&Bench) -> Result<(), String>;
 fn main() -> ExitCode {
     // In a worker that a trial has started, this does not return.
     warpsmith_tune::serve_if_asked();
+    if let Some(ended) = emulated::asked() {
+        return ended;
+    }
     let arguments = Arguments::from_args();
     let bench = match Bench::open() {
         Ok(bench) => Some(Arc::new(bench)),
@@ -185,6 +189,7 @@ fn main() -> ExitCode {
     }
     let two = hopper.filter(|_| Device::count().is_ok_and(|count| count > 1));
     trials.push(trial(&two, "plan: right on two devices".to_owned(), plan::is_right_on_two_devices));
+    trials.extend(emulated::trials(&arguments));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -11,7 +11,7 @@ use crate::families::{block_scaled, rows};
 use crate::tcgen05;
 
 /// What most mutants compute.
-pub const SILU: Operation = Operation::DualGemm(Activation::Silu);
+const SILU: Operation = Operation::DualGemm(Activation::Silu);
 
 #[derive(Clone, Copy)]
 pub struct Mutant {
@@ -35,6 +35,22 @@ pub struct Mutant {
 }
 
 impl Mutant {
+    /// Of a dual GEMM with SiLU on NVFP4 weights.
+    pub const fn new(
+        variant: &'static str,
+        a: Format,
+        what: &'static str,
+        from: &'static str,
+        to: &'static str,
+    ) -> Self {
+        Self { what, from, to, also: &[], variant, a, b: Format::Nvfp4, operation: SILU, moved: false }
+    }
+
+    /// What makes such mutants of a variant, for tokens in a format.
+    pub fn of(variant: &'static str, a: Format) -> impl Fn(&'static str, &'static str, &'static str) -> Self + Copy {
+        move |what, from, to| Self::new(variant, a, what, from, to)
+    }
+
     /// Rows of all groups together: some more than a tile has.
     fn rows(&self) -> u32 {
         match () {
@@ -87,7 +103,7 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
             Operation::Gemm(_) => "mma.t32x64x128.s3.single.uniform.direct",
             _ => variant,
         };
-        Mutant { what, from, to, also: &[], variant, a: Format::F16, b: Format::Nvfp4, operation, moved: false }
+        Mutant { operation, ..Mutant::new(variant, Format::F16, what, from, to) }
     };
     let gated = |activation| move |what, from, to| of(Operation::DualGemm(activation), what, from, to);
     let single = |activation| move |what, from, to| of(Operation::Gemm(activation), what, from, to);
@@ -128,17 +144,7 @@ fn activations(variant: &'static str) -> Vec<Mutant> {
 
 /// What may be wrong with rows that are taken and put by their numbers.
 fn moved(variant: &'static str) -> Vec<Mutant> {
-    let mutant = |what, from, to| Mutant {
-        what,
-        from,
-        to,
-        also: &[],
-        variant,
-        a: Format::F16,
-        b: Format::Nvfp4,
-        operation: SILU,
-        moved: true,
-    };
+    let mutant = |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::F16, what, from, to) };
     let mut mutants = vec![
         mutant("rows put where they are", "of(launch).slots[row]", "row"),
         mutant("no factors", "__fmul_rn(value, factors[row])", "value"),
@@ -171,18 +177,7 @@ fn moved(variant: &'static str) -> Vec<Mutant> {
 }
 
 fn mma() -> Vec<Mutant> {
-    let variant = "mma.t32x64x128.s3.interleaved.uniform.direct";
-    let mutant = |what, from, to| Mutant {
-        what,
-        from,
-        to,
-        also: &[],
-        variant,
-        a: Format::Nvfp4,
-        b: Format::Nvfp4,
-        operation: SILU,
-        moved: false,
-    };
+    let mutant = Mutant::of("mma.t32x64x128.s3.interleaved.uniform.direct", Format::Nvfp4);
     vec![
         mutant(
             "a tile of zeros",
@@ -242,19 +237,7 @@ fn mma() -> Vec<Mutant> {
 
 /// What may be wrong with MXFP4 weights. A row of K = 448 has an odd number of K blocks.
 fn mxfp4() -> Vec<Mutant> {
-    let of = |variant, a| {
-        move |what, from, to| Mutant {
-            what,
-            from,
-            to,
-            also: &[],
-            variant,
-            a,
-            b: Format::Mxfp4,
-            operation: SILU,
-            moved: false,
-        }
-    };
+    let of = |variant, a| move |what, from, to| Mutant { b: Format::Mxfp4, ..Mutant::new(variant, a, what, from, to) };
     // Tiles of two K blocks, and of one.
     let mutant = of("mma.t32x64x128.s3.interleaved.uniform.direct", Format::Bf16);
     let single = of("mma.t32x64x64.s3.sequential.uniform.direct", Format::Bf16);
@@ -294,19 +277,7 @@ fn mxfp4() -> Vec<Mutant> {
 }
 
 fn mxf4() -> Vec<Mutant> {
-    let of = |variant| {
-        move |what, from, to| Mutant {
-            what,
-            from,
-            to,
-            also: &[],
-            variant,
-            a: Format::Nvfp4,
-            b: Format::Nvfp4,
-            operation: SILU,
-            moved: false,
-        }
-    };
+    let of = |variant| Mutant::of(variant, Format::Nvfp4);
     // Warps share K; each has one m16 tile, and tokens for one register of scales.
     let mutant = of("mxf4.t32x64x128.s3.interleaved.uniform.direct");
     // Each warp has two m16 tiles, and tokens for two registers, the second of them not full.
@@ -380,19 +351,7 @@ fn mxf4() -> Vec<Mutant> {
 
 /// None of them can hang: as many bytes and arrivals come to every barrier as before.
 fn wgmma() -> Vec<Mutant> {
-    let of = |variant, a| {
-        move |what, from, to| Mutant {
-            what,
-            from,
-            to,
-            also: &[],
-            variant,
-            a,
-            b: Format::Nvfp4,
-            operation: SILU,
-            moved: false,
-        }
-    };
+    let of = Mutant::of;
     let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
     let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
     let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);

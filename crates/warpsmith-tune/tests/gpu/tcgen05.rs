@@ -3,7 +3,7 @@
 
 use warpsmith::format::Format;
 
-use crate::mutants::{Mutant, SILU};
+use crate::mutants::Mutant;
 
 /// Weights are the rows; scales of tokens are copied.
 const COPIED: &str = "tcgen05.t48x128x256.s2.interleaved.ws1.direct";
@@ -19,12 +19,7 @@ const PAIR_OF_TOKENS: &str = "tcgen05.t256x64x256.s2.interleaved.ws1.direct.pair
 const PERSISTENT_PAIR: &str = "tcgen05.t32x256x256.s2.interleaved.ws1.direct.pair.persistent";
 
 pub fn mutants() -> Vec<Mutant> {
-    let of = |variant| {
-        move |what, from, to| {
-            let (a, operation) = (Format::Nvfp4, SILU);
-            Mutant { what, from, to, also: &[], variant, a, b: Format::Nvfp4, operation, moved: false }
-        }
-    };
+    let of = |variant| Mutant::of(variant, Format::Nvfp4);
     let copied = of(COPIED);
     let token_rows = of(TOKEN_ROWS);
     let slots = of(SLOTS);

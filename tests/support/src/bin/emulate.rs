@@ -40,7 +40,7 @@ fn run() -> Result<std::convert::Infallible, String> {
         0 => preset,
         sms => Arch::of_device(&DeviceFacts { sms, ..DeviceFacts::of_preset(&preset) }).map_err(text)?,
     };
-    let emulator = build(&shared_folder())?;
+    let emulator = build(&shared_folder()?)?;
     let mut command = Command::new(program);
     command.args(rest);
     Err(format!("{program}: {}", emulator.set_up(&mut command, &arch, schedule).exec()))

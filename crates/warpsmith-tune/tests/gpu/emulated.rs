@@ -1,36 +1,8 @@
-//! Kernels on an emulated GPU (tests/support/emulator): a sample of what `tests/gpu` does on a real one, and what the
+//! Kernels on an emulated GPU (tests/support/emulator): a sample of what the other trials do on a real one, and what the
 //! emulator has to find. `cargo run -p warpsmith-testing --bin emulate -- a100 -- cargo test -p warpsmith-tune --test gpu`
-//! runs all of it.
+//! runs all of them.
 //!
 //! Each trial starts this program again, as one that has such a GPU.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    dead_code
-)]
-
-#[path = "gpu/bench.rs"]
-mod bench;
-#[path = "gpu/combine.rs"]
-mod combine;
-#[path = "gpu/families.rs"]
-mod families;
-#[path = "gpu/mutants.rs"]
-mod mutants;
-#[path = "gpu/prepare.rs"]
-mod prepare;
-#[path = "gpu/quantise.rs"]
-mod quantise;
-#[path = "gpu/route.rs"]
-mod route;
-#[path = "gpu/small.rs"]
-mod small;
-#[path = "gpu/tcgen05.rs"]
-mod tcgen05;
 
 use std::process::{Command, ExitCode};
 
@@ -42,56 +14,83 @@ use warpsmith::internal::build::{Header, Source};
 use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 
-use bench::{Bench, text};
-use mutants::Mutant;
+use crate::bench::{Bench, text};
+use crate::mutants::{self, Mutant};
+use crate::{combine, families, prepare, quantise, route};
 
 /// What the process with an emulated GPU is to do.
 const TASK: &str = "WARPSMITH_TEST_TASK";
 
-fn main() -> ExitCode {
-    if let Some(task) = std::env::var_os("WARPSMITH_TEST_TASK") {
-        let bench = Bench::open().unwrap();
-        return match run(&bench, task.to_str().unwrap()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    let arguments = Arguments::from_args();
-    let emulator = if arguments.list {
-        Err("they are only listed".to_owned())
-    } else {
-        build(&shared_folder()).inspect_err(|why| eprintln!("SKIPPED: nothing is emulated: {why}"))
-    };
-    let is_skipped = emulator.is_err() && !arguments.list;
-    let mut trials = Vec::new();
-    let mut trial = |name: String, arch: Arch, schedule: Schedule, task: &'static str, said: &'static str| {
-        let emulator = emulator.clone();
-        let run = move || passes(&emulator?, &arch, schedule, task, said).map_err(Into::into);
-        trials.push(Trial::test(name, run).with_ignored_flag(is_skipped));
+/// What this process is to do, if a trial has started it.
+pub fn asked() -> Option<ExitCode> {
+    let task = std::env::var(TASK).ok()?;
+    let done = Bench::open().and_then(|bench| run(&bench, &task));
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// What a process with an emulated GPU does, and what it has to say.
+struct Case {
+    name: String,
+    arch: Arch,
+    schedule: Schedule,
+    task: &'static str,
+    said: &'static str,
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut case = |name: String, arch, schedule, task, said| {
+        cases.push(Case { name: format!("emulated: {name}"), arch, schedule, task, said });
     };
     for schedule in [Schedule::Eager, Schedule::Late, Schedule::Seed(7)] {
         for task in ["families", "mutants", "small"] {
-            trial(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
+            case(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
         }
         for task in ["clusters", "wgmma", "mutants of wgmma"] {
-            trial(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
+            case(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
         }
-        trial(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
-        trial(format!("mxf4, {schedule:?}"), with_few_sms(Arch::RTX5090), schedule, "as they are", "");
+        case(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
+        case(format!("mxf4, {schedule:?}"), with_few_sms(Arch::RTX5090), schedule, "as they are", "");
         for fault in FAULTS {
             // What was not waited for is there all the same, if it comes at once.
             let is_seen = !fault.only_late || matches!(schedule, Schedule::Late);
             let said = if is_seen { fault.said } else { "" };
-            trial(format!("{}, {schedule:?}", fault.name), Arch::H200, schedule, fault.name, said);
+            case(format!("{}, {schedule:?}", fault.name), Arch::H200, schedule, fault.name, said);
         }
     }
     for wrong in WRONG {
-        trial(wrong.mutant.what.to_owned(), Arch::H200, Schedule::Late, wrong.mutant.what, wrong.said);
+        case(wrong.mutant.what.to_owned(), Arch::H200, Schedule::Late, wrong.mutant.what, wrong.said);
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    cases
+}
+
+/// The trials; none where the GPU is emulated already. The emulator is built if one of them is to run.
+pub fn trials(arguments: &Arguments) -> Vec<Trial> {
+    if std::env::var_os("WARPSMITH_EMULATED_DEVICE").is_some() {
+        return Vec::new();
+    }
+    let cases = cases();
+    let is_wanted = |case: &Case| arguments.filter.as_ref().is_none_or(|filter| case.name.contains(filter));
+    let emulator = match () {
+        () if arguments.list || !cases.iter().any(is_wanted) => Err("none of them is to run".to_owned()),
+        () => shared_folder()
+            .and_then(|folder| build(&folder))
+            .inspect_err(|why| eprintln!("SKIPPED: nothing is emulated: {why}")),
+    };
+    let is_skipped = emulator.is_err() && !arguments.list;
+    cases
+        .into_iter()
+        .map(|case| {
+            let (name, emulator) = (case.name.clone(), emulator.clone());
+            Trial::test(name, move || passes(&emulator?, &case).map_err(Into::into)).with_ignored_flag(is_skipped)
+        })
+        .collect()
 }
 
 /// So few that persistent blocks have several tiles each.
@@ -100,9 +99,10 @@ fn with_few_sms(arch: Arch) -> Arch {
 }
 
 /// Runs a task in a process that has an emulated GPU. It has to succeed, and say this on stderr.
-fn passes(emulator: &Emulator, arch: &Arch, schedule: Schedule, task: &str, said: &str) -> Result<(), String> {
+fn passes(emulator: &Emulator, case: &Case) -> Result<(), String> {
+    let Case { arch, schedule, task, said, .. } = case;
     let mut command = Command::new(std::env::current_exe().map_err(text)?);
-    emulator.set_up(&mut command, arch, schedule).env(TASK, task).env("WARPSMITH_TEST_SAMPLES", "1");
+    emulator.set_up(&mut command, arch, *schedule).env(TASK, task).env("WARPSMITH_TEST_SAMPLES", "1");
     let output = command.output().map_err(text)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
@@ -174,17 +174,7 @@ struct Wrong {
 
 const fn wrong(what: &'static str, said: &'static str, from: &'static str, to: &'static str) -> Wrong {
     let variant = "wgmma.t64x64x128.s2.interleaved.ws2.shared";
-    let mutant = Mutant {
-        what,
-        from,
-        to,
-        also: &[],
-        variant,
-        a: Format::F16,
-        b: Format::Nvfp4,
-        operation: mutants::SILU,
-        moved: false,
-    };
+    let mutant = Mutant::new(variant, Format::F16, what, from, to);
     Wrong { mutant, said }
 }
 
