@@ -249,6 +249,34 @@ fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
 }
 
+/// The path `tcgen05` with every NVRTC, over what its kernels do differently; `WARPSMITH_TEST_ARCHS` compiles more of them.
+#[test]
+fn every_nvrtc_compiles_tcgen05_without_spills() {
+    let toolchains = common::toolchains("every NVRTC compiles tcgen05");
+    let _turn = turn();
+    let samples = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 6 } else { 1 };
+    let gemm = Problem::gemm().n(272).k(448).a(Format::Nvfp4);
+    let dual = Problem::dual_gemm(Activation::Silu).n(272).k(1024).a(Format::Nvfp4);
+    let problems =
+        [gemm.c(Format::Bf16), gemm.c(Format::F32).row_scale().bias(Format::F16), dual, dual.grouped(5).slots()];
+    let mut specs = Vec::new();
+    for arch in [Arch::B200, Arch::B300] {
+        for layout in [ScaleLayout::Swizzled128x4, ScaleLayout::Linear] {
+            for problem in problems {
+                let all = space(&problem.scales(layout), &arch);
+                let all: Vec<Spec> = all.filter(|spec| spec.variant().path == MatrixPath::Tcgen05).collect();
+                let step = all.len() / samples;
+                specs.extend(all.into_iter().skip(step / 2).step_by(step));
+            }
+        }
+    }
+    for toolchain in toolchains {
+        let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
+        eprintln!("{} kernels of tcgen05 compiled by {}", specs.len(), toolchain.identity());
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    }
+}
+
 /// MXFP4 weights the same way, over both 16-bit formats and the oldest and newer targets.
 #[test]
 fn sampled_variants_of_mxfp4_weights_compile_without_spills() {

@@ -71,15 +71,9 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   if (warp == MULTIPLY_WARP) {
     tcgen05_alloc<PAIR>(ring.tensor_address(), TENSOR_COLUMNS);
     tcgen05_relinquish_alloc_permit<PAIR>();
-    tcgen05_fence_before_thread_sync();
   }
   // Nobody reaches into the other block of a pair before its barriers are there.
-  if constexpr (PAIR) {
-    cluster_arrive();
-    cluster_wait();
-  }
-  __syncthreads();
-  tcgen05_fence_after_thread_sync();
+  meet();
   const u32 tensor_memory = *reinterpret_cast<const u32*>(shared_memory + (ring.tensor_address() - ring.base));
   wait_for_groups(params);
 
@@ -91,12 +85,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   if (warp < WEIGHT_WARP) store_tiles(params, ring, tensor_memory);
 
   // All products have been stored; of a pair, by both blocks, which may reach into each other until then.
-  tcgen05_fence_before_thread_sync();
-  if constexpr (PAIR) {
-    cluster_arrive();
-    cluster_wait();
-  }
-  __syncthreads();
-  tcgen05_fence_after_thread_sync();
+  meet();
   if (warp == MULTIPLY_WARP) tcgen05_dealloc<PAIR>(tensor_memory, TENSOR_COLUMNS);
 }

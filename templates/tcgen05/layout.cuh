@@ -57,6 +57,17 @@ extern __shared__ __align__(1024) u8 shared_memory[];
 __device__ __forceinline__ u32 shared_base() { return static_cast<u32>(__cvta_generic_to_shared(shared_memory)); }
 __device__ __forceinline__ int warp_index() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
 __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
+// All threads, of both blocks of a pair, and what they have done to tensor memory.
+__device__ __forceinline__ void meet() {
+  tcgen05_fence_before_thread_sync();
+  if constexpr (PAIR) {
+    cluster_arrive();
+    cluster_wait();
+  }
+  __syncthreads();
+  tcgen05_fence_after_thread_sync();
+}
+
 // Which block of the pair this is. The first multiplies for both.
 __device__ __forceinline__ int pair_rank() { return PAIR ? cluster_rank() : 0; }
 

@@ -4,42 +4,39 @@
 
 #include "common/async.cuh"
 
+// An instruction: its text before the cta_group, then what is behind it and its operands.
+#define WS_CTA_GROUP(BEFORE, ...)                      \
+  do {                                                 \
+    if constexpr (PAIR)                                \
+      asm volatile(BEFORE "cta_group::2" __VA_ARGS__); \
+    else                                               \
+      asm volatile(BEFORE "cta_group::1" __VA_ARGS__); \
+  } while (false)
+
 namespace ws {
 
 // "tcgen05.alloc": by a whole warp; the address of so many columns, a power of two from 32 on, is written to shared memory.
 template <bool PAIR>
 __device__ __forceinline__ void tcgen05_alloc(u32 shared, u32 columns) {
-  if constexpr (PAIR)
-    asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(shared), "r"(columns) : "memory");
-  else
-    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(shared), "r"(columns) : "memory");
+  WS_CTA_GROUP("tcgen05.alloc.", ".sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(shared), "r"(columns) : "memory");
 }
 
 // "tcgen05.relinquish_alloc_permit": this block allocates no more.
 template <bool PAIR>
 __device__ __forceinline__ void tcgen05_relinquish_alloc_permit() {
-  if constexpr (PAIR)
-    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::: "memory");
-  else
-    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+  WS_CTA_GROUP("tcgen05.relinquish_alloc_permit.", ".sync.aligned;" ::: "memory");
 }
 
 // "tcgen05.dealloc": what was allocated, by a whole warp.
 template <bool PAIR>
 __device__ __forceinline__ void tcgen05_dealloc(u32 address, u32 columns) {
-  if constexpr (PAIR)
-    asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
-  else
-    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+  WS_CTA_GROUP("tcgen05.dealloc.", ".sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
 }
 
 // "tcgen05.cp": 32 rows of 16 bytes to four columns of each of the four quarters of the lanes.
 template <bool PAIR>
 __device__ __forceinline__ void tcgen05_cp_32x128b_warpx4(u32 to, u64 descriptor) {
-  if constexpr (PAIR)
-    asm volatile("tcgen05.cp.cta_group::2.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(descriptor) : "memory");
-  else
-    asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(descriptor) : "memory");
+  WS_CTA_GROUP("tcgen05.cp.", ".32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(descriptor) : "memory");
 }
 
 // What becomes of the rows' operand in the cache before the tensor cores. (The words of `.collector::a`.)
@@ -49,19 +46,13 @@ enum class Collector { DISCARD, FILL, LAST_USE };
 template <bool PAIR, Collector COLLECTOR>
 __device__ __forceinline__ void tcgen05_mma_mxf4nvf4(u32 d, u64 a, u64 b, u32 instruction, u32 scales_a, u32 scales_b,
                                                      bool accumulate) {
-#define WS_MMA(GROUP, KEEP)                                                                                              \
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %6, 0; tcgen05.mma.cta_group::" GROUP                                     \
-               ".kind::mxf4nvf4.block_scale.block16" KEEP " [%0], %1, %2, %3, [%4], [%5], p; }" ::"r"(d),                \
+#define WS_MMA(KEEP)                                                                                      \
+  WS_CTA_GROUP("{ .reg .pred p; setp.ne.u32 p, %6, 0; tcgen05.mma.",                                      \
+               ".kind::mxf4nvf4.block_scale.block16" KEEP " [%0], %1, %2, %3, [%4], [%5], p; }" ::"r"(d), \
                "l"(a), "l"(b), "r"(instruction), "r"(scales_a), "r"(scales_b), "r"(u32(accumulate)) : "memory")
-  if constexpr (PAIR) {
-    if constexpr (COLLECTOR == Collector::FILL) WS_MMA("2", ".collector::a::fill");
-    if constexpr (COLLECTOR == Collector::LAST_USE) WS_MMA("2", ".collector::a::lastuse");
-    if constexpr (COLLECTOR == Collector::DISCARD) WS_MMA("2", "");
-  } else {
-    if constexpr (COLLECTOR == Collector::FILL) WS_MMA("1", ".collector::a::fill");
-    if constexpr (COLLECTOR == Collector::LAST_USE) WS_MMA("1", ".collector::a::lastuse");
-    if constexpr (COLLECTOR == Collector::DISCARD) WS_MMA("1", "");
-  }
+  if constexpr (COLLECTOR == Collector::FILL) WS_MMA(".collector::a::fill");
+  if constexpr (COLLECTOR == Collector::LAST_USE) WS_MMA(".collector::a::lastuse");
+  if constexpr (COLLECTOR == Collector::DISCARD) WS_MMA("");
 #undef WS_MMA
 }
 
@@ -113,3 +104,5 @@ __device__ __forceinline__ void tensor_load_2d_pair(u32 shared, const TensorMap&
 }
 
 }  // namespace ws
+
+#undef WS_CTA_GROUP

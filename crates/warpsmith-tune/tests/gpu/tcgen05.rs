@@ -92,7 +92,7 @@ pub fn mutants() -> Vec<Mutant> {
         copied("copies not fenced for the tensor cores", "fence_proxy_async();\n  __syncwarp();", "__syncwarp();"),
         token_rows(
             "tensor memory given back without a fence",
-            "  tcgen05_fence_before_thread_sync();\n  if constexpr (PAIR) {\n    cluster_arrive();\n    cluster_wait();\n  }\n  __syncthreads();\n  tcgen05_fence_after_thread_sync();\n  if (warp",
+            "  meet();\n  if (warp",
             "  __syncthreads();\n  tcgen05_fence_after_thread_sync();\n  if (warp",
         ),
         // Tensor memory.
@@ -257,8 +257,8 @@ pub fn mutants() -> Vec<Mutant> {
         persistent_pair("sums of the second block not waited for", "BLOCKS * STORE_THREADS / 32", "STORE_THREADS / 32"),
         persistent_pair(
             "its end not waited for",
-            "  tcgen05_fence_before_thread_sync();\n  if constexpr (PAIR) {\n    cluster_arrive();\n    cluster_wait();\n  }\n",
-            "  tcgen05_fence_before_thread_sync();\n",
+            "  meet();\n  if (warp",
+            "  tcgen05_fence_before_thread_sync();\n  __syncthreads();\n  tcgen05_fence_after_thread_sync();\n  if (warp",
         ),
     ]
 }

@@ -315,7 +315,7 @@ inline Instruction instruction_of(emu_u32 bits, bool pair) {
 }
 
 struct Product {
-  emu_u32 d, a, b, scales_a, scales_b, rows, columns, first, count;
+  emu_u32 d, a, b, scales_a, scales_b, columns, first, count;
   bool accumulate;
 
   emu_u32 here() const { return columns / count; }
@@ -397,7 +397,7 @@ inline void mma(bool pair, emu_u32 d, emu_u64 a, emu_u64 b, emu_u32 instruction_
   const emu_u32 first = first_rank(pair), blocks = pair ? 2 : 1;
   if (emu_current->block->rank != first) emu_fail("%s by the second block of a pair", helper);
   const Product p = {d,        described(a, false, helper).start, described(b, false, helper).start, scales_a, scales_b,
-                     instruction.rows, instruction.columns, first, blocks, accumulate};
+                     instruction.columns, first, blocks, accumulate};
   if (scales_a % 2 || scales_b % 2) emu_fail("%s: scales in columns %u and %u, an odd one", helper, scales_a, scales_b);
   const auto overlap = [](emu_u32 one, emu_u32 columns, emu_u32 other, emu_u32 more) { return one < other + more && other < one + columns; };
   if (overlap(d, p.columns, scales_a, 4) || overlap(d, p.columns, scales_b, p.scale_columns()) ||
