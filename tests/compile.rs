@@ -225,10 +225,7 @@ fn sampled_variants_of_every_suite_problem_compile() {
 
 /// The path `mxf4`, which two architectures have, thinly: over every operation, both scale layouts, groups and rows that are
 /// put by their numbers.
-#[test]
-fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
-    let Some(toolchain) = common::toolchain("sampled variants of NVFP4 tokens") else { return };
-    let _turn = turn();
+fn samples_of_mxf4() -> Vec<Spec> {
     let mut specs = Vec::new();
     let shapes = Suite::built_in().unwrap().words.shapes;
     for (index, operation) in every_operation().into_iter().enumerate() {
@@ -242,19 +239,11 @@ fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
         let all: Vec<_> = space(&problem, &arch).filter(|spec| spec.variant().path == MatrixPath::Mxf4).collect();
         specs.extend(all.iter().skip(101 * index % 53).step_by(all.len() / 2));
     }
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
-    });
-    eprintln!("{} sampled variants of NVFP4 tokens compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    specs
 }
 
-/// The path `tcgen05` with every NVRTC, over what its kernels do differently; `WARPSMITH_TEST_ARCHS` compiles more of them.
-#[test]
-fn every_nvrtc_compiles_tcgen05_without_spills() {
-    let toolchains = common::toolchains("every NVRTC compiles tcgen05");
-    let _turn = turn();
-    let samples = if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 6 } else { 1 };
+/// The path `tcgen05`: so many kernels of whatever its kernels do differently.
+fn samples_of_tcgen05(samples: usize) -> Vec<Spec> {
     let gemm = Problem::gemm().n(272).k(448).a(Format::Nvfp4);
     let dual = Problem::dual_gemm(Activation::Silu).n(272).k(1024).a(Format::Nvfp4);
     let problems =
@@ -270,6 +259,27 @@ fn every_nvrtc_compiles_tcgen05_without_spills() {
             }
         }
     }
+    specs
+}
+
+#[test]
+fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
+    let Some(toolchain) = common::toolchain("sampled variants of NVFP4 tokens") else { return };
+    let _turn = turn();
+    let specs = samples_of_mxf4();
+    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
+        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
+    });
+    eprintln!("{} sampled variants of NVFP4 tokens compiled", specs.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// With `WARPSMITH_TEST_ARCHS` more of them.
+#[test]
+fn every_nvrtc_compiles_tcgen05_without_spills() {
+    let toolchains = common::toolchains("every NVRTC compiles tcgen05");
+    let _turn = turn();
+    let specs = samples_of_tcgen05(if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 6 } else { 1 });
     for toolchain in toolchains {
         let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
         eprintln!("{} kernels of tcgen05 compiled by {}", specs.len(), toolchain.identity());
@@ -383,6 +393,8 @@ fn kernels_are_byte_for_byte_those_of_a_file() {
         for (seed, (problem, _)) in suite().into_iter().chain(prepared_suite()).enumerate() {
             specs.extend(sampled(&problem, &Arch::H200, 3, 53 * seed));
         }
+        specs.extend(samples_of_mxf4());
+        specs.extend(samples_of_tcgen05(2));
         assert_eq!(compile_all(&toolchain, &specs, digest), Vec::<String>::new());
         let mut lines = lines.into_inner().unwrap();
         lines.sort();
