@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use warpsmith::internal::Raise;
-use warpsmith::internal::spec::{Axes, Tile, axes};
+use warpsmith::internal::spec::{Axes, Cluster, Rows, Tile, axes};
 use warpsmith::spec::{Spec, Variant};
 use warpsmith::{Error, Result};
 
@@ -118,11 +118,41 @@ fn steps(from: &Variant, axes: &Axes) -> Vec<Variant> {
     let fusions = axes.fusions.iter().map(|&fusion| Variant { fusion, ..base });
     let warps = axes.warps.iter().map(|&warps| Variant { warps, ..base });
     let epilogues = axes.epilogues.iter().map(|&epilogue| Variant { epilogue, ..base });
-    let sharing = axes.sharing.iter().map(|&(split_k, cluster)| Variant { split_k, cluster, ..base });
+    let sharing = axes.sharing.iter().map(|&(split_k, cluster)| shared(base, split_k, cluster));
+    let rows = axes.rows.iter().map(|&rows| turned(base, rows, &axes.columns));
     let persistent = axes.persistent.iter().map(|&persistent| Variant { persistent, ..base });
     let prepass = axes.prepass.iter().map(|&prepass| Variant { prepass, ..base });
     let numbers = tokens.chain(columns).chain(k).chain(stages);
-    numbers.chain(fusions).chain(warps).chain(epilogues).chain(sharing).chain(persistent).chain(prepass).collect()
+    numbers
+        .chain(fusions)
+        .chain(warps)
+        .chain(epilogues)
+        .chain(sharing)
+        .chain(persistent)
+        .chain(prepass)
+        .chain(rows)
+        .collect()
+}
+
+/// With another split and cluster. Blocks that have a tile together have the instruction's rows each.
+fn shared(base: Variant, split_k: u32, cluster: Cluster) -> Variant {
+    let of_all = |rows: u32| rows / base.cluster.tile_blocks() * cluster.tile_blocks();
+    let tile = if base.rows == Rows::Tokens {
+        Tile { tokens: of_all(base.tile.tokens), ..base.tile }
+    } else {
+        Tile { columns: of_all(base.tile.columns), ..base.tile }
+    };
+    Variant { split_k, cluster, tile, ..base }
+}
+
+/// With that operand as the instruction's rows: its side of the tile is as long as the other's was.
+fn turned(base: Variant, rows: Rows, columns: &[u32]) -> Variant {
+    if rows == base.rows {
+        return base;
+    }
+    let Tile { tokens, columns: own, k } = base.tile;
+    let columns = columns.iter().copied().min_by_key(|other| other.abs_diff(tokens)).unwrap_or(tokens);
+    Variant { rows, tile: Tile { tokens: own, columns, k }, ..base }
 }
 
 fn with_tile(base: Variant, tile: Tile) -> Variant {
@@ -158,8 +188,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use warpsmith::format::Format;
     use warpsmith::internal::spec::space;
-    use warpsmith::spec::{Activation, Arch, Problem};
+    use warpsmith::spec::{Activation, Arch, MatrixPath, Problem};
 
     fn dual() -> Problem {
         Problem::dual_gemm(Activation::Silu).n(4096).k(7168)
@@ -209,10 +240,16 @@ mod tests {
 
     /// Whatever the search begins with, it can get to everything that is right of a hill.
     #[test]
-    fn every_variant_can_be_reached_from_the_baseline() {
-        for problem in [dual().n(128).k(512), dual().n(128).k(256).prepared()] {
-            let all: HashSet<Spec> = space(&problem, &Arch::H200).collect();
-            let first = Spec::new(&problem, &warpsmith::internal::spec::baseline(&problem), &Arch::H200).unwrap();
+    fn every_variant_can_be_reached_from_a_small_one() {
+        let nvfp4 = dual().n(128).k(512).a(Format::Nvfp4);
+        for (problem, path, arch) in [
+            (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
+            (dual().n(128).k(256).prepared(), MatrixPath::Wgmma, Arch::H200),
+            (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
+            (nvfp4, MatrixPath::Tcgen05, Arch::B200),
+        ] {
+            let all: HashSet<Spec> = space(&problem, &arch).filter(|spec| spec.variant().path == path).collect();
+            let first = *all.iter().min_by_key(|spec| (spec.variant().stages, spec.variant().tile.tokens)).unwrap();
             let (mut seen, mut next) = (HashSet::from([first]), vec![first]);
             while let Some(spec) = next.pop() {
                 for other in neighbours(&spec) {
