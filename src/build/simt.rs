@@ -92,6 +92,8 @@ fn list(words: &[u32; 32]) -> String {
 struct RouteNames<'s> {
     symbol: &'s str,
     experts: u32,
+    first_local: u32,
+    local_experts: u32,
     k: u32,
     groups: u32,
     kept_groups: u32,
@@ -103,9 +105,12 @@ struct RouteNames<'s> {
 impl<'s> RouteNames<'s> {
     fn new(route: &Route, symbol: &'s str) -> Self {
         let (groups, kept_groups) = route.group_counts();
+        let local = route.local_experts();
         Self {
             symbol,
             experts: route.expert_count(),
+            first_local: local.start,
+            local_experts: local.end - local.start,
             k: route.experts_per_token(),
             groups,
             kept_groups,

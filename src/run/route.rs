@@ -154,7 +154,7 @@ impl Router {
     pub fn workspace_bytes(&self, tokens: u32) -> u64 {
         // Somewhat more tokens may be shared by fewer blocks.
         let most = tokens.div_ceil(CHUNK).min(BLOCKS);
-        self.share(tokens).map_or(0, |_| u64::from(most) * u64::from(self.route.expert_count()) * 4)
+        self.share(tokens).map_or(0, |_| u64::from(most) * self.route.local_experts().len() as u64 * 4)
     }
 
     /// A workspace for launches of up to `tokens` tokens in `stream`.

@@ -38,8 +38,13 @@ words!(Scoring, "scoring", {
 /// Weights are softmax or sigmoid (its own, without the bias) of the chosen; [renormalised](Route::renormalised), over the
 /// chosen's sum (of sigmoids: plus 1e-20); times the launch's scale.
 ///
+/// # A range of experts
+/// A device that has some of the experts makes rows for these only: a [local](Route::local) router chooses among all, writes
+/// every id and weight, and lists the rows of its own experts, counted from the first of them. A slot whose expert is
+/// elsewhere has no row.
+///
 /// # Spelling
-/// `route.SCORING[:LOGITS]:eE:kK[:gG:keepP][:renormalised]`, for example `route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised`
+/// `route.SCORING[:LOGITS]:eE:kK[:gG:keepP][:renormalised][:localA-B]`, for example `route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised`
 /// or `route.given:e128:k8`, which has no logits. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
@@ -59,6 +64,8 @@ pub struct Route {
     /// How many there are, and how many are kept.
     groups: Option<(u32, u32)>,
     is_renormalised: bool,
+    /// The first that is here, and the end.
+    local: Option<(u32, u32)>,
 }
 
 impl Route {
@@ -71,7 +78,7 @@ impl Route {
 
     /// From f32 logits unless said otherwise; experts and k are still to be said.
     pub fn new(scoring: Scoring) -> Self {
-        Self { scoring, logits: Format::F32, experts: 0, k: 0, groups: None, is_renormalised: false }
+        Self { scoring, logits: Format::F32, experts: 0, k: 0, groups: None, is_renormalised: false, local: None }
     }
 
     /// E, the experts there are: at most [`Route::EXPERTS_MAX`].
@@ -101,6 +108,12 @@ impl Route {
     /// The weights of a token's experts sum to 1 (before the scale).
     pub fn renormalised(mut self) -> Self {
         self.is_renormalised = true;
+        self
+    }
+
+    /// Rows are those of these experts.
+    pub fn local(mut self, experts: Range<u32>) -> Self {
+        self.local = Some((experts.start, experts.end));
         self
     }
 
@@ -140,10 +153,16 @@ impl Route {
         self.is_renormalised
     }
 
+    /// The experts that rows are made for: all, unless a range was said.
+    #[must_use]
+    pub fn local_experts(&self) -> Range<u32> {
+        self.local.map_or(0..self.experts, |(first, end)| first..end)
+    }
+
     /// Where the lists of `tokens` tokens lie, in one piece of memory of i32 numbers.
     #[must_use]
     pub fn lists(&self, tokens: u32) -> RouteLists {
-        let (experts, rows) = (self.experts as usize, tokens as usize * self.k as usize);
+        let (experts, rows) = (self.local_experts().len(), tokens as usize * self.k as usize);
         let mut end = 0;
         // 16 bytes at a time.
         let mut next = |length: usize| {
@@ -172,7 +191,7 @@ impl Route {
     }
 
     fn checked(&self) -> Result<()> {
-        let Self { scoring, logits, experts, k, groups, is_renormalised } = *self;
+        let Self { scoring, logits, experts, k, groups, is_renormalised, local } = *self;
         let within = |what: &str, value: u32, most: u32, why: &str| match (1..=most).contains(&value) {
             true => Ok(()),
             false => Err(Error::unsupported(format!("{what} = {value}: must be 1 to {most}{why}"))),
@@ -180,6 +199,11 @@ impl Route {
         within("experts", experts, Self::EXPERTS_MAX, "")?;
         within("k", k, Self::K_MAX, "")?;
         within("k", k, experts, ", the experts there are")?;
+        if let Some((first, end)) = local.filter(|(first, end)| first >= end || *end > experts) {
+            return Err(Error::unsupported(format!(
+                "local experts {first} to {end}: a range of the {experts} experts"
+            )));
+        }
         if scoring == Scoring::Given && (groups.is_some() || is_renormalised) {
             return Err(Error::unsupported("given ids are taken as they are, without groups and not renormalised"));
         }
@@ -208,21 +232,21 @@ impl Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteLists {
-    /// E + 1: the first row of each expert, and the end of the last: what
+    /// E + 1 (here and below, E counts [local](Route::local_experts) experts): the first row of each, and the end of the last: what
     /// [`Operands::offsets`](crate::run::Operands::offsets) takes.
     pub offsets: Range<usize>,
     /// E + 1: for each of `hit` the tiles of those before it, and then the tiles of all.
     pub tiles_before: Range<usize>,
     /// E: the experts that have rows, ascending, and then −1.
     pub hit: Range<usize>,
-    /// 4: experts that have rows; tiles; rows; slots that have no expert, which is 0 unless an id that was given is no
-    /// expert's, or its token's for the second time.
+    /// 4: experts that have rows; tiles; rows; slots that have no row, which is 0 unless experts are elsewhere, or an id that
+    /// was given is no expert's, or its token's for the second time.
     pub summary: Range<usize>,
     /// tokens · k: the token of each row; −1 behind the last.
     pub rows: Range<usize>,
     /// tokens · k: the slot of each row, token · k + j; −1 behind the last.
     pub slots: Range<usize>,
-    /// tokens · k: the row of each slot; −1 for a slot without an expert.
+    /// tokens · k: the row of each slot; −1 for a slot without one.
     pub positions: Range<usize>,
     length: usize,
 }
@@ -246,7 +270,10 @@ impl fmt::Display for Route {
         if let Some((groups, kept)) = self.groups {
             write!(f, ":g{groups}:keep{kept}")?;
         }
-        if self.is_renormalised { f.write_str(":renormalised") } else { Ok(()) }
+        if self.is_renormalised {
+            f.write_str(":renormalised")?;
+        }
+        self.local.map_or(Ok(()), |(first, end)| write!(f, ":local{first}-{end}"))
     }
 }
 
@@ -262,7 +289,7 @@ spelled!(Route);
 
 fn parse(text: &str) -> Result<Route> {
     let wrong = |segment: &str| {
-        Error::parse(format!("`{segment}`: expected route.SCORING[:LOGITS]:eE:kK[:gG:keepP][:renormalised]"))
+        Error::parse(format!("`{segment}`: expected route.SCORING[:LOGITS]:eE:kK[:gG:keepP][:renormalised][:localA-B]"))
     };
     let mut segments = text.split(':').peekable();
     let head = segments.next().unwrap_or_default();
@@ -282,6 +309,11 @@ fn parse(text: &str) -> Result<Route> {
         route.groups = Some((groups, kept));
     }
     route.is_renormalised = segments.next_if_eq(&"renormalised").is_some();
+    if let Some(local) = segments.next_if(|segment| segment.starts_with("local")) {
+        let ends = local.strip_prefix("local").and_then(|ends| ends.split_once('-'));
+        let ends = ends.and_then(|(first, end)| Some((number(first)?, number(end)?)));
+        route.local = Some(ends.ok_or_else(|| wrong(local))?);
+    }
     match segments.next() {
         Some(rest) => Err(wrong(rest)),
         None => Ok(route),
@@ -305,6 +337,8 @@ mod tests {
             "route.sigmoid:f16:e16:k1",
             "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised",
             "route.given:e60:k22",
+            "route.given:e60:k22:local0-30",
+            "route.softmax:f32:e160:k6:g8:keep3:renormalised:local159-160",
         ] {
             assert_eq!(text.parse::<Route>().unwrap().to_string(), text);
             assert!(text.parse::<Route>().unwrap().check().is_ok());
@@ -315,6 +349,9 @@ mod tests {
             "route.softmax:f32:e08:k2",
             "route.softmax:f32:e8:k2:",
             "route.softmax:f32:e8:k2:g2",
+            "route.softmax:f32:e8:k2:local4",
+            "route.softmax:f32:e8:k2:local04-8",
+            "route.softmax:f32:e8:k2:local0-4:renormalised",
             "softmax:f32:e8:k2",
             "route.softmax:f32:k2:e8",
             "route.max:f32:e8:k2",
@@ -338,6 +375,8 @@ mod tests {
         assert!(refusal(softmax.groups(7, 2)).contains("64 experts do not make 7 groups"));
         assert!(refusal(softmax.logits(Format::Nvfp4)).contains("not nvfp4"));
         assert!(refusal(Route::new(Scoring::Given).experts(8).k(2).renormalised()).contains("as they are"));
+        assert_eq!(refusal(softmax.local(8..8)), "a range of the 64 experts");
+        assert_eq!(refusal(softmax.local(60..65)), "a range of the 64 experts");
         assert!(softmax.experts(1025).check().unwrap_err().to_string().contains("experts = 1025"));
     }
 
@@ -349,5 +388,7 @@ mod tests {
         assert_eq!((lists.rows.clone(), lists.slots.clone(), lists.positions.clone()), (192..207, 208..223, 224..239));
         assert_eq!(lists.len(), 240);
         assert_eq!(Route::new(Scoring::Given).experts(60).k(3).lists(0).len(), 192);
+        let local = Route::new(Scoring::Given).experts(60).k(3).local(10..20).lists(5);
+        assert_eq!((local.offsets.len(), local.hit.len(), local.rows.len()), (11, 10, 15));
     }
 }

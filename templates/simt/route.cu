@@ -1,8 +1,8 @@
 // <{ symbol }>
 //
-// Chooses <{ k }> of <{ experts }> experts for each token and sorts their rows by (expert, token, slot). A warp takes a token, 32
-// tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are its place among the
-// chunk's rows. A token has an expert once.
+// Chooses <{ k }> of <{ experts }> experts for each token and sorts the rows of those that are local by (expert, token, slot). A
+// warp takes a token, 32 tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are its
+// place among the chunk's rows. A token has an expert once.
 //
 //   _few     one launch: each block of a cluster has a chunk, and reads the masks of the others
 //   _count   many tokens: each block chooses for its share of the chunks, and counts rows of each expert
@@ -15,6 +15,8 @@
 namespace ws {
 
 inline constexpr int EXPERTS = <{ experts }>;
+inline constexpr int FIRST_LOCAL = <{ first_local }>;
+inline constexpr int LOCAL_EXPERTS = <{ local_experts }>;  // that rows are listed of; they are counted from the first
 inline constexpr int K = <{ k }>;
 inline constexpr int EXPERT_GROUPS = <{ groups }>;
 inline constexpr int KEPT_GROUPS = <{ kept_groups }>;
@@ -30,14 +32,14 @@ struct RouteParams {
   const float* bias;  // [EXPERTS]
   int* ids;           // [tokens, K]: the expert of each slot
   float* weights;     // [tokens, K]
-  int* offsets;       // [EXPERTS + 1]: the first row of each expert, and the end
+  int* offsets;       // [LOCAL_EXPERTS + 1]: the first row of each expert, and the end
   int* rows;          // [tokens * K]: the token of each row
   int* slots;         // [tokens * K]: the slot of each row, token * K + j
   int* positions;     // [tokens * K]: the row of each slot, or -1
-  int* hit;           // [EXPERTS]: experts that have rows, and then -1
-  int* tiles_before;  // [EXPERTS + 1]: tiles of those before each of them, and then of all
-  int* summary;       // [4]: experts that have rows, tiles, rows, slots without an expert
-  int* counts;        // [blocks, EXPERTS]: rows of each block of `_count`
+  int* hit;           // [LOCAL_EXPERTS]: experts that have rows, and then -1
+  int* tiles_before;  // [LOCAL_EXPERTS + 1]: tiles of those before each of them, and then of all
+  int* summary;       // [4]: experts that have rows, tiles, rows, slots without a row
+  int* counts;        // [blocks, LOCAL_EXPERTS]: rows of each block of `_count`
   float scale;        // of weights
   int tokens;
   int tile_rows;
@@ -59,9 +61,9 @@ struct Totals {
 };
 
 struct Shared {
-  u32 masks[EXPERTS];   // the tokens of a chunk that have an expert
-  int total[EXPERTS];   // rows of all blocks
-  int before[EXPERTS];  // rows of blocks before this one, and then where the next row goes
+  u32 masks[LOCAL_EXPERTS];   // the tokens of a chunk that have an expert
+  int total[LOCAL_EXPERTS];   // rows of all blocks
+  int before[LOCAL_EXPERTS];  // rows of blocks before this one, and then where the next row goes
   Totals warps[WARPS];
 };
 
@@ -74,6 +76,13 @@ __device__ __forceinline__ Totals until(Totals value) {
     if (lane_index() >= distance) value = value + left;
   }
   return value;
+}
+
+// Of all experts the number among the local ones, or -1.
+__device__ __forceinline__ int local_of(int expert) {
+  if constexpr (LOCAL_EXPERTS == EXPERTS) return expert;
+  const int local = expert - FIRST_LOCAL;
+  return static_cast<u32>(local) < static_cast<u32>(LOCAL_EXPERTS) ? local : -1;
 }
 
 __device__ __forceinline__ void mark(Shared& shared, int expert, int item) {
@@ -95,9 +104,9 @@ __device__ __forceinline__ void share_out(const RouteParams& params, Shared& sha
                   __shfl_sync(~0u, of_warps.tiles, left)};
   if (warp == 0) first = {0, 0, 0};
   first = first + (in_warp - own);
-  if (expert < EXPERTS) shared.before[expert] = first.rows + before;
+  if (expert < LOCAL_EXPERTS) shared.before[expert] = first.rows + before;
   if (is_writer) {
-    if (expert < EXPERTS) {
+    if (expert < LOCAL_EXPERTS) {
       params.offsets[expert] = first.rows;
       if (count > 0) {
         params.hit[first.hit] = expert;
@@ -109,8 +118,8 @@ __device__ __forceinline__ void share_out(const RouteParams& params, Shared& sha
       }
     }
     if (expert == 0) {
-      params.offsets[EXPERTS] = all.rows;
-      params.tiles_before[EXPERTS] = all.tiles;
+      params.offsets[LOCAL_EXPERTS] = all.rows;
+      params.tiles_before[LOCAL_EXPERTS] = all.tiles;
       params.summary[0] = all.hit;
       params.summary[1] = all.tiles;
       params.summary[2] = all.rows;
@@ -146,16 +155,16 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   __shared__ Shared shared;
   const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank();
   const int token = rank * CHUNK + item;
-  if (expert < EXPERTS) shared.masks[expert] = 0;
+  if (expert < LOCAL_EXPERTS) shared.masks[expert] = 0;
   launch_dependents();
   wait_for_dependencies();
   __syncthreads();
-  const int chosen = token < params.tokens ? Score::choose(params, token) : -1;
+  const int chosen = token < params.tokens ? local_of(Score::choose(params, token)) : -1;
   mark(shared, chosen, item);
   cluster_arrive();
   cluster_wait();
   int count = 0, before = 0;
-  if (expert < EXPERTS) {
+  if (expert < LOCAL_EXPERTS) {
     for (int block = 0; block < static_cast<int>(cluster_blocks()); block++) {
       const int here = __popc(cluster_load(&shared.masks[expert], block));
       count += here;
@@ -174,31 +183,31 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   using namespace ws;
   __shared__ Shared shared;
   const int expert = threadIdx.x, item = warp_index();
-  if (expert < EXPERTS) shared.masks[expert] = 0;
+  if (expert < LOCAL_EXPERTS) shared.masks[expert] = 0;
   launch_dependents();
   wait_for_dependencies();
   __syncthreads();
   int count = 0;
   for (int chunk = 0; chunk < params.share; chunk++) {
     const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
-    if (token < params.tokens) mark(shared, Score::choose(params, token), item);
+    if (token < params.tokens) mark(shared, local_of(Score::choose(params, token)), item);
     __syncthreads();
-    if (expert < EXPERTS) {
+    if (expert < LOCAL_EXPERTS) {
       count += __popc(shared.masks[expert]);
       shared.masks[expert] = 0;
     }
     __syncthreads();
   }
-  if (expert < EXPERTS) params.counts[blockIdx.x * EXPERTS + expert] = count;
+  if (expert < LOCAL_EXPERTS) params.counts[blockIdx.x * LOCAL_EXPERTS + expert] = count;
 }
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
 <{ symbol }>_place(const __grid_constant__ ws::RouteParams params) {
   using namespace ws;
-  constexpr int WIDTH = ceil_div(EXPERTS, 32) * 32, READERS = THREADS / WIDTH;
+  constexpr int WIDTH = ceil_div(LOCAL_EXPERTS, 32) * 32, READERS = THREADS / WIDTH;
   __shared__ Shared shared;
   const int thread = threadIdx.x, item = warp_index();
-  if (thread < EXPERTS) {
+  if (thread < LOCAL_EXPERTS) {
     shared.masks[thread] = 0;
     shared.total[thread] = 0;
     shared.before[thread] = 0;
@@ -207,11 +216,11 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   wait_for_dependencies();
   __syncthreads();
   const int column = thread % WIDTH;
-  if (thread / WIDTH < READERS && column < EXPERTS) {
+  if (thread / WIDTH < READERS && column < LOCAL_EXPERTS) {
     int total = 0, before = 0;
 #pragma unroll 8
     for (int block = thread / WIDTH; block < static_cast<int>(gridDim.x); block += READERS) {
-      const int count = params.counts[block * EXPERTS + column];
+      const int count = params.counts[block * LOCAL_EXPERTS + column];
       total += count;
       if (block < static_cast<int>(blockIdx.x)) before += count;
     }
@@ -220,12 +229,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     atomicAdd(&shared.before[column], before);
   }
   __syncthreads();
-  const bool is_expert = thread < EXPERTS;
+  const bool is_expert = thread < LOCAL_EXPERTS;
   const int count = is_expert ? shared.total[thread] : 0, before = is_expert ? shared.before[thread] : 0;
   share_out(params, shared, count, before, blockIdx.x == 0);
   for (int chunk = 0; chunk < params.share; chunk++) {
     const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
-    const int chosen = token < params.tokens ? Score::chosen(params, token) : -1;
+    const int chosen = token < params.tokens ? local_of(Score::chosen(params, token)) : -1;
     mark(shared, chosen, item);
     __syncthreads();
     place(params, shared, chosen, token, item);

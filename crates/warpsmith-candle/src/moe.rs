@@ -110,7 +110,7 @@ impl Nvfp4Moe {
         let shared = shared.map(|(weights, (activation, expected))| host::Mlp::one(weights, &expected, activation));
         let place = Place::Host(host::Moe {
             rule: Rule { route, bias, scale: weights.scale, weighs_inputs: false },
-            first: 0,
+            first: route.local_experts().start as usize,
             experts: host::Mlp::each(&weights.experts, &of_experts, config.expert().activation())?,
             shared: shared.transpose()?,
             shared_gate: None,
@@ -199,5 +199,5 @@ fn front(runtime: &Runtime, dtype: DType, hidden: usize, limit: u32) -> Front {
 }
 
 fn of_experts(config: &MoeConfig) -> ExpectedMlp {
-    expected(config.expert(), Some(config.route().expert_count() as usize))
+    expected(config.expert(), Some(config.route().local_experts().len()))
 }

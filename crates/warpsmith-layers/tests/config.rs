@@ -21,6 +21,7 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "moe.swiglu_oai:bf16:h2880:i2880:softmax:e128:k4:renormalised:bias_bf16:residual",
         "moe.gelu:f16:h64:i64:given:e8:k2:ungated",
         "moe.silu:f16:h64:i64:given:e8:k2:local0-8",
+        "moe.silu:f16:h64:i64:softmax:e8:k4:renormalised:local6-8:shared64:residual",
     ] {
         let layer: LayerConfig = text.parse().unwrap();
         assert_eq!(layer.to_string(), text);
@@ -120,7 +121,7 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
         ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),
-        ("moe.silu:f16:h64:i64:softmax:e8:k2:local4-8", "experts 4 to 8 of 8: routers give rows to all"),
+        ("moe.silu:f16:h64:i64:softmax:e8:k2:local4-9", "local experts 4 to 9: a range of the 8 experts"),
     ] {
         let found = refusal(text, 16);
         assert!(found.contains(why), "{found}");

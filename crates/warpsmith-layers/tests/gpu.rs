@@ -43,6 +43,8 @@ const LAYERS: &[&str] = &[
     "moe.swiglu_oai:bf16:h320:i96:softmax:e128:k4:renormalised:bias_f32",
     "moe.silu:bf16:h128:i96:sigmoid_bias:e384:k22:renormalised",
     "moe.silu:f16:h128:i64:softmax:e896:k1",
+    "moe.silu:bf16:h256:i96:softmax:e60:k8:renormalised:local20-35:shared64:residual",
+    "moe.relu2:f16:h128:i64:sigmoid_bias:e16:k8:renormalised:local12-16",
     "moe.silu:f16:h256:i704:softmax:e8:k8:renormalised:residual",
     "linear:f16:n272:k256:bias_f16:mxfp4",
     "mlp.silu:bf16:h512:i96:mxfp4",

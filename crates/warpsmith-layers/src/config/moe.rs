@@ -17,14 +17,14 @@ use super::{MlpConfig, check_rows};
 /// the same activation, without biases.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual][:localA-B]`, where ROUTE is that of a
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual]`, where ROUTE is that of a
 /// [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
 /// # A range of experts
-/// A device that has some of the experts takes ids that are mapped to its own (ids of no expert get no row):
-/// `Scoring::Given` with E the number of its experts. From logits, routers give a row to every expert, so
-/// [`MoeConfig::local`] of less than all is refused.
+/// A device that has some of the experts makes rows for these alone ([`MoeConfig::local`]), from logits of all experts or from ids
+/// among all: its result is their part of the sum. Results of several devices are added up elsewhere, so the shared expert and the
+/// residual are one device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct MoeConfig {
@@ -32,14 +32,13 @@ pub struct MoeConfig {
     route: Route,
     shared: Option<u32>,
     has_residual: bool,
-    local: Option<(u32, u32)>,
 }
 
 impl MoeConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
         let expert = MlpConfig::new(activation, hidden, intermediate);
-        Self { expert, route, shared: None, has_residual: false, local: None }
+        Self { expert, route, shared: None, has_residual: false }
     }
 
     /// The format of x, all rows and the result: f16 or bf16.
@@ -78,9 +77,9 @@ impl MoeConfig {
         self
     }
 
-    /// The layer has these experts.
+    /// The layer has these experts of all that are chosen from: see [`Route::local`](warpsmith::spec::Route::local).
     pub fn local(mut self, experts: Range<u32>) -> Self {
-        self.local = Some((experts.start, experts.end));
+        self.route = self.route.local(experts);
         self
     }
 
@@ -114,7 +113,11 @@ impl MoeConfig {
 
     /// What sorts rows by ids that were chosen elsewhere.
     pub(crate) fn by_ids(&self) -> Route {
-        Route::new(Scoring::Given).experts(self.route.expert_count()).k(self.route.experts_per_token())
+        let by_ids = Route::new(Scoring::Given).experts(self.route.expert_count()).k(self.route.experts_per_token());
+        match self.route.local_experts() {
+            all if all == (0..self.route.expert_count()) => by_ids,
+            local => by_ids.local(local),
+        }
     }
 
     /// What adds up the rows.
@@ -144,16 +147,11 @@ impl MoeConfig {
 
     /// Up and down.
     pub(crate) fn of_experts(&self, tokens: u32) -> Result<[Problem; 2]> {
-        let Self { expert, route, local, .. } = *self;
+        let Self { expert, route, .. } = *self;
         route.check()?;
-        let (experts, k) = (route.expert_count(), route.experts_per_token());
-        if let Some((first, end)) = local.filter(|local| *local != (0, experts)) {
-            return Err(Error::unsupported(format!(
-                "experts {first} to {end} of {experts}: routers give rows to all; map ids to the local ones, and give them"
-            )));
-        }
+        let (experts, k) = (route.local_experts().len() as u32, route.experts_per_token());
         let rows = check_rows(tokens, k)?;
-        let of_experts = |problem: Problem| problem.grouped(experts).experts_per_token(k);
+        let of_experts = |problem: Problem| problem.grouped(experts).experts_per_token(k.min(experts));
         let [up, down] = expert.of_rows(rows)?;
         Ok([of_experts(up).gathered(), of_experts(down)])
     }
@@ -170,10 +168,7 @@ impl fmt::Display for MoeConfig {
         write!(f, "moe.{}:{route}", expert.sizes())?;
         self.shared.map_or(Ok(()), |shared| write!(f, ":shared{shared}"))?;
         write!(f, "{}", expert.words())?;
-        if self.has_residual {
-            f.write_str(":residual")?;
-        }
-        self.local.map_or(Ok(()), |(first, end)| write!(f, ":local{first}-{end}"))
+        if self.has_residual { f.write_str(":residual") } else { Ok(()) }
     }
 }
 
@@ -187,13 +182,13 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str =
-        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual][:localA-B], ROUTE that of a router";
+        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
-        ["shared", "bias_", "local"].iter().any(|word| segment.starts_with(word))
+        ["shared", "bias_"].iter().any(|word| segment.starts_with(word))
             || ["ungated", "mxfp4", "residual"].contains(&segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
@@ -201,9 +196,6 @@ fn parse(text: &str) -> Result<MoeConfig> {
     moe.shared = segments.number("shared")?;
     moe.expert = moe.expert.with_words(&mut segments)?;
     moe.has_residual = segments.is_next("residual");
-    if let Some(Ends(first, end)) = segments.behind("local")? {
-        moe.local = Some((first, end));
-    }
     segments.end()?;
     // What can be spelt in two ways has one.
     if moe.to_string() == text { Ok(moe) } else { Err(Error::parse(format!("`{text}` is spelt `{moe}`"))) }
@@ -215,18 +207,5 @@ fn routed(text: &str) -> Result<Route> {
     match scoring != "given" && rest.starts_with('e') {
         true => format!("{WORD}{scoring}:f32:{rest}").parse(),
         false => format!("{WORD}{text}").parse(),
-    }
-}
-
-/// `A-B`.
-struct Ends(u32, u32);
-
-impl FromStr for Ends {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let number = warpsmith::internal::spelling::number;
-        let ends = text.split_once('-').and_then(|(first, end)| Some(Self(number(first)?, number(end)?)));
-        ends.ok_or_else(|| Error::parse(format!("`{text}`: expected FIRST-END")))
     }
 }

@@ -68,7 +68,7 @@ impl HostLayer {
                 if let Some(of) = of.shared_expert() {
                     shared = mlp(1, &of);
                 }
-                mlp(of.route().expert_count(), of.expert())
+                mlp(of.route().local_experts().len() as u32, of.expert())
             }
             _ => Vec::new(),
         };
@@ -173,7 +173,8 @@ impl HostLayer {
         which: &[usize],
         columns: &[usize],
     ) -> Result<Reference> {
-        let (experts, outputs) = (of.route().expert_count() as usize, tokens.columns()[1]);
+        let (experts, local, outputs) =
+            (of.route().expert_count() as usize, of.route().local_experts(), tokens.columns()[1]);
         let logits: Vec<f32> =
             which.iter().flat_map(|token| &tokens.logits[token * experts..][..experts]).copied().collect();
         let given = Given::Logits(&logits, &self.router_bias);
@@ -185,13 +186,16 @@ impl HostLayer {
                 .collect(),
             false => Vec::new(),
         };
-        let held: Vec<_> = (0..experts).map(|group| biases(&self.weights, group, columns)).collect();
+        let is_local = |id: &i32| u32::try_from(*id).is_ok_and(|id| local.contains(&id));
+        let ids: Vec<i32> =
+            routed.ids.iter().map(|id| if is_local(id) { id - local.start as i32 } else { -1 }).collect();
+        let held: Vec<_> = (0..local.len()).map(|group| biases(&self.weights, group, columns)).collect();
         let of_shared = biases(&self.shared, 0, columns);
         let shared = match self.shared.is_empty() {
             true => None,
             false => Some(self.expert(&self.shared, 0, columns, &of_shared)?),
         };
-        let chosen = Chosen { ids: &routed.ids, weights: &routed.weights, residual: &residual };
+        let chosen = Chosen { ids: &ids, weights: &routed.weights, residual: &residual };
         let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
         let kind = kind_of(of.expert());
         layer::moe(x, &chosen, expert, shared.as_ref().map(SharedExpert::plain), kind)

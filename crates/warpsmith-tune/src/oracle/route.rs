@@ -189,13 +189,19 @@ fn weights_of(route: &Route, logits: &[f32], chosen: &[usize], scale: f64) -> Ve
 
 /// Every element of the lists that is written.
 fn lists(route: &Route, tokens: u32, ids: &[i32], tile: usize) -> Vec<(usize, i32)> {
-    let (experts, k, places) = (route.expert_count() as usize, route.experts_per_token() as usize, route.lists(tokens));
-    let mut slots: Vec<usize> = (0..ids.len()).filter(|slot| ids[*slot] >= 0).collect();
+    let (local, k, places) = (route.local_experts(), route.experts_per_token() as usize, route.lists(tokens));
+    let experts = local.len();
+    // The number of a slot's expert among the local ones.
+    let of = |slot: usize| {
+        let id = u32::try_from(ids[slot]).ok().filter(|id| local.contains(id))?;
+        Some((id - local.start) as usize)
+    };
+    let mut slots: Vec<usize> = (0..ids.len()).filter(|slot| of(*slot).is_some()).collect();
     slots.sort_by_key(|slot| (ids[*slot], *slot));
     let mut written = Vec::new();
     let (mut row, mut hit, mut tiles) = (0usize, 0usize, 0usize);
     let mut counts = vec![0usize; experts];
-    slots.iter().for_each(|slot| counts[ids[*slot] as usize] += 1);
+    slots.iter().filter_map(|slot| of(*slot)).for_each(|expert| counts[expert] += 1);
     for (expert, count) in counts.into_iter().enumerate() {
         written.push((places.offsets.start + expert, row as i32));
         if count > 0 {
@@ -218,7 +224,7 @@ fn lists(route: &Route, tokens: u32, ids: &[i32], tile: usize) -> Vec<(usize, i3
     for row in slots.len()..ids.len() {
         written.extend([(places.rows.start + row, -1), (places.slots.start + row, -1)]);
     }
-    let none = (0..ids.len()).filter(|slot| ids[*slot] < 0);
+    let none = (0..ids.len()).filter(|slot| of(*slot).is_none());
     written.extend(none.map(|slot| (places.positions.start + slot, -1)));
     written
 }

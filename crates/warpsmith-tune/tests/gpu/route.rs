@@ -23,7 +23,7 @@ const TILE: u32 = 16;
 const SCALE: f32 = 2.5;
 
 /// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about a cluster, many.
-const CASES: [(&str, &[u32]); 12] = [
+const CASES: [(&str, &[u32]); 16] = [
     ("route.softmax:bf16:e128:k8:renormalised", &[0, 1, 3, 17, 32, 33, 256, 257, 8192]),
     ("route.softmax:f16:e60:k4", &[0, 1, 17, 257, 1000]),
     ("route.softmax:f32:e8:k8", &[1, 31, 300]),
@@ -36,6 +36,10 @@ const CASES: [(&str, &[u32]); 12] = [
     ("route.sigmoid_bias:f16:e896:k22", &[1, 17, 257]),
     ("route.given:e128:k8", &[0, 1, 17, 256, 257, 8192]),
     ("route.given:e1024:k32", &[1, 33, 400]),
+    ("route.softmax:bf16:e128:k8:renormalised:local32-64", &[0, 1, 17, 256, 257, 3000]),
+    ("route.sigmoid_bias:f32:e256:k8:g8:keep4:local255-256", &[1, 33, 300]),
+    ("route.softmax:f32:e60:k4:local0-45", &[17, 513]),
+    ("route.given:e128:k8:local100-128", &[0, 1, 256, 1000]),
 ];
 
 /// What logits are like, or ids.
@@ -354,6 +358,7 @@ pub fn mutants() -> Vec<Mutant> {
     let all = of("route.softmax:f32:e60:k4");
     let bias = of("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised");
     let given = of("route.given:e128:k8");
+    let local = of("route.softmax:f32:e128:k8:renormalised:local32-64");
     vec![
         softmax("ties to the higher expert of a lane", "keys[i] >= key,", "keys[i] > key,"),
         softmax("ties to a later lane", "head.at * 32 + lane : EXPERTS - 1", "head.at * 32 + (lane ^ 1) : EXPERTS - 1"),
@@ -392,7 +397,7 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         softmax("chunks of a block at the same rows", "shared.before[thread] += __popc(shared.masks[thread]);", ""),
         softmax("tiles rounded down", "ceil_div(count, params.tile_rows)}", "count / params.tile_rows}"),
-        softmax("the end of the offsets not written", "params.offsets[EXPERTS] = all.rows;", ""),
+        softmax("the end of the offsets not written", "params.offsets[LOCAL_EXPERTS] = all.rows;", ""),
         softmax("lists of hit experts without an end", "if (expert >= all.hit) {", "if (expert > all.hit) {"),
         all("the sum of a lane for that of all", "sum = sum_of_lanes(part);", "sum = part;"),
         bias(
@@ -414,6 +419,13 @@ pub fn mutants() -> Vec<Mutant> {
         given("the second of two equal ids has a row", "(same & ((1u << lane) - 1)) == 0", "true"),
         given("slots without an expert go to the first", "== 0 ? given : -1;", "== 0 ? given : 0;"),
         given("rows behind the last not written", "params.rows[row] = -1;", ""),
+        local("local experts counted from 0", "expert - FIRST_LOCAL;", "expert;"),
+        local("experts elsewhere have rows of the last", "? local : -1;", "? local : LOCAL_EXPERTS - 1;"),
+        local(
+            "many tokens: experts elsewhere counted",
+            "mark(shared, local_of(Score::choose(params, token)), item);",
+            "mark(shared, Score::choose(params, token) % LOCAL_EXPERTS, item);",
+        ),
         given("slots without an expert not counted", "params.tokens * K - all.rows;", "0;"),
     ]
 }
