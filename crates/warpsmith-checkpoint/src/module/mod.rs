@@ -8,6 +8,7 @@ mod product;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
+pub use layer::Multiplier;
 pub(crate) use layer::weight_format;
 pub use mlp::Mlp;
 pub use moe::Moe;
