@@ -489,8 +489,16 @@ fn a_checkpoint_is_quantised_though_its_process_is_killed() {
         assert!(killed.try_wait().unwrap().is_none());
         thread::yield_now();
     }
+    // While it has the folder, even if it does nothing, nobody else gets it.
+    let stop = Command::new("kill").args(["-STOP", &killed.id().to_string()]).status().unwrap();
+    assert!(stop.success());
+    let (status, error) = bench.ends("quantize @/model @/killed");
+    let refusal = format!("another run is writing {}: wait until it ends", bench.path("killed").display());
+    assert!(status == Some(2) && error.contains(&refusal), "{error}");
     killed.kill().unwrap();
     killed.wait().unwrap();
+    // A lock that is left locks nobody out.
+    assert!(bench.path("killed/.quantize.lock").exists());
     assert!(!bench.path("killed/config.json").exists());
     let (status, error) = bench.ends("quantize @/model @/killed --layout compressed-tensors");
     assert!(status == Some(2) && error.contains("was begun with `layout` \"modelopt\""), "{error}");
