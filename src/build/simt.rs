@@ -127,6 +127,7 @@ struct CombineNames<'s> {
     weighted: bool,
     placed: bool,
     shared: bool,
+    shared_gate: &'static str,
     residual: bool,
 }
 
@@ -141,6 +142,7 @@ impl<'s> CombineNames<'s> {
             weighted: combine.is_weighted(),
             placed: combine.is_placed(),
             shared: combine.has_shared(),
+            shared_gate: if combine.has_shared_gate() { "sigmoid" } else { "none" },
             residual: combine.has_residual(),
         }
     }

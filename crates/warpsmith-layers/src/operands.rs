@@ -191,7 +191,12 @@ pub(crate) fn tokens<'a>(piece: &'a MemoryMut<'_, u8>, format: Format) -> Result
 
 /// The same, as values.
 pub(crate) fn values<'a>(piece: &'a MemoryMut<'_, u8>, format: Format) -> Result<Values<'a>> {
-    match tokens(piece, format)? {
+    as_values(tokens(piece, format)?)
+}
+
+/// 16-bit values as such.
+pub(crate) fn as_values(matrix: Matrix<'_>) -> Result<Values<'_>> {
+    match matrix {
         Matrix::F16(values) => Ok(Values::F16(values)),
         Matrix::Bf16(values) => Ok(Values::Bf16(values)),
         _ => Err(not_in_parts()),

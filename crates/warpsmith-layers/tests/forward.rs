@@ -396,3 +396,41 @@ fn mxfp4_weights_are_taken_where_they_are_said() {
     let other = made(&format!("mlp.silu:bf16:h{HIDDEN}:i96:mxfp4"), bench.mlp_weights(1, HIDDEN, 96)).unwrap_err();
     assert!(other.is_operand() && other.to_string().contains("are nvfp4, the layer is for mxfp4"), "{other}");
 }
+
+/// A vector for a shared expert's gate, and a launch more for weighted inputs.
+#[test]
+fn gates_and_weighted_inputs_are_of_the_layer() {
+    let bench = Bench::new();
+    let made = |spelling: &str, gate: Option<usize>| {
+        let config: MoeConfig = spelling.parse().unwrap();
+        let weights = MoeWeights::new(bench.mlp_weights(EXPERTS, HIDDEN, 96)).shared(bench.mlp_weights(1, HIDDEN, 64));
+        let weights = match gate {
+            Some(elements) => weights.shared_gate(bench.stream.alloc_zeros::<f32>(elements).unwrap()),
+            None => weights,
+        };
+        Moe::new(&bench.engine, &bench.stream, &config, weights, TOKENS)
+    };
+    let plain = format!("moe.silu:bf16:h{HIDDEN}:i96:sigmoid:e{EXPERTS}:k1:shared64");
+    let gated = format!("{plain}:shared_gate");
+    let refusals = [
+        (made(&gated, None), "a shared expert's gate: not given, the layer has one"),
+        (made(&plain, Some(HIDDEN)), "a shared expert's gate: given, the layer has none"),
+        (made(&gated, Some(HIDDEN - 1)), "a shared expert's gate has 255 elements, 256 are needed"),
+    ];
+    for (made, why) in refusals {
+        let error = made.unwrap_err();
+        assert!(error.is_operand() && error.to_string().ends_with(why), "{error}");
+    }
+    let launches = |spelling: &str, gate: Option<usize>| {
+        let moe = made(spelling, gate).unwrap();
+        let mut buffers = Buffers::new(&bench.stream, moe.workspace_bytes(TOKENS));
+        let logits = buffers.logits.clone();
+        let before = bench.null.launches();
+        let operands = LayerOperands::new(17, &buffers.x, &mut buffers.out, &mut buffers.workspace);
+        moe.forward(&*bench.stream, operands, &logits).unwrap();
+        (bench.null.launches() - before, moe.workspace_bytes(17))
+    };
+    let (of_plain, bytes) = launches(&plain, None);
+    assert_eq!(launches(&gated, Some(HIDDEN)), (of_plain, bytes));
+    assert_eq!(launches(&format!("{plain}:weighted_inputs"), None), (of_plain + 1, bytes));
+}

@@ -137,12 +137,6 @@ impl Mlp<'_> {
 impl Moe<'_> {
     fn layer(&self, format: Format) -> Result<MoeConfig> {
         let Some(first) = self.experts().first() else { return Err(Error::unsupported("a layer without experts")) };
-        if self.rule().is_shared_gated() && self.shared().is_some() {
-            return Err(Error::unsupported("no kernel weighs a shared expert's row by a projection of the token"));
-        }
-        if self.rule().weighs_inputs() {
-            return Err(Error::unsupported("no kernel weighs what an expert gets"));
-        }
         let route = self.rule().route();
         let (hidden, intermediate) = (extent(first.hidden_size())?, extent(first.intermediate_size())?);
         let moe = MoeConfig::new(first.activation(), hidden, intermediate, route).format(format);
@@ -152,9 +146,15 @@ impl Moe<'_> {
         let all = route.expert_count() as usize;
         let moe = if range.len() == all { moe } else { moe.local(extent(range.start)?..extent(range.end)?) };
         let moe = first.up().bias().map_or(moe, |bias| moe.bias(bias.format));
-        match self.shared() {
+        let moe = if self.rule().weighs_inputs() { moe.weighted_inputs() } else { moe };
+        let moe = match self.shared() {
+            None => moe,
+            Some(shared) => moe.shared(extent(shared.intermediate_size())?),
+        };
+        match self.shared_gate() {
+            Some(gate) if gate.bias().is_some() => Err(Error::unsupported("a shared expert's gate with a bias")),
+            Some(_) => Ok(moe.shared_gate()),
             None => Ok(moe),
-            Some(shared) => Ok(moe.shared(extent(shared.intermediate_size())?)),
         }
     }
 }

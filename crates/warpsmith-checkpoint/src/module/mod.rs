@@ -200,7 +200,15 @@ impl<'a> Finder<'a> {
         let shared_gate = match rule.is_shared_gated() && rule.shared_size().is_some() {
             true => {
                 let gate = format!("{name}.shared_expert_gate");
-                Some(self.linear(&gate)?.ok_or_else(|| Error::data(format!("tensor `{gate}.weight` is missing")))?)
+                let of =
+                    self.linear(&gate)?.ok_or_else(|| Error::data(format!("tensor `{gate}.weight` is missing")))?;
+                if [of.rows(), of.columns()] != [1, hidden] {
+                    let (found, expected) = ([of.rows(), of.columns()], [1, hidden]);
+                    return Err(Error::data(format!(
+                        "weight `{gate}` is {found:?}, the configuration says {expected:?}"
+                    )));
+                }
+                Some(of)
             }
             false => None,
         };

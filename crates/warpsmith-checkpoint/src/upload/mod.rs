@@ -115,6 +115,9 @@ impl<'p> Uploader<'p> {
         if let Some(shared) = moe.shared() {
             weights = weights.shared(self.mlps(std::slice::from_ref(shared), Format::Nvfp4)?);
         }
+        if let Some(gate) = moe.shared_gate() {
+            weights = weights.shared_gate(self.stream.clone_htod(&gate.dequantised()?)?);
+        }
         if !moe.router_bias().is_empty() {
             weights = weights.router_bias(self.stream.clone_htod(moe.router_bias())?);
         }
