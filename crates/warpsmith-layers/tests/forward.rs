@@ -434,3 +434,38 @@ fn gates_and_weighted_inputs_are_of_the_layer() {
     assert_eq!(launches(&gated, Some(HIDDEN)), (of_plain, bytes));
     assert_eq!(launches(&format!("{plain}:weighted_inputs"), None), (of_plain + 1, bytes));
 }
+
+/// Operands of another device are refused before the first launch, whichever launch would take them.
+#[test]
+fn operands_of_another_device_are_refused() {
+    let bench = Bench::new();
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    let elsewhere = Device::open(1).unwrap().context().new_stream().unwrap();
+    let bytes = moe.workspace_bytes(TOKENS);
+    let (mut here, mut there) = (Buffers::new(stream, bytes), Buffers::new(&elsewhere, bytes));
+    let before = bench.null.launches();
+    let refused = |name: &str, operands: LayerOperands<'_>, logits: &CudaSlice<f32>| {
+        let error = moe.forward(&**stream, operands, logits).unwrap_err();
+        let expected = format!("{name} is on device 1, the stream on device 0");
+        assert!(error.is_operand() && error.to_string().ends_with(&expected), "{name}: {error}");
+    };
+    let logits = here.logits.clone();
+    fn of<'a>(
+        x: &'a CudaSlice<bf16>,
+        out: &'a mut CudaSlice<bf16>,
+        workspace: &'a mut CudaSlice<u8>,
+        residual: &'a CudaSlice<bf16>,
+    ) -> LayerOperands<'a> {
+        LayerOperands::new(9, x, out, workspace).residual(residual)
+    }
+    refused("x", of(&there.x, &mut here.out, &mut here.workspace, &here.residual), &logits);
+    refused("out", of(&here.x, &mut there.out, &mut here.workspace, &here.residual), &logits);
+    refused("the workspace", of(&here.x, &mut here.out, &mut there.workspace, &here.residual), &logits);
+    refused("residual", of(&here.x, &mut here.out, &mut here.workspace, &there.residual), &logits);
+    refused("logits", of(&here.x, &mut here.out, &mut here.workspace, &here.residual), &there.logits);
+    let (ids, weights) = (elsewhere.alloc_zeros::<i32>(9 * K).unwrap(), stream.alloc_zeros::<f32>(9 * K).unwrap());
+    let operands = of(&here.x, &mut here.out, &mut here.workspace, &here.residual);
+    let error = moe.forward_chosen(&**stream, operands, &ids, &weights).unwrap_err().to_string();
+    assert!(error.ends_with("ids is on device 1, the stream on device 0"), "{error}");
+    assert_eq!(bench.null.launches(), before);
+}

@@ -15,7 +15,7 @@ use warpsmith::{Error, Result};
 
 use crate::config::MoeConfig;
 use crate::mlp::GatedMlp;
-use crate::operands::{Chunk, LayerOperands, Needs, are_enough, check_given, is_enough};
+use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
 use crate::product::Product;
 use crate::step::Step;
 use crate::workspace::{Layout, room};
@@ -180,7 +180,7 @@ impl Moe {
         let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let has_residual = self.config.has_residual();
         operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual })?;
-        self.check_from(operands.tokens, from)?;
+        self.check_from(stream, operands.tokens, from)?;
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         let layout = self.layout(room);
         for chunk in Chunk::each(operands.tokens, room) {
@@ -193,15 +193,18 @@ impl Moe {
         Ok(())
     }
 
-    fn check_from(&self, tokens: u32, from: &Chooses<'_>) -> Result<()> {
+    fn check_from(&self, stream: &impl LaunchStream, tokens: u32, from: &Chooses<'_>) -> Result<()> {
         let route = self.config.route();
         let slots = u64::from(tokens) * u64::from(route.experts_per_token());
         match from {
             Chooses::Ids(ids, weights) => {
+                ids.check_context(stream, "ids")?;
+                weights.check_context(stream, "weights")?;
                 is_enough("ids", (Format::F32, ids.elements()), Format::F32, slots)?;
                 is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)
             }
             Chooses::Logits(logits) => {
+                are_here(stream, "logits", logits)?;
                 let format = route.logits_format();
                 let format = format.ok_or_else(|| Error::operand("logits given, the layer takes ids and weights"))?;
                 are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))
