@@ -41,6 +41,11 @@ pub mod child {
     pub use crate::child::{end, has_ended, within};
 }
 
+/// Locks between processes.
+pub mod lock {
+    pub use crate::lock::Lock;
+}
+
 /// Parts of reports, and what this machine has.
 pub mod engine {
     use crate::engine::Manifest;

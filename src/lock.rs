@@ -13,7 +13,7 @@ use crate::open;
 /// An advisory lock on a file that lives as long as the lock is held. The system releases it when the holder dies; the
 /// file that then stays is taken over by the next holder.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     /// Closing it releases the lock.
     _file: File,
     path: PathBuf,

@@ -42,6 +42,8 @@ fn combines() -> Vec<Combine> {
         "combine:f16>f32:h2688:k22:weighted:placed:residual",
         "combine:bf16>f16:h8:k1",
         "combine:f16>bf16:h1032:k32:placed:shared",
+        "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate",
+        "combine:f16>f32:h8:k1:shared:shared_gate:residual",
     ]
     .iter()
     .map(|text| text.parse().unwrap())
@@ -96,6 +98,8 @@ fn rendered_source_is_the_reviewed_one() {
     let route = "route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised".parse::<Route>().unwrap();
     insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
     let combine = "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual".parse::<Combine>().unwrap();
+    insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
+    let combine = "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
     let quantise = "quantise:bf16:k7168:sf128x4:own".parse::<Quantise>().unwrap();
     insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());

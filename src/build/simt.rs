@@ -132,6 +132,7 @@ struct CombineNames<'s> {
     weighted: bool,
     placed: bool,
     shared: bool,
+    shared_gate: &'static str,
     residual: bool,
 }
 
@@ -146,6 +147,7 @@ impl<'s> CombineNames<'s> {
             weighted: combine.is_weighted(),
             placed: combine.is_placed(),
             shared: combine.has_shared(),
+            shared_gate: if combine.has_shared_gate() { "sigmoid" } else { "none" },
             residual: combine.has_residual(),
         }
     }

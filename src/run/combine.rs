@@ -32,6 +32,7 @@ pub struct CombineOperands<'a> {
     weights: Option<Memory<'a, f32>>,
     positions: Option<Memory<'a, i32>>,
     shared: Option<Values<'a>>,
+    gate: Option<(Values<'a>, Memory<'a, f32>)>,
     residual: Option<Values<'a>>,
     out: MatrixMut<'a>,
 }
@@ -40,7 +41,7 @@ impl<'a> CombineOperands<'a> {
     /// From `rows`, `[tokens · k, H]`, to `out`, `[tokens, H]`.
     pub fn new(tokens: u32, rows: impl Into<Values<'a>>, out: impl Into<MatrixMut<'a>>) -> Self {
         let (rows, out) = (rows.into(), out.into());
-        Self { tokens, rows, weights: None, positions: None, shared: None, residual: None, out }
+        Self { tokens, rows, weights: None, positions: None, shared: None, gate: None, residual: None, out }
     }
 
     /// `[tokens, k]`: needed where the problem is weighted, and only there.
@@ -61,6 +62,13 @@ impl<'a> CombineOperands<'a> {
         self
     }
 
+    /// The gate of the shared expert: the tokens `x`, `[tokens, H]` in the format of the rows, and the vector that they are multiplied
+    /// with, `[H]`; neither lies where the result is. Needed where the problem has such a gate, and only there.
+    pub fn shared_gate(mut self, x: impl Into<Values<'a>>, vector: impl Into<Memory<'a, f32>>) -> Self {
+        self.gate = Some((x.into(), vector.into()));
+        self
+    }
+
     /// `[tokens, H]` in the format of the result: needed where a residual is added, and only there.
     pub fn residual(mut self, rows: impl Into<Values<'a>>) -> Self {
         self.residual = Some(rows.into());
@@ -68,11 +76,11 @@ impl<'a> CombineOperands<'a> {
     }
 }
 
-const PIECES: usize = 6;
+const PIECES: usize = 8;
 
 impl Pieces for CombineOperands<'_> {
     fn visit<'b, V: Visit<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
-        let Self { tokens: _, rows, weights, positions, shared, residual, out } = self;
+        let Self { tokens: _, rows, weights, positions, shared, gate, residual, out } = self;
         visitor.values(0, rows)?;
         if let Some(weights) = weights {
             visitor.read(1, weights)?;
@@ -86,7 +94,12 @@ impl Pieces for CombineOperands<'_> {
         if let Some(residual) = residual {
             visitor.values(4, residual)?;
         }
-        visitor.result(5, out)
+        visitor.result(5, out)?;
+        if let Some((x, vector)) = gate {
+            visitor.values(6, x)?;
+            visitor.read(7, vector)?;
+        }
+        Ok(())
     }
 }
 
@@ -135,10 +148,11 @@ impl Combiner {
         let Some(grid) = i32::try_from(blocks).ok().map(|blocks| blocks as u32) else {
             return Err(Error::operand(format!("{tokens} tokens take {blocks} blocks: at most {}", i32::MAX)));
         };
-        let CombineOperands { rows, weights, positions, shared, residual, out, .. } = &*operands;
+        let CombineOperands { rows, weights, positions, shared, gate, residual, out, .. } = &*operands;
         let formats = [
             ("rows", Some(rows.format()), combine.rows_format()),
             ("shared", shared.as_ref().map(Values::format), combine.out_format()),
+            ("the shared gate's x", gate.as_ref().map(|(x, _)| x.format()), combine.rows_format()),
             ("residual", residual.as_ref().map(Values::format), combine.out_format()),
             ("out", Some(out.format()), combine.out_format()),
         ];
@@ -153,6 +167,7 @@ impl Combiner {
             ("weights", weights.is_some(), combine.is_weighted()),
             ("positions", positions.is_some(), combine.is_placed()),
             ("shared", shared.is_some(), combine.has_shared()),
+            ("shared_gate", gate.is_some(), combine.has_shared_gate()),
             ("residual", residual.is_some(), combine.has_residual()),
         ];
         check_given(optional)?;
@@ -169,10 +184,12 @@ impl Combiner {
             Line { name: "shared", needed: if_any(combine.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(combine.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
+            Line { name: "the shared gate's x", needed: if_any(combine.has_shared_gate(), elements), alignment: 16 },
+            Line { name: "the shared gate's vector", needed: if_any(combine.has_shared_gate(), hidden), alignment: 16 },
         ];
-        let params = |[rows, weights, positions, shared, residual, out]: [u64; PIECES]| {
+        let params = |[rows, weights, positions, shared, residual, out, x, gate]: [u64; PIECES]| {
             // M_MAX is far below.
-            Params { rows, weights, positions, shared, residual, out, tokens: tokens as i32 }
+            Params { rows, weights, positions, shared, residual, out, tokens: tokens as i32, x, gate }
         };
         let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1 };
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/combine.cu), and it
@@ -199,6 +216,8 @@ struct Params {
     residual: u64,
     out: u64,
     tokens: i32,
+    x: u64,
+    gate: u64,
 }
 
 #[cfg(test)]
@@ -213,7 +232,8 @@ mod tests {
         let declared = source.split_once("struct CombineParams {").unwrap().1.split_once("};").unwrap().0;
         let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
-        assert_eq!(names, ["rows", "weights", "positions", "shared", "residual", "out", "tokens"]);
-        assert_eq!((size_of::<Params>(), offset_of!(Params, out), offset_of!(Params, tokens)), (56, 40, 48));
+        assert_eq!(names, ["rows", "weights", "positions", "shared", "residual", "out", "tokens", "x", "gate"]);
+        assert_eq!((size_of::<Params>(), offset_of!(Params, out), offset_of!(Params, tokens)), (72, 40, 48));
+        assert_eq!(offset_of!(Params, gate), 64);
     }
 }

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 use half::{bf16, f16};
 
 use super::LaunchStream;
-use super::check::Buffer;
+use super::check::{Buffer, ContextId};
 use super::guards::Guards;
 use super::retired::Owner;
 use super::shared::Shared;
@@ -88,6 +88,14 @@ impl<'a, T> Memory<'a, T> {
             raw.owner = Some(owner);
         }
         self
+    }
+
+    /// Refuses memory that is in another context than the stream; of memory that cudarc does not manage its caller vouches.
+    ///
+    /// # Errors
+    /// Operand, with `name` and both devices.
+    pub fn check_context(&self, stream: &impl LaunchStream, name: &str) -> Result<()> {
+        ContextId::of(stream.stream()).check(name, &self.buffer())
     }
 
     #[inline]
@@ -225,6 +233,14 @@ impl<'a, T> MemoryMut<'a, T> {
             raw.owner = Some(owner);
         }
         self
+    }
+
+    /// Refuses memory that is in another context than the stream; of memory that cudarc does not manage its caller vouches.
+    ///
+    /// # Errors
+    /// Operand, with `name` and both devices.
+    pub fn check_context(&self, stream: &impl LaunchStream, name: &str) -> Result<()> {
+        ContextId::of(stream.stream()).check(name, &self.buffer())
     }
 
     #[inline(always)]

@@ -13,8 +13,11 @@ use crate::spelling::{prefixed, spelled};
 /// such. The sum is in f32, in the order of the slots j, each step a fused multiply-add that rounds once; then the shared
 /// expert's row and the residual are added, in this order; one rounding to the result. The number of tokens is a run-time number.
 ///
+/// Where the shared expert has a gate, its row is multiplied by `sigmoid(x[t] · gate)`, in f32 and with the addition as one fused
+/// multiply-add.
+///
 /// # Spelling
-/// `combine:ROWS>OUT:hH:kK[:weighted][:placed][:shared][:residual]`, for example
+/// `combine:ROWS>OUT:hH:kK[:weighted][:placed][:shared[:shared_gate]][:residual]`, for example
 /// `combine:f16>bf16:h7168:k8:weighted:placed:residual`. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
@@ -35,6 +38,7 @@ pub struct Combine {
     is_weighted: bool,
     is_placed: bool,
     has_shared: bool,
+    has_shared_gate: bool,
     has_residual: bool,
 }
 
@@ -52,6 +56,7 @@ impl Combine {
             is_weighted: false,
             is_placed: false,
             has_shared: false,
+            has_shared_gate: false,
             has_residual: false,
         }
     }
@@ -96,6 +101,12 @@ impl Combine {
     /// There is a shared expert, whose rows are added.
     pub fn shared(mut self) -> Self {
         self.has_shared = true;
+        self
+    }
+
+    /// The shared expert's rows are multiplied by a gate: the sigmoid of the token's product with a vector.
+    pub fn shared_gate(mut self) -> Self {
+        self.has_shared_gate = true;
         self
     }
 
@@ -145,6 +156,12 @@ impl Combine {
         self.has_shared
     }
 
+    /// Whether those are multiplied by a gate.
+    #[must_use]
+    pub fn has_shared_gate(&self) -> bool {
+        self.has_shared_gate
+    }
+
     /// Whether a residual is added.
     #[must_use]
     pub fn has_residual(&self) -> bool {
@@ -174,6 +191,9 @@ impl Combine {
         if out.is_coded() {
             return Err(Error::unsupported(format!("the result is f16, bf16 or f32, not {out}")));
         }
+        if self.has_shared_gate && !self.has_shared {
+            return Err(Error::unsupported("shared_gate: there is no shared expert"));
+        }
         Ok(())
     }
 }
@@ -186,10 +206,15 @@ impl Default for Combine {
 
 impl fmt::Display for Combine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, out, hidden, k, is_weighted, is_placed, has_shared, has_residual } = *self;
+        let Self { rows, out, hidden, k, is_weighted, is_placed, has_shared, has_shared_gate, has_residual } = *self;
         write!(f, "combine:{rows}>{out}:h{hidden}:k{k}")?;
-        let parts =
-            [(is_weighted, ":weighted"), (is_placed, ":placed"), (has_shared, ":shared"), (has_residual, ":residual")];
+        let parts = [
+            (is_weighted, ":weighted"),
+            (is_placed, ":placed"),
+            (has_shared, ":shared"),
+            (has_shared_gate, ":shared_gate"),
+            (has_residual, ":residual"),
+        ];
         parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))
     }
 }
@@ -206,7 +231,8 @@ spelled!(Combine);
 
 fn parse(text: &str) -> Result<Combine> {
     let wrong = |segment: &str| {
-        Error::parse(format!("`{segment}`: expected combine:ROWS>OUT:hH:kK[:weighted][:placed][:shared][:residual]"))
+        let grammar = "combine:ROWS>OUT:hH:kK[:weighted][:placed][:shared[:shared_gate]][:residual]";
+        Error::parse(format!("`{segment}`: expected {grammar}"))
     };
     let mut segments = text.split(':').peekable();
     let mut next = || segments.next().unwrap_or_default();
@@ -221,6 +247,7 @@ fn parse(text: &str) -> Result<Combine> {
     combine.is_weighted = segments.next_if_eq(&"weighted").is_some();
     combine.is_placed = segments.next_if_eq(&"placed").is_some();
     combine.has_shared = segments.next_if_eq(&"shared").is_some();
+    combine.has_shared_gate = segments.next_if_eq(&"shared_gate").is_some();
     combine.has_residual = segments.next_if_eq(&"residual").is_some();
     match segments.next() {
         Some(rest) => Err(wrong(rest)),
@@ -234,7 +261,11 @@ mod tests {
 
     #[test]
     fn spellings_are_read_as_written_and_no_other() {
-        for text in ["combine:f16>bf16:h7168:k8:weighted:placed:shared:residual", "combine:bf16>f32:h8:k1"] {
+        for text in [
+            "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual",
+            "combine:f16>bf16:h7168:k8:weighted:placed:shared:shared_gate:residual",
+            "combine:bf16>f32:h8:k1",
+        ] {
             assert_eq!(text.parse::<Combine>().unwrap().to_string(), text);
             assert!(text.parse::<Combine>().unwrap().check().is_ok());
         }
@@ -257,5 +288,6 @@ mod tests {
         assert!(refusal(good.k(33)).ends_with("k = 33: must be 1 to 32"));
         assert!(refusal(good.rows(Format::F32)).ends_with("rows are f16 or bf16, not f32"));
         assert!(refusal(good.out(Format::Nvfp4)).ends_with("not nvfp4"));
+        assert!(refusal(good.shared_gate()).ends_with("shared_gate: there is no shared expert"));
     }
 }

@@ -1,7 +1,8 @@
 // <{ symbol }>
 //
-// The sum of a token's rows, each times its weight, in the order of its slots, then the shared expert's row, then the residual:
-// f32, each step rounded once, and once more to the result. A thread takes eight elements of a token, 16 bytes of a row.
+// The sum of a token's rows, each times its weight, in the order of its slots, then the shared expert's row (in some models times
+// a gate), then the residual: f32, each step rounded once, and once more to the result. A thread takes eight elements of a
+// token, 16 bytes of a row.
 
 #include "common/base.cuh"
 #include "common/ptx.cuh"
@@ -34,9 +35,13 @@ struct CombineParams {
   const u8* residual;     // [tokens, HIDDEN]
   u8* out;                // [tokens, HIDDEN]
   int tokens;
+  const u8* x;            // [tokens, HIDDEN], as rows: what the shared expert's gate multiplies
+  const u8* gate;         // [HIDDEN], f32
 };
 
 }  // namespace ws
+
+#include "simt/shared_gate/<{ shared_gate }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::CombineParams params) {
   using namespace ws;
@@ -44,6 +49,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
   const int column = (blockIdx.x % TOKEN_BLOCKS * THREADS + threadIdx.x) * WIDTH;
   launch_dependents();
   wait_for_dependencies();
+  const SharedGate gate(params, token);
   if (column >= HIDDEN) return;
   const long long element = static_cast<long long>(token) * HIDDEN + column;
   float sum[WIDTH] = {};
@@ -73,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
     Addend shared;
     shared.load(params.shared, element);
 #pragma unroll
-    for (int i = 0; i < WIDTH; i++) sum[i] = __fadd_rn(sum[i], shared.at(i));
+    for (int i = 0; i < WIDTH; i++) sum[i] = gate.added(sum[i], shared.at(i));
   }
   if constexpr (HAS_RESIDUAL) {
     Addend residual;

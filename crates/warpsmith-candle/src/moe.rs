@@ -91,6 +91,10 @@ impl Nvfp4Moe {
         if let (Some(shared), Some((_, of_shared))) = (&weights.shared, &of_shared) {
             shared.check(device, of_shared)?;
         }
+        given("experts", "a shared expert's gate", weights.shared_gate.as_ref(), config.has_shared_gate())?;
+        if let Some(gate) = &weights.shared_gate {
+            is(gate, device, "a shared expert's gate", &[DType::F32], &Shape::from((1, of_experts.hidden)))?;
+        }
         given("experts", "a router's bias", weights.router_bias.as_ref(), config.has_router_bias())?;
         if let Some(bias) = &weights.router_bias {
             is(bias, device, "a router's bias", &[DType::F32], &Shape::from(experts))?;
@@ -109,11 +113,11 @@ impl Nvfp4Moe {
         let shared = weights.shared.as_ref().zip(of_shared);
         let shared = shared.map(|(weights, (activation, expected))| host::Mlp::one(weights, &expected, activation));
         let place = Place::Host(host::Moe {
-            rule: Rule { route, bias, scale: weights.scale, weighs_inputs: false },
+            rule: Rule { route, bias, scale: weights.scale, weighs_inputs: config.has_weighted_inputs() },
             first: route.local_experts().start as usize,
             experts: host::Mlp::each(&weights.experts, &of_experts, config.expert().activation())?,
             shared: shared.transpose()?,
-            shared_gate: None,
+            shared_gate: weights.shared_gate.as_ref().map(Dense::plain).transpose()?,
         });
         Ok(Self { front, route, router, place })
     }

@@ -138,6 +138,7 @@ pub struct Nvfp4MoeWeights {
     pub(crate) experts: Nvfp4MlpWeights,
     pub(crate) shared: Option<Nvfp4MlpWeights>,
     pub(crate) router: Option<Tensor>,
+    pub(crate) shared_gate: Option<Tensor>,
     pub(crate) router_bias: Option<Tensor>,
     pub(crate) scale: f32,
 }
@@ -145,7 +146,7 @@ pub struct Nvfp4MoeWeights {
 impl Nvfp4MoeWeights {
     /// Of experts, each `[E, …]`.
     pub fn new(experts: Nvfp4MlpWeights) -> Self {
-        Self { experts, shared: None, router: None, router_bias: None, scale: 1.0 }
+        Self { experts, shared: None, router: None, shared_gate: None, router_bias: None, scale: 1.0 }
     }
 
     /// The shared expert's.
@@ -157,6 +158,12 @@ impl Nvfp4MoeWeights {
     /// What makes logits of tokens, `[E, H]`, in any type of floats; without it a layer takes logits, or experts that are chosen.
     pub fn router(mut self, router: Tensor) -> Self {
         self.router = Some(router);
+        self
+    }
+
+    /// F32 `[1, H]`: the sigmoid of a token's product with it multiplies the shared expert's row.
+    pub fn shared_gate(mut self, gate: Tensor) -> Self {
+        self.shared_gate = Some(gate);
         self
     }
 

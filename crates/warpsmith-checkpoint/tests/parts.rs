@@ -11,8 +11,10 @@ use cudarc::driver::CudaStream;
 use safetensors::Dtype;
 use serde_json::json;
 use warpsmith::format::Format;
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::run::Device;
-use warpsmith_checkpoint::{Mlp, Module, Product, Storage, Uploader};
+use warpsmith_checkpoint::{Mlp, Module, Multiplier, Product, Storage, Uploader};
+use warpsmith_testing::checkpoints::{QKV, mxfp4_qkv};
 use warpsmith_testing::null::Null;
 
 fn mlp(module: Module<'_>) -> Mlp<'_> {
@@ -149,6 +151,45 @@ fn mxfp4_becomes_nvfp4_without_a_loss_or_stays() {
         drop(uploader.product(&down).unwrap());
         drop(uploader);
         assert_eq!((sent, Module::Linear(down).bytes()), (bytes, bytes), "{scales:?}");
+    }
+}
+
+/// Of parts in MXFP4 each becomes NVFP4 with a power of two of its own: what is uploaded, times it, is what the files have.
+#[test]
+fn fused_mxfp4_has_the_factor_of_each_part() {
+    Null::driver();
+    let stream: Arc<CudaStream> = Device::open(0).unwrap().context().new_stream().unwrap();
+    for exponents in [[127, 120, 131], [127, 127, 127]] {
+        let dir = tempfile::tempdir().unwrap();
+        mxfp4_qkv(dir.path(), exponents);
+        let model = map(dir.path()).unwrap();
+        let fused = linear(model.module(QKV).unwrap());
+        let factors = match fused.multiplier().unwrap() {
+            Multiplier::All(factor) => vec![factor; fused.rows()],
+            Multiplier::Rows(factors) => factors,
+        };
+        let differ = exponents[0] != exponents[1];
+        assert_eq!(matches!(fused.multiplier().unwrap(), Multiplier::Rows(_)), differ);
+        // The host multiplies values that have it all.
+        assert_eq!(fused.row_factors(), None);
+        let layer = Module::Linear(fused.clone()).layer(Format::Bf16).unwrap().to_string();
+        assert_eq!(layer, format!("linear:bf16:n128:k64{}", if differ { ":row_scale" } else { "" }));
+
+        let [codes, scales] = Uploader::new(&stream).unwrap().uploaded(&fused).unwrap();
+        let [codes, scales] = [codes, scales].map(|bytes| stream.clone_dtoh(&bytes).unwrap());
+        let scale = |at: usize| e4m3::decode(scales[at / BLOCK]) * factors[at / fused.columns()];
+        let code = |at: usize| e2m1::decode(codes[at / 2] >> (4 * (at % 2)) & 15);
+        let values: Vec<_> = (0..2 * codes.len()).map(|at| (code(at) * scale(at)).to_bits()).collect();
+        assert_eq!(values, bits(&fused), "{exponents:?}");
+        // A part of it, over a seam, has those of its rows.
+        let part = fused.clone().some_rows(60..100).unwrap();
+        let expected = if differ { Multiplier::Rows(factors[60..100].to_vec()) } else { Multiplier::All(factors[0]) };
+        assert_eq!(part.multiplier().unwrap(), expected);
+        let mut sent = 0;
+        let mut uploader = Uploader::new(&stream).unwrap().progress(|all| sent = all);
+        let text = format!("{:?}", uploader.product(&fused).unwrap());
+        drop(uploader);
+        assert_eq!((sent, text.contains("row_scale: None")), (128 * 32 + 128 * 4, !differ), "{text}");
     }
 }
 

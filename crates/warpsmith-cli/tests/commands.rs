@@ -489,8 +489,16 @@ fn a_checkpoint_is_quantised_though_its_process_is_killed() {
         assert!(killed.try_wait().unwrap().is_none());
         thread::yield_now();
     }
+    // While it has the folder, even if it does nothing, nobody else gets it.
+    let stop = Command::new("kill").args(["-STOP", &killed.id().to_string()]).status().unwrap();
+    assert!(stop.success());
+    let (status, error) = bench.ends("quantize @/model @/killed");
+    let refusal = format!("another run is writing {}: wait until it ends", bench.path("killed").display());
+    assert!(status == Some(2) && error.contains(&refusal), "{error}");
     killed.kill().unwrap();
     killed.wait().unwrap();
+    // A lock that is left locks nobody out.
+    assert!(bench.path("killed/.quantize.lock").exists());
     assert!(!bench.path("killed/config.json").exists());
     let (status, error) = bench.ends("quantize @/model @/killed --layout compressed-tensors");
     assert!(status == Some(2) && error.contains("was begun with `layout` \"modelopt\""), "{error}");
@@ -570,7 +578,7 @@ fn a_layer_on_a_device_is_checked() {
     let output = run(&format!("{line} --host"));
     assert!(output.status.code() == Some(0) && bench.path("y").exists(), "{output:?}");
     // A layer that no kernel computes says so.
-    let output = run(&line.replace("qwen3-moe", "qwen3-next"));
+    let output = run(&line.replace("qwen3-moe-modelopt", "qwen3-moe-stacked-bf16"));
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no kernel weighs a shared expert's row"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("quantise it first"), "{output:?}");
 }

@@ -56,6 +56,15 @@ impl<'a> LayerOperands<'a> {
         if let Some(residual) = residual {
             is_enough("residual", of_values(residual)?, format, rows * u64::from(outputs))?;
         }
+        of_context(stream, "x", x)?;
+        residual.as_ref().map_or(Ok(()), |residual| are_here(stream, "residual", residual))?;
+        match out {
+            MatrixMut::F16(values) => values.check_context(stream, "out")?,
+            MatrixMut::Bf16(values) => values.check_context(stream, "out")?,
+            MatrixMut::F32(values) => values.check_context(stream, "out")?,
+            _ => {}
+        }
+        workspace.check_context(stream, "the workspace")?;
         if workspace.elements() > 0 && !workspace.is_aligned(stream, ALIGNMENT) {
             return Err(Error::operand(format!("the workspace does not begin at a multiple of {ALIGNMENT} bytes")));
         }
@@ -88,6 +97,24 @@ fn of_values(values: &Values<'_>) -> Result<(Format, u64)> {
         Values::F32(values) => (Format::F32, values.elements()),
         _ => return Err(Error::operand("values are in a format of their own")),
     })
+}
+
+fn of_context(stream: &impl LaunchStream, name: &str, matrix: &Matrix<'_>) -> Result<()> {
+    match matrix {
+        Matrix::F16(values) => values.check_context(stream, name),
+        Matrix::Bf16(values) => values.check_context(stream, name),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses values of another context: before the first of several launches, not before that which takes them.
+pub(crate) fn are_here(stream: &impl LaunchStream, name: &str, values: &Values<'_>) -> Result<()> {
+    match values {
+        Values::F16(values) => values.check_context(stream, name),
+        Values::Bf16(values) => values.check_context(stream, name),
+        Values::F32(values) => values.check_context(stream, name),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses values of another format, and too few.
@@ -191,7 +218,12 @@ pub(crate) fn tokens<'a>(piece: &'a MemoryMut<'_, u8>, format: Format) -> Result
 
 /// The same, as values.
 pub(crate) fn values<'a>(piece: &'a MemoryMut<'_, u8>, format: Format) -> Result<Values<'a>> {
-    match tokens(piece, format)? {
+    as_values(tokens(piece, format)?)
+}
+
+/// 16-bit values as such.
+pub(crate) fn as_values(matrix: Matrix<'_>) -> Result<Values<'_>> {
+    match matrix {
         Matrix::F16(values) => Ok(Values::F16(values)),
         Matrix::Bf16(values) => Ok(Values::Bf16(values)),
         _ => Err(not_in_parts()),

@@ -19,6 +19,9 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "moe.silu:bf16:h7168:i2048:sigmoid_bias:bf16:e256:k8:g8:keep4:renormalised:shared2048",
         "moe.relu2:bf16:h2688:i1856:sigmoid_bias:e128:k6:renormalised:shared3712:residual",
         "moe.swiglu_oai:bf16:h2880:i2880:softmax:e128:k4:renormalised:bias_bf16:residual",
+        "moe.silu:bf16:h2048:i512:softmax:e512:k10:renormalised:shared512:shared_gate:residual",
+        "moe.silu:bf16:h5120:i8192:sigmoid:e16:k1:shared8192:weighted_inputs",
+        "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:shared_gate:weighted_inputs:bias_f16:mxfp4",
         "moe.gelu:f16:h64:i64:given:e8:k2:ungated",
         "moe.silu:f16:h64:i64:given:e8:k2:local0-8",
         "moe.silu:f16:h64:i64:softmax:e8:k4:renormalised:local6-8:shared64:residual",
@@ -41,6 +44,8 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "moe.silu:bf16:h64:i64:softmax:f32:e8:k2",
         "moe.silu:bf16:h64:i64:route.softmax:e8:k2",
         "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:shared64",
+        "moe.silu:bf16:h64:i64:softmax:e8:k2:shared_gate",
+        "moe.silu:bf16:h64:i64:sigmoid:e8:k1:weighted_inputs:shared64",
         "moe.silu:bf16:h64:i64:given:bf16:e8:k2",
         "moe.silu:bf16:h64:i64:given:e8:k2:local8",
     ] {
@@ -56,6 +61,11 @@ fn builders_give_what_is_spelt() {
     assert_eq!(moe, spelt.parse().unwrap());
     assert_eq!(moe.shared_expert().unwrap().to_string(), "mlp.silu:bf16:h7168:i2048");
     assert_eq!(moe.combine().to_string(), "combine:bf16>bf16:h7168:k8:weighted:placed:shared:residual");
+    let route = Route::new(Scoring::Sigmoid).experts(16).k(1);
+    let moe = MoeConfig::new(Activation::Silu, 5120, 8192, route).shared(8192).shared_gate().weighted_inputs();
+    assert_eq!(moe, "moe.silu:f16:h5120:i8192:sigmoid:e16:k1:shared8192:shared_gate:weighted_inputs".parse().unwrap());
+    assert_eq!(moe.combine().to_string(), "combine:f16>f16:h5120:k1:placed:shared:shared_gate");
+    assert_eq!(moe.weigh().unwrap().to_string(), "combine:f16>f16:h5120:k1:weighted");
     assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).ungated().to_string(), "mlp.silu:f16:h64:i96:ungated");
     assert_eq!(LinearConfig::new(16, 64).bias(Format::F32).to_string(), "linear:f16:n16:k64:bias_f32");
 }
@@ -122,10 +132,14 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
         ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),
         ("moe.silu:f16:h64:i64:softmax:e8:k2:local4-9", "local experts 4 to 9: a range of the 8 experts"),
+        ("moe.silu:f16:h64:i64:sigmoid:e8:k2:weighted_inputs", "weighted_inputs: k = 2: must be 1"),
     ] {
         let found = refusal(text, 16);
         assert!(found.contains(why), "{found}");
     }
     assert!(refusal("moe.silu:f16:h64:i64:softmax:e8:k2", 1 << 24).contains("33554432 rows: must be 1 to 16777216"));
+    let gate = MoeConfig::new(Activation::Silu, 64, 64, Route::new(Scoring::Softmax).experts(8).k(2)).shared_gate();
+    let error = gate.problems(16).unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().ends_with("shared_gate: there is no shared expert"), "{error}");
     assert!(refusal("mlp.silu:f16:h64:i64", 0).contains("0 tokens at most"));
 }

@@ -396,3 +396,76 @@ fn mxfp4_weights_are_taken_where_they_are_said() {
     let other = made(&format!("mlp.silu:bf16:h{HIDDEN}:i96:mxfp4"), bench.mlp_weights(1, HIDDEN, 96)).unwrap_err();
     assert!(other.is_operand() && other.to_string().contains("are nvfp4, the layer is for mxfp4"), "{other}");
 }
+
+/// A vector for a shared expert's gate, and a launch more for weighted inputs.
+#[test]
+fn gates_and_weighted_inputs_are_of_the_layer() {
+    let bench = Bench::new();
+    let made = |spelling: &str, gate: Option<usize>| {
+        let config: MoeConfig = spelling.parse().unwrap();
+        let weights = MoeWeights::new(bench.mlp_weights(EXPERTS, HIDDEN, 96)).shared(bench.mlp_weights(1, HIDDEN, 64));
+        let weights = match gate {
+            Some(elements) => weights.shared_gate(bench.stream.alloc_zeros::<f32>(elements).unwrap()),
+            None => weights,
+        };
+        Moe::new(&bench.engine, &bench.stream, &config, weights, TOKENS)
+    };
+    let plain = format!("moe.silu:bf16:h{HIDDEN}:i96:sigmoid:e{EXPERTS}:k1:shared64");
+    let gated = format!("{plain}:shared_gate");
+    let refusals = [
+        (made(&gated, None), "a shared expert's gate: not given, the layer has one"),
+        (made(&plain, Some(HIDDEN)), "a shared expert's gate: given, the layer has none"),
+        (made(&gated, Some(HIDDEN - 1)), "a shared expert's gate has 255 elements, 256 are needed"),
+    ];
+    for (made, why) in refusals {
+        let error = made.unwrap_err();
+        assert!(error.is_operand() && error.to_string().ends_with(why), "{error}");
+    }
+    let launches = |spelling: &str, gate: Option<usize>| {
+        let moe = made(spelling, gate).unwrap();
+        let mut buffers = Buffers::new(&bench.stream, moe.workspace_bytes(TOKENS));
+        let logits = buffers.logits.clone();
+        let before = bench.null.launches();
+        let operands = LayerOperands::new(17, &buffers.x, &mut buffers.out, &mut buffers.workspace);
+        moe.forward(&*bench.stream, operands, &logits).unwrap();
+        (bench.null.launches() - before, moe.workspace_bytes(17))
+    };
+    let (of_plain, bytes) = launches(&plain, None);
+    assert_eq!(launches(&gated, Some(HIDDEN)), (of_plain, bytes));
+    assert_eq!(launches(&format!("{plain}:weighted_inputs"), None), (of_plain + 1, bytes));
+}
+
+/// Operands of another device are refused before the first launch, whichever launch would take them.
+#[test]
+fn operands_of_another_device_are_refused() {
+    let bench = Bench::new();
+    let (moe, stream) = (bench.moe(), &bench.stream);
+    let elsewhere = Device::open(1).unwrap().context().new_stream().unwrap();
+    let bytes = moe.workspace_bytes(TOKENS);
+    let (mut here, mut there) = (Buffers::new(stream, bytes), Buffers::new(&elsewhere, bytes));
+    let before = bench.null.launches();
+    let refused = |name: &str, operands: LayerOperands<'_>, logits: &CudaSlice<f32>| {
+        let error = moe.forward(&**stream, operands, logits).unwrap_err();
+        let expected = format!("{name} is on device 1, the stream on device 0");
+        assert!(error.is_operand() && error.to_string().ends_with(&expected), "{name}: {error}");
+    };
+    let logits = here.logits.clone();
+    fn of<'a>(
+        x: &'a CudaSlice<bf16>,
+        out: &'a mut CudaSlice<bf16>,
+        workspace: &'a mut CudaSlice<u8>,
+        residual: &'a CudaSlice<bf16>,
+    ) -> LayerOperands<'a> {
+        LayerOperands::new(9, x, out, workspace).residual(residual)
+    }
+    refused("x", of(&there.x, &mut here.out, &mut here.workspace, &here.residual), &logits);
+    refused("out", of(&here.x, &mut there.out, &mut here.workspace, &here.residual), &logits);
+    refused("the workspace", of(&here.x, &mut here.out, &mut there.workspace, &here.residual), &logits);
+    refused("residual", of(&here.x, &mut here.out, &mut here.workspace, &there.residual), &logits);
+    refused("logits", of(&here.x, &mut here.out, &mut here.workspace, &here.residual), &there.logits);
+    let (ids, weights) = (elsewhere.alloc_zeros::<i32>(9 * K).unwrap(), stream.alloc_zeros::<f32>(9 * K).unwrap());
+    let operands = of(&here.x, &mut here.out, &mut here.workspace, &here.residual);
+    let error = moe.forward_chosen(&**stream, operands, &ids, &weights).unwrap_err().to_string();
+    assert!(error.ends_with("ids is on device 1, the stream on device 0"), "{error}");
+    assert_eq!(bench.null.launches(), before);
+}

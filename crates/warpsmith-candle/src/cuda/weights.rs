@@ -17,6 +17,9 @@ pub(super) fn moe(stream: &Arc<CudaStream>, of: &Nvfp4MoeWeights) -> Result<MoeW
     if let Some(shared) = &of.shared {
         weights = weights.shared(mlp(stream, shared)?);
     }
+    if let Some(gate) = &of.shared_gate {
+        weights = weights.shared_gate(copied::<f32>(stream, gate)?);
+    }
     if let Some(bias) = &of.router_bias {
         weights = weights.router_bias(copied::<f32>(stream, bias)?);
     }

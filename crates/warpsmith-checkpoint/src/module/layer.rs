@@ -64,25 +64,63 @@ pub(crate) fn weight_format(all: &[Mlp<'_>], tokens: Option<Format>) -> Result<F
     format_of(all.iter().flat_map(Mlp::products).flat_map(Product::parts), tokens)
 }
 
+/// What multiplies codes times block scales.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Multiplier {
+    /// One factor.
+    All(f32),
+    /// One for each row, `[N]`.
+    Rows(Vec<f32>),
+}
+
+impl Multiplier {
+    /// Of parts one below the other: their factors and rows.
+    pub(crate) fn of(parts: impl Iterator<Item = (f32, usize)> + Clone) -> Self {
+        let first = parts.clone().next().map_or(1.0, |(factor, _)| factor);
+        match parts.clone().any(|(factor, _)| factor.to_bits() != first.to_bits()) {
+            true => Self::Rows(parts.flat_map(|(factor, rows)| std::iter::repeat_n(factor, rows)).collect()),
+            false => Self::All(first),
+        }
+    }
+}
+
 impl Product<'_> {
     /// The format of its weights, on tokens of this format.
     pub(crate) fn weight_format(&self, tokens: Option<Format>) -> Result<Format> {
         format_of(self.parts().iter(), tokens)
     }
 
-    /// The factor of every row, `[N]`, where parts have factors of their own; else that of the first part is for all.
+    /// The factor of every row, `[N]`, where parts have factors of their own; else that of the first part is for all. They multiply
+    /// what [`Weight::values`] gives; what multiplies weights on a device is [`Product::multiplier`].
     #[must_use]
     pub fn row_factors(&self) -> Option<Vec<f32>> {
-        let (first, others) = self.parts().split_first()?;
-        let differs = others.iter().any(|part| part.factor().to_bits() != first.factor().to_bits());
-        let rows = || self.parts().iter().flat_map(|part| std::iter::repeat_n(part.factor(), part.rows()));
-        differs.then(|| rows().collect())
+        match Multiplier::of(self.parts().iter().map(|part| (part.factor(), part.rows()))) {
+            Multiplier::All(_) => None,
+            Multiplier::Rows(factors) => Some(factors),
+        }
+    }
+
+    /// What multiplies the weights that [`Uploader::product`](crate::Uploader::product) sends. Parts that are MXFP4 and become
+    /// NVFP4 have each a power of two; finding it looks at all scales of theirs.
+    ///
+    /// # Errors
+    /// Data, if one of those is NaN; unsupported, if weights that are used together have no format in common.
+    pub fn multiplier(&self) -> Result<Multiplier> {
+        self.multiplier_in(self.weight_format(None)?)
+    }
+
+    fn multiplier_in(&self, format: Format) -> Result<Multiplier> {
+        let factor = |part: &Weight<'_>| Ok((part.factor_in(format)?, part.rows()));
+        Ok(Multiplier::of(self.parts().iter().map(factor).collect::<Result<Vec<_>>>()?.into_iter()))
     }
 
     fn layer(&self, format: Format) -> Result<LinearConfig> {
-        let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format);
-        let linear = if self.row_factors().is_some() { linear.row_scale() } else { linear };
-        let linear = linear.weights(self.weight_format(Some(format))?);
+        let weights = self.weight_format(Some(format))?;
+        let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format).weights(weights);
+        let linear = match self.multiplier_in(weights)? {
+            Multiplier::All(_) => linear,
+            Multiplier::Rows(_) => linear.row_scale(),
+        };
         Ok(self.bias().map_or(linear, |bias| linear.bias(bias.format)))
     }
 }
@@ -99,12 +137,6 @@ impl Mlp<'_> {
 impl Moe<'_> {
     fn layer(&self, format: Format) -> Result<MoeConfig> {
         let Some(first) = self.experts().first() else { return Err(Error::unsupported("a layer without experts")) };
-        if self.rule().is_shared_gated() && self.shared().is_some() {
-            return Err(Error::unsupported("no kernel weighs a shared expert's row by a projection of the token"));
-        }
-        if self.rule().weighs_inputs() {
-            return Err(Error::unsupported("no kernel weighs what an expert gets"));
-        }
         let route = self.rule().route();
         let (hidden, intermediate) = (extent(first.hidden_size())?, extent(first.intermediate_size())?);
         let moe = MoeConfig::new(first.activation(), hidden, intermediate, route).format(format);
@@ -114,9 +146,15 @@ impl Moe<'_> {
         let all = route.expert_count() as usize;
         let moe = if range.len() == all { moe } else { moe.local(extent(range.start)?..extent(range.end)?) };
         let moe = first.up().bias().map_or(moe, |bias| moe.bias(bias.format));
-        match self.shared() {
+        let moe = if self.rule().weighs_inputs() { moe.weighted_inputs() } else { moe };
+        let moe = match self.shared() {
+            None => moe,
+            Some(shared) => moe.shared(extent(shared.intermediate_size())?),
+        };
+        match self.shared_gate() {
+            Some(gate) if gate.bias().is_some() => Err(Error::unsupported("a shared expert's gate with a bias")),
+            Some(_) => Ok(moe.shared_gate()),
             None => Ok(moe),
-            Some(shared) => Ok(moe.shared(extent(shared.intermediate_size())?)),
         }
     }
 }

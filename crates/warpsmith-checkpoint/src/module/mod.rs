@@ -8,6 +8,7 @@ mod product;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
+pub use layer::Multiplier;
 pub(crate) use layer::weight_format;
 pub use mlp::Mlp;
 pub use moe::Moe;
@@ -199,7 +200,15 @@ impl<'a> Finder<'a> {
         let shared_gate = match rule.is_shared_gated() && rule.shared_size().is_some() {
             true => {
                 let gate = format!("{name}.shared_expert_gate");
-                Some(self.linear(&gate)?.ok_or_else(|| Error::data(format!("tensor `{gate}.weight` is missing")))?)
+                let of =
+                    self.linear(&gate)?.ok_or_else(|| Error::data(format!("tensor `{gate}.weight` is missing")))?;
+                if [of.rows(), of.columns()] != [1, hidden] {
+                    let (found, expected) = ([of.rows(), of.columns()], [1, hidden]);
+                    return Err(Error::data(format!(
+                        "weight `{gate}` is {found:?}, the configuration says {expected:?}"
+                    )));
+                }
+                Some(of)
             }
             false => None,
         };

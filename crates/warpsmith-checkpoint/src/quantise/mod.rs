@@ -128,12 +128,12 @@ impl Quantise {
     /// Quantises the linear layers of a folder into another one, which is made. `told` is called with the bytes of tensors that
     /// are done and with all of them.
     ///
-    /// What has been stopped goes on where it was if it is run again, and gives the same bytes. At most one run has a folder at
-    /// a time.
+    /// What has been stopped goes on where it was if it is run again, and gives the same bytes. One run has a folder at a time,
+    /// and others are refused; that one was killed keeps nobody out.
     ///
     /// # Errors
     /// Data, if something is missing, is not what it should be, is NaN or infinite, cannot be written, or if the new folder is in
-    /// the old one, holds something else, or was begun with other arguments; unsupported, if weights are quantised already, or
+    /// the old one, holds something else, is another run's, or was begun with other arguments; unsupported, if weights are quantised already, or
     /// experts lie as is not known.
     ///
     /// # Safety

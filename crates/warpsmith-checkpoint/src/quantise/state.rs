@@ -1,10 +1,12 @@
 //! What of a checkpoint is done, so that it can be gone on with.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use warpsmith::internal::Raise;
+use warpsmith::internal::lock::Lock;
 use warpsmith::{Error, Result};
 
 use super::QuantisedWeight;
@@ -15,20 +17,34 @@ use crate::folder::object;
 /// The file that says so.
 pub(super) const STATE: &str = ".quantize.json";
 
+/// The file that a run holds a lock on.
+const LOCK: &str = ".quantize.lock";
+
+/// What the names of files begin with that a run may leave before there is a [`STATE`].
+const OWN: &str = ".quantize";
+
 /// The arguments of a run, and what it has done.
 #[derive(Debug)]
 pub(super) struct State {
     folder: PathBuf,
     all: Map<String, Value>,
+    /// As long as this run has the folder. The system takes it back when the process dies.
+    _lock: Lock,
 }
 
 impl State {
-    /// Of a folder, which is made if it is not there.
+    /// Of a folder, which is made if it is not there, and is this run's until the state is dropped.
     ///
     /// # Errors
-    /// Data, if the folder holds something else, or was begun with other arguments.
+    /// Data, if the folder holds something else, another run has it, or it was begun with other arguments.
     pub(super) fn open(folder: &Path, arguments: &Map<String, Value>) -> Result<Self> {
         let shown = folder.display();
+        fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
+        // Before anything is written there. A run writes its state before all that is not its own: who sees that sees this.
+        if holds_others(folder).map_err(|error| unwritten(folder, error))? && !folder.join(STATE).exists() {
+            return Err(Error::data(format!("{shown} is not empty, and without {STATE}: name another folder")));
+        }
+        let lock = locked(folder)?;
         if let Some(mut all) = object(folder, STATE).map_err(|error| error.context(shown.to_string()))? {
             let Some(Value::Object(begun)) = all.get("arguments") else {
                 return Err(Error::data(format!("{shown}: {STATE} names no arguments: name another folder")));
@@ -47,17 +63,12 @@ impl State {
             if !all.get("files").is_some_and(Value::is_object) {
                 all.insert("files".to_owned(), json!({}));
             }
-            return Ok(Self { folder: folder.to_owned(), all });
-        }
-        fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
-        let mut entries = fs::read_dir(folder).map_err(|error| unwritten(folder, error))?;
-        if entries.next().is_some() {
-            return Err(Error::data(format!("{shown} is not empty, and without {STATE}: name another folder")));
+            return Ok(Self { folder: folder.to_owned(), all, _lock: lock });
         }
         let mut all = Map::new();
         all.insert("arguments".to_owned(), Value::Object(arguments.clone()));
         all.insert("files".to_owned(), json!({}));
-        let state = Self { folder: folder.to_owned(), all };
+        let state = Self { folder: folder.to_owned(), all, _lock: lock };
         state.save()?;
         Ok(state)
     }
@@ -89,6 +100,27 @@ impl State {
             .map_err(|error| Error::internal(format!("{STATE}: {error}")).with_source(error))?;
         file::text(&self.folder, STATE, &text)
     }
+}
+
+/// Whether there is something that no run leaves.
+fn holds_others(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        if !entry?.file_name().as_encoded_bytes().starts_with(OWN.as_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn locked(folder: &Path) -> Result<Lock> {
+    let (path, shown) = (folder.join(LOCK), folder.display());
+    let taken = Lock::try_take(&path).map_err(|error| {
+        let remedy = "name a folder that files can be locked in";
+        Error::data(format!("{} cannot be locked: {error}: {remedy}", path.display())).with_source(error)
+    })?;
+    taken.ok_or_else(|| {
+        Error::data(format!("another run is writing {shown}: wait until it ends, or name another folder"))
+    })
 }
 
 fn told(weight: &QuantisedWeight) -> Value {

@@ -336,6 +336,40 @@ fn what_was_stopped_goes_on_to_the_same_bytes() {
     assert_eq!(run(&how, &from, &to).unwrap().resumed(), 2);
 }
 
+/// Of two runs at once the second is refused, and what it leaves is nothing.
+#[test]
+fn a_folder_has_one_run_at_a_time() {
+    let (temp, from, to) = dense();
+    let how = Quantise::new();
+    let mut refusals = Vec::new();
+    // SAFETY: the second run writes nothing; nobody else knows these folders.
+    let done = unsafe { how.run(&from, &to, |_, _| refusals.push(run(&how, &from, &to).unwrap_err())) };
+    assert_eq!(done.unwrap().resumed(), 0);
+    assert!(refusals.len() > 2 && refusals.iter().all(Error::is_data));
+    let text = format!("another run is writing {}: wait until it ends, or name another folder", to.display());
+    assert!(refusals.iter().all(|error| error.to_string() == text), "{refusals:?}");
+    assert_eq!(run(&how, &from, &to).unwrap().resumed(), 2);
+    assert!(!to.join(".quantize.lock").exists());
+    // Who was killed before there was a state has left these.
+    let killed = temp.path().join("killed");
+    fs::create_dir(&killed).unwrap();
+    for name in [".quantize.lock", ".quantize-.quantize.json.part"] {
+        fs::write(killed.join(name), "").unwrap();
+    }
+    run(&how, &from, &killed).unwrap();
+    assert!(files(&killed) == files(&to));
+    // What is no file is not locked; and where others' files are, nothing is written.
+    let (odd, other) = (temp.path().join("odd"), temp.path().join("other"));
+    fs::create_dir_all(odd.join(".quantize.lock")).unwrap();
+    let text = run(&how, &from, &odd).unwrap_err().to_string();
+    assert!(text.contains("cannot be locked") && text.ends_with("name a folder that files can be locked in"), "{text}");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("notes"), "").unwrap();
+    let text = run(&how, &from, &other).unwrap_err().to_string();
+    assert!(text.ends_with("is not empty, and without .quantize.json: name another folder"), "{text}");
+    assert_eq!(files(&other).len(), 1);
+}
+
 #[test]
 fn bytes_are_the_same_for_any_number_of_threads() {
     let temp = tempfile::tempdir().unwrap();

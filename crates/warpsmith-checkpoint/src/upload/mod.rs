@@ -15,7 +15,7 @@ use warpsmith_layers::{MlpWeights, MoeWeights, Quantised};
 
 use pinned::{Pinned, Sink};
 
-use crate::module::{Bias, Mlp, Moe, Product, weight_format};
+use crate::module::{Bias, Mlp, Moe, Multiplier, Product, weight_format};
 use crate::weight::Packed;
 
 /// Bytes of each of two buffers, unless said otherwise.
@@ -77,14 +77,17 @@ impl<'p> Uploader<'p> {
     /// Unsupported, if a weight is in no format that kernels take; data, if a scale is NaN; driver, if the device has no room.
     pub fn product(&mut self, product: &Product<'_>) -> Result<Quantised> {
         let format = product.weight_format(None)?;
-        let Some(factors) = product.row_factors() else { return self.stack(&[product], format) };
-        let (codes, scales, bias) = self.sent(&[product], &packed(product, format)?)?;
+        let parts = packed(product, format)?;
+        let (codes, scales, bias) = self.sent(&[product], &parts)?;
         let all = with_bias(quantised(format, codes, scales), bias);
-        Ok(all.row_scale(self.stream.clone_htod(&factors)?))
+        Ok(match multiplier(&parts) {
+            Multiplier::All(factor) => all.alpha(factor),
+            Multiplier::Rows(factors) => all.row_scale(self.stream.clone_htod(&factors)?),
+        })
     }
 
-    /// Codes `[N, K/2]` and scales `[N, K/16]` of a product alone, in NVFP4, for who makes layers of their own. What multiplies them is the
-    /// [factor](Packed::factor) of each part.
+    /// Codes `[N, K/2]` and scales `[N, K/16]` of a product alone, in NVFP4, for who makes layers of their own. What multiplies them is
+    /// the [factor](Packed::factor) of each part, which [`Product::multiplier`] has for all where MXFP4 does not stay so.
     ///
     /// # Errors
     /// As for [`Uploader::product`].
@@ -112,6 +115,9 @@ impl<'p> Uploader<'p> {
         if let Some(shared) = moe.shared() {
             weights = weights.shared(self.mlps(std::slice::from_ref(shared), Format::Nvfp4)?);
         }
+        if let Some(gate) = moe.shared_gate() {
+            weights = weights.shared_gate(self.stream.clone_htod(&gate.dequantised()?)?);
+        }
         if !moe.router_bias().is_empty() {
             weights = weights.router_bias(self.stream.clone_htod(moe.router_bias())?);
         }
@@ -134,14 +140,14 @@ impl<'p> Uploader<'p> {
         let mut parts = Vec::with_capacity(all.len());
         let mut factors = Vec::with_capacity(all.len());
         for product in all {
-            if product.row_factors().is_some() {
+            let of = packed(product, format)?;
+            let Multiplier::All(factor) = multiplier(&of) else {
                 let name = product.name();
                 return Err(Error::unsupported(format!(
                     "`{name}`: an MLP whose projections are of parts with factors of their own"
                 )));
-            }
-            let of = packed(product, format)?;
-            factors.push(of.first().map_or(1.0, Packed::factor));
+            };
+            factors.push(factor);
             parts.extend(of);
         }
         let (codes, scales, bias) = self.sent(all, &parts)?;
@@ -220,4 +226,8 @@ fn quantised(format: Format, codes: CudaSlice<u8>, scales: CudaSlice<u8>) -> Qua
 
 fn packed<'a>(product: &Product<'a>, format: Format) -> Result<Vec<Packed<'a>>> {
     product.parts().iter().map(|part| part.packed_in(format)).collect()
+}
+
+fn multiplier(parts: &[Packed<'_>]) -> Multiplier {
+    Multiplier::of(parts.iter().map(|part| (part.factor(), part.rows())))
 }

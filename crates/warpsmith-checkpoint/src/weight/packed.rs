@@ -80,6 +80,19 @@ impl<'a> Weight<'a> {
         }
     }
 
+    /// What multiplies codes and scales in this format.
+    ///
+    /// # Errors
+    /// As for [`Weight::packed`], of MXFP4 that becomes NVFP4.
+    pub(crate) fn factor_in(&self, format: Format) -> Result<f32> {
+        match self.stored {
+            Stored::Mxfp4 { codes, scales } if format != Format::Mxfp4 => {
+                Ok(power_of_two(self.exponent(codes, scales)?))
+            }
+            _ => Ok(self.factor()),
+        }
+    }
+
     /// The exponents of MXFP4's scales, of all blocks that are not zero; nothing, if it is stored otherwise.
     ///
     /// # Errors

@@ -45,6 +45,8 @@ struct Set {
     weights: CudaSlice<f32>,
     positions: CudaSlice<i32>,
     shared: Numbers,
+    x: Numbers,
+    vector: CudaSlice<f32>,
     residual: Numbers,
     out: Numbers,
 }
@@ -82,6 +84,8 @@ impl Set {
             weights: stream.clone_htod(&drawn.weights)?,
             positions: stream.clone_htod(&drawn.positions)?,
             shared: memory(out, if_any(combine.has_shared()))?,
+            x: memory(combine.rows_format(), if_any(combine.has_shared_gate()))?,
+            vector: stream.clone_htod(&drawn.values[..combine.hidden_size() as usize])?,
             residual: memory(out, if_any(combine.has_residual()))?,
             out: memory(out, elements)?,
         })
@@ -97,6 +101,9 @@ impl Set {
         }
         if combine.has_shared() {
             operands = operands.shared(self.shared.values());
+        }
+        if combine.has_shared_gate() {
+            operands = operands.shared_gate(self.x.values(), &self.vector);
         }
         if combine.has_residual() {
             operands = operands.residual(self.residual.values());
@@ -117,11 +124,14 @@ fn is_as_expected(gpu: &Gpu, combiner: &Combiner, tokens: u32) -> Result<bool> {
     };
     let rows = values(true, elements * combine.rows_per_token() as usize);
     let (shared, residual) = (values(combine.has_shared(), elements), values(combine.has_residual(), elements));
+    let x = values(combine.has_shared_gate(), elements);
+    let vector = values(combine.has_shared_gate(), combine.hidden_size() as usize);
     let terms = Terms {
         rows: &rows,
         weights: if combine.is_weighted() { &drawn.weights } else { &[] },
         positions: if combine.is_placed() { &drawn.positions } else { &[] },
         shared: &shared,
+        gate: (&x, &vector),
         residual: &residual,
     };
     Ok(set.out.to_host(gpu.stream())? == expected(combine, tokens, &terms)?)
@@ -135,8 +145,9 @@ fn timed(gpu: &Gpu, combiner: &Combiner, tokens: u32, arch: &Arch) -> Result<[f6
     let row = combine.rows_format().bytes(1) as u64 * u64::from(combine.hidden_size());
     let of_out = combine.out_format().bytes(1) as u64 * elements;
     let lists = 4 * slots * (u64::from(combine.is_weighted()) + u64::from(combine.is_placed()));
-    let bytes =
-        slots * row + of_out * (1 + u64::from(combine.has_shared()) + u64::from(combine.has_residual())) + lists;
+    let of_gate = u64::from(combine.has_shared_gate()) * u64::from(tokens) * row;
+    let of_result = of_out * (1 + u64::from(combine.has_shared()) + u64::from(combine.has_residual()));
+    let bytes = slots * row + of_result + of_gate + lists;
     let drawn = Drawn::new(combine, tokens);
     let sets = (0..operand_sets(bytes, arch.l2_bytes())).map(|_| Set::new(gpu, combine, tokens, &drawn));
     let mut sets = sets.collect::<Result<Vec<_>>>()?;

@@ -68,6 +68,10 @@ impl Told {
             let kernels: Result<Vec<_>> = match (config, step) {
                 (LayerConfig::Moe(of), Some(Step::Route)) => vec![only_one(of.route().to_string())],
                 (LayerConfig::Moe(of), Some(Step::Combine)) => vec![only_one(of.combine().to_string())],
+                (LayerConfig::Moe(of), Some(Step::Up)) => {
+                    let weigh = of.weigh().map(|weigh| only_one(weigh.to_string()));
+                    of_step(&problems, Step::Up).iter().map(chosen).chain(weigh).collect()
+                }
                 (_, Some(step)) => of_step(&problems, step).iter().map(chosen).collect(),
                 (_, None) => problems.iter().map(chosen).collect(),
             }

@@ -2,7 +2,6 @@
 
 use warpsmith::spec::Activation;
 use warpsmith_checkpoint::{Mlp, Module, Moe, Product};
-use warpsmith_tune::oracle::combine::rounded;
 use warpsmith_tune::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert, Weight};
 use warpsmith_tune::oracle::{Matrix, Products, Reference, Scaling, gemm};
 
@@ -41,11 +40,11 @@ pub(super) fn reference(job: &Job<'_>, which: &[usize]) -> Result<Reference> {
 fn experts(of: &Moe<'_>, x: &Matrix<'_>, routing: &Routing, tokens: &Tokens) -> Result<Reference> {
     let Some(first) = of.experts().first() else { return Err("a layer without experts".into()) };
     let kind = Kind { activation: first.activation(), format: tokens.format };
-    let routing::Chosen { ids, mut weights } = routing.chosen(of, x.rows())?;
+    let routing::Chosen { ids, mut weights, stated } = routing.chosen(of, x.rows())?;
     let shared = of.shared().map(expert).transpose()?;
-    let of_shared: Vec<(f64, f64)> = match of.shared_gate() {
+    let of_shared = match of.shared_gate() {
         None => Vec::new(),
-        Some(gate) => projected(gate, x)?.iter().map(|x| (1.0 / (1.0 + (-x).exp()), 0.0)).collect(),
+        Some(gate) => layer::gates(x, &gate.dequantised()?)?,
     };
     // What experts get, where that is weighted and not what they give.
     let mut scaled = None;
@@ -53,11 +52,7 @@ fn experts(of: &Moe<'_>, x: &Matrix<'_>, routing: &Routing, tokens: &Tokens) -> 
         if weights.len() != x.rows() {
             return Err("experts whose tokens are weighted are computed for one expert a token".into());
         }
-        let weighted = (0..x.rows()).flat_map(|row| {
-            let weight = weights[row].0 as f32;
-            x.row(row).iter().map(move |x| rounded(tokens.format, x * weight))
-        });
-        scaled = Some(Matrix::new(x.rows(), x.k(), weighted.collect::<Vec<_>>())?);
+        scaled = Some(layer::weighed(x, &stated, tokens.format)?);
         weights.fill((1.0, 0.0));
     }
     let chosen = Chosen { ids: &ids, weights: &weights, residual: &[] };

@@ -61,6 +61,8 @@ pub(super) struct Chosen {
     pub(super) ids: Vec<i32>,
     /// Each with what a right one may be off by.
     pub(super) weights: Vec<(f64, f64)>,
+    /// The same bit for bit, where those are known.
+    pub(super) stated: Vec<f32>,
 }
 
 impl Routing {
@@ -71,14 +73,15 @@ impl Routing {
             Self::Logits(logits) => {
                 let given = Given::Logits(logits, moe.router_bias());
                 let routed = route(&rule.route(), tokens as u32, given, 1, rule.scale())?;
-                Chosen { ids: routed.ids, weights: routed.weights }
+                Chosen { ids: routed.ids, weights: routed.weights, stated: routed.stated }
             }
             Self::Given(ids, weights) => {
                 let by_ids = Route::new(Scoring::Given).experts(rule.route().expert_count());
                 let by_ids = by_ids.k(rule.route().experts_per_token());
                 let routed = route(&by_ids, tokens as u32, Given::Ids(ids), 1, 1.0)?;
+                let stated = weights.clone();
                 let weights = weights.iter().map(|weight| (f64::from(*weight), 0.0)).collect();
-                Chosen { ids: routed.ids, weights }
+                Chosen { ids: routed.ids, weights, stated }
             }
         })
     }

@@ -9,7 +9,7 @@ use warpsmith_checkpoint::{Factors, Layout, Scales};
 /// copied. Needs no GPU.
 ///
 /// Whoever stops it starts it again with the same arguments: it goes on, and the bytes are those of a run that was not
-/// stopped. At most one run has a folder at a time.
+/// stopped. One run has a folder at a time; another is refused.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The model: config.json and one or many safetensors files.

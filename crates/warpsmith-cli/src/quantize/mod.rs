@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<bool> {
         bar.set_length(all);
         bar.set_position(done);
     };
-    // SAFETY: help says that a folder has one run at a time; who changes a model meanwhile has no use for the result.
+    // SAFETY: a folder has one run at a time; who changes a model meanwhile has no use for the result.
     let done = unsafe { how.run(&args.from, &args.to, told) };
     bar.finish_and_clear();
     let done = done?;

@@ -16,8 +16,12 @@ use super::{MlpConfig, check_rows};
 /// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
 /// the same activation, without biases.
 ///
+/// With a gate of the shared expert, its row is multiplied by the sigmoid of the token's product with a vector (Qwen2-MoE,
+/// Qwen3-Next). With weighted inputs, a weight multiplies what its expert gets, rounded to the format, and not what that gives
+/// (Llama-4); a token then has one expert.
+///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual]`, where ROUTE is that of a
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:residual]`, where ROUTE is that of a
 /// [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
@@ -31,6 +35,8 @@ pub struct MoeConfig {
     expert: MlpConfig,
     route: Route,
     shared: Option<u32>,
+    has_shared_gate: bool,
+    has_weighted_inputs: bool,
     has_residual: bool,
 }
 
@@ -38,7 +44,14 @@ impl MoeConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
         let expert = MlpConfig::new(activation, hidden, intermediate);
-        Self { expert, route, shared: None, has_residual: false }
+        Self {
+            expert,
+            route,
+            shared: None,
+            has_shared_gate: false,
+            has_weighted_inputs: false,
+            has_residual: false,
+        }
     }
 
     /// The format of x, all rows and the result: f16 or bf16.
@@ -50,6 +63,18 @@ impl MoeConfig {
     /// There is a shared expert of this intermediate size.
     pub fn shared(mut self, intermediate: u32) -> Self {
         self.shared = Some(intermediate);
+        self
+    }
+
+    /// The shared expert's row is multiplied by a gate.
+    pub fn shared_gate(mut self) -> Self {
+        self.has_shared_gate = true;
+        self
+    }
+
+    /// Weights multiply what experts get, not what they give: of one expert a token.
+    pub fn weighted_inputs(mut self) -> Self {
+        self.has_weighted_inputs = true;
         self
     }
 
@@ -99,6 +124,18 @@ impl MoeConfig {
         self.has_residual
     }
 
+    /// Whether the shared expert's row is multiplied by a gate.
+    #[must_use]
+    pub fn has_shared_gate(&self) -> bool {
+        self.has_shared_gate
+    }
+
+    /// Whether weights multiply what experts get.
+    #[must_use]
+    pub fn has_weighted_inputs(&self) -> bool {
+        self.has_weighted_inputs
+    }
+
     /// Whether what chooses has a bias.
     #[must_use]
     pub fn has_router_bias(&self) -> bool {
@@ -122,12 +159,22 @@ impl MoeConfig {
 
     /// What adds up the rows.
     pub fn combine(&self) -> Combine {
-        let combine =
-            Combine::new().hidden(self.expert.hidden_size()).k(self.route.experts_per_token()).weighted().placed();
-        let format = self.expert.token_format();
-        let combine = combine.rows(format).out(format);
+        let combine = self.of_format().k(self.route.experts_per_token()).placed();
+        let combine = if self.has_weighted_inputs { combine } else { combine.weighted() };
         let combine = if self.shared.is_some() { combine.shared() } else { combine };
+        let combine = if self.has_shared_gate { combine.shared_gate() } else { combine };
         if self.has_residual { combine.residual() } else { combine }
+    }
+
+    /// What multiplies tokens by their weights before experts get them, if anything does: a sum of one row.
+    #[must_use]
+    pub fn weigh(&self) -> Option<Combine> {
+        self.has_weighted_inputs.then(|| self.of_format().k(1).weighted())
+    }
+
+    fn of_format(&self) -> Combine {
+        let format = self.expert.token_format();
+        Combine::new().hidden(self.expert.hidden_size()).rows(format).out(format)
     }
 
     /// Up and down, and those of the shared expert, for up to `tokens` tokens.
@@ -150,12 +197,21 @@ impl MoeConfig {
         let Self { expert, route, .. } = *self;
         route.check()?;
         let (experts, k) = (route.local_experts().len() as u32, route.experts_per_token());
+        if self.has_shared_gate && self.shared.is_none() {
+            return Err(Error::unsupported("shared_gate: there is no shared expert"));
+        }
+        if self.has_weighted_inputs && k != 1 {
+            return Err(Error::unsupported(format!("weighted_inputs: k = {k}: must be 1")));
+        }
         let rows = check_rows(tokens, k)?;
         let of_experts = |problem: Problem| problem.grouped(experts).experts_per_token(k.min(experts));
         let [up, down] = expert.of_rows(rows)?;
         Ok([of_experts(up).gathered(), of_experts(down)])
     }
 }
+
+const SHARED_GATE: &str = "shared_gate";
+const WEIGHTED_INPUTS: &str = "weighted_inputs";
 
 /// Behind `route.`; f32 is not said.
 const WORD: &str = "route.";
@@ -167,6 +223,8 @@ impl fmt::Display for MoeConfig {
         let route = route.strip_prefix(WORD).unwrap_or(&route);
         write!(f, "moe.{}:{route}", expert.sizes())?;
         self.shared.map_or(Ok(()), |shared| write!(f, ":shared{shared}"))?;
+        let gates = [(self.has_shared_gate, SHARED_GATE), (self.has_weighted_inputs, WEIGHTED_INPUTS)];
+        gates.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| write!(f, ":{word}"))?;
         write!(f, "{}", expert.words())?;
         if self.has_residual { f.write_str(":residual") } else { Ok(()) }
     }
@@ -181,19 +239,21 @@ impl FromStr for MoeConfig {
 }
 
 fn parse(text: &str) -> Result<MoeConfig> {
-    const GRAMMAR: &str =
-        "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS][:bias_F][:ungated][:mxfp4][:residual], ROUTE that of a router";
+    const GRAMMAR: &str = "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4]\
+                           [:residual], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
         ["shared", "bias_"].iter().any(|word| segment.starts_with(word))
-            || ["ungated", "mxfp4", "residual"].contains(&segment)
+            || [WEIGHTED_INPUTS, "ungated", "mxfp4", "residual"].contains(&segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);
     moe.shared = segments.number("shared")?;
+    moe.has_shared_gate = moe.shared.is_some() && segments.is_next(SHARED_GATE);
+    moe.has_weighted_inputs = segments.is_next(WEIGHTED_INPUTS);
     moe.expert = moe.expert.with_words(&mut segments)?;
     moe.has_residual = segments.is_next("residual");
     segments.end()?;

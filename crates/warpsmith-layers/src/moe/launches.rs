@@ -5,7 +5,7 @@ use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOper
 use warpsmith::{Error, Result};
 
 use super::{Chooses, Moe};
-use crate::operands::{Chunk, result, tokens, values};
+use crate::operands::{Chunk, as_values, result, tokens, values};
 use crate::step::Step;
 use crate::workspace::Pieces;
 
@@ -52,10 +52,20 @@ impl<S: LaunchStream> Launches<'_, S> {
         let lists = route.lists(count);
         let all = pieces.lists.as_numbers::<i32>().ok_or_else(lost)?;
         let list = |range| all.part(range).ok_or_else(lost);
+        let weights = || match from {
+            Chooses::Logits(_) => pieces.weights.as_numbers().ok_or_else(lost),
+            Chooses::Ids(_, weights) => chunk.of(weights, k),
+        };
         if self.does(Step::Up) {
+            if let Some(weigher) = &moe.weigher {
+                let operands = CombineOperands::new(count, as_values(x()?)?, result(&mut pieces.y, format)?);
+                weigher.launch_dependent(stream, operands.weights(weights()?))?;
+            }
             let (rows, offsets) = (list(lists.rows.clone())?, list(lists.offsets.clone())?);
             let h = result(&mut pieces.h, format)?;
-            moe.up.launch(stream, count * k, (x()?, h), &mut pieces.kernels, |operands| {
+            // A token that is weighted has one expert: its row has the number that it had.
+            let given = if moe.weigher.is_some() { tokens(&pieces.y, format)? } else { x()? };
+            moe.up.launch(stream, count * k, (given, h), &mut pieces.kernels, |operands| {
                 operands.rows(rows).offsets(offsets)
             })?;
         }
@@ -70,14 +80,15 @@ impl<S: LaunchStream> Launches<'_, S> {
             })?;
         }
         if self.does(Step::Combine) {
-            let weights = match from {
-                Chooses::Logits(_) => pieces.weights.as_numbers().ok_or_else(lost)?,
-                Chooses::Ids(_, weights) => chunk.of(weights, k)?,
-            };
             let operands = CombineOperands::new(count, values(&pieces.y, format)?, chunk.of_result(out, hidden)?);
-            let operands = operands.weights(weights).positions(list(lists.positions)?);
+            let operands = operands.positions(list(lists.positions)?);
+            let operands = if moe.weigher.is_some() { operands } else { operands.weights(weights()?) };
             let operands = match &moe.shared {
                 Some(_) => operands.shared(values(&pieces.shared, format)?),
+                None => operands,
+            };
+            let operands = match &moe.shared_gate {
+                Some(vector) => operands.shared_gate(as_values(x()?)?, vector),
                 None => operands,
             };
             let operands = match residual {

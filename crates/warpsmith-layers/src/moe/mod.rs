@@ -15,7 +15,7 @@ use warpsmith::{Error, Result};
 
 use crate::config::MoeConfig;
 use crate::mlp::GatedMlp;
-use crate::operands::{Chunk, LayerOperands, Needs, are_enough, check_given, is_enough};
+use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
 use crate::product::Product;
 use crate::step::Step;
 use crate::workspace::{Layout, room};
@@ -34,7 +34,10 @@ pub struct Moe {
     up: Product,
     down: Product,
     combiner: Combiner,
+    /// Multiplies tokens by their weights, where experts get them so.
+    weigher: Option<Combiner>,
     shared: Option<GatedMlp>,
+    shared_gate: Option<Shared<f32>>,
     router_bias: Option<Shared<f32>>,
     scale: f32,
 }
@@ -68,7 +71,7 @@ impl Moe {
         weights: MoeWeights,
         limit: u32,
     ) -> Result<Self> {
-        let MoeWeights { experts, shared, router_bias, scale } = weights;
+        let MoeWeights { experts, shared, shared_gate, router_bias, scale } = weights;
         let [up, down] = config.of_experts(limit)?;
         let route = *config.route();
         check_bias(&route, router_bias.as_ref())?;
@@ -76,6 +79,7 @@ impl Moe {
         let (hidden, intermediate) = (expert.hidden_size(), expert.intermediate_size());
         let (first, last) = experts.split(expert.is_gated())?;
         check_given("a shared expert", shared.is_some(), config.shared_expert().is_some())?;
+        check_vector("a shared expert's gate", shared_gate.as_ref(), config.has_shared_gate(), hidden)?;
         let shared = config.shared_expert().zip(shared);
         let shared = shared.map(|(of, weights)| GatedMlp::new(engine, stream, &of, weights, limit)).transpose()?;
         let by_ids = config.by_ids();
@@ -87,7 +91,9 @@ impl Moe {
             up: Product::new(engine, stream, &up, [intermediate, hidden], first)?,
             down: Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?,
             combiner: engine.combine(&config.combine())?,
+            weigher: config.weigh().map(|weigh| engine.combine(&weigh)).transpose()?,
             shared,
+            shared_gate,
             router_bias,
             scale,
         })
@@ -174,7 +180,7 @@ impl Moe {
         let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let has_residual = self.config.has_residual();
         operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual })?;
-        self.check_from(operands.tokens, from)?;
+        self.check_from(stream, operands.tokens, from)?;
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         let layout = self.layout(room);
         for chunk in Chunk::each(operands.tokens, room) {
@@ -187,15 +193,18 @@ impl Moe {
         Ok(())
     }
 
-    fn check_from(&self, tokens: u32, from: &Chooses<'_>) -> Result<()> {
+    fn check_from(&self, stream: &impl LaunchStream, tokens: u32, from: &Chooses<'_>) -> Result<()> {
         let route = self.config.route();
         let slots = u64::from(tokens) * u64::from(route.experts_per_token());
         match from {
             Chooses::Ids(ids, weights) => {
+                ids.check_context(stream, "ids")?;
+                weights.check_context(stream, "weights")?;
                 is_enough("ids", (Format::F32, ids.elements()), Format::F32, slots)?;
                 is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)
             }
             Chooses::Logits(logits) => {
+                are_here(stream, "logits", logits)?;
                 let format = route.logits_format();
                 let format = format.ok_or_else(|| Error::operand("logits given, the layer takes ids and weights"))?;
                 are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))
@@ -213,6 +222,7 @@ impl Moe {
         Layout {
             // The shared expert's is read before that of the others is written.
             h: (u64::from(slots) * bytes(expert.padded_size())).max(of_shared.h),
+            // What experts get, where that is weighted, is read before this is written.
             y: u64::from(slots) * bytes(expert.hidden_size()),
             shared: if self.shared.is_some() { u64::from(tokens) * bytes(expert.hidden_size()) } else { 0 },
             ids: 4 * u64::from(slots),
@@ -224,8 +234,10 @@ impl Moe {
 }
 
 fn check_bias(route: &Route, bias: Option<&Shared<f32>>) -> Result<()> {
-    check_given("router bias", bias.is_some(), route.scoring() == Scoring::SigmoidBias)?;
-    bias.map_or(Ok(()), |bias| {
-        is_enough("router bias", (Format::F32, bias.elements()), Format::F32, u64::from(route.expert_count()))
-    })
+    check_vector("router bias", bias, route.scoring() == Scoring::SigmoidBias, route.expert_count())
+}
+
+fn check_vector(name: &str, given: Option<&Shared<f32>>, is_wanted: bool, needed: u32) -> Result<()> {
+    check_given(name, given.is_some(), is_wanted)?;
+    given.map_or(Ok(()), |given| is_enough(name, (Format::F32, given.elements()), Format::F32, u64::from(needed)))
 }

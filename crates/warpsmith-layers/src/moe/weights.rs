@@ -10,6 +10,7 @@ use crate::mlp::MlpWeights;
 pub struct MoeWeights {
     pub(super) experts: MlpWeights,
     pub(super) shared: Option<MlpWeights>,
+    pub(super) shared_gate: Option<Shared<f32>>,
     pub(super) router_bias: Option<Shared<f32>>,
     pub(super) scale: f32,
 }
@@ -17,12 +18,18 @@ pub struct MoeWeights {
 impl MoeWeights {
     /// Of experts, each `[E, …]` as [`MlpWeights`] says.
     pub fn new(experts: MlpWeights) -> Self {
-        Self { experts, shared: None, router_bias: None, scale: 1.0 }
+        Self { experts, shared: None, shared_gate: None, router_bias: None, scale: 1.0 }
     }
 
     /// The shared expert's.
     pub fn shared(mut self, shared: MlpWeights) -> Self {
         self.shared = Some(shared);
+        self
+    }
+
+    /// `[H]`: the sigmoid of a token's product with it multiplies the shared expert's row.
+    pub fn shared_gate(mut self, vector: impl Into<Shared<f32>>) -> Self {
+        self.shared_gate = Some(vector.into());
         self
     }
 

@@ -37,6 +37,8 @@ pub struct HostLayer {
     shared: Vec<HostWeight>,
     /// `[E]`, where the router has one.
     router_bias: Vec<f32>,
+    /// `[H]`, where the shared expert has a gate.
+    shared_gate: Vec<f32>,
     scale: f32,
 }
 
@@ -78,7 +80,15 @@ impl HostLayer {
             }
             _ => Vec::new(),
         };
-        Self { config: *config, drawn, weights, shared, router_bias, scale: 1.5 }
+        let shared_gate = match config {
+            // Products of the order of 1.
+            LayerConfig::Moe(of) if of.has_shared_gate() => {
+                let hidden = of.expert().hidden_size();
+                (0..hidden).map(|_| 4.0 * (rng.f32() - 0.5) / (hidden as f32).sqrt()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self { config: *config, drawn, weights, shared, router_bias, shared_gate, scale: 1.5 }
     }
 
     /// What it computes.
@@ -118,6 +128,10 @@ impl HostLayer {
                     let bias = stream.clone_htod(&self.router_bias)?;
                     weights = weights.router_bias(bias);
                 }
+                if of.has_shared_gate() {
+                    let vector = stream.clone_htod(&self.shared_gate)?;
+                    weights = weights.shared_gate(vector);
+                }
                 DeviceLayer::Moe(Moe::new(engine, stream, of, weights, limit)?)
             }
             _ => return Err(Error::unsupported(format!("{}: no such layer is checked", self.config))),
@@ -133,7 +147,12 @@ impl HostLayer {
         let LayerConfig::Moe(of) = &self.config else { return Ok((Vec::new(), Vec::new())) };
         let given = Given::Logits(&tokens.logits, &self.router_bias);
         let routed = route(of.route(), tokens.count() as u32, given, 1, self.scale)?;
-        Ok((routed.ids, routed.weights.iter().map(|(weight, _)| *weight as f32).collect()))
+        // Those of a router, where their bits are known: what experts get follows from them.
+        let weights = match routed.stated.is_empty() {
+            true => routed.weights.iter().map(|(weight, _)| *weight as f32).collect(),
+            false => routed.stated,
+        };
+        Ok((routed.ids, weights))
     }
 
     /// What should come out for some tokens, in some columns: `[which, columns]`.
@@ -195,10 +214,17 @@ impl HostLayer {
             true => None,
             false => Some(self.expert(&self.shared, 0, columns, &of_shared)?),
         };
-        let chosen = Chosen { ids: &ids, weights: &routed.weights, residual: &residual };
         let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
         let kind = kind_of(of.expert());
-        layer::moe(x, &chosen, expert, shared.as_ref().map(SharedExpert::plain), kind)
+        let gates = if of.has_shared_gate() { layer::gates(x, &self.shared_gate)? } else { Vec::new() };
+        let shared = shared.as_ref().map(|expert| SharedExpert { expert, weights: &gates, x: Some(x) });
+        if of.has_weighted_inputs() {
+            let plain = vec![(1.0, 0.0); routed.ids.len()];
+            let chosen = Chosen { ids: &ids, weights: &plain, residual: &residual };
+            return layer::moe(&layer::weighed(x, &routed.stated, kind.format)?, &chosen, expert, shared, kind);
+        }
+        let chosen = Chosen { ids: &ids, weights: &routed.weights, residual: &residual };
+        layer::moe(x, &chosen, expert, shared, kind)
     }
 
     /// One expert, with the rows of `down` that `columns` are.

@@ -61,12 +61,15 @@ impl Work {
                 let logits = Self { bytes: tokens * f64::from(of.route().expert_count()) * logits, flop: 0.0 };
                 let added = x * (1.0 + f64::from(u8::from(of.has_residual())));
                 let of_shared = if shared.is_some() { x } else { 0.0 };
+                // The gate's x; what is weighted is written and read once more.
+                let of_gate = if of.has_shared_gate() { x } else { 0.0 };
+                let of_inputs = if of.has_weighted_inputs() { 2.0 * x } else { 0.0 };
                 match only {
                     // Ids, weights, rows, slots and positions.
                     Some(Step::Route) => logits.and(Self { bytes: 20.0 * rows, flop: 0.0 }),
-                    Some(Step::Up) => up.and(moved(x + h)),
+                    Some(Step::Up) => up.and(moved(x + of_inputs + h)),
                     Some(Step::Down) => down.and(moved(h + y)),
-                    Some(Step::Combine) => moved(y + added + of_shared),
+                    Some(Step::Combine) => moved(y + added + of_shared + of_gate),
                     Some(Step::Shared) => shared.map_or_else(Self::default, |shared| shared.and(moved(x + of_shared))),
                     None => up.and(down).and(shared.unwrap_or_default()).and(logits).and(moved(x + added)),
                 }

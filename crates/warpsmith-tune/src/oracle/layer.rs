@@ -10,8 +10,14 @@
 //!   step, a fused multiply-add in the order of the slots, rounds once in f32, as do the sums with the shared expert's row
 //!   (which has a bound like y, and in some models a weight) and with the residual (which is exact). Then half an ulp of the format.
 //!
+//! * **a shared expert's gate:** with u = 2⁻²⁴, a product of H terms is off by ⌈H/1024⌉·8 + 8 roundings of u·Σ|x·w| at most, of which
+//!   a sigmoid keeps a quarter, and adds 12 u of its own.
+//! * **weighted inputs** are no matter of bounds: a weight's bits are stated (see [`route`](super::route)), and so is each element
+//!   times it.
+//!
 //! Which experts a token goes to is no matter of bounds: the router's choice is exact.
 
+use super::combine::rounded;
 use super::finish::Sum;
 use super::uncertain::Uncertain;
 use super::{Expected, Matrix, Products, Reference, Scaling, dual_gemm, gemm};
@@ -104,6 +110,41 @@ pub fn mlp(x: &Matrix<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference>
         elements.extend((0..values.rows()).map(element));
     }
     Reference::new(x.rows(), values.rows(), format, elements)
+}
+
+/// Each row times its weight, rounded to f32 and to `format`: what experts get whose inputs are weighted.
+///
+/// # Errors
+/// Data, if there are not as many weights as rows.
+pub fn weighed(x: &Matrix<'_>, weights: &[f32], format: Format) -> Result<Matrix<'static>> {
+    if weights.len() != x.rows() {
+        return Err(Error::data(format!("{} weights for {} rows", weights.len(), x.rows())));
+    }
+    let values = weights.iter().enumerate().flat_map(|(row, weight)| x.row(row).iter().map(move |x| x * weight));
+    Matrix::new(x.rows(), x.k(), values.map(|value| rounded(format, value)).collect::<Vec<_>>())
+}
+
+/// What a gate multiplies the shared expert's row of each token by, and how far that may be off: the sigmoid of the token's
+/// product with a vector `[H]`.
+///
+/// # Errors
+/// Data, if the vector has not as many elements as a token.
+pub fn gates(x: &Matrix<'_>, vector: &[f32]) -> Result<Vec<(f64, f64)>> {
+    /// Of f32, and of the sums of a block (`templates/simt/shared_gate/sigmoid.cuh`).
+    const U: f64 = 1.0 / (1 << 24) as f64;
+    const BLOCK: usize = 1024;
+    if vector.len() != x.k() {
+        return Err(Error::data(format!("a gate of {} elements for tokens of {}", vector.len(), x.k())));
+    }
+    let roundings = (8 * x.k().div_ceil(BLOCK) + 8) as f64;
+    let of = |row: &[f32]| {
+        let terms = row.iter().zip(vector).map(|(x, w)| f64::from(*x) * f64::from(*w));
+        let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term: f64| (sum + term, size + term.abs()));
+        let value = 1.0 / (1.0 + (-sum).exp());
+        // Terms of the second order, and what f32 has no more of.
+        (value, (0.25 * roundings * size + 12.0 * value) * U * 1.01 + f64::from(f32::MIN_POSITIVE))
+    };
+    Ok((0..x.rows()).map(|row| of(x.row(row))).collect())
 }
 
 /// Σ w·h, where each h is off by its bound at most.

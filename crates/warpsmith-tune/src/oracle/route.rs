@@ -35,6 +35,8 @@ pub struct Routed {
     pub ids: Vec<i32>,
     /// The weight of each slot, and how far a right one may be from it; empty where ids are given.
     pub weights: Vec<(f64, f64)>,
+    /// The same bit for bit, where each is the sigmoid of a logit times the scale; else empty.
+    pub stated: Vec<f32>,
     lists: Vec<(usize, i32)>,
 }
 
@@ -44,7 +46,8 @@ pub struct Routed {
 /// Data, if `given` has not so many elements as `route` asks for.
 pub fn route(route: &Route, tokens: u32, given: Given<'_>, tile: u32, scale: f32) -> Result<Routed> {
     let (experts, k, tokens) = (route.expert_count() as usize, route.experts_per_token() as usize, tokens as usize);
-    let (mut ids, mut weights) = (Vec::new(), Vec::new());
+    let (mut ids, mut weights, mut stated) = (Vec::new(), Vec::new(), Vec::new());
+    let is_stated = route.scoring() == Scoring::Sigmoid && !route.is_renormalised();
     match given {
         Given::Ids(all) if all.len() == tokens * k => {
             for of_token in all.chunks(k) {
@@ -58,13 +61,16 @@ pub fn route(route: &Route, tokens: u32, given: Given<'_>, tile: u32, scale: f32
                 let logits: Vec<f32> = of_token.iter().map(|logit| settled(*logit)).collect();
                 let chosen = chosen(route, &logits, bias)?;
                 weights.extend(weights_of(route, &logits, &chosen, f64::from(scale)));
+                if is_stated {
+                    stated.extend(chosen.iter().map(|expert| sigmoid(logits[*expert]) * scale));
+                }
                 ids.extend(chosen.iter().map(|expert| *expert as i32));
             }
         }
         _ => return Err(Error::data(format!("{tokens} tokens of {route}: another number of elements is given"))),
     }
     let lists = lists(route, tokens as u32, &ids, tile as usize);
-    Ok(Routed { ids, weights, lists })
+    Ok(Routed { ids, weights, stated, lists })
 }
 
 impl Routed {
@@ -78,6 +84,10 @@ impl Routed {
     /// The first weight that is not right.
     #[must_use]
     pub fn wrong_weight(&self, found: &[f32]) -> Option<String> {
+        let stated = found.iter().zip(&self.stated).position(|(found, stated)| found.to_bits() != stated.to_bits());
+        if let Some(at) = stated {
+            return Some(format!("weight {at} is {}, expected the bits of {}", found[at], self.stated[at]));
+        }
         let mut pairs = found.iter().zip(&self.weights).enumerate();
         // So that NaN is wrong.
         let is_right = |found: f32, (value, bound): (f64, f64)| (f64::from(found) - value).abs() <= bound;
@@ -139,7 +149,7 @@ fn exp_of_minus(x: f32) -> f32 {
     if x < 87.0 { p * 2f32.powi(n as i32) } else { 0.0 }
 }
 
-fn sigmoid(x: f32) -> f32 {
+pub(super) fn sigmoid(x: f32) -> f32 {
     let e = exp_of_minus(x.abs());
     let d = 1.0 + e;
     let first = 0.323_232_32_f32.mul_add(d, -1.454_545_5).mul_add(d, 2.121_212_2);

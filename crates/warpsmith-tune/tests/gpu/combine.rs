@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cudarc::driver::CudaSlice;
 use half::{bf16, f16};
 use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
@@ -19,13 +20,16 @@ const WAIT: Duration = Duration::from_secs(10);
 const MARGIN: usize = 64;
 const FILL: u8 = 0x5A;
 
-const CASES: [(&str, &[u32]); 6] = [
+const CASES: [(&str, &[u32]); 9] = [
     ("combine:f16>f16:h7168:k8:weighted", &[0, 1, 3, 65]),
     ("combine:bf16>bf16:h2048:k8:weighted:placed:shared:residual", &[1, 17, 257]),
     ("combine:f16>f32:h2688:k22:weighted:placed:residual", &[1, 33]),
     ("combine:bf16>f16:h8:k1", &[1, 1000]),
     ("combine:f16>bf16:h1032:k32:placed:shared", &[3, 40]),
     ("combine:bf16>f32:h1024:k10:weighted", &[8, 129]),
+    ("combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate", &[1, 17, 65]),
+    ("combine:f16>f32:h1032:k4:shared:shared_gate:residual", &[1, 33]),
+    ("combine:bf16>f16:h8:k1:shared:shared_gate", &[1, 1000]),
 ];
 
 pub struct Case(Combine, &'static [u32]);
@@ -54,6 +58,13 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
     let weights = values(Format::F32, slots, combine.is_weighted());
     let shared = values(out, tokens as usize * hidden, combine.has_shared());
     let residual = values(out, tokens as usize * hidden, combine.has_residual());
+    let mut x = values(combine.rows_format(), tokens as usize * hidden, combine.has_shared_gate());
+    let vector = values(Format::F32, hidden, combine.has_shared_gate());
+    let vector: Vec<f32> = vector.into_iter().map(|w| w / 8.0).collect();
+    // The last token has no number, if there are several.
+    if let Some(last) = x.get_mut(hidden..).and_then(<[f32]>::last_mut) {
+        *last = f32::NAN;
+    }
     let mut positions: Vec<i32> = (0..if combine.is_placed() { slots as i32 } else { 0 }).collect();
     random.shuffle(&mut positions);
     for (at, wrong) in [-1, slots as i32, i32::MIN, i32::MAX].into_iter().enumerate() {
@@ -61,7 +72,9 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
             *position = wrong;
         }
     }
-    let terms = Terms { rows: &rows, weights: &weights, positions: &positions, shared: &shared, residual: &residual };
+    let gate = (&x[..], &vector[..]);
+    let terms =
+        Terms { rows: &rows, weights: &weights, positions: &positions, shared: &shared, gate, residual: &residual };
     let expected = expected(&combine, tokens, &terms).map_err(text)?;
 
     let element = out.bytes(1);
@@ -71,6 +84,8 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
     let on_device = |format, values: &[f32]| Numbers::guarded(stream, format, values, 8).map_err(text);
     let (rows, shared, residual) =
         (on_device(combine.rows_format(), &rows)?, on_device(out, &shared)?, on_device(out, &residual)?);
+    let x = on_device(combine.rows_format(), &x)?;
+    let vector = stream.clone_htod(&[&vector[..], &[f32::NAN]].concat()).map_err(text)?;
     let weights = stream.clone_htod(&[&weights[..], &[f32::NAN]].concat()).map_err(text)?;
     let positions = stream.clone_htod(&[&positions[..], &[0]].concat()).map_err(text)?;
     {
@@ -85,6 +100,9 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
         }
         if combine.has_shared() {
             operands = operands.shared(shared.values());
+        }
+        if combine.has_shared_gate() {
+            operands = operands.shared_gate(x.values(), &vector);
         }
         if combine.has_residual() {
             operands = operands.residual(residual.values());
@@ -106,7 +124,10 @@ fn wrong(bench: &Bench, combiner: &Combiner, tokens: u32, is_dependent: bool) ->
         (_, [a, b, c, d]) => f32::from_le_bytes([*a, *b, *c, *d]),
         _ => f32::NAN,
     });
-    let differs = values.zip(&expected).position(|(found, expected)| found.to_bits() != expected.to_bits());
+    // Of NaN there are many.
+    let is_same =
+        |found: f32, expected: f32| found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+    let differs = values.zip(&expected).position(|(found, expected)| !is_same(found, *expected));
     Ok(differs.map(|at| format!("{tokens} tokens: element {at} of token {} is not {}", at / hidden, expected[at])))
 }
 
@@ -148,7 +169,31 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
             "which is not a multiple of 16 bytes",
         ),
     ];
-    match found.iter().find(|(found, expected)| !found.ends_with(expected)) {
+    let gated = Combine::new().hidden(64).k(2).shared().shared_gate();
+    let gated = bench.engine().combine(&gated).map_err(text)?;
+    let shared = stream.alloc_zeros::<f16>(128).map_err(text)?;
+    let short = stream.alloc_zeros::<f32>(63).map_err(text)?;
+    let refusal =
+        |operands: CombineOperands<'_>| gated.launch(stream, operands).map_err(text).err().unwrap_or_default();
+    fn of<'a>(
+        rows: &'a CudaSlice<f16>,
+        shared: &'a CudaSlice<f16>,
+        out: &'a mut CudaSlice<f16>,
+    ) -> CombineOperands<'a> {
+        CombineOperands::new(2, rows, out).shared(shared)
+    }
+    let of_gates = [
+        (refusal(of(&rows, &shared, &mut out)), "shared_gate: not given, the problem has one"),
+        (
+            refusal(of(&rows, &shared, &mut out).shared_gate(&other, &short)),
+            "the shared gate's x is bf16, the kernel is for f16",
+        ),
+        (
+            refusal(of(&rows, &shared, &mut out).shared_gate(&rows, &short)),
+            "the shared gate's vector has 63 elements, 64 are needed",
+        ),
+    ];
+    match found.iter().chain(&of_gates).find(|(found, expected)| !found.ends_with(expected)) {
         Some((found, expected)) => Err(format!("`{found}`, not `{expected}`")),
         None => Ok(()),
     }
@@ -159,6 +204,8 @@ pub fn mutants() -> Vec<Mutant> {
     // In f32, where every bit shows.
     let combine: Combine = "combine:bf16>f32:h1032:k10:weighted:placed:shared:residual".parse().unwrap();
     let mutant = Mutant::of(combine);
+    let combine: Combine = "combine:bf16>f32:h2056:k2:weighted:placed:shared:shared_gate:residual".parse().unwrap();
+    let gated = Mutant::of(combine);
     vec![
         mutant("the last slot left out", "if (first + j >= K) break;", "if (first + j >= K - 1) break;"),
         mutant("the weight of the first slot", "params.weights[slot]", "params.weights[token * K]"),
@@ -173,7 +220,7 @@ pub fn mutants() -> Vec<Mutant> {
             "min(max(params.positions[slot], 0), params.tokens * K - 1)",
         ),
         mutant("positions not looked at", "PLACED ? params.positions[slot] : slot", "slot"),
-        mutant("no shared expert", "__fadd_rn(sum[i], shared.at(i))", "sum[i]"),
+        mutant("no shared expert", "gate.added(sum[i], shared.at(i))", "sum[i]"),
         mutant("the residual twice", "__fadd_rn(sum[i], residual.at(i))", "__fadd_rn(sum[i], 2.0f * residual.at(i))"),
         mutant(
             "a product that rounds",
@@ -181,6 +228,23 @@ pub fn mutants() -> Vec<Mutant> {
             "__fadd_rn(__fmul_rn(weights[j], rows[j].at(i)), sum[i])",
         ),
         mutant("columns of a block not written", "if (column >= HIDDEN) return;", "if (column >= HIDDEN - 8) return;"),
+        gated(
+            "the gate of the first token",
+            "const SharedGate gate(params, token);",
+            "const SharedGate gate(params, 0);",
+        ),
+        gated("no gate", "__fmaf_rn(weight, row, sum)", "__fadd_rn(row, sum)"),
+        gated("a gate's product that rounds", "__fmaf_rn(weight, row, sum)", "__fadd_rn(__fmul_rn(weight, row), sum)"),
+        gated("a gate that is no sigmoid", "product : sigmoid(product)", "product : product"),
+        gated("a gate without NaN", "product != product ? product :", "false ? product :"),
+        gated("the first warp alone", "product = __fadd_rn(product, of_warps[warp])", "product = product"),
+        gated("warps that do not wait", "__syncthreads();\n    float product", "float product"),
+        gated(
+            "a gate of the block's own columns",
+            "column < HIDDEN; column += THREADS * WIDTH",
+            "column < THREADS * WIDTH; column += THREADS * WIDTH",
+        ),
+        gated("a sum of lanes left out", "sum = sum_of_lanes(sum);", ""),
     ]
 }
 
