@@ -93,6 +93,8 @@ pub(crate) enum Needs {
     Elements(u64),
     /// So many for each row of A and C, which come `mask + 1` at a time (a power of two).
     Rows { each: u64, mask: u32 },
+    /// The same for each row that the operand before it has, `row` elements of it a row.
+    RowsOfValues { row: u64, each: u64, mask: u32 },
     /// So many for all groups, or for each of them.
     OneOrEach { one: u32, groups: u32 },
 }
@@ -193,7 +195,12 @@ impl Operand {
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
             Shape::TokenScales if problem.a_format().is_coded() => {
                 let rows = layout.rows();
-                Needs::Rows { each: (scale_bytes(problem.a_format(), rows) / rows) as u64, mask: rows as u32 - 1 }
+                let each = (scale_bytes(problem.a_format(), rows) / rows) as u64;
+                let mask = rows as u32 - 1;
+                match problem.is_gathered() {
+                    true => Needs::RowsOfValues { row: values(problem.a_format(), k), each, mask },
+                    false => Needs::Rows { each, mask },
+                }
             }
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if problem.b_format().is_coded() => {

@@ -27,6 +27,7 @@ pub(crate) struct Boxes {
 /// The boxes of codes: of so many rows of 256 elements along K.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeBoxes {
-    pub(crate) tokens: u32,
+    /// None, where the kernel copies tokens itself.
+    pub(crate) tokens: Option<u32>,
     pub(crate) weights: u32,
 }

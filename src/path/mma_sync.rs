@@ -202,6 +202,7 @@ pub(crate) const CUDA: Cuda = Cuda {
         "mma_sync/fusion/single.cuh",
         "mma_sync/fusion/two_pass.cuh",
         "mma_sync/layout.cuh",
+        "mma_sync/load/gathered_nvfp4.cuh",
         "mma_sync/load/nvfp4.cuh",
         "mma_sync/pipeline.cuh",
         "mma_sync/result/final.cuh",

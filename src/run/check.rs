@@ -99,6 +99,8 @@ struct Line {
     each: u64,
     /// Rows that come at a time, a power of two, less one.
     mask: u32,
+    /// If rows are those of the operand before, elements of a row there; else 0.
+    row: u64,
     /// Of which each may have its own.
     groups: u32,
     /// In which it has to be, where there is a choice.
@@ -106,7 +108,7 @@ struct Line {
 }
 
 impl Line {
-    const UNWANTED: Self = Self { fixed: u64::MAX, each: 0, mask: 0, groups: 1, format: Format::F32 };
+    const UNWANTED: Self = Self { fixed: u64::MAX, each: 0, mask: 0, row: 0, groups: 1, format: Format::F32 };
 
     fn new(needs: Needs, format: Option<Format>) -> Self {
         let line = Self { fixed: 0, format: format.unwrap_or(Format::F32), ..Self::UNWANTED };
@@ -114,6 +116,7 @@ impl Line {
             Needs::Nothing => Self::UNWANTED,
             Needs::Elements(fixed) => Self { fixed, ..line },
             Needs::Rows { each, mask } => Self { each, mask, ..line },
+            Needs::RowsOfValues { row, each, mask } => Self { each, mask, row, ..line },
             Needs::OneOrEach { one, groups } => Self { fixed: one.into(), groups, ..line },
         }
     }
@@ -122,11 +125,11 @@ impl Line {
         self.fixed != u64::MAX
     }
 
-    /// Elements for `m` rows.
+    /// Elements for `m` rows, behind an operand of so many.
     #[inline(always)]
-    fn needed(&self, m: u32) -> u64 {
-        let mask = u64::from(self.mask);
-        self.fixed + ((u64::from(m) + mask) & !mask) * self.each
+    fn needed(&self, m: u32, before: u64) -> u64 {
+        let (mask, rows) = (u64::from(self.mask), if self.row == 0 { m.into() } else { before / self.row });
+        self.fixed + ((rows + mask) & !mask) * self.each
     }
 }
 
@@ -184,7 +187,7 @@ impl OperandSpec {
     /// The same, where M is looked at elsewhere.
     #[inline(always)]
     pub(super) fn begin(&self, context_id: ContextId, m: u32) -> Check<'_> {
-        Check { operand_spec: self, context_id, m, given: 0 }
+        Check { operand_spec: self, context_id, m, given: 0, before: 0 }
     }
 
     /// Refuses the first address that is not aligned.
@@ -197,7 +200,7 @@ impl OperandSpec {
     }
 
     #[cold]
-    fn misfit(&self, context_id: ContextId, m: u32, operand: Operand, format: Format, buffer: Buffer) -> Error {
+    fn misfit(&self, context_id: ContextId, needed: u64, operand: Operand, format: Format, buffer: Buffer) -> Error {
         let (name, line) = (self.name(operand), &self.lines[operand as usize]);
         if !line.is_wanted() {
             return unwanted(operand, &name, self.prepared.is_some());
@@ -214,7 +217,7 @@ impl OperandSpec {
             (true, groups) => Error::operand(format!(
                 "{name} has {elements} elements, expected {one}, or {one} for each of {groups} groups"
             )),
-            (false, _) => too_few(&name, operand.unit(format), elements, line.needed(m)),
+            (false, _) => too_few(&name, operand.unit(format), elements, needed),
         }
     }
 
@@ -261,6 +264,8 @@ pub(super) struct Check<'c> {
     m: u32,
     /// Those that there are.
     given: u32,
+    /// Elements of the last of them.
+    before: u64,
 }
 
 impl Check<'_> {
@@ -273,10 +278,11 @@ impl Check<'_> {
     #[inline(always)]
     pub(super) fn takes(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> bool {
         self.given |= bit(operand);
-        let (line, elements) = (self.line(operand), buffer.elements);
+        let (elements, before) = (buffer.elements, std::mem::replace(&mut self.before, buffer.elements));
+        let line = self.line(operand);
         let fits = match operand.is_one_or_each() {
             true => elements == line.fixed || elements == line.fixed.wrapping_mul(line.groups.into()),
-            false => elements >= line.needed(self.m),
+            false => elements >= line.needed(self.m, before),
         };
         fits && (!operand.has_formats() || line.format == format) && self.context_id.has(buffer)
     }
@@ -294,9 +300,10 @@ impl Check<'_> {
     /// # Errors
     /// Operand, with what does not fit.
     fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
+        let needed = self.line(operand).needed(self.m, self.before);
         match self.takes(operand, format, buffer) {
             true => Ok(()),
-            false => Err(self.operand_spec.misfit(self.context_id, self.m, operand, format, *buffer)),
+            false => Err(self.operand_spec.misfit(self.context_id, needed, operand, format, *buffer)),
         }
     }
 
@@ -320,7 +327,7 @@ impl Check<'_> {
 
     #[inline(always)]
     fn workspace_needed(&self) -> u64 {
-        self.line(Operand::Workspace).needed(self.m)
+        self.line(Operand::Workspace).needed(self.m, 0)
     }
 
     /// # Errors

@@ -48,15 +48,19 @@ impl CodeMaps {
 
     /// Calls `launch` with the maps of A and of the weights of each product, which are remembered as those of tokens are.
     pub(super) fn with_maps<R>(&self, codes: Codes, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
-        let Codes { a, readable, b: [b1, b2] } = codes;
+        // Tokens that no map is of are no part of what is remembered.
+        let (a, readable) = if self.boxes.tokens.is_some() { (codes.a, codes.readable) } else { (0, 0) };
+        let [b1, b2] = codes.b;
         let key = [a, readable, b1, b2, OF_CODES | self.ordinal as u64];
         tensor_map::with_maps(key, self.ordinal, || self.encode(codes), launch)
     }
 
     fn encode(&self, Codes { a, readable, b }: Codes) -> Result<Maps, DriverError> {
         let mut maps = NO_MAPS;
-        let rows = (readable / self.row_bytes).min(u64::from(Problem::M_MAX));
-        maps[0] = self.map(a, rows, self.boxes.tokens)?;
+        if let Some(box_rows) = self.boxes.tokens {
+            let rows = (readable / self.row_bytes).min(u64::from(Problem::M_MAX));
+            maps[0] = self.map(a, rows, box_rows)?;
+        }
         for (map, b) in maps[1..].iter_mut().zip(b).take(self.products) {
             *map = self.map(b, self.weight_rows, self.boxes.weights)?;
         }

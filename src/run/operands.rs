@@ -227,7 +227,8 @@ impl<'a> Operands<'a> {
     }
 
     /// For each of the `m` rows the row of A that it is: needed where the problem takes them so
-    /// ([`Problem::gathered`](crate::spec::Problem::gathered)). A then has any number of rows. The numbers are read on the
+    /// ([`Problem::gathered`](crate::spec::Problem::gathered)). A then has any number of rows, and as many block scales as these
+    /// need, if it has such. The numbers are read on the
     /// device when the kernel runs; one that is no row of A stands for a row of zeros.
     #[inline]
     pub fn rows(mut self, rows: impl Into<Memory<'a, i32>>) -> Self {
@@ -366,9 +367,12 @@ impl<'a> Operands<'a> {
     /// Rows that A and C have, where these are taken and put by their numbers.
     #[cold]
     fn note_rows(&self, problem: &Problem, params: &mut Params) {
-        let rows = |elements: u64, columns: u32| (elements / u64::from(columns)).min(Problem::M_MAX.into()) as i32;
-        params.moved.a_rows = rows(self.a.values().elements, problem.depth());
-        params.moved.c_rows = rows(self.c.elements(), problem.columns());
+        let rows = |elements: u64, format: Format, columns: u32| {
+            let row = u64::from(if format.is_coded() { columns / 2 } else { columns });
+            (elements / row).min(Problem::M_MAX.into()) as i32
+        };
+        params.moved.a_rows = rows(self.a.values().elements, problem.a_format(), problem.depth());
+        params.moved.c_rows = rows(self.c.elements(), problem.c_format(), problem.columns());
     }
 }
 

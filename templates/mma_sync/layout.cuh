@@ -66,6 +66,23 @@ struct Rows {
   int count;         // rows there are; a tile's further rows are zeros
 };
 
+// Rows of A that a tile takes by their numbers. A number that A has not stands for a row of zeros; so do a tile's further rows.
+struct GatheredRows {
+  const u8* values;  // of all rows of A
+  const u8* scales;
+  const int* numbers;
+  int a_rows, count;
+
+  // `count` rows from `first` on, of the product.
+  __device__ static GatheredRows of(const Params& launch, int first, int count) {
+    const MovedParams& params = static_cast<const MovedParams&>(launch);
+    return {params.a, params.a_scales, params.rows + first, params.a_rows, count};
+  }
+  // Which row of A one is.
+  __device__ int number(int row) const { return row < count ? numbers[row] : -1; }
+  __device__ bool is_there(int number) const { return u32(number) < u32(a_rows); }
+};
+
 // What one block computes.
 struct Block {
   int group;

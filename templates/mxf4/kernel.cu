@@ -13,7 +13,7 @@
 <% include "mma_sync/constants.cu" %>
 // What the formats choose, by file, and what the others know of it; the rest is in mma_sync/kernel.cu:
 //   scales/      where block scales lie
-//   load/nvfp4   a tile of rows: tokens(…) of A, rows_of_group(…) of B, load(offset, rows, k_tile), codes(…), scales(…)
+//   load/        a tile of rows: tokens(…) of A, rows_of_group(…) of B, load(offset, rows, k_tile), codes(…), scales(…)
 //   warps/       multiply_stage(sums, stage, weights)
 #include "common/ptx.cuh"
 #include "mxf4/ptx.cuh"
@@ -21,5 +21,6 @@
 #include "mma_sync/sums.cuh"
 #include "common/scales/<{ scales }>.cuh"
 #include "mxf4/load/nvfp4.cuh"
+#include "mxf4/load/<{ load_a }>.cuh"
 #include "mxf4/warps/<{ warps }>.cuh"
 <% include "mma_sync/kernel.cu" %>

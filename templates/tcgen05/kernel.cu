@@ -20,6 +20,7 @@ namespace ws {
 inline constexpr bool PAIR = <{ pair }>;
 inline constexpr bool PERSISTENT = <{ persistent }>;
 inline constexpr bool WEIGHT_ROWS = <{ weight_rows }>;         // of the instruction; else tokens are
+inline constexpr bool GATHERED = <{ gathered }>;               // rows of A are taken by their numbers
 inline constexpr int BLOCK_PRODUCTS = <{ block_products }>;    // of a launch
 inline constexpr bool BULK_WEIGHT_SCALES = <{ bulk_weight_scales }>;
 inline constexpr bool BULK_TOKEN_SCALES = <{ bulk_token_scales }>;
@@ -35,6 +36,7 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 // What the variant and the formats choose, by file, and what the others know of it:
 //   schedule/    take_tile(params, index, tile): the tiles of a block, one after the other
 //   scales/      bulk, copied: how block scales come; common/scales/: where they lie
+//   tokens/      mapped, gathered: how codes of tokens come, and TokenScales
 //   side/        StoredTile: which part of C a thread has, store(…), store_partial(…)
 //   activation/, output/      activate(x), linear(up); Output::store(c, element, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
@@ -47,6 +49,7 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 #include "tcgen05/pipeline.cuh"
 #include "tcgen05/scales/scales.cuh"
 #include "tcgen05/load.cuh"
+#include "tcgen05/tokens/<{ load_tokens }>.cuh"
 #include "tcgen05/multiply.cuh"
 #include "common/activation/<{ activation }>.cuh"
 #include "common/output/<{ c }>.cuh"
@@ -65,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   const int warp = warp_index();
   if (warp == WEIGHT_WARP && elect_one()) {
     prefetch_tensor_map(maps.weights[product_of(params, 0)]);
-    prefetch_tensor_map(maps.tokens);
+    if constexpr (!GATHERED) prefetch_tensor_map(maps.tokens);
     ring.initialise();
   }
   if (warp == MULTIPLY_WARP) {

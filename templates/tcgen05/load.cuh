@@ -33,26 +33,4 @@ __device__ __forceinline__ void load_weights(const Params& params, const CodeMap
   for (int slot = 0; slot < STAGES; slot++, at.next()) ring.wait_empty(at);
 }
 
-__device__ __forceinline__ void load_tokens(const Params& params, const CodeMaps& maps, const Ring& ring) {
-  wait_for_dependencies();
-  Cursor at;
-  Tile tile;
-  for (int index = 0; take_tile(params, index, tile); index++) {
-    const int row = tile.token_row(ring.rank);
-#pragma unroll 1
-    for (int i = 0; i < tile.k_tiles; i++, at.next()) {
-      const int k_tile = tile.first_k_tile + i;
-      ring.wait_empty(at);
-      if (elect_one()) {
-        ring.announce(at.slot, TOKEN_TILE_BYTES + TokenScales::bytes(params, tile, ring.rank, k_tile));
-        ring.load_codes(at.slot, TOKENS_OFFSET, maps.tokens, k_tile, row);
-        TokenScales::load(params, ring, at.slot, tile, k_tile);
-      }
-      __syncwarp();
-    }
-  }
-  // Every read of what came before is done or under way, and nothing is written before it has arrived.
-  launch_dependents();
-}
-
 }  // namespace ws

@@ -32,10 +32,11 @@ struct Ring {
   // A barrier of the first block of the pair, for every block of it.
   __device__ u32 first_blocks(u32 barrier) const { return PAIR ? map_shared_rank(barrier, 0) : barrier; }
 
-  // By one thread, before all meet.
+  // By one thread, before all meet. Whoever loads arrives at a full stage: with gathered tokens it is weights' warp alone.
   __device__ void initialise() const {
+    constexpr int LOADERS = GATHERED ? 1 : 2;
     for (int slot = 0; slot < STAGES; slot++) {
-      mbarrier_init(full(slot), BLOCKS * (2 + COPY_WARPS));
+      mbarrier_init(full(slot), BLOCKS * (LOADERS + COPY_WARPS));
       mbarrier_init(empty(slot), 1);
     }
     for (int set = 0; set < SUM_SETS; set++) {

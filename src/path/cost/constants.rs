@@ -193,6 +193,8 @@ constants! {
     tcgen05_stage = 40.0,
     /// Cycles of warps that copy scales, for a stage.
     tcgen05_copy = 300.0,
+    /// Of the same warps, for each gathered row of a stage.
+    tcgen05_gather = 4.0,
     /// As [`latency`](Constants::latency).
     tcgen05_latency = 1400.0,
     /// As [`block`](Constants::block): with the allocation of tensor memory.

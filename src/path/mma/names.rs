@@ -13,6 +13,7 @@ pub(in crate::path) fn cuda() -> Cuda {
         headers: templates![
             "mma/load/decoded.cuh",
             "mma/load/gathered.cuh",
+            "mma/load/gathered_decoded.cuh",
             "mma/load/half.cuh",
             "mma/load/mxfp4.cuh",
             "mma/load/nvfp4.cuh",
@@ -27,6 +28,7 @@ const HALF: (&str, &str) = ("half", "HalfTile");
 /// What its templates name beside what all do.
 pub(in crate::path) fn names(layout: &Layout, problem: &Problem, _: &Variant) -> Names {
     let (load_a, tile_a) = match problem.a_format() {
+        Format::Nvfp4 if problem.is_gathered() => ("gathered_decoded", "GatheredDecodedTile"),
         Format::Nvfp4 => ("decoded", "DecodedTile"),
         _ if problem.is_gathered() => ("gathered", "GatheredTile"),
         _ => HALF,

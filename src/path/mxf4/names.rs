@@ -9,13 +9,14 @@ use crate::problem::Problem;
 pub(in crate::path) fn cuda() -> Cuda {
     Cuda {
         templates: templates!["mxf4/kernel.cu"],
-        headers: templates!["mxf4/load/nvfp4.cuh", "mxf4/ptx.cuh", "mxf4/warps/uniform.cuh"],
+        headers: templates!["mxf4/load/gathered.cuh", "mxf4/load/nvfp4.cuh", "mxf4/ptx.cuh", "mxf4/warps/uniform.cuh"],
     }
 }
 
 /// What its templates name beside what all do.
-pub(in crate::path) fn names(layout: &Layout, _: &Problem, _: &Variant) -> Names {
+pub(in crate::path) fn names(layout: &Layout, problem: &Problem, _: &Variant) -> Names {
+    let (load_a, tile_a) = if problem.is_gathered() { ("gathered", "GatheredTile") } else { ("nvfp4", "Nvfp4Tile") };
     let mut names = layout.names();
-    names.extend([("tile_a", "Nvfp4Tile".into()), ("tile_b", "Nvfp4Tile".into())]);
+    names.extend([("load_a", load_a.into()), ("tile_a", tile_a.into()), ("tile_b", "Nvfp4Tile".into())]);
     names
 }

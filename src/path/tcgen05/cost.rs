@@ -31,6 +31,11 @@ pub(in crate::path) fn block(
     let operands = 32.0 * (rows * 128.0 + products * width / blocks);
     let multiply = products * (width / 2.0).max(c.tcgen05_min).max(operands / products / c.tcgen05_operands);
     let copied = if layout.copy_warps > 0 { c.tcgen05_copy } else { 0.0 };
+    let gathered = match variant.rows {
+        _ if !layout.is_gathered => 0.0,
+        Rows::Weights => c.tcgen05_gather * cover.width / blocks,
+        Rows::Tokens => c.tcgen05_gather * 128.0,
+    };
     let sums = products * width / if variant.rows == Rows::Tokens { 2.0 } else { 1.0 };
     Block {
         steps: steps(problem, variant),
@@ -43,7 +48,7 @@ pub(in crate::path) fn block(
         ingress: bytes / c.tcgen05_ingress,
         serial: multiply,
         serial_per_stage: c.tcgen05_stage,
-        loading: copied,
+        loading: copied + gathered,
         latency: c.tcgen05_latency,
         hold: 1.0,
         start: c.tcgen05_block,

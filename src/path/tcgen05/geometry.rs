@@ -15,7 +15,7 @@ const TENSOR_COLUMNS: u32 = 512;
 const SCALE_COLUMNS: u32 = 16;
 /// Stages begin at multiples of the swizzle's pattern.
 const STAGE_ALIGNMENT: u32 = 1024;
-/// Warps that store, load weights, load tokens and multiply; and those that copy scales, if any do.
+/// Warps that store, load weights, load tokens and multiply; and those that copy scales and gathered tokens, if any do.
 const WARPS: u32 = 7;
 const COPY_WARPS: u32 = 4;
 /// Registers of a thread: 16 sums of two products and what is made of them.
@@ -38,6 +38,8 @@ pub(crate) struct Tcgen05Layout {
     pub(super) bulk_weight_scales: bool,
     pub(super) bulk_token_scales: bool,
     pub(super) copy_warps: u32,
+    /// Which copy tokens, too.
+    pub(super) is_gathered: bool,
     /// Tiles whose sums tensor memory holds.
     pub(super) sum_sets: u32,
     /// Stages whose scales it holds; 0 if there is no room for any.
@@ -70,7 +72,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     // Bulk copies bring whole blocks of 128 rows, and know barriers of their own block only.
     let in_blocks = problem.scale_layout() == ScaleLayout::Swizzled128x4 && variant.cluster != Cluster::Pair;
     let bulk_weight_scales = in_blocks;
-    let bulk_token_scales = in_blocks && problem.groups().is_none() && tokens.is_multiple_of(64);
+    let is_in_order = problem.groups().is_none() && !problem.is_gathered();
+    let bulk_token_scales = in_blocks && is_in_order && tokens.is_multiple_of(64);
     let is_bulk = if variant.rows == Rows::Weights { bulk_token_scales } else { bulk_weight_scales };
     // Every other tile of an odd number of 64 columns begins in the middle of a block.
     let wide_scale_blocks = if is_bulk { (width / 64).div_ceil(2) } else { width.div_ceil(128) }.max(1);
@@ -106,6 +109,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             bulk_weight_scales,
             bulk_token_scales,
             copy_warps,
+            is_gathered: problem.is_gathered(),
             sum_sets,
             scale_slots,
             tensor_columns,

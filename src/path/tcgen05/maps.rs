@@ -3,11 +3,13 @@
 use super::geometry::{ROWS, Tcgen05Layout};
 use crate::path::{CodeBoxes, Rows, Tokens, Variant};
 
-/// Codes of tokens and of weights by the tensor memory accelerator, a tile's rows and 256 of K at a time.
+/// Codes of tokens, where they are in order, and of weights by the tensor memory accelerator, a tile's rows and 256 of K at a
+/// time.
 pub(in crate::path) fn tokens(layout: &Tcgen05Layout, variant: &Variant) -> Tokens {
     let wide = layout.width / layout.tile_blocks;
-    Tokens::Codes(match variant.rows {
-        Rows::Weights => CodeBoxes { tokens: wide, weights: ROWS },
-        Rows::Tokens => CodeBoxes { tokens: ROWS, weights: wide },
-    })
+    let (tokens, weights) = match variant.rows {
+        Rows::Weights => (wide, ROWS),
+        Rows::Tokens => (ROWS, wide),
+    };
+    Tokens::Codes(CodeBoxes { tokens: (!layout.is_gathered).then_some(tokens), weights })
 }

@@ -26,15 +26,19 @@ pub(in crate::path) fn cuda() -> Cuda {
             "tcgen05/side/columns.cuh",
             "tcgen05/side/rows.cuh",
             "tcgen05/store.cuh",
+            "tcgen05/tokens/gathered.cuh",
+            "tcgen05/tokens/mapped.cuh",
         ],
     }
 }
 
 /// What its templates name beside what all do.
-pub(in crate::path) fn names(layout: &Tcgen05Layout, _: &Problem, variant: &Variant) -> Names {
+pub(in crate::path) fn names(layout: &Tcgen05Layout, problem: &Problem, variant: &Variant) -> Names {
     vec![
         ("pair", (variant.cluster == Cluster::Pair).into()),
         ("persistent", variant.persistent.into()),
+        ("gathered", problem.is_gathered().into()),
+        ("load_tokens", if problem.is_gathered() { "gathered" } else { "mapped" }.into()),
         ("weight_rows", (variant.rows == Rows::Weights).into()),
         // What tokens are in the instruction.
         ("side", if variant.rows == Rows::Weights { "columns" } else { "rows" }.into()),

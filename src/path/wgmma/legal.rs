@@ -25,7 +25,13 @@ pub(in crate::path) fn is_on(arch: &Arch) -> bool {
 
 /// Whether it takes the problem's weights as they are given; if not, what it takes.
 pub(in crate::path) fn takes(problem: &Problem) -> Result<(), &'static str> {
-    if problem.is_prepared() { Ok(()) } else { Err("prepared weights") }
+    match () {
+        () if !problem.is_prepared() => Err("prepared weights"),
+        () if problem.is_gathered() && problem.a_format() == Format::Nvfp4 => {
+            Err("f16 or bf16 tokens where their rows are gathered")
+        }
+        () => Ok(()),
+    }
 }
 
 /// Whether it has a way to fuse two products: it has all of them.

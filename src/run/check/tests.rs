@@ -86,6 +86,18 @@ fn exact(spec: &Spec) -> Sizes {
     Sizes { m: M, pieces, prepared: None }
 }
 
+/// As [`refused`], where there is something to be done before it is right.
+#[track_caller]
+fn refused_of(spec: &Spec, right: impl FnOnce(&mut Sizes), change: impl FnOnce(&mut Sizes), words: &str) {
+    let (mut operands, mut wrong) = (exact(spec), exact(spec));
+    right(&mut operands);
+    operands.check(&OperandSpec::new(spec).unwrap()).unwrap();
+    change(&mut wrong);
+    let error = wrong.check(&OperandSpec::new(spec).unwrap()).unwrap_err();
+    assert!(error.is_operand());
+    assert_eq!(error.to_string(), words);
+}
+
 #[track_caller]
 fn refused(spec: &Spec, change: impl FnOnce(&mut Sizes), words: &str) {
     let mut operands = exact(spec);
@@ -133,6 +145,18 @@ fn padded_scales_are_counted_by_group() {
     let grouped = spec(&gemm().grouped(3).scales(ScaleLayout::Swizzled128x4));
     refused(&grouped, |o| *o.elements(Operand::B1Scales) = 3072, "b has 3072 bytes of block scales, 4608 are needed");
     refused(&grouped, |o| *o.elements(Operand::AScales) = 60, "a has 60 bytes of block scales, 1536 are needed");
+}
+
+#[test]
+fn gathered_rows_have_as_many_scales_as_a_has_rows() {
+    let gathered = spec(&gemm().gathered());
+    let rows = |o: &mut Sizes, rows: u64| {
+        o.with(Operand::Rows, M.into());
+        *o.elements(Operand::A) = rows * u64::from(K) / 2;
+    };
+    refused_of(&gathered, |o| rows(o, 2), |o| rows(o, 7), "a has 60 bytes of block scales, 84 are needed");
+    let padded = spec(&gemm().gathered().scales(ScaleLayout::Swizzled128x4));
+    refused_of(&padded, |o| rows(o, 128), |o| rows(o, 129), "a has 1536 bytes of block scales, 3072 are needed");
 }
 
 #[test]

@@ -38,23 +38,40 @@ struct Nvfp4Rows {
   }
 
   __device__ static void load_codes(int offset, const Rows& rows, int k_tile) {
-    constexpr int CHUNKS = TILE_K / 32;  // of 16 bytes in a row
-    for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
-      const bool valid = row < rows.count && k_tile * TILE_K + chunk * 32 < K;
-      const int from = row * (K / 2) + k_tile * (TILE_K / 2) + chunk * 16;
-      const int to = Places::template place<Order>(row, chunk);
-      cp_async_16(shared_address(offset + to), rows.values + (valid ? from : 0), valid);
+    copy_codes(offset, k_tile, [&](int row, int to, int in_row, bool is_inside) {
+      const bool valid = row < rows.count && is_inside;
+      const int from = row * (K / 2) + in_row;
+      cp_async_16(shared_address(to), rows.values + (valid ? from : 0), valid);
     });
   }
 
   // word(row, k_block) is where the four bytes are that have the scales of a K block of a row.
   template <class Word>
   __device__ static void load_scales(int offset, const Rows& rows, int k_tile, Word word) {
+    copy_scales(offset, k_tile, [&](int row, int to, int k_block, bool is_inside) {
+      const bool valid = row < rows.count && is_inside;
+      const int from = word(row, k_block);
+      cp_async_4(shared_address(to), rows.scales + (valid ? from : 0), valid);
+    });
+  }
+
+  // Calls copy(row, to, in_row, is_inside) for each 16 bytes of codes of a tile that are this thread's: where they go, where
+  // they begin in their row, and whether that is inside of K.
+  template <class Copy>
+  __device__ static void copy_codes(int offset, int k_tile, Copy copy) {
+    constexpr int CHUNKS = TILE_K / 32;  // in a row
+    for_each_row<ROWS, CHUNKS>([&](int row, int chunk) {
+      copy(row, offset + Places::template place<Order>(row, chunk), k_tile * (TILE_K / 2) + chunk * 16,
+           k_tile * TILE_K + chunk * 32 < K);
+    });
+  }
+
+  // The same for the scales of each K block of a row.
+  template <class Copy>
+  __device__ static void copy_scales(int offset, int k_tile, Copy copy) {
     for_each_row<ROWS, K_BLOCKS>([&](int row, int block) {
-      const bool valid = row < rows.count && k_tile * TILE_K + block * K_BLOCK < K;
-      const int from = word(row, k_tile * K_BLOCKS + block);
-      const int to = CODES + block * ROWS * 4 + Order::position(row) * 4;
-      cp_async_4(shared_address(offset + to), rows.scales + (valid ? from : 0), valid);
+      copy(row, offset + CODES + block * ROWS * 4 + Order::position(row) * 4, k_tile * K_BLOCKS + block,
+           k_tile * TILE_K + block * K_BLOCK < K);
     });
   }
 };

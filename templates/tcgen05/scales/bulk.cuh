@@ -7,6 +7,7 @@ namespace ws {
 template <class Rows>
 struct BulkScales {
   static constexpr bool COPIES = false;
+  using Share = Nothing;
 
   // Blocks of 128 rows that there are.
   __device__ static int blocks(const Params& params, const Tile& tile, int rank) {

@@ -3,6 +3,20 @@
 
 namespace ws {
 
+// Who copies: the last warps, if any do.
+inline constexpr int COPY_THREADS = 32 * COPY_WARPS;
+__device__ __forceinline__ int copy_thread() { return threadIdx.x - 32 * COPY_WARP; }
+
+// What such a thread remembers of a tile, where it is nothing.
+struct Nothing {
+  __device__ Nothing(const Params&, const Tile&, int) {}
+};
+
+// Where the four scales of a row of a tile and 64 of K go, from its first block of scales on.
+__device__ __forceinline__ u32 scale_place(int row, int block) {
+  return row / 128 * SCALE_BLOCK_BYTES + block * 512 + row % 32 * 16 + row % 128 / 32 * 4;
+}
+
 // Of weights: of each product, from a row of the group's weights on, a multiple of 64.
 struct WeightScaleRows {
   static constexpr int TILES = BLOCK_PRODUCTS;

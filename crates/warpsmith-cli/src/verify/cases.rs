@@ -31,7 +31,7 @@ fn family(tokens: Format, scales: ScaleLayout) -> Vec<Problem> {
     let with = |problem: Problem| problem.a(tokens).scales(scales).n(n).k(k);
     let gemm = with(Problem::gemm().c(Format::F32));
     let dual = with(Problem::dual_gemm(Activation::Silu).c(Format::Bf16));
-    let mut problems = vec![
+    vec![
         gemm,
         gemm.row_scale().bias(Format::F32),
         dual,
@@ -39,11 +39,8 @@ fn family(tokens: Format, scales: ScaleLayout) -> Vec<Problem> {
         gemm.grouped(GROUPS),
         dual.grouped(GROUPS),
         dual.grouped(GROUPS).slots(),
-    ];
-    if tokens != Format::Nvfp4 {
-        problems.push(dual.grouped(GROUPS).gathered().slots());
-    }
-    problems
+        dual.grouped(GROUPS).gathered().slots(),
+    ]
 }
 
 /// Everything that tells one configuration of kernels from another: what is left are sizes.

@@ -122,8 +122,8 @@ fn with_columns(problem: Problem, index: usize) -> Problem {
     }
 }
 
-/// The paths that multiply NVFP4 as it is, where there is one: every fusion, scale layout and number of groups, rows put
-/// where they are and by their numbers; activations, formats and what columns have in turn.
+/// The paths that multiply NVFP4 as it is, where there is one: every fusion, scale layout and number of groups, rows taken and
+/// put where they are and by their numbers; activations, formats and what columns have in turn.
 fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     let mut families = Vec::new();
     let Some(path) = block_scaled(arch) else { return families };
@@ -133,17 +133,18 @@ fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Famil
                 continue;
             }
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                for slots in [false, true] {
+                for (gathered, slots) in [(false, false), (false, true), (true, false), (true, true)] {
                     let index = families.len();
                     let problem = operation(fusion, index);
-                    let (n, k) = shapes[index % shapes.len()];
+                    let (n, k) = shapes[(index + index / 4) % shapes.len()];
                     let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
+                    let problem = if gathered { problem.gathered() } else { problem };
                     let problem = problem.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout);
                     let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                     let problem = if slots { problem.slots() } else { problem };
                     let problem = with_columns(problem, index);
                     let further = Family::further("gate", problem, fusion, index, awkward);
-                    families.push(Family { path, share: 1.0, ..further });
+                    families.push(Family { path, ..further });
                 }
             }
         }
@@ -228,7 +229,8 @@ fn moved(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family
                         Fusion::Single => Problem::gemm(),
                         _ => Problem::dual_gemm(ACTIVATIONS[index % 3]),
                     };
-                    let kinds = pairs.iter().filter(|(a, _)| !gathered || *a != Format::Nvfp4);
+                    // The path wgmma gathers no NVFP4 tokens.
+                    let kinds = pairs.iter().filter(|(a, _)| !(gathered && prepared) || *a != Format::Nvfp4);
                     let known: Vec<_> = kinds.filter(|(_, b)| !prepared || *b == Format::Nvfp4).collect();
                     let (a, b) = *known[index % known.len()];
                     let c = [Format::F32, Format::F16, Format::Bf16][index / 2 % 3];

@@ -57,6 +57,8 @@ impl Mutant {
             () if ["t256x", "t192x"].iter().any(|tile| self.variant.contains(tile)) => 420,
             () if self.variant.contains("t160x") => 90,
             () if self.variant.contains("pair") => 150,
+            // More than an atom of scales has.
+            () if self.moved && self.a == Format::Nvfp4 => 200,
             () => 76,
         }
     }
@@ -87,8 +89,12 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
     }
+    mutants.extend(moved_codes("mma.t32x64x128.s3.interleaved.uniform.direct"));
     match block_scaled(arch) {
-        Some(MatrixPath::Mxf4) => mutants.extend(mxf4()),
+        Some(MatrixPath::Mxf4) => {
+            mutants.extend(mxf4());
+            mutants.extend(moved_codes("mxf4.t32x64x128.s3.interleaved.uniform.direct"));
+        }
         Some(MatrixPath::Tcgen05) => mutants.extend(tcgen05::mutants()),
         _ => {}
     }
@@ -152,7 +158,7 @@ fn moved(variant: &'static str) -> Vec<Mutant> {
     ];
     mutants.extend(if variant.starts_with("mma") {
         [
-            mutant("rows taken where they are", "rows.numbers[row] : -1", "row : -1"),
+            mutant("rows taken where they are", "numbers[row] : -1", "row : -1"),
             mutant(
                 "the neighbour of each row",
                 "static_cast<long long>(number) * K",
@@ -174,6 +180,35 @@ fn moved(variant: &'static str) -> Vec<Mutant> {
         mutants.push(mutant("the swizzle left out", "(chunk ^ (first % 8)) * 16", "chunk * 16"));
     }
     mutants
+}
+
+/// The same of NVFP4 tokens, which have scales beside their codes, where `cp.async` brings both.
+fn moved_codes(variant: &'static str) -> Vec<Mutant> {
+    let mutant = |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::Nvfp4, what, from, to) };
+    vec![
+        mutant("codes and scales of rows where they are", "numbers[row] : -1", "row : -1"),
+        mutant(
+            "the codes of the neighbour of each row",
+            "static_cast<long long>(number) * (K / 2)",
+            "static_cast<long long>(number == 0) * (K / 2)",
+        ),
+        mutant(
+            "the scales of the neighbour of each row",
+            "scale_begin(number) + scale_offset(scale_row(number), k_block)",
+            "scale_begin(number == 0) + scale_offset(scale_row(number == 0), k_block)",
+        ),
+        mutant("the scales of another atom", "scale_begin(number) + scale", "scale"),
+        // Both: scales of zero would hide the codes.
+        Mutant {
+            also: &[("rows.scales + from, valid)", "rows.scales + from, is_inside)")],
+            ..mutant(
+                "a number that A has not taken for the first",
+                "rows.values + from, valid)",
+                "rows.values + from, is_inside)",
+            )
+        },
+        mutant("codes of the next 64 of K", "* (K / 2) + in_row", "* (K / 2) + (in_row ^ 32)"),
+    ]
 }
 
 fn mma() -> Vec<Mutant> {

@@ -18,7 +18,54 @@ const TALL_PAIR: &str = "tcgen05.t160x256x256.s2.interleaved.ws1.direct.pair";
 const PAIR_OF_TOKENS: &str = "tcgen05.t256x64x256.s2.interleaved.ws1.direct.pair.token_rows";
 const PERSISTENT_PAIR: &str = "tcgen05.t32x256x256.s2.interleaved.ws1.direct.pair.persistent";
 
+/// What may be wrong with tokens that warps bring by the numbers of their rows.
+fn gathered() -> Vec<Mutant> {
+    let of =
+        |variant| move |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::Nvfp4, what, from, to) };
+    let columns = of(COPIED);
+    let rows = of(TOKEN_ROWS);
+    let pair = of(PAIR);
+    let pair_of_tokens = of(PAIR_OF_TOKENS);
+    let scales = "scale_begin(number) + scale_offset(scale_row(number), k_block)";
+    let neighbours = "scale_begin(number == 0) + scale_offset(scale_row(number == 0), k_block)";
+    vec![
+        columns("rows taken where they are", "params.rows[row] : -1", "row : -1"),
+        rows("the codes of the neighbour of each row", "number * (K / 2ll)", "(number == 0) * (K / 2ll)"),
+        columns("the scales of the neighbour of each row", scales, neighbours),
+        rows("the scales of another atom", "scale_begin(number) + scale", "scale"),
+        columns(
+            "a number that A has not taken for the first",
+            "u32(params.a_rows) ? number : -1",
+            "u32(params.a_rows) ? number : 0",
+        ),
+        rows("codes without the swizzle", "(chunk ^ row % 8) * 16", "chunk * 16"),
+        rows("codes of the next 64 of K", "(K / 2ll) + k / 2", "(K / 2ll) + (k ^ 64) / 2"),
+        rows("the scales of the next 64 of K", "scale_row(number), k_block)", "scale_row(number), k_block ^ 1)"),
+        columns(
+            "the last rows not copied",
+            "if (i * share.codes.STEP >= height)",
+            "if ((i + 1) * share.codes.STEP >= height)",
+        ),
+        columns("a loader waited for that there is not", "GATHERED ? 1 : 2", "2"),
+        rows("tokens not waited for", "BLOCKS * (LOADERS + COPY_WARPS)", "BLOCKS * LOADERS"),
+        rows("tokens not fenced for the tensor cores", "fence_proxy_async();\n  __syncwarp();", "__syncwarp();"),
+        pair("both blocks have the first one's tokens", "tile.token_row(rank))", "tile.token_row(0))"),
+        pair_of_tokens(
+            "both blocks have the first one's scales",
+            "TokenScaleRows::first(tile, rank))",
+            "TokenScaleRows::first(tile, 0))",
+        ),
+    ]
+}
+
 pub fn mutants() -> Vec<Mutant> {
+    let mut mutants = in_order();
+    mutants.extend(gathered());
+    mutants
+}
+
+/// What may be wrong where tokens are one row after the other.
+fn in_order() -> Vec<Mutant> {
     let of = |variant| Mutant::of(variant, Format::Nvfp4);
     let copied = of(COPIED);
     let token_rows = of(TOKEN_ROWS);
@@ -179,8 +226,16 @@ pub fn mutants() -> Vec<Mutant> {
             "ROW_SCALES_OFFSET + tile * SCALE_BLOCK_BYTES + (block ^ 1) * 512",
         ),
         // Counts of barriers.
-        token_rows("one arrival too few for a stage", "BLOCKS * (2 + COPY_WARPS)", "BLOCKS * (2 + COPY_WARPS) - 1"),
-        token_rows("one arrival too many for a stage", "BLOCKS * (2 + COPY_WARPS)", "BLOCKS * (2 + COPY_WARPS) + 1"),
+        token_rows(
+            "one arrival too few for a stage",
+            "BLOCKS * (LOADERS + COPY_WARPS)",
+            "BLOCKS * (LOADERS + COPY_WARPS) - 1",
+        ),
+        token_rows(
+            "one arrival too many for a stage",
+            "BLOCKS * (LOADERS + COPY_WARPS)",
+            "BLOCKS * (LOADERS + COPY_WARPS) + 1",
+        ),
         persistent("one arrival too few for sums", "BLOCKS * STORE_THREADS / 32", "BLOCKS * STORE_THREADS / 32 - 1"),
         token_rows(
             "two arrivals at an empty stage",

@@ -1,0 +1,20 @@
+// Rows of an NVFP4 A by their numbers: as DecodedTile, but each is looked up.
+#pragma once
+
+#include "mma/load/decoded.cuh"
+#include "mma_sync/load/gathered_nvfp4.cuh"
+
+namespace ws {
+
+template <int ROWS, class Order>
+struct GatheredDecodedTile : DecodedTile<ROWS, Order> {
+  __device__ static GatheredRows tokens(const Params& params, int first, int count) {
+    return GatheredRows::of(params, first, count);
+  }
+
+  __device__ static void load(int offset, const GatheredRows& rows, int k_tile) {
+    GatheredNvfp4<Nvfp4Tile<ROWS, Order>>::load(offset, rows, k_tile);
+  }
+};
+
+}  // namespace ws
