@@ -44,14 +44,7 @@ impl MoeConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
         let expert = MlpConfig::new(activation, hidden, intermediate);
-        Self {
-            expert,
-            route,
-            shared: None,
-            has_shared_gate: false,
-            has_weighted_inputs: false,
-            has_residual: false,
-        }
+        Self { expert, route, shared: None, has_shared_gate: false, has_weighted_inputs: false, has_residual: false }
     }
 
     /// The format of x, all rows and the result: f16 or bf16.
