@@ -74,6 +74,7 @@ pub mod file {
 pub mod format {
     pub use crate::format::mxfp4::{MX_BLOCK, mxfp4_value};
     pub use crate::format::prepared::Unpacked;
+    pub use crate::format::prepared::e4m3::{e4m3_value, row_exponent};
     pub use crate::format::scales::BLOCK;
 
     /// Values of 4 bits.
@@ -83,7 +84,7 @@ pub mod format {
 
     /// Scales of 8 bits.
     pub mod e4m3 {
-        pub use crate::format::e4m3::{MAX, MIN_POSITIVE, MIN_SUBNORMAL, decode, encode, is_nan};
+        pub use crate::format::e4m3::{MAX, MIN_POSITIVE, MIN_SUBNORMAL, NAN, decode, encode, is_nan};
     }
 
     /// Powers of two of 8 bits.

@@ -11,7 +11,7 @@ const NARROW: u64 = 4;
 /// What a piece of memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `m × K` values of A, or their block scales.
+    /// `m × K` values of A, or their block scales (of e4m3 an f32 factor a row).
     Tokens,
     TokenScales,
     /// `[G, N, K]` values of a B (the first may be prepared weights), or their block scales.
@@ -124,6 +124,7 @@ impl Operand {
     /// What its elements are called.
     pub(crate) fn unit(self, format: Format) -> &'static str {
         match self.line().2 {
+            Shape::TokenScales if format == Format::E4m3 => "factors of rows",
             Shape::TokenScales | Shape::WeightScales => "bytes of block scales",
             Shape::Tokens | Shape::Weights if format.is_coded() => "bytes of codes",
             Shape::Workspace => "bytes",
@@ -202,6 +203,7 @@ impl Operand {
                     false => Needs::Rows { each, mask },
                 }
             }
+            Shape::TokenScales if problem.a_format() == Format::E4m3 => Needs::Rows { each: 1, mask: 0 },
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if problem.b_format().is_coded() => {
                 Needs::Elements(groups * scale_bytes(problem.b_format(), problem.columns() as usize) as u64)
@@ -242,7 +244,7 @@ params! {
     /// What every kernel is given. Addresses are device memory, 0 stands for "none".
     KernelParams = "Params" {
         a: u64, "const u8* a", "values of A";
-        a_scales: u64, "const u8* a_scales", "its block scales, if it has such";
+        a_scales: u64, "const u8* a_scales", "its block scales, or factors of rows, if it has such";
         b: [u64; 2], "const u8* b[2]", "values of B, or of B1 and B2";
         b_scales: [u64; 2], "const u8* b_scales[2]", "their block scales, if they have such";
         alpha: [u64; 2], "const float* alpha[2]", "α in device memory, or null";

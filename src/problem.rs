@@ -167,7 +167,8 @@ impl Problem {
         self
     }
 
-    /// Format of A: nvfp4, f16 or bf16.
+    /// Format of A: nvfp4, f16, bf16, or e4m3. The last says that products are those of e4m3 values, which NVFP4 weights
+    /// become as well: rounded once more (docs/formats.md), for twice the rate. Nothing chooses it by itself.
     pub fn a(mut self, format: Format) -> Self {
         self.a = format;
         self
@@ -351,10 +352,13 @@ impl Problem {
         self.m_up_to
     }
 
-    /// The 16-bit format that products are computed in: that of the 16-bit operands, else f16, which holds every
-    /// NVFP4 code × scale product exactly.
+    /// The format that products are computed in: e4m3 where A is, else the format of the 16-bit operands, else f16, which
+    /// holds every NVFP4 code × scale product exactly.
     #[must_use]
     pub fn compute_format(&self) -> Format {
+        if self.a == Format::E4m3 {
+            return Format::E4m3;
+        }
         if self.a == Format::Bf16 || self.b == Format::Bf16 { Format::Bf16 } else { Format::F16 }
     }
 
@@ -409,7 +413,8 @@ impl Problem {
     pub(crate) fn bytes_with(&self, m: u64, groups: f64) -> f64 {
         let row = |format: Format| {
             let k = self.k as usize;
-            (format.bytes(k) + format.scale_block().map_or(0, |block| k / block)) as f64
+            let factor = if format == Format::E4m3 { 4 } else { 0 };
+            (format.bytes(k) + format.scale_block().map_or(0, |block| k / block) + factor) as f64
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;

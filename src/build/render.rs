@@ -48,6 +48,7 @@ const COMMON: Cuda = Cuda {
         "common/output/f16.cuh",
         "common/output/f32.cuh",
         "common/output/vector.cuh",
+        "common/prepare/segment.cuh",
         "common/prepare/scales/128x4.cuh",
         "common/prepare/scales/linear.cuh",
         "common/prepare/words/bf16.cuh",
@@ -69,6 +70,7 @@ const PARAMS: (&str, &str) = ("common/params.cuh", PARAMS_CUH);
 const SIMT: Cuda = Cuda {
     templates: templates![
         "common/prepare.cu",
+        "common/prepare_e4m3.cu",
         "simt/combine.cu",
         "simt/maximum.cu",
         "simt/quantise.cu",

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Header, Source, render};
 use crate::error::Result;
-use crate::format::PreparedLayout;
+use crate::format::{Coding, PreparedLayout, Words};
 use crate::simt::{Combine, Preparation, Quantise, Route, Simt};
 
 impl Simt {
@@ -12,6 +12,7 @@ impl Simt {
     pub(crate) fn entries(&self) -> Vec<String> {
         let symbol = self.symbol();
         match self {
+            Self::Prepare(preparation) if preparation.has_row_factors() => vec![symbol.clone(), factors_of(&symbol)],
             Self::Prepare(_) | Self::Combine(_) => vec![symbol],
             Self::Quantise(quantise) if quantise.is_own() => vec![symbol.clone(), maximum_of(&symbol)],
             Self::Quantise(_) => vec![symbol],
@@ -27,7 +28,7 @@ impl Simt {
         self.check()?;
         let symbol = self.symbol();
         let (text, headers) = match self {
-            Self::Prepare(preparation) => render::fill(PREPARE, &PrepareNames::new(preparation))?,
+            Self::Prepare(preparation) => prepare_text(preparation)?,
             Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
             Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
             Self::Quantise(quantise) => quantise_text(quantise, &symbol)?,
@@ -37,6 +38,7 @@ impl Simt {
 }
 
 const PREPARE: &str = "common/prepare.cu";
+const PREPARE_E4M3: &str = "common/prepare_e4m3.cu";
 const ROUTE: &str = "simt/route.cu";
 const COMBINE: &str = "simt/combine.cu";
 const QUANTISE: &str = "simt/quantise.cu";
@@ -57,7 +59,42 @@ fn maximum_of(symbol: &str) -> String {
     format!("{symbol}_maximum")
 }
 
-/// What the template of the preparing kernels may name.
+/// The kernel, by what becomes of the weights.
+fn prepare_text(preparation: &Preparation) -> Result<(String, &'static [Header])> {
+    match preparation.coding() {
+        Coding::Halves(words) => render::fill(PREPARE, &PrepareNames::new(preparation, words)),
+        Coding::E4m3 => render::fill(PREPARE_E4M3, &PrepareE4m3Names::new(preparation)),
+    }
+}
+
+fn factors_of(symbol: &str) -> String {
+    format!("{symbol}_factors")
+}
+
+/// What the template of the preparing kernels may name whose weights become e4m3.
+#[derive(Serialize)]
+struct PrepareE4m3Names {
+    symbol: String,
+    factors: String,
+    products: u32,
+    block_bytes: usize,
+    scales: &'static str,
+}
+
+impl PrepareE4m3Names {
+    fn new(preparation: &Preparation) -> Self {
+        let symbol = preparation.symbol();
+        Self {
+            factors: factors_of(&symbol),
+            symbol,
+            products: preparation.products(),
+            block_bytes: PreparedLayout::BLOCK_BYTES,
+            scales: preparation.scales().word(),
+        }
+    }
+}
+
+/// What the template of the other preparing kernels may name.
 #[derive(Serialize)]
 struct PrepareNames {
     symbol: String,
@@ -69,12 +106,12 @@ struct PrepareNames {
 }
 
 impl PrepareNames {
-    fn new(preparation: &Preparation) -> Self {
+    fn new(preparation: &Preparation, words: Words) -> Self {
         Self {
             symbol: preparation.symbol(),
             products: preparation.products(),
             block_bytes: PreparedLayout::BLOCK_BYTES,
-            encoder: list(preparation.coding().encoder()),
+            encoder: list(words.encoder()),
             compute: preparation.compute().word(),
             scales: preparation.scales().word(),
         }
@@ -196,8 +233,17 @@ mod tests {
             }
         };
         for preparation in Preparation::all() {
-            let given = serde_json::to_value(PrepareNames::new(&preparation)).unwrap();
-            named(include_str!("../../templates/common/prepare.cu"), given);
+            let (text, given) = match preparation.coding() {
+                Coding::Halves(words) => (
+                    include_str!("../../templates/common/prepare.cu"),
+                    serde_json::to_value(PrepareNames::new(&preparation, words)),
+                ),
+                Coding::E4m3 => (
+                    include_str!("../../templates/common/prepare_e4m3.cu"),
+                    serde_json::to_value(PrepareE4m3Names::new(&preparation)),
+                ),
+            };
+            named(text, given.unwrap());
         }
         let route = Route::new(Scoring::Softmax).experts(8).k(2);
         let given = serde_json::to_value(RouteNames::new(&route, "route")).unwrap();

@@ -11,7 +11,8 @@ pub const MIN_POSITIVE: f32 = 0.015_625;
 pub const MIN_SUBNORMAL: f32 = 0.001_953_125;
 
 const SIGN: u8 = 0x80;
-const NAN: u8 = 0x7F;
+/// The positive NaN.
+pub const NAN: u8 = 0x7F;
 const LARGEST: u8 = 0x7E;
 
 /// The value of a code, exactly.

@@ -1,7 +1,7 @@
 //! Numbers and layouts: what the bytes of an operand mean.
 //!
 //! e2m1 and e4m3 are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
-//! [`ScaleLayout`] says where its block scales lie. [`Mxfp4Tensor`] is one of e2m1 and e8m0. [`Prepared`] weights are the same numbers in the order that kernels
+//! [`ScaleLayout`] says where its block scales lie. [`Mxfp4Tensor`] is one of e2m1 and e8m0, [`E4m3Tensor`] one of e4m3 with a factor a row. [`Prepared`] weights are the same numbers in the order that kernels
 //! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 
 pub(crate) mod e2m1;
@@ -11,6 +11,7 @@ pub(crate) mod mxfp4;
 mod nvfp4;
 pub(crate) mod prepared;
 pub(crate) mod scales;
+mod tokens;
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,9 +19,10 @@ use std::str::FromStr;
 use mxfp4::MX_BLOCK;
 pub use mxfp4::Mxfp4Tensor;
 pub use nvfp4::Nvfp4Tensor;
-pub(crate) use prepared::Coding;
+pub(crate) use prepared::{Coding, Words};
 pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout};
 pub(crate) use scales::BLOCK;
+pub use tokens::E4m3Tensor;
 
 use crate::error::{Error, Result};
 
@@ -32,6 +34,8 @@ pub enum Format {
     Nvfp4,
     /// Block-scaled FP4: e2m1 codes as in NVFP4, one e8m0 scale (a power of two) per 32 elements along k, `[rows, K/32]`.
     Mxfp4,
+    /// e4m3fn values, one a byte, and an f32 factor a row; in the [order](E4m3Tensor::position) that kernels take them in.
+    E4m3,
     /// IEEE 754 binary16.
     F16,
     /// bfloat16.
@@ -42,13 +46,14 @@ pub enum Format {
 
 impl Format {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Format; 5] = [Format::Nvfp4, Format::Mxfp4, Format::F16, Format::Bf16, Format::F32];
+    pub const ALL: [Format; 6] = [Format::Nvfp4, Format::Mxfp4, Format::E4m3, Format::F16, Format::Bf16, Format::F32];
 
     /// Bytes that `elements` consecutive elements of a row take, block scales not counted.
     #[must_use]
     pub fn bytes(self, elements: usize) -> usize {
         match self {
             Format::Nvfp4 | Format::Mxfp4 => elements / 2,
+            Format::E4m3 => elements,
             Format::F16 | Format::Bf16 => elements * 2,
             Format::F32 => elements * 4,
         }
@@ -60,7 +65,7 @@ impl Format {
         match self {
             Format::Nvfp4 => Some(BLOCK),
             Format::Mxfp4 => Some(MX_BLOCK),
-            Format::F16 | Format::Bf16 | Format::F32 => None,
+            Format::E4m3 | Format::F16 | Format::Bf16 | Format::F32 => None,
         }
     }
 
@@ -75,7 +80,7 @@ impl Format {
         match self {
             Format::Nvfp4 => layout.bytes(rows, k),
             Format::Mxfp4 => rows * (k / MX_BLOCK),
-            Format::F16 | Format::Bf16 | Format::F32 => 0,
+            Format::E4m3 | Format::F16 | Format::Bf16 | Format::F32 => 0,
         }
     }
 
@@ -85,6 +90,7 @@ impl Format {
         match self {
             Format::Nvfp4 => "nvfp4",
             Format::Mxfp4 => "mxfp4",
+            Format::E4m3 => "e4m3",
             Format::F16 => "f16",
             Format::Bf16 => "bf16",
             Format::F32 => "f32",
@@ -102,10 +108,9 @@ impl FromStr for Format {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.word() == text)
-            .ok_or_else(|| Error::parse(format!("unknown format `{text}`: expected nvfp4, mxfp4, f16, bf16 or f32")))
+        Self::ALL.into_iter().find(|format| format.word() == text).ok_or_else(|| {
+            Error::parse(format!("unknown format `{text}`: expected nvfp4, mxfp4, e4m3, f16, bf16 or f32"))
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Prepared weights: NVFP4 weights repacked once, at load, into the order that kernels read them in.
 //!
-//! [`PreparedLayout`] specifies every byte, `words` codes the 32-bit words, `pack` moves whole operands.
+//! [`PreparedLayout`] specifies every byte; `words` codes the 32-bit words of those that become 16-bit values, `e4m3` has the
+//! rule and the bytes of those that become e4m3, `pack` moves whole operands.
 
+pub(crate) mod e4m3;
 mod pack;
 mod words;
 
@@ -9,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use pack::{Nvfp4Weights, Prepared, Unpacked};
-pub(crate) use words::Coding;
+pub(crate) use words::Words;
 
 use super::Format;
 use crate::error::{Error, Result};
@@ -19,6 +21,30 @@ const ROWS: u32 = 64;
 const DEPTH: u32 = 64;
 /// Bytes of the codes of a block, before its scales.
 const CODE_BYTES: usize = 2048;
+
+/// How blocks are coded: by what kernels make of the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Coding {
+    /// 16-bit values.
+    Halves(Words),
+    /// e4m3 values, and a factor a row.
+    E4m3,
+}
+
+impl Coding {
+    pub(crate) const ALL: [Coding; 3] = [Coding::Halves(Words::F16), Coding::Halves(Words::Bf16), Coding::E4m3];
+
+    fn of(compute: Format) -> Option<Self> {
+        Self::ALL.into_iter().find(|coding| coding.compute() == compute)
+    }
+
+    pub(crate) fn compute(self) -> Format {
+        match self {
+            Coding::Halves(words) => words.compute(),
+            Coding::E4m3 => Format::E4m3,
+        }
+    }
+}
 
 /// Where the bytes of prepared weights lie, and how many there are. Checked once, by its constructor.
 ///
@@ -54,14 +80,15 @@ impl PreparedLayout {
     /// The layout of `products` operands `[groups, n, k]` for kernels that multiply in `compute`.
     ///
     /// # Errors
-    /// [`Error::is_unsupported`] if `products` is neither 1 nor 2, `compute` neither f16 nor bf16, `groups` 0, `n` not a
+    /// [`Error::is_unsupported`] if `products` is neither 1 nor 2, `compute` not f16, bf16 or e4m3, `groups` 0, `n` not a
     /// positive multiple of 16, `k` not one of 64, or all together more bytes than memory can have.
     pub fn new(products: u32, compute: Format, groups: u32, n: u32, k: u32) -> Result<Self> {
         if !(1..=2).contains(&products) {
             return Err(Error::unsupported(format!("{products} products: weights are prepared for 1 or 2")));
         }
-        let coding = Coding::of(compute)
-            .ok_or_else(|| Error::unsupported(format!("weights are prepared for f16 or bf16, not for {compute}")))?;
+        let coding = Coding::of(compute).ok_or_else(|| {
+            Error::unsupported(format!("weights are prepared for f16, bf16 or e4m3, not for {compute}"))
+        })?;
         if groups == 0 {
             return Err(Error::unsupported("0 groups: at least 1 is needed"));
         }
@@ -83,7 +110,7 @@ impl PreparedLayout {
         self.products
     }
 
-    /// The 16-bit format that words decode to: f16 or bf16.
+    /// What kernels make of the weights and multiply: f16, bf16 or e4m3.
     #[must_use]
     pub fn compute(&self) -> Format {
         self.coding.compute()
@@ -134,7 +161,22 @@ impl PreparedLayout {
     /// Bytes of all groups together.
     #[must_use]
     pub fn bytes(&self) -> usize {
+        self.block_bytes() + 4 * self.row_factors()
+    }
+
+    /// Bytes of the blocks of all groups: those of rows' factors, where there are such, follow.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
         self.blocks * Self::BLOCK_BYTES
+    }
+
+    /// Factors of rows behind the blocks, f32 `[groups, products, n]`: none but for e4m3.
+    #[must_use]
+    pub fn row_factors(&self) -> usize {
+        match self.coding {
+            Coding::Halves(_) => 0,
+            Coding::E4m3 => self.groups as usize * self.products as usize * self.n as usize,
+        }
     }
 
     /// Which product (from 0) and which of its rows is row `row` (0 to 63) of tile `tile` of a group; none, if it is
@@ -158,7 +200,8 @@ impl PreparedLayout {
     fn count_blocks(&self) -> Option<usize> {
         let tiles = u64::from(self.groups).checked_mul(self.tiles_per_group().into())?;
         let blocks = tiles.checked_mul(self.blocks_per_tile().into())?;
-        let bytes = blocks.checked_mul(Self::BLOCK_BYTES as u64)?;
+        // A row's factor is less than its block.
+        let bytes = blocks.checked_mul(Self::BLOCK_BYTES as u64 + 4 * u64::from(ROWS))?;
         isize::try_from(bytes).ok().and(usize::try_from(blocks).ok())
     }
 }
@@ -185,7 +228,7 @@ impl FromStr for PreparedLayout {
 fn parse(text: &str) -> Result<PreparedLayout> {
     let wrong = || {
         let version = PreparedLayout::VERSION;
-        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16:gG:nN:kK"))
+        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16|e4m3:gG:nN:kK"))
     };
     let (version, rest) = text.strip_prefix("prepared").and_then(|rest| rest.split_once('.')).ok_or_else(wrong)?;
     let version: u32 = version.parse().map_err(|_| wrong())?;

@@ -154,9 +154,9 @@ impl MatrixPath {
         ask!(self, geometry::can_depend())
     }
 
-    /// Elements along K that one instruction multiplies.
-    pub(crate) fn step(self) -> u32 {
-        ask!(self, numerics::step())
+    /// Elements along K that one instruction multiplies, values of this format.
+    pub(crate) fn step(self, compute: Format) -> u32 {
+        ask!(self, numerics::step(compute))
     }
 
     /// What one instruction may multiply: values of one of these formats.
@@ -249,6 +249,11 @@ impl Problem {
     /// Floating-point operations a second at most that the matrix instructions of an architecture do on these operands.
     pub fn flop_per_s(&self, arch: &Arch) -> f64 {
         let is_coded = self.a_format() == Format::Nvfp4 && self.b_format() == Format::Nvfp4;
-        if is_coded { arch.coded_flop_per_s() } else { arch.matrix_flop_per_s() }
+        match () {
+            () if is_coded => arch.coded_flop_per_s(),
+            // Twice as many values of half the size.
+            () if self.compute_format() == Format::E4m3 => 2.0 * arch.matrix_flop_per_s(),
+            () => arch.matrix_flop_per_s(),
+        }
     }
 }

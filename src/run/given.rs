@@ -45,6 +45,13 @@ pub enum GivenMatrix<'a> {
     F16(GivenMemory<'a, f16>),
     /// `rows × K` bfloat16 values.
     Bf16(GivenMemory<'a, bf16>),
+    /// What a [`Matrix`] of e4m3 values becomes. No weights are: they are refused.
+    E4m3 {
+        /// Values.
+        values: GivenMemory<'a, u8>,
+        /// Factors of rows.
+        factors: GivenMemory<'a, f32>,
+    },
 }
 
 impl<'a, T> GivenMemory<'a, T> {
@@ -80,6 +87,7 @@ impl<'a> GivenMatrix<'a> {
         match self {
             Self::Nvfp4 { codes, scales } => Matrix::Nvfp4 { codes: codes.memory(), scales: scales.memory() },
             Self::Mxfp4 { codes, scales } => Matrix::Mxfp4 { codes: codes.memory(), scales: scales.memory() },
+            Self::E4m3 { values, factors } => Matrix::E4m3 { values: values.memory(), factors: factors.memory() },
             Self::F16(values) => Matrix::F16(values.memory()),
             Self::Bf16(values) => Matrix::Bf16(values.memory()),
         }
@@ -90,6 +98,9 @@ impl<'a> GivenMatrix<'a> {
         Ok(match self {
             Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.kept(stream)?, scales: scales.kept(stream)? },
             Self::Mxfp4 { codes, scales } => Self::Mxfp4 { codes: codes.kept(stream)?, scales: scales.kept(stream)? },
+            Self::E4m3 { values, factors } => {
+                Self::E4m3 { values: values.kept(stream)?, factors: factors.kept(stream)? }
+            }
             Self::F16(values) => Self::F16(values.kept(stream)?),
             Self::Bf16(values) => Self::Bf16(values.kept(stream)?),
         })
@@ -176,6 +187,7 @@ impl<'a> From<Matrix<'a>> for GivenMatrix<'a> {
         match matrix {
             Matrix::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.into(), scales: scales.into() },
             Matrix::Mxfp4 { codes, scales } => Self::mxfp4(codes, scales),
+            Matrix::E4m3 { values, factors } => Self::E4m3 { values: values.into(), factors: factors.into() },
             Matrix::F16(values) => Self::F16(values.into()),
             Matrix::Bf16(values) => Self::Bf16(values.into()),
         }

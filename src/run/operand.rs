@@ -32,6 +32,13 @@ pub enum Matrix<'a> {
         /// `rows × K/32` bytes.
         scales: Memory<'a, u8>,
     },
+    /// e4m3fn values, with a factor a row: tokens only.
+    E4m3 {
+        /// `rows × K` bytes, in the [order](crate::format::E4m3Tensor::position) of kernels.
+        values: Memory<'a, u8>,
+        /// `rows` of them.
+        factors: Memory<'a, f32>,
+    },
     /// `rows × K` binary16 values.
     F16(Memory<'a, f16>),
     /// `rows × K` bfloat16 values.
@@ -49,6 +56,12 @@ impl<'a> Matrix<'a> {
     #[inline]
     pub fn mxfp4(codes: impl Into<Memory<'a, u8>>, scales: impl Into<Memory<'a, u8>>) -> Self {
         Matrix::Mxfp4 { codes: codes.into(), scales: scales.into() }
+    }
+
+    /// From e4m3 values and factors of rows.
+    #[inline]
+    pub fn e4m3(values: impl Into<Memory<'a, u8>>, factors: impl Into<Memory<'a, f32>>) -> Self {
+        Matrix::E4m3 { values: values.into(), factors: factors.into() }
     }
 
     /// From binary16 values.
@@ -79,6 +92,10 @@ impl<'a> Matrix<'a> {
                 visitor.read(values, Format::Mxfp4, codes)?;
                 visitor.read(scales, Format::Mxfp4, block_scales)
             }
+            Matrix::E4m3 { values: given, factors } => {
+                visitor.read(values, Format::E4m3, given)?;
+                visitor.read(scales, Format::E4m3, factors)
+            }
             Matrix::F16(given) => visitor.read(values, Format::F16, given),
             Matrix::Bf16(given) => visitor.read(values, Format::Bf16, given),
         }
@@ -88,6 +105,7 @@ impl<'a> Matrix<'a> {
     pub(super) fn values(&self) -> Buffer {
         match self {
             Matrix::Nvfp4 { codes, .. } | Matrix::Mxfp4 { codes, .. } => codes.buffer(),
+            Matrix::E4m3 { values, .. } => values.buffer(),
             Matrix::F16(values) => values.buffer(),
             Matrix::Bf16(values) => values.buffer(),
         }
@@ -106,6 +124,7 @@ impl fmt::Debug for Matrix<'_> {
         let format = match self {
             Matrix::Nvfp4 { .. } => Format::Nvfp4,
             Matrix::Mxfp4 { .. } => Format::Mxfp4,
+            Matrix::E4m3 { .. } => Format::E4m3,
             Matrix::F16(_) => Format::F16,
             Matrix::Bf16(_) => Format::Bf16,
         };
@@ -157,7 +176,7 @@ impl<'a> MatrixMut<'a> {
                 Format::F16 => bytes.transmute_mut(length / 2).map(MatrixMut::f16),
                 Format::Bf16 => bytes.transmute_mut(length / 2).map(MatrixMut::bf16),
                 Format::F32 => bytes.transmute_mut(length / 4).map(MatrixMut::f32),
-                Format::Nvfp4 | Format::Mxfp4 => None,
+                Format::Nvfp4 | Format::Mxfp4 | Format::E4m3 => None,
             }
         };
         matrix.ok_or_else(|| Error::operand(format!("{format} is no result format: expected f16, bf16 or f32")))

@@ -104,12 +104,16 @@ impl Preparer {
 
             let grid = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
             let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1 };
-            // SAFETY: its only parameter has the layout of `Params` (checked below against templates/common/prepare.cu). Its
+            // Factors of rows come before what is divided by them: a warp for each.
+            let warps = u32::try_from(layout.row_factors()).unwrap_or(u32::MAX);
+            let factors = SimtLaunch { entry: 1, grid: warps.div_ceil(THREADS / 32).min(GRID_MAX), ..launch };
+            let launches = if self.preparation.has_row_factors() { &[factors, launch][..] } else { &[launch] };
+            // SAFETY: its only parameter has the layout of `Params` (checked below against templates/common/prepare/segment.cuh). Its
             // addresses are of live memory of this context, as large as the kernel reads for
             // `layout` (check_sizes) and writes (check_place). Where cudarc tracks events the guards order this use before
             // the memory is released or used in another stream; what is given away is freed behind it (shared.rs) or
             // retired (below); for other memory its caller vouches.
-            unsafe { self.kernel.put(stream, &mut params, &[launch], false) }?;
+            unsafe { self.kernel.put(stream, &mut params, launches, false) }?;
         }
         let mut owners = Vec::new();
         let mut held = EachOwner(|owner: &Owner| owners.push(Owner::clone(owner)));
@@ -151,7 +155,7 @@ fn check_sizes(
     check::each_b(context_id, &problem, operands)
 }
 
-/// Passed by value; `PrepareParams` in `templates/common/prepare.cu` has the same order and sizes. Addresses are device memory,
+/// Passed by value; `PrepareParams` in `templates/common/prepare/segment.cuh` has the same order and sizes. Addresses are device memory,
 /// 0 stands for "none".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

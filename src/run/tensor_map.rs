@@ -14,8 +14,8 @@ use crate::format::Format;
 use crate::path::{Boxes, WIDTHS_MAX};
 use crate::spec::Problem;
 
-/// Elements along K of a row of the box: 128 bytes, as wide as the swizzle.
-const BOX_K: u32 = 64;
+/// Bytes of a row of the box: as wide as the swizzle.
+const BOX_BYTES: u32 = 128;
 /// Maps that a thread remembers, as a power of two: matrices of tokens in use at a time, times kernels that read them.
 const REMEMBERED_LOG2: u32 = 6;
 /// 2⁶⁴ over the golden ratio (Knuth, The Art of Computer Programming 3, 6.4): the upper bits of a product with it are
@@ -28,7 +28,8 @@ pub(super) type Maps = [CUtensorMap; WIDTHS_MAX];
 /// What a kernel that reads no tokens through maps is given for them.
 pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WIDTHS_MAX];
 
-/// How a kernel reads tokens `[rows, K]`, seen as `[K/64][rows][64]`, so that one box is a whole stage of rows.
+/// How a kernel reads tokens `[rows, K]`: in 16-bit formats seen as `[K/64][rows][64]`, so that one box is a whole stage of
+/// rows; in e4m3 as they are, so that what a box of 128 has behind an odd K/64 is zeros.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBoxes {
     /// All of it but the ordinal in a few words, to be compared.
@@ -90,7 +91,11 @@ impl TokenBoxes {
 
     /// How many rows may be read.
     pub(super) fn rows_of(&self, tokens: Tokens) -> u64 {
-        (tokens.bytes / (2 * u64::from(self.k))).min(u64::from(Problem::M_MAX))
+        (tokens.bytes / self.row_bytes()).min(u64::from(Problem::M_MAX))
+    }
+
+    fn row_bytes(&self) -> u64 {
+        self.format.bytes(self.k as usize) as u64
     }
 
     pub(super) fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
@@ -103,16 +108,26 @@ impl TokenBoxes {
     }
 
     fn box_of(&self, address: u64, rows: u64, box_rows: u32) -> Result<CUtensorMap, DriverError> {
+        if self.format == Format::E4m3 {
+            return encode(&Tiled {
+                data_type: CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                address,
+                extents: [u64::from(self.k), rows],
+                strides: [self.row_bytes()],
+                box_extents: [BOX_BYTES, box_rows],
+            });
+        }
         let data_type = match self.format {
             Format::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         };
+        let box_k = BOX_BYTES / self.format.bytes(1) as u32;
         encode(&Tiled {
             data_type,
             address,
-            extents: [u64::from(BOX_K), rows, u64::from(self.k / BOX_K)],
-            strides: [2 * u64::from(self.k), 2 * u64::from(BOX_K)],
-            box_extents: [BOX_K, box_rows, self.blocks],
+            extents: [u64::from(box_k), rows, u64::from(self.k / box_k)],
+            strides: [self.row_bytes(), u64::from(BOX_BYTES)],
+            box_extents: [box_k, box_rows, self.blocks],
         })
     }
 }

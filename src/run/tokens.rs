@@ -12,8 +12,8 @@ use crate::spec::Spec;
 pub(super) enum TokensFrom {
     /// It loads A itself.
     A,
-    /// The tensor memory accelerator does.
-    Mapped(TokenBoxes),
+    /// The tensor memory accelerator does; a value takes so many bytes.
+    Mapped(TokenBoxes, u64),
     /// It does so from the front of the workspace, where a row that the prepass has decoded takes so many bytes.
     Decoded(TokenBoxes, u64),
     /// It reads codes of A and of the weights.
@@ -31,7 +31,10 @@ impl TokensFrom {
     pub(super) fn new(spec: &Spec) -> Self {
         match spec.tokens() {
             path::Tokens::Loaded => Self::A,
-            path::Tokens::Mapped(boxes) => Self::Mapped(TokenBoxes::new(spec.problem(), &boxes)),
+            path::Tokens::Mapped(boxes) => {
+                let bytes = spec.problem().compute_format().bytes(1) as u64;
+                Self::Mapped(TokenBoxes::new(spec.problem(), &boxes), bytes)
+            }
             path::Tokens::Decoded(boxes) => {
                 Self::Decoded(TokenBoxes::new(spec.problem(), &boxes), spec.decoded_row_bytes())
             }
@@ -54,7 +57,7 @@ impl TokensFrom {
     pub(super) fn readable(&self, [a, workspace]: [u64; 2]) -> u64 {
         match self {
             Self::A => 0,
-            Self::Mapped(_) => 2 * a,
+            Self::Mapped(_, bytes) => bytes * a,
             Self::Codes(_) => a,
             Self::Decoded(..) => workspace,
         }
@@ -89,7 +92,7 @@ impl TokensFrom {
     pub(super) fn at(&self, a: u64, workspace: u64, readable: u64) -> Option<(&TokenBoxes, Tokens)> {
         match self {
             Self::A | Self::Codes(_) => None,
-            Self::Mapped(boxes) => Some((boxes, Tokens { address: a, bytes: readable })),
+            Self::Mapped(boxes, _) => Some((boxes, Tokens { address: a, bytes: readable })),
             Self::Decoded(boxes, _) => Some((boxes, Tokens { address: workspace, bytes: readable })),
         }
     }

@@ -17,7 +17,7 @@ impl Preparation {
         Self { products: layout.products(), coding: layout.coding(), scales }
     }
 
-    /// All eight there are.
+    /// All twelve there are.
     pub fn all() -> impl Iterator<Item = Self> {
         [1, 2].into_iter().flat_map(|products| {
             Coding::ALL.into_iter().flat_map(move |coding| {
@@ -32,7 +32,7 @@ impl Preparation {
         self.products
     }
 
-    /// The format that kernels multiply in.
+    /// The format that kernels make of the weights and multiply.
     #[must_use]
     pub fn compute(&self) -> Format {
         self.coding.compute()
@@ -44,9 +44,14 @@ impl Preparation {
         self.scales
     }
 
-    /// How its code words are made.
+    /// How its blocks are coded.
     pub(crate) fn coding(&self) -> Coding {
         self.coding
+    }
+
+    /// Whether rows of the weights have factors, which a kernel before finds.
+    pub(crate) fn has_row_factors(&self) -> bool {
+        self.coding == Coding::E4m3
     }
 
     /// The kernel's symbol, such as `prepare_dual_f16_128x4`.

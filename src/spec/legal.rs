@@ -45,13 +45,16 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
 
     let (a, b, c) = (problem.a_format(), problem.b_format(), problem.c_format());
     if matches!(a, Format::F32 | Format::Mxfp4) {
-        return Err(Refusal::Format { operand: "A", format: a, expected: "nvfp4, f16 or bf16" });
+        return Err(Refusal::Format { operand: "A", format: a, expected: "nvfp4, e4m3, f16 or bf16" });
     }
-    if b == Format::F32 {
+    if matches!(b, Format::F32 | Format::E4m3) {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, mxfp4, f16 or bf16" });
     }
     if a == Format::Nvfp4 && b == Format::Mxfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, f16 or bf16 where A is nvfp4" });
+    }
+    if a == Format::E4m3 && b != Format::Nvfp4 {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where A is e4m3" });
     }
     if a != b && a != Format::Nvfp4 && !b.is_coded() {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, mxfp4 or the format of A" });
@@ -62,10 +65,17 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if problem.is_prepared() && b != Format::Nvfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where weights are prepared" });
     }
-    if c.is_coded() {
+    if c.is_coded() || c == Format::E4m3 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }
-    if let Some(format) = problem.bias_format().filter(|format| format.is_coded()) {
+    if problem.is_gathered() && a == Format::E4m3 {
+        return Err(Refusal::Format {
+            operand: "A",
+            format: a,
+            expected: "f16, bf16 or nvfp4 where its rows are gathered",
+        });
+    }
+    if let Some(format) = problem.bias_format().filter(|format| format.is_coded() || *format == Format::E4m3) {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
     }
     Ok(())

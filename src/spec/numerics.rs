@@ -9,8 +9,11 @@ use crate::format::Format;
 use crate::path::{K_BLOCK, Sharers};
 use crate::spelling::{number, prefixed, spelled};
 
-/// What sums are kept in.
-const SUMS: &str = "f32";
+/// What sums are kept in: in f32; of e4m3 values, which an instruction does not add with all bits of f32, in f32 from 128 to
+/// 128 elements along K.
+fn sums(compute: Format) -> &'static str {
+    if compute == Format::E4m3 { "f32x128" } else { "f32" }
+}
 
 /// The order in which a variant adds up.
 ///
@@ -20,13 +23,14 @@ const SUMS: &str = "f32";
 ///
 /// # What is in it, and what is not
 ///
-/// An instruction adds 16 products along K to a sum (`mxf4`: 64), and the instructions of one warp (`mma`, `mxf4`) or
+/// An instruction adds 16 products along K to a sum (`mxf4`: 64, e4m3 values on `wgmma`: 32), and the instructions of one warp (`mma`, `mxf4`) or
 /// warpgroup (`wgmma`) follow each other in ascending k. That order is changed by nothing but the following:
 ///
 /// | | what the kernels do | in the class |
 /// |---|---|---|
 /// | instruction | each takes other k per step, and adds inside of a step in its own way | path |
-/// | products | made of f16 or of bf16 values; `mxf4`: of NVFP4 ones | compute format |
+/// | products | made of f16, bf16 or e4m3 values; `mxf4`: of NVFP4 ones | compute format |
+/// | sums of e4m3 products | an instruction adds to what the last 128 elements of K gave so far, of which some 14 bits are kept; that is added to an f32 sum every 128 elements that a warpgroup multiplies | `f32x128`, not `f32` |
 /// | K shared inside a block | `mma`, `mxf4`: WARPS_K warps take turns with blocks of 64; `wgmma`: K_GROUPS warpgroups take turns with stages, so with tile k; the first adds the others' sums to its own, in their order | sharers and depth |
 /// | K shared by blocks | each takes a run of whole tiles along K; through the workspace partial sums are added in ascending order, in a cluster in pairs: (0 + 1) + (2 + 3) | way, parts and depth |
 /// | K behind the end | `mma` and `mxf4` multiply zeros up to a whole tile, which make a sum of −0 a +0; `wgmma` stops at K | zero blocks |
@@ -39,7 +43,7 @@ const SUMS: &str = "f32";
 /// From sums to C the arithmetic is that of the problem: α, activation, one rounding.
 ///
 /// # Spelling
-/// `PATH.kSTEP.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
+/// `PATH.kSTEP.COMPUTE.SUMS[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH][.zerosBLOCKS]`, for example
 /// `wgmma.k16.f16.f32` (K in ascending order, undivided), `mma.k16.bf16.f32.g4x64` and
 /// `wgmma.k16.f16.f32.g2x128.cluster2x3584`. DEPTH is in elements along K. `Display` writes it and `FromStr` reads exactly
 /// what `Display` writes.
@@ -115,7 +119,7 @@ impl Numerics {
 impl fmt::Display for Numerics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Numerics { path, compute, sharers, splits, zeros } = self;
-        write!(f, "{path}.k{}.{compute}.{SUMS}", path.step())?;
+        write!(f, "{path}.k{}.{compute}.{}", path.step(*compute), sums(*compute))?;
         if *sharers != Parts::ONE {
             write!(f, ".g{}x{}", sharers.count, sharers.depth)?;
         }
@@ -128,7 +132,7 @@ impl fmt::Display for Numerics {
     }
 }
 
-const GRAMMAR: &str = "expected PATH.kSTEP.COMPUTE.f32[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH]\
+const GRAMMAR: &str = "expected PATH.kSTEP.COMPUTE.SUMS[.gSHARERSxDEPTH][.workspaceSPLITSxDEPTH|.clusterSPLITSxDEPTH]\
                        [.zerosBLOCKS]";
 
 impl FromStr for Numerics {
@@ -144,17 +148,17 @@ fn parse(text: &str) -> Result<Numerics> {
     let mut segments = text.split('.').peekable();
     let path: MatrixPath = segments.next().unwrap_or_default().parse()?;
     let mut next = || segments.next().unwrap_or_default();
-    let (step, compute, sums) = (next(), next(), next());
-    if prefixed(step, "k") != Some(path.step()) {
-        return Err(wrong(step));
-    }
-    if sums != SUMS {
-        return Err(wrong(sums));
-    }
+    let (step, compute, kept) = (next(), next(), next());
     let compute = match compute.parse() {
         Ok(format) if path.factors().contains(&format) => format,
         _ => return Err(wrong(compute)),
     };
+    if prefixed(step, "k") != Some(path.step(compute)) {
+        return Err(wrong(step));
+    }
+    if kept != sums(compute) {
+        return Err(wrong(kept));
+    }
     let mut parts = |prefix: &str| {
         let found = segments.peek()?.strip_prefix(prefix).and_then(Parts::parse)?;
         segments.next();
@@ -219,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn values_of_8_bits_have_a_class_of_their_own() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).prepared();
+        assert_eq!(of(&dual, "wgmma.t64x64x128.s4.interleaved.ws2.shared"), "wgmma.k32.e4m3.f32x128");
+        assert_eq!(of(&dual, "wgmma.t64x64x128.s4.interleaved.ws4.shared"), "wgmma.k32.e4m3.f32x128.g2x128");
+        let split = of(&dual, "wgmma.t64x64x256.s2.interleaved.ws2.direct.k2");
+        assert_eq!(split, "wgmma.k32.e4m3.f32x128.workspace2x3584");
+        assert_eq!(split.parse::<Numerics>().unwrap().to_string(), split);
+    }
+
+    #[test]
     fn splits_are_stated_by_the_elements_that_each_takes() {
         let prepared = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Bf16).prepared();
         assert_eq!(
@@ -277,6 +291,10 @@ mod tests {
             "wgmma",
             "wgmma.k8.f16.f32",
             "wgmma.k16.nvfp4.f32",
+            "wgmma.k16.e4m3.f32x128",
+            "wgmma.k32.e4m3.f32",
+            "wgmma.k32.f16.f32",
+            "mma.k32.e4m3.f32x128",
             "wgmma.k16.f16.f16",
             "mma.k16.f16.f32.",
             "mma.k16.nvfp4.f32",

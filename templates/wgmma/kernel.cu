@@ -3,7 +3,7 @@
 //   C = combine(A·Bᵀ), or combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B prepared [N, K] (src/format/prepared.rs), C [M, N]
 //
 // Weights (B) are the 64 rows of wgmma.m64nTOKENSk16 and come from registers, where they are decoded; tokens (A) are its
-// columns and come from shared memory, as 16-bit values. A block computes TOKENS × COLUMNS of C:
+// columns and come from shared memory, as 16-bit values. (Of e4m3 tokens weights become e4m3, too: m64nTOKENSk32.) A block computes TOKENS × COLUMNS of C:
 //
 //   producers                                                               consumers
 //   weights (bulk copies)  ─┐                                             ┌─ warpgroup: m64 tile 0, every K_GROUPSth stage
@@ -41,13 +41,18 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 [[maybe_unused]] inline constexpr int TABLE_OFFSET = <{ table_offset }>;
 inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
+// The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
+enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
 inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
 inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 
 }  // namespace ws
 
 // What the variant and the formats choose, by file, and what the others know of it:
-//   decode/, compute/, e2m1, scales/   prepared weights, and NVFP4 tokens, to 16-bit values; where block scales lie
+//   decode/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
+//   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
+//   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
+//   unit/        Units: what makes true sums of those
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
@@ -62,16 +67,18 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
 #include "wgmma/decode/<{ compute }>.cuh"
-#include "wgmma/rows.cuh"
-#include "common/compute/<{ compute }>.cuh"
+#include "wgmma/rows/<{ factors }>.cuh"
+#include "common/compute/<{ token_compute }>.cuh"
 #include "common/e2m1.cuh"
 #include "common/scales/<{ scales }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
 #include "wgmma/load.cuh"
 #include "wgmma/tokens/<{ load_tokens }>.cuh"
-#include "wgmma/instruction.cuh"
+#include "wgmma/descriptor.cuh"
+#include "wgmma/instruction/<{ factors }>.cuh"
 
 <{ instruction }>
+#include "wgmma/stage/<{ factors }>.cuh"
 #include "wgmma/main_loop.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"
@@ -81,6 +88,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"
 #include "common/destination/<{ destination }>.cuh"
+#include "wgmma/unit/<{ factors }>.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"
@@ -94,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (TOKEN_WARPS == 0) prefetch_tensor_map(tokens.of[0]);  // else there is none
     ring.initialise();
   }
+  prepare_decoding(ring.base);
   // Nobody reaches into a block of the cluster before it has begun: who multicasts does so at once, who sends sums waits
   // for it when it has some.
   if constexpr (MULTICAST * CLUSTER_SPLITS > 1) cluster_arrive();

@@ -23,7 +23,7 @@ inline constexpr int BLOCK_BYTES = sizeof(WeightBlock), BLOCK_CODES = sizeof(Wei
 
 // What a stage of the ring holds. Offsets are the compiler's; that the host has the same size is checked below.
 struct alignas(1024) Stage {
-  u8 tokens[K_BLOCKS][TOKENS][128];  // in TMA's 128-byte swizzle
+  u8 tokens[TILE_K / LINE_K][TOKENS][128];  // in TMA's 128-byte swizzle
   WeightBlock weights[TILES][K_BLOCKS];
 };
 inline constexpr int TOKEN_BYTES = sizeof(Stage::tokens);  // weights follow at once

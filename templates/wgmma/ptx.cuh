@@ -34,6 +34,23 @@ __device__ __forceinline__ u32 ld_shared_4(u32 shared) {
   return v;
 }
 
+__device__ __forceinline__ u32 ld_shared_2(u32 shared) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(shared));
+  return v;
+}
+
+__device__ __forceinline__ void st_shared_8(u32 shared, u32 a, u32 b) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(shared), "r"(a), "r"(b) : "memory");
+}
+
+// "Data Conversion: cvt": two fp32 values to e4m3, nearest even, at most ±448, the first into the low byte.
+__device__ __forceinline__ u32 cvt_e4m3x2(float low, float high) {
+  u16 result;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(high), "f"(low));
+  return result;
+}
+
 __device__ __forceinline__ void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -113,5 +130,31 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
   __device__ __forceinline__ void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {                    \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #WIDTH "k16.f32." #TYPE "." #TYPE " {" SUMS  \
                  "}, {%0,%1,%2,%3}, %4, 1, 1, 1, 0;"                                              \
+                 ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tokens) : "memory");           \
+  }
+
+// The same for e4m3 values, whose sums are promoted to totals.
+#define WS_DECLARE_PROMOTED_SUMS(COUNT) \
+  __device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<" #COUNT ">; .reg .f32 total<" #COUNT ">;"); }
+
+#define WS_CLEAR_TOTALS(WIDTH, MOVES) \
+  template <>                         \
+  __device__ __forceinline__ void clear_sums<WIDTH>() { asm volatile(MOVES ::: "memory"); }
+
+#define WS_PROMOTE_SUMS(WIDTH, ADDS) \
+  template <>                        \
+  __device__ __forceinline__ void promote_sums<WIDTH>() { asm volatile(ADDS ::: "memory"); }
+
+#define WS_GET_TOTALS(WIDTH, MOVES, ...) WS_GET_SUMS(WIDTH, MOVES, __VA_ARGS__)
+
+#define WS_WGMMA_K32(WIDTH, TYPE, SUMS)          \
+  WS_WGMMA_K32_SCALED(WIDTH, TYPE, SUMS, true, 0)  \
+  WS_WGMMA_K32_SCALED(WIDTH, TYPE, SUMS, false, 1)
+
+#define WS_WGMMA_K32_SCALED(WIDTH, TYPE, SUMS, ANEW, SCALE_D)                                     \
+  template <>                                                                                     \
+  __device__ __forceinline__ void wgmma<WIDTH, ANEW>(const u32(&a)[4], u64 tokens) {              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #WIDTH "k32.f32." #TYPE "." #TYPE " {" SUMS  \
+                 "}, {%0,%1,%2,%3}, %4, " #SCALE_D ", 1, 1;"                                      \
                  ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tokens) : "memory");           \
   }

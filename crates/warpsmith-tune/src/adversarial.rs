@@ -89,6 +89,10 @@ fn repeat(host: &mut HostOperands, rows: &[u32], source: &[usize]) {
     }
     let whole = host.a_shape();
     match &mut host.a {
+        HostMatrix::E4m3 { values, factors } => {
+            *values = pick_rows(values, k, source);
+            *factors = pick_rows(factors, 1, source);
+        }
         HostMatrix::F16(values) => *values = pick_rows(values, k, source),
         HostMatrix::Bf16(values) => *values = pick_rows(values, k, source),
         HostMatrix::Nvfp4 { codes, scales } => {
@@ -126,6 +130,10 @@ fn plant(host: &mut HostOperands, spread: Spread) {
 
 fn plant_in(matrix: &mut HostMatrix, shape: Shape, spread: Spread) {
     match matrix {
+        // Zeros of both signs, the smallest subnormal and normal numbers, the largest.
+        HostMatrix::E4m3 { values, .. } if spread != Spread::Exact => {
+            plant_edges(values, &[0, 0x80, 1, 0x87, 0x08, 0x39, 0xFE]);
+        }
         HostMatrix::F16(values) => {
             let edges = [0, 0x8000, 1, 0x83FF, 0x0400, 0x3C01, 0xD400].map(f16::from_bits);
             plant_edges(values, &edges);
@@ -150,7 +158,7 @@ fn plant_in(matrix: &mut HostMatrix, shape: Shape, spread: Spread) {
                 scales[at * step] = e8m0::encode(power);
             }
         }
-        HostMatrix::Nvfp4 { .. } | HostMatrix::Mxfp4 { .. } => {}
+        HostMatrix::Nvfp4 { .. } | HostMatrix::Mxfp4 { .. } | HostMatrix::E4m3 { .. } => {}
     }
 }
 

@@ -5,9 +5,9 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::oracle::{self, Expected, Leaving, Matrix, Products, Reference, Scaling};
-use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
+use warpsmith::format::{E4m3Tensor, Format, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
-use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, mxfp4_value};
+use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
 use warpsmith::spec::{Operation, Problem};
 use warpsmith::{Error, Result};
 
@@ -28,6 +28,13 @@ pub enum HostMatrix {
         /// One scale for 32 elements.
         scales: Vec<u8>,
     },
+    /// e4m3 values in the order of kernels, and factors of rows: tokens.
+    E4m3 {
+        /// One byte a value.
+        values: Vec<u8>,
+        /// One factor a row.
+        factors: Vec<f32>,
+    },
     /// Values.
     F16(Vec<f16>),
     /// Values.
@@ -39,7 +46,7 @@ pub enum HostMatrix {
 pub struct Shape {
     /// How block scales lie.
     pub layout: ScaleLayout,
-    /// The 16-bit format that codes become, which of MXFP4 decides what is within the range.
+    /// The format that codes become, which of MXFP4 decides what is within the range; NVFP4 weights are rounded to e4m3.
     pub compute: Format,
     /// Rows of one group.
     pub rows: usize,
@@ -63,13 +70,14 @@ impl HostMatrix {
         match self {
             HostMatrix::Nvfp4 { .. } => Format::Nvfp4,
             HostMatrix::Mxfp4 { .. } => Format::Mxfp4,
+            HostMatrix::E4m3 { .. } => Format::E4m3,
             HostMatrix::F16(_) => Format::F16,
             HostMatrix::Bf16(_) => Format::Bf16,
         }
     }
 
-    /// The exact values of one row, code × block scale for NVFP4, without any tensor scale; for MXFP4 what that is in the
-    /// format that is multiplied in.
+    /// The exact values of one row, code × block scale for NVFP4, without any tensor scale; for MXFP4, and where products are
+    /// those of e4m3 values, what that is in the format that is multiplied in; of e4m3 tokens without the row's factor.
     ///
     /// # Panics
     /// If the matrix is smaller than `shape` says; [`HostOperands::check`] tells.
@@ -77,6 +85,11 @@ impl HostMatrix {
         let Shape { layout, compute, rows, k } = shape;
         let first = (group * rows + row) * k;
         match self {
+            HostMatrix::E4m3 { values, .. } => {
+                for (k, out) in out.iter_mut().enumerate() {
+                    *out = e4m3::decode(values[first + E4m3Tensor::position(k)]);
+                }
+            }
             HostMatrix::F16(values) => {
                 out.iter_mut().zip(&values[first..first + k]).for_each(|(out, value)| *out = value.to_f32());
             }
@@ -86,6 +99,14 @@ impl HostMatrix {
             HostMatrix::Nvfp4 { codes, scales } => {
                 let scales = &scales[group * layout.bytes(rows, k)..];
                 let codes = &codes[first / 2..(first + k) / 2];
+                if compute == Format::E4m3 {
+                    let scale = |block| scales[layout.offset(k, row, block)];
+                    let exponent = row_exponent((0..k / BLOCK).map(scale));
+                    for (k, out) in out.iter_mut().enumerate() {
+                        *out = e4m3_value(codes[k / 2] >> (k % 2 * 4) & 15, scale(k / BLOCK), exponent);
+                    }
+                    return;
+                }
                 for (block, (out, codes)) in out.chunks_mut(BLOCK).zip(codes.chunks(BLOCK / 2)).enumerate() {
                     let scale = e4m3::decode(scales[layout.offset(k, row, block)]);
                     for (pair, code) in out.chunks_mut(2).zip(codes) {
@@ -126,6 +147,7 @@ impl HostMatrix {
         let (found, needed) = match self {
             HostMatrix::F16(values) => (values.len(), elements),
             HostMatrix::Bf16(values) => (values.len(), elements),
+            HostMatrix::E4m3 { values, .. } => (values.len(), elements),
             HostMatrix::Nvfp4 { codes, .. } | HostMatrix::Mxfp4 { codes, .. } => (codes.len(), elements / 2),
         };
         if found != needed {
@@ -139,6 +161,11 @@ impl HostMatrix {
                 }
                 Err(Error::data(format!("{what} has {} scales, {needed} are needed", scales.len())))
             }
+            HostMatrix::E4m3 { factors, .. } if factors.len() != groups * shape.rows => Err(Error::data(format!(
+                "{what} has {} factors of rows, {} are needed",
+                factors.len(),
+                groups * shape.rows
+            ))),
             _ => Ok(()),
         }
     }
@@ -357,6 +384,18 @@ impl HostOperands {
         }
     }
 
+    /// Whether products are those of e4m3 values, which tensor cores do not add in f32.
+    #[must_use]
+    pub fn is_rounded(&self) -> bool {
+        self.problem.compute_format() == Format::E4m3
+    }
+
+    /// The factors of rows of A, if it has such; of a row of zeros 1.
+    fn token_factors(&self, rows: Range<usize>) -> Option<Vec<f64>> {
+        let HostMatrix::E4m3 { factors, .. } = &self.a else { return None };
+        Some(self.rows_of_a(rows).map(|row| row.map_or(1.0, |row| f64::from(factors[row]))).collect())
+    }
+
     /// What the result should be, `[m, N]` (or as many rows as C has slots), by the oracle's own loops: for small problems.
     ///
     /// # Errors
@@ -366,7 +405,11 @@ impl HostOperands {
         let n = self.problem.columns() as usize;
         let products = |group, rows: Range<usize>| {
             let a = self.a.decode(self.a_shape(), 0, self.rows_of_a(rows))?;
-            let of = |b: &HostMatrix| Products::new(&a, &b.decode(self.b_shape(), group, (0..n).map(Some))?);
+            let of = |b: &HostMatrix| {
+                let b = b.decode(self.b_shape(), group, (0..n).map(Some))?;
+                let products = Products::new(&a, &b)?;
+                Ok(if self.is_rounded() { products.cut_in_chunks(&a, &b) } else { products })
+            };
             self.b.iter().map(of).collect()
         };
         self.placed(self.reference_from(&(0..n).collect::<Vec<_>>(), products)?)
@@ -391,7 +434,11 @@ impl HostOperands {
                 Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
             };
             let leaving = Leaving { output, factors: self.rows.factors.as_ref().map(|factors| &factors[rows.clone()]) };
-            let part = match (self.problem.operation(), &products(group, rows)?[..]) {
+            let mut products = products(group, rows.clone())?;
+            if let Some(factors) = self.token_factors(rows) {
+                products.iter_mut().for_each(|products| products.scale_rows(&factors));
+            }
+            let part = match (self.problem.operation(), &products[..]) {
                 (Operation::DualGemm(activation), [gate, up]) => {
                     oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, leaving)?
                 }

@@ -16,6 +16,9 @@ pub enum Spread {
     /// Mostly eight octaves around 1/8, and one in 32 any code from 0 to 448; α such that results are of the order
     /// of 1 (products that are clamped, of their limit), and different for every group.
     Every,
+    /// Few tokens that are not 0, and scales within three octaves: so that tensor cores lose nothing of sums of e4m3 products, and
+    /// what is wrong shows. Where row and column are even all products are positive, and their sums grow. α as above.
+    Exact,
     /// Nothing but subnormals, so that nothing hides what is done to them; α as above.
     Subnormal,
 }
@@ -35,17 +38,20 @@ impl HostOperands {
         let shape = |rows| Shape::of(problem, rows);
         let from = rows_of(&mut Rng::with_seed(seed ^ m as u64), problem, m);
         let a_rows = from.gathered.as_ref().map_or(m, |(rows, _)| *rows);
-        let a = matrix(&mut rng, problem.a_format(), 1, shape(a_rows), spread, 1.0);
+        let a = tokens(&mut rng, problem.a_format(), shape(a_rows), spread);
         let products = problem.operation().products();
-        let b: Vec<_> = (0..products)
+        let mut b: Vec<_> = (0..products)
             .map(|_| matrix(&mut rng, problem.b_format(), groups, shape(n), spread, UNIFORM_WEIGHTS))
             .collect();
+        if spread == Spread::Exact {
+            b.iter_mut().for_each(|b| positive_in_even_rows(b, k));
+        }
         let alpha = b
             .iter()
             .map(|b| match spread {
                 Spread::Uniform => vec![1.0],
                 // Products of independent elements: the sum over K grows with its square root.
-                Spread::Every | Spread::Subnormal => {
+                Spread::Every | Spread::Exact | Spread::Subnormal => {
                     let size = size(problem) / ((k as f64).sqrt() * magnitude(&a) * magnitude(b));
                     (0..groups).map(|_| (size * (0.5 + rng.f64())) as f32).collect()
                 }
@@ -126,6 +132,47 @@ pub(super) fn offsets(problem: &Problem, rows: &[u32]) -> Option<Vec<i32>> {
     problem.groups().map(|_| std::iter::once(0).chain(ends).collect())
 }
 
+/// Values of A.
+fn tokens(rng: &mut Rng, format: Format, shape: Shape, spread: Spread) -> HostMatrix {
+    let exact = |rng: &mut Rng, row: usize| match rng.u32(..16) {
+        0 => [1.0, 2.0][rng.usize(..2)] * if row % 2 == 1 && rng.bool() { -1.0 } else { 1.0 },
+        _ => 0.0,
+    };
+    let (rows, k) = (shape.rows, shape.k);
+    match (format, spread) {
+        (Format::E4m3, Spread::Exact) => {
+            let mut values = vec![0; rows * k];
+            for (at, value) in values.iter_mut().enumerate() {
+                *value = e4m3::encode(exact(rng, at / k));
+            }
+            HostMatrix::E4m3 { values, factors: (0..rows).map(|_| factor(rng)).collect() }
+        }
+        (Format::E4m3, _) => {
+            // A quarter of them far below the row's largest.
+            let small = |rng: &mut Rng| if rng.u32(..4) == 0 { (-12.0 * rng.f32()).exp2() } else { 1.0 };
+            let values = (0..rows * k).map(|_| e4m3::encode(224.0 * value(rng) * small(rng))).collect();
+            HostMatrix::E4m3 { values, factors: (0..rows).map(|_| factor(rng)).collect() }
+        }
+        (Format::F16, Spread::Exact) => {
+            HostMatrix::F16((0..rows * k).map(|at| f16::from_f32(exact(rng, at / k))).collect())
+        }
+        _ => matrix(rng, format, 1, shape, spread, 1.0),
+    }
+}
+
+/// A factor of a row: of three octaves.
+fn factor(rng: &mut Rng) -> f32 {
+    0.01 * (3.0 * rng.f32()).exp2()
+}
+
+/// No codes with a sign in even rows.
+fn positive_in_even_rows(matrix: &mut HostMatrix, k: usize) {
+    let HostMatrix::Nvfp4 { codes, .. } = matrix else { return };
+    for row in codes.chunks_mut(k / 2).step_by(2) {
+        row.iter_mut().for_each(|pair| *pair &= 0x77);
+    }
+}
+
 fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Spread, limit: f32) -> HostMatrix {
     let elements = groups * shape.rows * shape.k;
     match format {
@@ -157,6 +204,8 @@ fn scale(rng: &mut Rng, spread: Spread, limit: f32) -> u8 {
         Spread::Uniform => e4m3::encode(limit * rng.f32()),
         Spread::Every if rng.u32(..32) == 0 => rng.u8(..=0x7E),
         Spread::Every => e4m3::encode(0.125 * (8.0 * rng.f32() - 4.0).exp2()),
+        Spread::Exact if rng.u32(..32) == 0 => 0,
+        Spread::Exact => rng.u8(0x38..0x50),
         Spread::Subnormal => rng.u8(..8),
     }
 }
@@ -169,6 +218,7 @@ fn power(rng: &mut Rng, spread: Spread, limit: f32) -> u8 {
         Spread::Uniform => limit - rng.i32(1..8),
         Spread::Every if rng.u32(..32) == 0 => rng.i32(-24..=8),
         Spread::Every => -3 + rng.i32(-4..=4),
+        Spread::Exact => rng.i32(0..3),
         Spread::Subnormal => rng.i32(-24..=-15),
     })
 }
@@ -182,6 +232,10 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
     match matrix {
         HostMatrix::F16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
         HostMatrix::Bf16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
+        HostMatrix::E4m3 { values, factors } => {
+            let squares = values.iter().map(|value| f64::from(e4m3::decode(*value)).powi(2));
+            root(squares) * root(factors.iter().map(|factor| f64::from(*factor).powi(2)))
+        }
         HostMatrix::Nvfp4 { scales, .. } => {
             // Codes are uniform and independent of their scales.
             let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::operands::{HostMatrix, HostOperands, Shape};
-use crate::oracle::{Products, Reference};
+use crate::oracle::{CHUNK, Products, Reference, grain};
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
@@ -93,6 +93,7 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
     let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
     let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let is_rounded = operands.is_rounded();
     let work = || {
         let mut decoded = vec![0.0; STEP * k];
         loop {
@@ -100,10 +101,18 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             let Some(step) = steps.get(index) else { break };
             let decoded = &mut decoded[..step.len() * k];
             decode(b, operands.b_shape(), group, step.iter().copied().map(Some), decoded);
-            let value = product(k, &a.values, decoded);
+            let value = product(k, 0..k, &a.values, decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
-            let magnitude = product(k, &a.magnitudes, decoded);
-            tiles.lock().unwrap_or_else(PoisonError::into_inner).push((index * STEP, step.len(), value, magnitude));
+            let magnitude = product(k, 0..k, &a.magnitudes, decoded);
+            let tile = Tile {
+                first: index * STEP,
+                width: step.len(),
+                value,
+                magnitude,
+                chunks: if is_rounded { largest_chunks(k, &a.magnitudes, decoded) } else { Vec::new() },
+                grains: if is_rounded { grains(k, decoded) } else { Vec::new() },
+            };
+            tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
         }
     };
     thread::scope(|scope| {
@@ -112,25 +121,65 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
         }
     });
     let (mut value, mut magnitude) = (vec![0.0; a.rows * columns.len()], vec![0.0; a.rows * columns.len()]);
-    for (first, width, values, magnitudes) in tiles.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let mut chunks = if is_rounded { vec![0.0; value.len()] } else { Vec::new() };
+    let mut b_grains = vec![0.0; columns.len()];
+    for tile in tiles.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let (first, width) = (tile.first, tile.width);
         for row in 0..a.rows {
             let to = row * columns.len() + first..row * columns.len() + first + width;
-            value[to.clone()].copy_from_slice(&values[row * width..][..width]);
-            magnitude[to].copy_from_slice(&magnitudes[row * width..][..width]);
+            let from = row * width..(row + 1) * width;
+            value[to.clone()].copy_from_slice(&tile.value[from.clone()]);
+            magnitude[to.clone()].copy_from_slice(&tile.magnitude[from.clone()]);
+            if is_rounded {
+                chunks[to].copy_from_slice(&tile.chunks[from]);
+            }
+        }
+        if is_rounded {
+            b_grains[first..first + width].copy_from_slice(&tile.grains);
         }
     }
-    Products::from_parts(a.rows, columns.len(), k, value, magnitude)
+    let products = Products::from_parts(a.rows, columns.len(), k, value, magnitude)?;
+    Ok(if is_rounded { products.cut(chunks, &grains(k, &a.values), &b_grains) } else { products })
 }
 
-/// A·Bᵀ in f64: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major and whole rows.
-fn product(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+/// Products of all rows with some columns.
+struct Tile {
+    first: usize,
+    width: usize,
+    value: Vec<f64>,
+    magnitude: Vec<f64>,
+    /// Of e4m3 products.
+    chunks: Vec<f64>,
+    grains: Vec<f64>,
+}
+
+/// Of each element the largest Σ |a·b| of 128 of K.
+fn largest_chunks(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let of = |first: usize| product(k, first..k.min(first + CHUNK), a, b);
+    let mut largest = of(0);
+    for first in (CHUNK..k).step_by(CHUNK) {
+        largest.iter_mut().zip(of(first)).for_each(|(largest, chunk)| *largest = largest.max(chunk));
+    }
+    largest
+}
+
+fn grains(k: usize, values: &[f64]) -> Vec<f64> {
+    values.chunks(k).map(|row| grain(row.iter().copied())).collect()
+}
+
+/// A·Bᵀ in f64 of some of K: A `[m, k]`, B `[n, k]`, result `[m, n]`, all row-major and whole rows.
+fn product(k: usize, of: Range<usize>, a: &[f64], b: &[f64]) -> Vec<f64> {
     let (m, n) = (a.len() / k, b.len() / k);
     let mut c = vec![0.0; m * n];
+    if m == 0 || n == 0 {
+        return c;
+    }
+    let (a, b, length) = (&a[of.start..], &b[of.start..], of.len());
     let (k_step, n_step) = (k as isize, n as isize);
     let (a, b, out) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-    // SAFETY: with these strides it reads the first m·k elements of `a` and n·k of `b`, which have as many by the
-    // division above, and writes the m·n of `c`.
-    unsafe { matrixmultiply::dgemm(m, k, n, 1.0, a, k_step, 1, b, 1, k_step, 0.0, out, n_step, 1) };
+    // SAFETY: with these strides it reads the first `length` of each k elements of m rows of `a` and n of `b`, which are there
+    // by the division above, as the last begins `of.start` before its row ends and k ≥ `of.end`, and writes the m·n of `c`.
+    unsafe { matrixmultiply::dgemm(m, length, n, 1.0, a, k_step, 1, b, 1, k_step, 0.0, out, n_step, 1) };
     c
 }
 

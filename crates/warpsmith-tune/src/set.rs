@@ -199,6 +199,7 @@ fn uploaded<T, U>(values: &[T], upload: impl Fn(&T) -> Driven<U>) -> Result<Vec<
 enum DeviceMatrix {
     Nvfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
     Mxfp4 { codes: CudaSlice<u8>, scales: CudaSlice<u8> },
+    E4m3 { values: CudaSlice<u8>, factors: CudaSlice<f32> },
     F16(CudaSlice<f16>),
     Bf16(CudaSlice<bf16>),
 }
@@ -212,6 +213,9 @@ impl DeviceMatrix {
             HostMatrix::Mxfp4 { codes, scales } => {
                 Self::Mxfp4 { codes: stream.clone_htod(codes)?, scales: stream.clone_htod(scales)? }
             }
+            HostMatrix::E4m3 { values, factors } => {
+                Self::E4m3 { values: stream.clone_htod(values)?, factors: stream.clone_htod(factors)? }
+            }
             HostMatrix::F16(values) => Self::F16(stream.clone_htod(values)?),
             HostMatrix::Bf16(values) => Self::Bf16(stream.clone_htod(values)?),
         })
@@ -221,6 +225,7 @@ impl DeviceMatrix {
         Ok(match self {
             Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
             Self::Mxfp4 { codes, scales } => Self::Mxfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
+            Self::E4m3 { values, factors } => Self::E4m3 { values: values.try_clone()?, factors: factors.try_clone()? },
             Self::F16(values) => Self::F16(values.try_clone()?),
             Self::Bf16(values) => Self::Bf16(values.try_clone()?),
         })
@@ -230,6 +235,7 @@ impl DeviceMatrix {
         match self {
             Self::Nvfp4 { codes, scales } => Matrix::nvfp4(codes, scales),
             Self::Mxfp4 { codes, scales } => Matrix::mxfp4(codes, scales),
+            Self::E4m3 { values, factors } => Matrix::e4m3(values, factors),
             Self::F16(values) => Matrix::f16(values),
             Self::Bf16(values) => Matrix::bf16(values),
         }

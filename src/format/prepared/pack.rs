@@ -1,7 +1,7 @@
 //! Whole operands: from checkpoints into blocks, and back.
 
-use super::words::{e4m3, e5m3};
-use super::{CODE_BYTES, PreparedLayout};
+use super::words::{Words, e4m3, e5m3};
+use super::{CODE_BYTES, Coding, PreparedLayout, e4m3 as rounded};
 use crate::error::{Error, Result};
 use crate::format::ScaleLayout;
 
@@ -71,8 +71,16 @@ impl Prepared {
     pub fn pack(layout: PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Result<Self> {
         check(&layout, operands)?;
         let mut bytes = vec![0; layout.bytes()];
-        for (bytes, block) in bytes.chunks_exact_mut(PreparedLayout::BLOCK_BYTES).zip(blocks(&layout)) {
-            pack_block(&layout, operands, block, bytes);
+        let (block_bytes, factors) = bytes.split_at_mut(layout.block_bytes());
+        let exponents = row_exponents(&layout, operands);
+        for (factor, exponent) in factors.chunks_exact_mut(4).zip(&exponents) {
+            factor.copy_from_slice(&rounded::exp2(*exponent).to_le_bytes());
+        }
+        for (bytes, block) in block_bytes.chunks_exact_mut(PreparedLayout::BLOCK_BYTES).zip(blocks(&layout)) {
+            match layout.coding() {
+                Coding::Halves(words) => pack_block(words, &layout, operands, block, bytes),
+                Coding::E4m3 => pack_rounded(&layout, operands, &exponents, block, bytes),
+            }
         }
         Ok(Self { layout, bytes })
     }
@@ -99,8 +107,13 @@ impl Prepared {
         let k = self.layout.k() as usize;
         let empty = Unpacked { codes: vec![0; rows * (k / 2)], scales: vec![0; rows * (k / 16)] };
         let mut operands = vec![empty; self.layout.products() as usize];
-        for (bytes, block) in self.bytes.chunks_exact(PreparedLayout::BLOCK_BYTES).zip(blocks(&self.layout)) {
-            unpack_block(&self.layout, &mut operands, block, bytes)?;
+        let (block_bytes, factors) = self.bytes.split_at(self.layout.block_bytes());
+        let exponents = factors.chunks_exact(4).map(exponent_of).collect::<Result<Vec<_>>>()?;
+        for (bytes, block) in block_bytes.chunks_exact(PreparedLayout::BLOCK_BYTES).zip(blocks(&self.layout)) {
+            match self.layout.coding() {
+                Coding::Halves(words) => unpack_block(words, &self.layout, &mut operands, block, bytes)?,
+                Coding::E4m3 => unpack_rounded(&self.layout, &mut operands, &exponents, block, bytes)?,
+            }
         }
         Ok(operands)
     }
@@ -192,23 +205,28 @@ impl Segment {
         segment
     }
 
-    /// Moves signs of scales into the codes, clears codes under zero scales, makes E5M3 of e4m3.
-    fn settled(mut self) -> Self {
+    /// Moves signs of scales into the codes, clears codes under zero scales.
+    fn settled_signs(mut self) -> Self {
         for (codes, scale) in self.codes.chunks_exact_mut(8).zip(&mut self.scales) {
-            let stored = e5m3(*scale);
-            if stored == 0 {
+            if *scale & !SCALE_SIGN == 0 {
                 codes.fill(0);
             } else if *scale & SCALE_SIGN != 0 {
                 codes.iter_mut().for_each(|pair| *pair ^= CODE_SIGNS);
             }
-            *scale = stored;
+            *scale &= !SCALE_SIGN;
         }
         self
     }
+
+    /// The same, and makes E5M3 of e4m3.
+    fn settled(self) -> Self {
+        let mut segment = self.settled_signs();
+        segment.scales = segment.scales.map(e5m3);
+        segment
+    }
 }
 
-fn pack_block(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Block, bytes: &mut [u8]) {
-    let coding = layout.coding();
+fn pack_block(coding: Words, layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Block, bytes: &mut [u8]) {
     let (codes, scales) = bytes.split_at_mut(CODE_BYTES);
     let places = codes.chunks_exact_mut(PAIR_CODE_BYTES).zip(scales.chunks_exact_mut(PAIR_SCALE_BYTES));
     for (pair, (codes, scales)) in places.enumerate() {
@@ -229,8 +247,13 @@ fn pack_block(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Blo
     }
 }
 
-fn unpack_block(layout: &PreparedLayout, operands: &mut [Unpacked], block: Block, bytes: &[u8]) -> Result<()> {
-    let coding = layout.coding();
+fn unpack_block(
+    coding: Words,
+    layout: &PreparedLayout,
+    operands: &mut [Unpacked],
+    block: Block,
+    bytes: &[u8],
+) -> Result<()> {
     let k = layout.k() as usize;
     let (codes, scales) = bytes.split_at(CODE_BYTES);
     let places = codes.chunks_exact(PAIR_CODE_BYTES).zip(scales.chunks_exact(PAIR_SCALE_BYTES));
@@ -257,13 +280,95 @@ fn unpack_block(layout: &PreparedLayout, operands: &mut [Unpacked], block: Block
             operand.codes[row * (k / 2) + block.depth * 32..][..32].copy_from_slice(&segment.codes);
             let scales = &mut operand.scales[row * (k / 16) + block.depth * STEPS..][..STEPS];
             for (scale, stored) in scales.iter_mut().zip(segment.scales) {
-                *scale = e4m3(stored).ok_or_else(|| {
-                    let row = row % layout.n() as usize;
-                    let (group, product) = (block.group, product + 1);
-                    Error::data(format!(
-                        "{stored:#04x} is no scale of prepared weights (operand {product}, group {group}, row {row})"
-                    ))
-                })?;
+                *scale = e4m3(stored).ok_or_else(|| no_scale(layout, block, product, row, stored))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_scale(layout: &PreparedLayout, block: Block, product: usize, row: usize, stored: u8) -> Error {
+    let (group, product, row) = (block.group, product + 1, row % layout.n() as usize);
+    Error::data(format!("{stored:#04x} is no scale of prepared weights (operand {product}, group {group}, row {row})"))
+}
+
+/// The exponents of rows, `[groups, products, n]`; none where kernels take no factors of rows.
+fn row_exponents(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Vec<i32> {
+    let (n, k) = (layout.n() as usize, layout.k() as usize);
+    let exponent = |index: usize| {
+        let (group, operand, row) = (index / (operands.len() * n), &operands[index / n % operands.len()], index % n);
+        let scales = &operand.scales[group * operand.layout.bytes(n, k)..];
+        rounded::row_exponent((0..k / 16).map(|block| scales[operand.layout.offset(k, row, block)]))
+    };
+    (0..layout.row_factors()).map(exponent).collect()
+}
+
+/// Where the exponent of a row of a product is, the row being counted through all groups.
+fn exponent_index(layout: &PreparedLayout, product: usize, row: usize) -> usize {
+    let (n, products) = (layout.n() as usize, layout.products() as usize);
+    (row / n * products + product) * n + row % n
+}
+
+/// The exponent of a row's factor.
+fn exponent_of(factor: &[u8]) -> Result<i32> {
+    let bits = words(factor).next().unwrap_or_default();
+    let exponent = (bits >> 23) as i32 - 127;
+    if (-15..=3).contains(&exponent) && f32::from_bits(bits) == rounded::exp2(exponent) {
+        return Ok(exponent);
+    }
+    Err(Error::data(format!("{} is no factor of a row of prepared weights", f32::from_bits(bits))))
+}
+
+/// Words and scale bytes of a thread.
+const THREAD_CODE_BYTES: usize = CODE_BYTES / (PAIRS * QUAD);
+const THREAD_SCALE_BYTES: usize = 2;
+
+/// A block of weights that become e4m3: thread `4 · pair + t` has the block scale t of its two rows, and the 16 codes under it.
+fn pack_rounded(
+    layout: &PreparedLayout,
+    operands: &[Nvfp4Weights<'_>],
+    exponents: &[i32],
+    block: Block,
+    bytes: &mut [u8],
+) {
+    let (codes, scales) = bytes.split_at_mut(CODE_BYTES);
+    let threads = codes.chunks_exact_mut(THREAD_CODE_BYTES).zip(scales.chunks_exact_mut(THREAD_SCALE_BYTES));
+    for (thread, (codes, scales)) in threads.enumerate() {
+        let (pair, t) = (thread / QUAD, thread % QUAD);
+        for (half, place) in block.rows(layout, pair).into_iter().enumerate() {
+            scales[half] = rounded::scale_byte(0, 0);
+            let Some((product, row)) = place else { continue };
+            let segment = Segment::read(layout, &operands[product], row, block.depth).settled_signs();
+            scales[half] = rounded::scale_byte(segment.scales[t], exponents[exponent_index(layout, product, row)]);
+            for (word, codes) in codes[8 * half..][..8].chunks_exact_mut(4).zip(words(&segment.codes[8 * t..][..8])) {
+                word.copy_from_slice(&rounded::code_word(codes).to_le_bytes());
+            }
+        }
+    }
+}
+
+fn unpack_rounded(
+    layout: &PreparedLayout,
+    operands: &mut [Unpacked],
+    exponents: &[i32],
+    block: Block,
+    bytes: &[u8],
+) -> Result<()> {
+    let k = layout.k() as usize;
+    let (codes, scales) = bytes.split_at(CODE_BYTES);
+    let threads = codes.chunks_exact(THREAD_CODE_BYTES).zip(scales.chunks_exact(THREAD_SCALE_BYTES));
+    for (thread, (codes, scales)) in threads.enumerate() {
+        let (pair, t) = (thread / QUAD, thread % QUAD);
+        for (half, place) in block.rows(layout, pair).into_iter().enumerate() {
+            let Some((product, row)) = place else { continue };
+            let exponent = exponents[exponent_index(layout, product, row)];
+            let scale = rounded::scale_of(scales[half], exponent)
+                .ok_or_else(|| no_scale(layout, block, product, row, scales[half]))?;
+            let operand = &mut operands[product];
+            operand.scales[row * (k / 16) + block.depth * STEPS + t] = scale;
+            let to = &mut operand.codes[row * (k / 2) + block.depth * 32 + 8 * t..][..8];
+            for (to, word) in to.chunks_exact_mut(4).zip(words(&codes[8 * half..][..8])) {
+                to.copy_from_slice(&rounded::codes_of(word).to_le_bytes());
             }
         }
     }

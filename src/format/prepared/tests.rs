@@ -27,9 +27,51 @@ fn factors(compute: Format, block: &[u8], r: usize, k: usize) -> [f64; 2] {
     }
 }
 
+/// What a kernel that multiplies in e4m3 multiplies by: row `r` of a block and column `k`, times the row's factor.
+fn rounded(block: &[u8], r: usize, k: usize) -> f64 {
+    let (w, g, high) = (r / 16, r % 8, r / 8 % 2);
+    let (t, word, place) = (k / 16, k % 16 / 8, k % 8);
+    let thread = 32 * w + 4 * g + t;
+    let at = 16 * thread + 8 * high + 4 * word;
+    let q = u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
+    let folded = match block[2048 + 2 * thread + high] {
+        0xFF => 0.0,
+        0xFE => f32::NAN,
+        small @ 0x80.. => (1.0 + f32::from((0xFD - small) % 8) / 8.0) * 2f32.powi(i32::from((0xFD - small) / 8) - 12),
+        byte => e4m3::decode(byte),
+    };
+    let magnitude = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(q >> (4 * place) & 7) as usize];
+    let signs = (if place < 4 { q } else { q << 4 }) & 0x8080_8080;
+    let sign = if signs >> (8 * (place % 4) + 7) & 1 == 1 { -1.0 } else { 1.0 };
+    f64::from(sign * e4m3::decode(e4m3::encode(magnitude * folded)))
+}
+
+/// The same of every element, `[block][row][k]`, with the factors of rows.
+fn rounded_values(prepared: &Prepared) -> Vec<f64> {
+    let layout = prepared.layout();
+    let (n, products) = (layout.n() as usize, layout.products() as usize);
+    let (blocks, factors) = prepared.bytes().split_at(layout.blocks() * 2304);
+    let per_group = layout.tiles_per_group() * layout.blocks_per_tile();
+    let mut values = Vec::new();
+    for (at, block) in blocks.chunks_exact(2304).enumerate() {
+        let (group, tile) = (at as u32 / per_group, at as u32 % per_group / layout.blocks_per_tile());
+        for (r, k) in (0..64).flat_map(|r| (0..64).map(move |k| (r, k))) {
+            let factor = layout.source(tile, r as u32).map_or(1.0, |(product, row)| {
+                let place = 4 * ((group as usize * products + product as usize) * n + row as usize);
+                f32::from_le_bytes(factors[place..place + 4].try_into().unwrap())
+            });
+            values.push(rounded(block, r, k) * f64::from(factor));
+        }
+    }
+    values
+}
+
 /// Code · scale of every element of every block, `[block][row][k]`.
 fn values(prepared: &Prepared) -> Vec<f64> {
     let compute = prepared.layout().compute();
+    if compute == Format::E4m3 {
+        return rounded_values(prepared);
+    }
     let mut values = Vec::new();
     for block in prepared.bytes().chunks_exact(2304) {
         for (r, k) in (0..64).flat_map(|r| (0..64).map(move |k| (r, k))) {
@@ -63,6 +105,17 @@ fn value(operand: &Nvfp4Weights<'_>, (n, k): (usize, usize), group: usize, row: 
     f64::from(e2m1::decode(pair >> (col % 2 * 4))) * f64::from(e4m3::decode(scale))
 }
 
+/// The same, as e4m3 has it.
+fn rounded_value(operand: &Nvfp4Weights<'_>, (n, k): (usize, usize), group: usize, row: usize, col: usize) -> f64 {
+    let scale_at = |block| operand.scales[group * operand.layout.bytes(n, k) + operand.layout.offset(k, row, block)];
+    let finite = |scale: &f32| !scale.is_nan();
+    let largest = (0..k / 16).map(|block| e4m3::decode(scale_at(block)).abs()).filter(finite).fold(0.0, f32::max);
+    let least = (-40..40).find(|e| f64::from(largest) * 6.0 <= 448.0 * 2f64.powi(*e)).unwrap();
+    let e = if largest == 0.0 { 0 } else { least };
+    let code = operand.codes[((group * n + row) * k + col) / 2] >> (col % 2 * 4);
+    f64::from(super::e4m3::e4m3_value(code & 15, scale_at(col / 16), e))
+}
+
 /// Checks every element of every block, padding included, against the operands.
 fn check_values(prepared: &Prepared, operands: &[Nvfp4Weights<'_>]) {
     let layout = prepared.layout();
@@ -78,7 +131,8 @@ fn check_values(prepared: &Prepared, operands: &[Nvfp4Weights<'_>]) {
             1 => (0, 64 * tile + r),
             _ => (r / 8 % 2, 32 * tile + r / 16 * 8 + r % 8),
         };
-        let expected = if row < n { value(&operands[product], (n, k), group, row, 64 * depth + col) } else { 0.0 };
+        let of = if layout.compute() == Format::E4m3 { rounded_value } else { value };
+        let expected = if row < n { of(&operands[product], (n, k), group, row, 64 * depth + col) } else { 0.0 };
         let same = found == expected || (found.is_nan() && expected.is_nan());
         assert!(same, "{layout}: group {group}, tile {tile}, row {r}, k {}: {found}, not {expected}", 64 * depth + col);
     }
@@ -90,7 +144,7 @@ fn every_code_with_every_scale_exactly() {
     let code = |element: usize| ((element + element / 64) % 16) as u8;
     let codes = (0..256 * 32).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4).collect();
     let operand = Unpacked { codes, scales: (0..256 * 4).map(|i| (i / 4) as u8).collect() };
-    for compute in [Format::F16, Format::Bf16] {
+    for compute in [Format::F16, Format::Bf16, Format::E4m3] {
         let layout = PreparedLayout::new(1, compute, 1, 256, 64).unwrap();
         let prepared = Prepared::pack(layout, &[operand.as_weights()]).unwrap();
         check_values(&prepared, &[operand.as_weights()]);
@@ -102,7 +156,7 @@ fn every_code_with_every_scale_exactly() {
 
 #[test]
 fn words_are_a_bijection() {
-    for coding in Coding::ALL {
+    for coding in [Words::F16, Words::Bf16] {
         for codes in (0..1 << 20).map(|i: u32| i.wrapping_mul(0x9E37_79B9)) {
             assert_eq!(coding.decode(coding.encode(codes)), codes);
         }
@@ -197,6 +251,23 @@ fn what_no_kernel_reads_is_refused() {
 }
 
 #[test]
+fn factors_of_rows_that_were_never_prepared_are_refused() {
+    let layout = PreparedLayout::new(1, Format::E4m3, 1, 64, 64).unwrap();
+    assert_eq!((layout.bytes(), layout.row_factors()), (2304 + 256, 64));
+    let good = operand(1, 64, 64, ScaleLayout::Linear, || 0x38);
+    let bytes = Prepared::pack(layout, &[good.as_weights()]).unwrap().into_bytes();
+    let refusal = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        let error = Prepared::from_bytes(layout, bytes).unwrap().unpack().unwrap_err();
+        assert!(error.is_data());
+        error.to_string()
+    };
+    assert_eq!(refusal(2304 + 2, 0xFF), "0.03112793 is no factor of a row of prepared weights");
+    assert_eq!(refusal(2048 + 2 * 5 + 1, 0x80), "0x80 is no scale of prepared weights (operand 1, group 0, row 9)");
+}
+
+#[test]
 fn the_spelling_carries_the_version() {
     let layout = PreparedLayout::new(2, Format::Bf16, 8, 4096, 7168).unwrap();
     assert_eq!(layout.to_string(), "prepared1.dual.bf16:g8:n4096:k7168");
@@ -252,11 +323,11 @@ proptest! {
 
     #[test]
     fn there_and_back(
-        products in 1usize..3, bf16: bool, groups in 1usize..4, n in 1usize..20, k in 1usize..4, swizzled: bool,
+        products in 1usize..3, compute in 0usize..3, groups in 1usize..4, n in 1usize..20, k in 1usize..4, swizzled: bool,
         usual: bool, mut seed: u64,
     ) {
         let (n, k) = (16 * n, 64 * k);
-        let compute = if bf16 { Format::Bf16 } else { Format::F16 };
+        let compute = [Format::F16, Format::Bf16, Format::E4m3][compute];
         let scales = if swizzled { ScaleLayout::Swizzled128x4 } else { ScaleLayout::Linear };
         let mut random = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -5,35 +5,29 @@ use super::super::Format;
 /// One table for each byte of eight codes.
 type Tables = [[u32; 256]; 4];
 
-/// How words are coded: by the 16-bit format that they are decoded to.
+/// How words of 16-bit values are coded: by the 16-bit format that they are decoded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Coding {
+pub(crate) enum Words {
     F16,
     Bf16,
 }
 
-impl Coding {
-    pub(crate) const ALL: [Coding; 2] = [Coding::F16, Coding::Bf16];
-
-    pub(crate) fn of(compute: Format) -> Option<Self> {
-        Self::ALL.into_iter().find(|coding| coding.compute() == compute)
-    }
-
+impl Words {
     pub(crate) fn compute(self) -> Format {
         match self {
-            Coding::F16 => Format::F16,
-            Coding::Bf16 => Format::Bf16,
+            Words::F16 => Format::F16,
+            Words::Bf16 => Format::Bf16,
         }
     }
 
     /// The pairs p0 to p3 of 16-bit floats of a code word: what a kernel computes.
     pub(super) const fn pairs(self, q: u32) -> [u32; 4] {
         match self {
-            Coding::F16 => {
+            Words::F16 => {
                 const M: u32 = 0x8E00_8E00;
                 [(q << 9) & M, (q ^ (q >> 3)) & M, (q ^ (q << 4)) & M, (q ^ (q << 7)) & M]
             }
-            Coding::Bf16 => {
+            Words::Bf16 => {
                 const M: u32 = 0x81C0_81C0;
                 [q & M, (q << 6) & M, q.rotate_left(12) & M, ((q << 2) ^ (q >> 6)) & M]
             }
@@ -43,8 +37,8 @@ impl Coding {
     /// The eight codes of a code word: pair p in byte p, the lower k in the lower nibble.
     pub(super) const fn decode(self, q: u32) -> u32 {
         let low_bit = match self {
-            Coding::F16 => 9,
-            Coding::Bf16 => 6,
+            Words::F16 => 9,
+            Words::Bf16 => 6,
         };
         let pairs = self.pairs(q);
         let (mut codes, mut pair) = (0, 0);
@@ -60,8 +54,8 @@ impl Coding {
     /// The code word of eight codes.
     pub(super) fn encode(self, codes: u32) -> u32 {
         let tables = match self {
-            Coding::F16 => &F16_TABLES,
-            Coding::Bf16 => &BF16_TABLES,
+            Words::F16 => &F16_TABLES,
+            Words::Bf16 => &BF16_TABLES,
         };
         let bytes = codes.to_le_bytes();
         tables.iter().zip(bytes).fold(0, |word, (table, byte)| word ^ table[usize::from(byte)])
@@ -70,8 +64,8 @@ impl Coding {
     /// The code words of eight codes with a single bit set, from bit 0 to bit 31: XORed together, those of any codes.
     pub(crate) fn encoder(self) -> &'static [u32; 32] {
         match self {
-            Coding::F16 => &F16_ENCODER,
-            Coding::Bf16 => &BF16_ENCODER,
+            Words::F16 => &F16_ENCODER,
+            Words::Bf16 => &BF16_ENCODER,
         }
     }
 
@@ -89,8 +83,8 @@ impl Coding {
 
     fn scale_rotation(self) -> u32 {
         match self {
-            Coding::F16 => 0,
-            Coding::Bf16 => 3,
+            Words::F16 => 0,
+            Words::Bf16 => 3,
         }
     }
 
@@ -128,10 +122,10 @@ impl Coding {
 }
 
 // Computed by the compiler: a decoding that cannot be inverted does not build.
-static F16_ENCODER: [u32; 32] = Coding::F16.inverse();
-static BF16_ENCODER: [u32; 32] = Coding::Bf16.inverse();
-static F16_TABLES: Tables = tables(&Coding::F16.inverse());
-static BF16_TABLES: Tables = tables(&Coding::Bf16.inverse());
+static F16_ENCODER: [u32; 32] = Words::F16.inverse();
+static BF16_ENCODER: [u32; 32] = Words::Bf16.inverse();
+static F16_TABLES: Tables = tables(&Words::F16.inverse());
+static BF16_TABLES: Tables = tables(&Words::Bf16.inverse());
 
 const fn tables(encoder: &[u32; 32]) -> Tables {
     let mut tables = [[0; 256]; 4];

@@ -1,6 +1,7 @@
 //! Which architectures, problems and values of the axes the path takes.
 
 use crate::arch::{Arch, ComputeCapability};
+use crate::format::Format;
 use crate::path::{Fusion, Refusal, Variant, mma_sync};
 use crate::problem::Problem;
 
@@ -16,7 +17,11 @@ pub(in crate::path) fn is_on(arch: &Arch) -> bool {
 
 /// Whether it takes the problem's weights as they are given; if not, what it takes.
 pub(in crate::path) fn takes(problem: &Problem) -> Result<(), &'static str> {
-    if problem.is_prepared() { Err("weights as they are, not prepared ones") } else { Ok(()) }
+    match () {
+        () if problem.is_prepared() => Err("weights as they are, not prepared ones"),
+        () if problem.a_format() == Format::E4m3 => Err("tokens in nvfp4, f16 or bf16"),
+        () => Ok(()),
+    }
 }
 
 /// Whether it has a way to fuse two products.

@@ -36,7 +36,7 @@ pub(in crate::path) fn names(layout: &Layout, problem: &Problem, _: &Variant) ->
     let (load_b, tile_b) = match problem.b_format() {
         Format::Nvfp4 => ("nvfp4", "Nvfp4Tile"),
         Format::Mxfp4 => ("mxfp4", "Mxfp4Tile"),
-        Format::F16 | Format::Bf16 | Format::F32 => HALF,
+        Format::E4m3 | Format::F16 | Format::Bf16 | Format::F32 => HALF,
     };
     let mut names = layout.names();
     names.extend([

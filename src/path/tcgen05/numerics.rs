@@ -6,7 +6,7 @@ use crate::path::{Sharers, Variant};
 use crate::problem::Problem;
 
 /// Elements along K that one instruction multiplies.
-pub(in crate::path) fn step() -> u32 {
+pub(in crate::path) fn step(_: Format) -> u32 {
     64
 }
 

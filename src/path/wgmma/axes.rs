@@ -50,6 +50,7 @@ pub(in crate::path) fn baseline(problem: &Problem, fusion: Fusion) -> Variant {
         return Variant { warps: Warps::Specialised(consumers), epilogue: Epilogue::Direct, ..plain };
     }
     let prepass = problem.a_format() == Format::Nvfp4;
-    let plain = Variant::wgmma(Tile { tokens: 128, columns: 128, k: 64 }, 1, fusion, 2);
+    let k = if problem.compute_format() == Format::E4m3 { 128 } else { 64 };
+    let plain = Variant::wgmma(Tile { tokens: 128, columns: 128, k }, 1, fusion, 2);
     Variant { warps: Warps::Uniform, epilogue: Epilogue::Direct, prepass, ..plain }
 }

@@ -6,9 +6,13 @@ use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Registers that a thread needs beside its accumulators, as measured: half a K block or two whole ones of A fragments, a
-/// block's codes and scales, addresses; the deeper a stage, the more the compiler has under way.
-fn working_registers(tile: Tile) -> u32 {
+/// block's codes and scales, addresses; the deeper a stage, the more the compiler has under way. Of e4m3 values a whole K block
+/// takes as many as half of one does.
+fn working_registers(tile: Tile, rounds: bool, tiles_per_part: u32) -> u32 {
     match tile.k {
+        // Two m64 tiles are two blocks' codes and scales.
+        _ if rounds && tiles_per_part == 2 => 60,
+        _ if rounds => 40,
         _ if tile.tokens >= WIDE_TOKENS => 46,
         64 => 46,
         128 => 58,
@@ -31,6 +35,9 @@ const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
 const STAGE_ALIGNMENT: u32 = 1024;
 const ALIGNMENT: u32 = 128;
+/// What weights become e4m3 by (templates/wgmma/decode/e4m3.cuh): 8 bytes for each mantissa, and for each scale that has its
+/// own.
+const DECODE_BYTES: u32 = 8 * (8 + 58);
 /// A row of the grouped schedule's table (`GroupRows`), which is there unsorted and sorted.
 const TABLE_ROW: u32 = 24;
 
@@ -57,12 +64,16 @@ pub(crate) struct WgmmaLayout {
     pub(crate) scratch_bytes: u32,
     pub(crate) exchange_offset: u32,
     pub(crate) exchange_bytes: u32,
+    /// Of the table that weights become e4m3 by.
+    pub(crate) decode_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
     /// Warps of the block that bring tokens into shared memory by themselves, if any do.
     pub(crate) token_warps: u32,
     /// What they bring is NVFP4, which they decode.
     pub(crate) decodes_tokens: bool,
+    /// Tokens are e4m3, and so is what weights become.
+    pub(crate) rounds: bool,
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -116,7 +127,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let sums = if matches!(variant.fusion, Fusion::Sequential | Fusion::PerProduct) { 2 } else { 1 };
 
     let blocks = k / K_BLOCK;
-    let stage_bytes = (rows_bytes(Format::F16, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
+    let rounds = problem.compute_format() == Format::E4m3;
+    let token_format = if rounds { Format::E4m3 } else { Format::F16 };
+    let stage_bytes = (rows_bytes(token_format, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
         .next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
     let token_warps = token_warps(problem, variant, needed * k_groups);
@@ -155,7 +168,14 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     };
     let exchange_offset = behind_scratch.next_multiple_of(ALIGNMENT);
 
-    let accumulators = sums * tokens / 2;
+    let decode_offset = exchange_offset.saturating_add(exchange_bytes).next_multiple_of(ALIGNMENT);
+    let shared_bytes = match rounds {
+        true => decode_offset.saturating_add(DECODE_BYTES),
+        false => exchange_offset.saturating_add(exchange_bytes),
+    };
+
+    // Of e4m3 values, what an instruction adds to is not yet what is kept.
+    let accumulators = (sums + u32::from(rounds)) * tokens / 2;
     let producers = match variant.warps {
         Warps::Uniform => 0,
         Warps::Specialised(_) => 32 + 32 * token_warps.max(1),
@@ -163,9 +183,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     Geometry {
         threads: 128 * needed * k_groups + producers,
         stage_bytes,
-        shared_bytes: exchange_offset.saturating_add(exchange_bytes),
+        shared_bytes,
         accumulators,
-        registers: accumulators + working_registers(variant.tile),
+        registers: accumulators + working_registers(variant.tile, rounds, tiles_per_part),
         blocks_per_sm: 1,
         layout: Layout::Wgmma(WgmmaLayout {
             tiles_per_part,
@@ -180,9 +200,11 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             scratch_bytes,
             exchange_offset,
             exchange_bytes,
+            decode_offset,
             ragged: is_ragged,
             token_warps,
             decodes_tokens,
+            rounds,
         }),
     }
 }
@@ -203,6 +225,8 @@ pub(in crate::path) fn can_depend() -> bool {
 
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
+/// Above, the sums of e4m3 values leave a persistent kernel no registers for another width.
+const FEW_ROUNDED_TOKENS: u32 = 96;
 /// Above, ragged tiles come in other widths, and above the second in fewer.
 const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
@@ -211,11 +235,14 @@ impl WgmmaLayout {
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
     /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are
-    /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it costs 3.
+    /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it costs 3. Sums of e4m3 values are in
+    /// twice as many registers: with a fourth width ptxas serialises the instructions, in a persistent kernel with a second.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
         let sixteenths: &[u32] = match (self.ragged, variant.persistent) {
             (false, _) => &[16],
+            (true, true) if self.rounds && tokens > FEW_ROUNDED_TOKENS => &[16],
+            (true, _) if self.rounds => &[8, 12, 16],
             (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
             (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],
             (true, true) => &[8, 12, 16],

@@ -88,6 +88,9 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
         !in_kernel || warps != Warps::Uniform,
         "specialised warps, or a prepass",
     )?;
+    let rounds = problem.compute_format() == Format::E4m3;
+    together("e4m3 tokens", !rounds || k >= 128, "tile k 128 or 256: an instruction's sums are kept for 128 of K")?;
+    together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
     together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::geometry::WgmmaLayout;
 use super::instruction;
+use crate::format::Format;
 use crate::path::names::{Cuda, Names, templates};
 use crate::path::{EARLY_PREPASS, PREPASS, PrepassShape, Variant};
 use crate::problem::Problem;
@@ -14,7 +15,9 @@ pub(in crate::path) fn cuda() -> Cuda {
         templates: templates!["wgmma/early_prepass.cu", "wgmma/kernel.cu", "wgmma/prepass.cu"],
         headers: templates![
             "wgmma/main_loop.cuh",
+            "wgmma/descriptor.cuh",
             "wgmma/decode/bf16.cuh",
+            "wgmma/decode/e4m3.cuh",
             "wgmma/decode/f16.cuh",
             "wgmma/epilogue/direct.cuh",
             "wgmma/epilogue/shared.cuh",
@@ -28,7 +31,8 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/fusion/sequential.cuh",
             "wgmma/fusion/single.cuh",
             "wgmma/fusion/two_pass.cuh",
-            "wgmma/instruction.cuh",
+            "wgmma/instruction/e4m3.cuh",
+            "wgmma/instruction/half.cuh",
             "wgmma/layout.cuh",
             "wgmma/load.cuh",
             "wgmma/pipeline.cuh",
@@ -36,14 +40,20 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/ptx.cuh",
             "wgmma/result/final.cuh",
             "wgmma/result/partial.cuh",
-            "wgmma/rows.cuh",
+            "wgmma/rows/e4m3.cuh",
+            "wgmma/rows/half.cuh",
             "wgmma/schedule/grouped.cuh",
             "wgmma/schedule/single.cuh",
+            "wgmma/stage/e4m3.cuh",
+            "wgmma/stage/half.cuh",
             "wgmma/sums.cuh",
             "wgmma/tokens/decoded.cuh",
+            "wgmma/tokens/e4m3.cuh",
             "wgmma/tokens/gathered.cuh",
             "wgmma/tokens/multicast.cuh",
             "wgmma/tokens/tma.cuh",
+            "wgmma/unit/e4m3.cuh",
+            "wgmma/unit/half.cuh",
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
         ],
@@ -58,10 +68,15 @@ fn shape(prepass: PrepassShape) -> serde_json::Value {
 pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &Variant) -> Names {
     let widths: Vec<u32> = layout.widths(variant).collect();
     let multicast = variant.cluster.multicast();
+    let compute = problem.compute_format();
+    let rounds = compute == Format::E4m3;
+    // Elements along K of 128 bytes of tokens, and what NVFP4 ones become.
+    let (line_k, token_compute) = if rounds { (128, Format::F16) } else { (64, compute) };
     let load_tokens = match () {
         () if layout.decodes_tokens => "decoded",
         () if problem.is_gathered() => "gathered",
         () if multicast > 1 => "multicast",
+        () if rounds => "e4m3",
         () => "tma",
     };
     vec![
@@ -86,7 +101,11 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("exchange_offset", layout.exchange_offset.into()),
         ("exchange_bytes", layout.exchange_bytes.into()),
         ("load_tokens", load_tokens.into()),
+        ("decode_offset", layout.decode_offset.into()),
+        ("line_k", line_k.into()),
+        ("token_compute", token_compute.word().into()),
+        ("factors", if rounds { "e4m3" } else { "half" }.into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
-        ("instruction", instruction::definitions(variant.tile.tokens, &widths, problem.compute_format()).into()),
+        ("instruction", instruction::definitions(variant.tile.tokens, &widths, compute).into()),
     ]
 }

@@ -10,11 +10,12 @@ __device__ __forceinline__ void store_result(const Params& params, const Ring& r
   const HeldColumns<Fusion::HELD_COLUMNS> columns(params, tile.group, [&](int held) {
     return tile.first_column() + Fusion::column(consumer, held) + lane_index() / 4;
   });
+  const Units<PRODUCTS> units(params, tile, consumer, first_token, 0);
   store_tile(params, ring, tile, consumer, first_token, [&](int held, int n8, int token) {
     float products[PRODUCTS];
 #pragma unroll
     for (int product = 0; product < PRODUCTS; product++)
-      products[product] = WEIGHT_UNIT * Fusion::sum(sums, product, held, 4 * n8 + token);
+      products[product] = units.applied(Fusion::sum(sums, product, held, 4 * n8 + token), product, held, n8, token);
     // Columns of the sums behind the tile's rows are stored nowhere.
     const int row = min(first_token + 8 * n8 + lane_index() % 4 * 2 + token, tile.rows - 1);
     return Destination::scaled(params, tile.first_row + row, combine(products, alphas, columns.of[held]));

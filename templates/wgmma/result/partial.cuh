@@ -7,6 +7,8 @@ template <class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Sums& sums) {
   if (consumer.k_group != 0 || consumer.product != 0) return;
+  const Units<Fusion::PARTIAL_PRODUCTS> units(params, tile, consumer, first_token,
+                                              Fusion::PARTIAL_PRODUCTS < PRODUCTS ? params.product : 0);
   const int lane = lane_index(), columns = tile.columns();
 #pragma unroll
   for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
@@ -22,7 +24,7 @@ __device__ __forceinline__ void store_result(const Params& params, const Ring&, 
           const int row = first_token + 8 * n8 + lane % 4 * 2 + token;
           if (row < tile.rows)
             *partial_sum(params, tile.split, product, tile.first_row + row, tile.first_column() + column + lane / 4) =
-                WEIGHT_UNIT * Fusion::sum(sums, which, held, 4 * n8 + token);
+                units.applied(Fusion::sum(sums, which, held, 4 * n8 + token), which, held, n8, token);
         }
     }
   }

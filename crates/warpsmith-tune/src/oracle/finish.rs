@@ -12,6 +12,9 @@ use warpsmith::{Error, Result};
 
 /// Products that a tensor core adds in one step.
 const STEP: f64 = 16.0;
+/// Sums of e4m3 products with a larger span may be cut off, by so much of the magnitude.
+const SPAN: f64 = (1 << 13) as f64;
+const CUT: f64 = 140.0 / SPAN;
 /// Error of a step, relative to the magnitude summed: 2⁻²².
 const STEP_ERROR: f64 = 1.0 / (1 << 22) as f64;
 /// What is done to the products A·Bᵀ of one B before the activation: p(x) = α·x, times the row of B's factor, plus the
@@ -180,8 +183,13 @@ pub fn grouped(
 /// p(Σ a·b ± accumulation), for every element.
 fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Item = Uncertain> + 'a {
     let columns = (0..products.n().max(1)).cycle();
-    products.value().iter().zip(products.magnitude()).zip(columns).map(move |((&value, &magnitude), column)| {
-        Sum { value, magnitude, carried: 0.0, terms: products.k() }.scaled(&scaling, column)
+    let sums = products.value().iter().zip(products.magnitude()).zip(columns).enumerate();
+    sums.map(move |(at, ((&value, &magnitude), column))| {
+        let sum = Sum { value, magnitude, carried: 0.0, terms: products.k() };
+        match products.span(at) {
+            None => sum.scaled(&scaling, column),
+            Some(span) => sum.cut(span).scaled(&scaling, column),
+        }
     })
 }
 
@@ -197,6 +205,15 @@ pub(super) struct Sum {
 }
 
 impl Sum {
+    /// The same of e4m3 products, whose bits lie so far apart. Where all sums are exact, what is
+    /// left is what f32 rounds as sums meet, which are no steps of K.
+    fn cut(self, span: f64) -> Self {
+        if span <= SPAN {
+            return Self { terms: 0, ..self };
+        }
+        Self { carried: self.carried + CUT * self.magnitude, ..self }
+    }
+
     /// p(Σ a·b ± accumulation ± what a is off), of a column.
     pub(super) fn scaled(&self, scaling: &Scaling<'_>, column: usize) -> Uncertain {
         let Sum { value, magnitude, carried, terms } = *self;

@@ -18,7 +18,12 @@ pub struct Products {
     k: usize,
     value: Vec<f64>,
     magnitude: Vec<f64>,
+    /// How far apart the bits of the sums of e4m3 products may lie, if they are such.
+    span: Option<Vec<f64>>,
 }
+
+/// Elements along K after which sums of e4m3 products go into one of f32.
+pub(crate) const CHUNK: usize = 128;
 
 impl Products {
     /// A·Bᵀ by the definition, for A `[M, K]` and B `[N, K]`; the rows are spread over the machine's cores.
@@ -42,7 +47,7 @@ impl Products {
                 scope.spawn(move || multiply(a, b, part * rows, value, magnitude));
             }
         });
-        Ok(Self { m, n, k, value, magnitude })
+        Ok(Self { m, n, k, value, magnitude, span: None })
     }
 
     /// Takes sums computed elsewhere, by a matrix library in f64, say: `value` = Σ a·b and `magnitude` = Σ |a·b| over
@@ -57,7 +62,46 @@ impl Products {
                 return Err(Error::data(format!("{m}×{n} products have {} {what}, found {found}", m * n)));
             }
         }
-        Ok(Self { m, n, k, value, magnitude })
+        Ok(Self { m, n, k, value, magnitude, span: None })
+    }
+
+    /// The same of e4m3 values `a` and `b`, which are multiplied and added as such.
+    #[must_use]
+    pub fn cut_in_chunks(self, a: &Matrix, b: &Matrix) -> Self {
+        let chunk = |row: usize, column: usize| {
+            let pairs = a.row(row).chunks(CHUNK).zip(b.row(column).chunks(CHUNK));
+            pairs.map(|(x, y)| dot(x, y).1).fold(0.0, f64::max)
+        };
+        let chunks = (0..self.m * self.n).map(|at| chunk(at / self.n, at % self.n)).collect();
+        let grains = |of: &Matrix| -> Vec<f64> {
+            (0..of.rows()).map(|row| grain(of.row(row).iter().map(|x| f64::from(*x)))).collect()
+        };
+        self.cut(chunks, &grains(a), &grains(b))
+    }
+
+    /// The same, where the largest of Σ |a·b| over 128 of K is known for each element, `[m, n]`, and for each row of both the
+    /// grain: the least power of two that all values are multiples of.
+    #[must_use]
+    pub fn cut(self, chunks: Vec<f64>, a_grains: &[f64], b_grains: &[f64]) -> Self {
+        let span = |(at, chunk): (usize, f64)| {
+            if chunk == 0.0 { 0.0 } else { chunk / (a_grains[at / self.n] * b_grains[at % self.n]) }
+        };
+        Self { span: Some(chunks.into_iter().enumerate().map(span).collect()), ..self }
+    }
+
+    /// Multiplies each row with a factor.
+    pub fn scale_rows(&mut self, factors: &[f64]) {
+        let n = self.n.max(1);
+        for (row, factor) in factors.iter().enumerate() {
+            self.value[row * n..][..self.n].iter_mut().for_each(|value| *value *= factor);
+            self.magnitude[row * n..][..self.n].iter_mut().for_each(|value| *value *= factor.abs());
+        }
+    }
+
+    /// Of sums of e4m3 products the largest magnitude of 128 of K over what all products are multiples of: up to 2¹³ such sums
+    /// are exact.
+    pub(super) fn span(&self, at: usize) -> Option<f64> {
+        self.span.as_ref().map(|span| span[at])
     }
 
     /// The number of rows.
@@ -97,6 +141,16 @@ fn multiply(a: &Matrix, b: &Matrix, first: usize, value: &mut [f64], magnitude: 
     for (at, (value, magnitude)) in value.iter_mut().zip(magnitude).enumerate() {
         (*value, *magnitude) = dot(a.row(first + at / n), b.row(at % n));
     }
+}
+
+/// The least power of two that all values are multiples of; infinite, if they are zeros.
+pub(crate) fn grain(values: impl Iterator<Item = f64>) -> f64 {
+    let of = |value: f64| {
+        let bits = value.to_bits();
+        let exponent = (bits >> 52 & 0x7FF) as i32 - 1075;
+        2f64.powi(exponent + (bits | 1 << 52).trailing_zeros() as i32)
+    };
+    values.filter(|value| *value != 0.0 && value.is_finite()).map(of).fold(f64::INFINITY, f64::min)
 }
 
 /// Σ x·y and Σ |x·y|.

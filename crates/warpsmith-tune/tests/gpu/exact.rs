@@ -5,8 +5,8 @@
 //! weights lose the sign of a zero, which is no difference to the gate.)
 
 use half::{bf16, f16};
-use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::format::{e2m1, e4m3, mxfp4_value};
+use warpsmith::format::{E4m3Tensor, Format, ScaleLayout};
+use warpsmith::internal::format::{e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
 use warpsmith::spec::{Arch, MatrixPath, Problem, Spec};
 use warpsmith_tune::oracle::{Expected, Reference};
 use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
@@ -58,6 +58,9 @@ impl Case {
                 "tcgen05.t96x256x256.s2.single.ws1.direct.pair",
                 "tcgen05.t256x192x256.s1.single.ws1.direct.pair.token_rows",
             ],
+            (true, MatrixPath::Wgmma) if self.compute == Format::E4m3 => {
+                &["wgmma.t64x64x128.s1.single.uniform.direct", "wgmma.t64x128x256.s2.single.ws2.shared"]
+            }
             (true, MatrixPath::Wgmma) => {
                 &["wgmma.t64x64x64.s1.single.uniform.direct", "wgmma.t64x128x128.s2.single.ws2.shared"]
             }
@@ -90,6 +93,10 @@ impl Case {
             return HostMatrix::Nvfp4 { codes: codes.collect(), scales: vec![SCALE_ONE; self.layout.bytes(K, K)] };
         }
         match self.compute {
+            Format::E4m3 => HostMatrix::E4m3 {
+                values: (0..K * K).map(|at| if is_unit(at) { e4m3::encode(1.0) } else { 0 }).collect(),
+                factors: (0..K).map(row_factor).collect(),
+            },
             Format::Bf16 => HostMatrix::Bf16((0..K * K).map(|index| bf16::from_f32(one(index))).collect()),
             _ => HostMatrix::F16((0..K * K).map(|index| f16::from_f32(one(index))).collect()),
         }
@@ -99,6 +106,12 @@ impl Case {
 /// Cases for an architecture: prepared weights on Hopper only, two coded operands on the path that takes both as they are.
 pub fn all(arch: &Arch) -> Vec<Case> {
     let mut cases = Vec::new();
+    if arch.capability() == Arch::H200.capability() {
+        for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+            let (compute, path, coded) = (Format::E4m3, MatrixPath::Wgmma, Format::Nvfp4);
+            cases.push(Case { compute, weights: true, path, layout, coded });
+        }
+    }
     for compute in [Format::F16, Format::Bf16] {
         for weights in [true, false] {
             for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
@@ -153,7 +166,61 @@ fn code(row: usize, k: usize) -> u8 {
     ((k + row) % 16) as u8
 }
 
+/// Whether a byte of e4m3 tokens is the unit matrix's 1 of its row.
+fn is_unit(at: usize) -> bool {
+    E4m3Tensor::position(at / K) == at % K
+}
+
+/// A power of two, so that nothing is rounded, and another than the neighbours'.
+fn row_factor(row: usize) -> f32 {
+    2f32.powi(row as i32 % 5 - 2)
+}
+
+/// Rows of weights that become e4m3: every scale as the only one of its row, and beside others that make it small in its row.
+const E4M3_ROWS: usize = 4 * SCALES;
+
+fn e4m3_scale(row: usize, block: usize) -> u8 {
+    let scale = row as u8;
+    match (row / SCALES, block) {
+        (0, _) | (_, 2) => scale,
+        (1, 0) => 0x7E,
+        (2, 1) => 0x38,
+        (3, 3) => 0x10,
+        _ => scale.wrapping_mul(37) & 0x0F,
+    }
+}
+
+/// What weights become that are rounded once more: all are met, as each row is multiplied with a unit matrix.
+fn is_rounded_once(bench: &Bench, case: &Case) -> Result<(), String> {
+    let mut scales = vec![0x7F; case.layout.bytes(E4M3_ROWS, K)];
+    for (row, block) in (0..E4M3_ROWS * K / 16).map(|at| (at * 16 / K, at % (K / 16))) {
+        scales[case.layout.offset(K, row, block)] = e4m3_scale(row, block);
+    }
+    let codes = (0..E4M3_ROWS * K / 2).map(|byte| {
+        let (row, k) = (byte * 2 / K, byte * 2 % K);
+        code(row, k) | code(row, k + 1) << 4
+    });
+    let coded = HostMatrix::Nvfp4 { codes: codes.collect(), scales };
+    let problem = Problem::gemm().n(E4M3_ROWS as u32).k(K as u32).c(Format::F32).scales(case.layout);
+    let problem = problem.a(Format::E4m3).prepared();
+    let element = |at: usize| {
+        let (m, row) = (at / E4M3_ROWS, at % E4M3_ROWS);
+        let of_row = || (0..K / 16).map(|block| e4m3_scale(row, block));
+        let weight = e4m3_value(code(row, m), e4m3_scale(row, m / 16), row_exponent(of_row()));
+        // A NaN scale is a NaN in all of its row of weights: 0 · NaN is NaN.
+        let is_nan = of_row().any(e4m3::is_nan);
+        let value = if is_nan { f64::NAN } else { f64::from(weight) * f64::from(row_factor(m)) };
+        Expected { value, bound: 0.0 }
+    };
+    let elements = (0..K * E4M3_ROWS).map(element).collect();
+    let reference = Reference::new(K, E4M3_ROWS, Format::F32, elements).map_err(|error| error.to_string())?;
+    passes(bench, case, problem, K, (case.unit(), coded), &reference)
+}
+
 pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
+    if case.compute == Format::E4m3 {
+        return is_rounded_once(bench, case);
+    }
     let mut scales = vec![0x7F; case.layout.bytes(SCALES, K)];
     for row in 0..SCALES {
         for block in 0..K / 16 {
@@ -178,9 +245,6 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
         (problem.n(K as u32).a(Format::Nvfp4).b(unit.format()), SCALES, coded, unit)
     };
     let problem = if case.path == MatrixPath::Wgmma { problem.prepared() } else { problem };
-    let (columns, rows) = (HostColumns::default(), HostRows::default());
-    let alpha = vec![vec![1.0]];
-    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };
 
     let columns = problem.columns() as usize;
     let element = |index: usize| {
@@ -200,11 +264,26 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     };
     let elements = (0..m * columns).map(element).collect();
     let reference = Reference::new(m, columns, Format::F32, elements).map_err(|error| error.to_string())?;
+    passes(bench, case, problem, m, (a, b), &reference)
+}
+
+/// Whether every variant's result of `m` rows is the reference.
+fn passes(
+    bench: &Bench,
+    case: &Case,
+    problem: Problem,
+    m: usize,
+    (a, b): (HostMatrix, HostMatrix),
+    reference: &Reference,
+) -> Result<(), String> {
+    let (columns, rows) = (HostColumns::default(), HostRows::default());
+    let alpha = vec![vec![1.0]];
+    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };
     for variant in case.variants() {
         let spec = Spec::new(&problem, &variant.parse().unwrap(), bench.arch()).map_err(|error| error.to_string())?;
         let kernel = bench.kernel(&spec)?;
         let _turn = bench.alone();
-        let trial = Trial::new(&bench.stream, &host, &reference).map_err(|error| error.to_string())?;
+        let trial = Trial::new(&bench.stream, &host, reference).map_err(|error| error.to_string())?;
         let checked = trial.check(&kernel).map_err(|error| error.to_string())?;
         if !checked.passed() {
             return Err(format!("{spec}: {checked}"));

@@ -12,6 +12,8 @@ use warpsmith_tune::{HostOperands, Spread, Trial};
 use crate::bench::Bench;
 
 const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
+/// Of e4m3 products, whose bound is a narrow one where sums are exact.
+const E4M3_SPREADS: [Spread; 4] = [Spread::Exact, Spread::Every, Spread::Exact, Spread::Subnormal];
 
 pub struct Family {
     what: &'static str,
@@ -97,6 +99,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
         }
     }
     families.extend(mxfp4(&shapes, &awkward));
+    families.extend(e4m3(arch, &shapes, &awkward));
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
     families.extend(as_they_are(arch, &shapes, &awkward));
@@ -171,6 +174,30 @@ fn mxfp4(shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
                     let problem = with_columns(problem, index);
                     families.push(Family::further("mxfp4: gate", problem, fusion, index, awkward));
                 }
+            }
+        }
+    }
+    families
+}
+
+/// e4m3 tokens, which one path of Hopper takes: every fusion and number of groups, rows of C where they are and by their numbers;
+/// activations, scale layouts, formats and what columns have in turn.
+fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+    let mut families = Vec::new();
+    if arch.capability() != Arch::H200.capability() {
+        return families;
+    }
+    for groups in [None, Some(3), Some(40)] {
+        for fusion in Fusion::ALL.iter().copied() {
+            for slots in [false, true] {
+                let index = families.len();
+                let (n, k) = shapes[index / 2 % shapes.len()];
+                let c = [Format::F32, Format::F16, Format::Bf16][index % 3];
+                let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 2 % 2];
+                let problem = operation(fusion, index).n(n).k(k).a(Format::E4m3).c(c).scales(layout).prepared();
+                let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = with_columns(if slots { problem.slots() } else { problem }, index);
+                families.push(Family::further("e4m3: gate", problem, fusion, index, awkward));
             }
         }
     }
@@ -326,7 +353,9 @@ pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
         for turn in 0..3 {
             let m = family.awkward[(family.index + 3 * index + 5 * turn) % family.awkward.len()];
             let (host, reference) = operands.entry(m).or_insert_with(|| {
-                let spread = SPREADS[(family.index + m as usize) % SPREADS.len()];
+                let rounds = family.problem.compute_format() == Format::E4m3;
+                let spreads = if rounds { &E4M3_SPREADS[..] } else { &SPREADS };
+                let spread = spreads[(family.index + m as usize) % spreads.len()];
                 let host = HostOperands::random(&family.problem, &rows(&family.problem, m, u64::from(m)), spread, 7);
                 let reference = host.reference().unwrap();
                 (host, reference)

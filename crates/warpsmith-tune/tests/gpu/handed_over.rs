@@ -86,6 +86,7 @@ fn is_right(bench: &Bench, hand_over: &CudaFunction, kernel: Arc<Kernel>, rows: 
         DeviceMatrix::Nvfp4(codes, scales) | DeviceMatrix::Mxfp4(codes, scales) => {
             vec![copies.take(stream, codes)?, copies.take(stream, scales)?]
         }
+        DeviceMatrix::E4m3(values, factors) => vec![copies.take(stream, values)?, copies.take(stream, factors)?],
         DeviceMatrix::F16(values) => vec![copies.take(stream, values)?],
         DeviceMatrix::Bf16(values) => vec![copies.take(stream, values)?],
     };

@@ -67,6 +67,7 @@ impl Mutant {
         let path = self.variant.split('.').next().unwrap_or_default();
         match self.operation {
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
+            SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
             SILU => format!("mutant of {path}: {}", self.what),
             of => {
@@ -85,6 +86,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
     // The path wgmma, which only Hopper has.
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma());
+        mutants.extend(e4m3());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -426,11 +428,7 @@ fn wgmma() -> Vec<Mutant> {
         // Whoever loads gets time to write into the stage that is still to be read.
         Mutant {
             also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
-            ..plain(
-                "a stage released before it is read",
-                "const bool more = index + K_GROUPS < tile.k_tiles;",
-                "const bool more = index + K_GROUPS < tile.k_tiles; ring.release(at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);",
-            )
+            ..plain("a stage released before it is read", MORE, RELEASED)
         },
         k_groups("the sums of a K group dropped", "other < K_GROUPS - 1; other++", "other < K_GROUPS - 2; other++"),
         cluster("the share of the other block dropped", "add(v, sent(0));", ""),
@@ -462,6 +460,86 @@ fn wgmma() -> Vec<Mutant> {
     ]
 }
 
+/// Where a stage begins to be multiplied, and what releases it there.
+const MORE: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;";
+const RELEASED: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles; loop.ring.release(loop.at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);";
+
+/// What may be wrong with e4m3 tokens and weights that become e4m3.
+fn e4m3() -> Vec<Mutant> {
+    let of = |variant| Mutant::of(variant, Format::E4m3);
+    let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared");
+    let deep = of("wgmma.t64x32x256.s2.interleaved.ws2.direct");
+    let product = of("wgmma.t32x64x128.s3.per_product.ws2.direct");
+    vec![
+        mutant(
+            "factors of tokens left out",
+            "__fmul_rn(__fmul_rn(sum, weights[held][product]), tokens[n8][token])",
+            "__fmul_rn(sum, weights[held][product])",
+        ),
+        mutant(
+            "factors of the neighbour's token",
+            "lane_index() % 4 * 2 + token, tile.rows - 1)];",
+            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1)];",
+        ),
+        mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
+        mutant(
+            "factors of the other product",
+            "of_group[(first_product + i) * N + column]",
+            "of_group[(PRODUCTS - 1 - i) * N + column]",
+        ),
+        mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
+        Mutant {
+            also: &[("promote_sums<WIDTH>();\n      if", "if")],
+            ..mutant("no promotion", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer")
+        },
+        mutant(
+            "promotion of the last sums lost",
+            "wgmma_wait_group<0>();\n  promote_sums<WIDTH>();\n}",
+            "wgmma_wait_group<0>();\n}",
+        ),
+        mutant("sums that do not begin anew", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer"),
+        mutant("every block begins anew", "multiply<WIDTH, false>(buffer", "multiply<WIDTH, true>(buffer"),
+        mutant("a magnitude rounded down", "1.5f * scale) << 16", "1.4375f * scale) << 16"),
+        mutant(
+            "a magnitude rounded up",
+            "cvt_e4m3x2(2.f * scale, 3.f * scale)",
+            "cvt_e4m3x2(2.f * scale, 3.125f * scale)",
+        ),
+        mutant("one table entry", "if (index >= MANTISSAS) return;", "if (index >= MANTISSAS || index == 3) return;"),
+        mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
+        mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
+        mutant(
+            "scales of the neighbour's block",
+            "BLOCK_CODES + threadIdx.x % 128 * 2",
+            "BLOCK_CODES + (threadIdx.x % 128 ^ 1) * 2",
+        ),
+        mutant("scales of the rows exchanged", "return ROW == 0 ?", "return ROW == 1 ?"),
+        mutant("signs left out", "prmt(of.low, of.high, which) | (word & 0x80808080u)", "prmt(of.low, of.high, which)"),
+        mutant("signs of the first codes for the others", "(word << 4 & 0x80808080u)", "(word & 0x80808080u)"),
+        mutant("the halves of a step exchanged", "low.decode(a[0], a[2], step)", "low.decode(a[2], a[0], step)"),
+        mutant("the rows of a step exchanged", "high.decode(a[1], a[3], step)", "high.decode(a[3], a[1], step)"),
+        mutant("the second block's tokens are the first's", "block % 2 * 2 * DESCRIPTOR_STEP", "0 * DESCRIPTOR_STEP"),
+        mutant(
+            "the second step's tokens are the first's",
+            "wgmma<WIDTH, false>(a[1], tokens + DESCRIPTOR_STEP)",
+            "wgmma<WIDTH, false>(a[1], tokens)",
+        ),
+        mutant(
+            "sums promoted that are not there",
+            "wgmma_wait_group<0>();\n      promote",
+            "wgmma_wait_group<1>();\n      promote",
+        ),
+        Mutant {
+            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
+            ..mutant("a stage released before it is read", MORE, RELEASED)
+        },
+        deep("the second line's tokens are the first's", "block / 2 * WIDTH * 128", "0 * WIDTH * 128"),
+        deep("the second line loaded twice", "k_tile * TILE_K + line * LINE_K,", "k_tile * TILE_K,"),
+        product("the rows of the other product", "% 128 * 16 + PRODUCT * 8", "% 128 * 16 + (1 - PRODUCT) * 8"),
+        product("scales of the other product", "scale_byte<PRODUCT>(bytes)", "scale_byte<1 - PRODUCT>(bytes)"),
+    ]
+}
+
 fn mutated(source: &Source, mutant: &Mutant) -> Result<Source, String> {
     let changes: Vec<_> = mutant.also.iter().copied().chain([(mutant.from, mutant.to)]).collect();
     changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere: the mutant is out of date"))
@@ -482,6 +560,8 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     let layout = if mutant.b == Format::Mxfp4 { ScaleLayout::Linear } else { ScaleLayout::Swizzled128x4 };
     let problem = problem.n(144).k(k).a(mutant.a).b(mutant.b).grouped(3).scales(layout);
     let problem = problem.row_scale().bias(Format::Bf16);
+    // So deep that sums which nobody promotes lose bits, and a result that shows them.
+    let problem = if mutant.a == Format::E4m3 { problem.k(2112).c(Format::F32) } else { problem };
     let problem = if mutant.moved { problem.gathered().slots() } else { problem };
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();
@@ -510,7 +590,9 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
 
     let _turn = bench.alone();
-    for spread in [Spread::Every, Spread::Subnormal] {
+    let spreads =
+        if mutant.a == Format::E4m3 { [Spread::Exact, Spread::Every] } else { [Spread::Every, Spread::Subnormal] };
+    for spread in spreads {
         let mut host = HostOperands::random(&problem, &rows(&problem, mutant.rows(), 3), spread, 11);
         if let Some(HostMatrix::Mxfp4 { scales, .. }) = host.b.last_mut() {
             scales[40] = e8m0::NAN;

@@ -36,7 +36,7 @@ impl Case {
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for dual in [false, true] {
-        for compute in [Format::F16, Format::Bf16] {
+        for compute in [Format::F16, Format::Bf16, Format::E4m3] {
             for scales in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
                 cases.push(Case { dual, compute, scales });
             }

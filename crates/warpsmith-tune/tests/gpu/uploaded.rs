@@ -28,6 +28,7 @@ pub fn kernel(bench: &Bench, problem: Problem, variant: &str) -> Result<Option<A
 pub enum DeviceMatrix {
     Nvfp4(CudaSlice<u8>, CudaSlice<u8>),
     Mxfp4(CudaSlice<u8>, CudaSlice<u8>),
+    E4m3(CudaSlice<u8>, CudaSlice<f32>),
     F16(CudaSlice<f16>),
     Bf16(CudaSlice<bf16>),
 }
@@ -43,6 +44,9 @@ impl DeviceMatrix {
                 let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
                 DeviceMatrix::Mxfp4(codes?, scales?)
             }
+            HostMatrix::E4m3 { values, factors } => {
+                DeviceMatrix::E4m3(stream.clone_htod(values).map_err(text)?, stream.clone_htod(factors).map_err(text)?)
+            }
             HostMatrix::F16(values) => DeviceMatrix::F16(stream.clone_htod(values).map_err(text)?),
             HostMatrix::Bf16(values) => DeviceMatrix::Bf16(stream.clone_htod(values).map_err(text)?),
         })
@@ -52,6 +56,7 @@ impl DeviceMatrix {
         match self {
             DeviceMatrix::Nvfp4(codes, scales) => Matrix::nvfp4(codes, scales),
             DeviceMatrix::Mxfp4(codes, scales) => Matrix::mxfp4(codes, scales),
+            DeviceMatrix::E4m3(values, factors) => Matrix::e4m3(values, factors),
             DeviceMatrix::F16(values) => Matrix::f16(values),
             DeviceMatrix::Bf16(values) => Matrix::bf16(values),
         }

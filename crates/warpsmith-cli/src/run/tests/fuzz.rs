@@ -176,6 +176,7 @@ fn whole(bytes: &[u8], operands: &HostOperands) {
     let m = *m as usize;
     let elements = |matrix: &HostMatrix| match matrix {
         HostMatrix::Nvfp4 { codes, .. } | HostMatrix::Mxfp4 { codes, .. } => 2 * codes.len(),
+        HostMatrix::E4m3 { values, .. } => values.len(),
         HostMatrix::F16(values) => values.len(),
         HostMatrix::Bf16(values) => values.len(),
     };

@@ -23,6 +23,13 @@ inline T emulated_ld_shared(u32 shared) {
 inline uint4 ld_shared_16(u32 shared) { return emulated_ld_shared<uint4>(shared); }
 inline uint2 ld_shared_8(u32 shared) { return emulated_ld_shared<uint2>(shared); }
 inline u32 ld_shared_4(u32 shared) { return emulated_ld_shared<u32>(shared); }
+inline u32 ld_shared_2(u32 shared) { return emulated_ld_shared<u16>(shared); }
+inline void st_shared_8(u32 shared, u32 a, u32 b) {
+  const u32 words[2] = {a, b};
+  __builtin_memcpy(emu_shared(shared, 8, 8, "st.shared"), words, 8);
+  emu_generic_write(shared, 8);
+}
+inline u32 cvt_e4m3x2(float low, float high) { return emu_wgmma::to_e4m3(low) | emu_wgmma::to_e4m3(high) << 8; }
 inline void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
   const u32 words[4] = {a, b, c, d};
   __builtin_memcpy(emu_shared(shared, 16, 16, "st.shared"), words, 16);
@@ -100,19 +107,50 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 #define WS_CLEAR_SUMS(WIDTH, MOVES) \
   template <>                       \
   inline void clear_sums<WIDTH>() { \
-    emu_wgmma::clear(WIDTH);        \
+    emu_wgmma::clear(WIDTH, false); \
   }
 
 #define WS_GET_SUMS(WIDTH, MOVES, ...)                  \
   template <>                                           \
   inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \
-    emu_wgmma::get(sums, WIDTH);                        \
+    emu_wgmma::get(sums, WIDTH, false);                   \
   }
 
-#define WS_IS_BF16_bf16 true
-#define WS_IS_BF16_f16 false
+#define WS_KIND_bf16 emu_wgmma::BF16
+#define WS_KIND_f16 emu_wgmma::F16
+#define WS_KIND_e4m3 emu_wgmma::E4M3
 #define WS_WGMMA(WIDTH, TYPE, SUMS)                                \
   template <>                                                      \
   inline void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {         \
-    emu_wgmma::mma_async(WIDTH, WS_IS_BF16_##TYPE, a, tokens);     \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, tokens);      \
+  }
+
+#define WS_DECLARE_PROMOTED_SUMS(COUNT) WS_DECLARE_SUMS(COUNT)
+
+#define WS_CLEAR_TOTALS(WIDTH, MOVES) \
+  template <>                         \
+  inline void clear_sums<WIDTH>() {   \
+    emu_wgmma::clear(WIDTH, true);    \
+  }
+
+#define WS_PROMOTE_SUMS(WIDTH, ADDS)  \
+  template <>                         \
+  inline void promote_sums<WIDTH>() { \
+    emu_wgmma::promote(WIDTH);        \
+  }
+
+#define WS_GET_TOTALS(WIDTH, MOVES, ...)                  \
+  template <>                                             \
+  inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \
+    emu_wgmma::get(sums, WIDTH, true);                    \
+  }
+
+#define WS_WGMMA_K32(WIDTH, TYPE, SUMS)                                          \
+  template <>                                                                    \
+  inline void wgmma<WIDTH, true>(const u32(&a)[4], u64 tokens) {                 \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, false, a, tokens);               \
+  }                                                                              \
+  template <>                                                                    \
+  inline void wgmma<WIDTH, false>(const u32(&a)[4], u64 tokens) {                \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, tokens);                \
   }

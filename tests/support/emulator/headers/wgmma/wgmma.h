@@ -3,7 +3,7 @@
 // Each warp multiplies its 16 rows by itself, with what shared memory has at some time between the instruction and the
 // wait for its group, as the schedule says. For each warp is known:
 //
-//   sums        what clear_sums has put there; read or cleared only when nothing is under way, widths not mixed
+//   sums        what clear_sums has put there; read, promoted or cleared only when nothing is under way, widths not mixed
 //   A           a product's registers are what they were when it was asked for until it has been waited for; a register
 //               that has been A before has at the product what it had at the last wgmma.fence
 //   B           read in the async proxy, by a descriptor that says what the kernels' tokens are
@@ -29,15 +29,20 @@ struct Lane {
   Known known[KNOWN];
   emu_u32 count;
 };
+// What is multiplied.
+enum Kind { F16, BF16, E4M3 };
+
 struct Product {
   const emu_u32* a[LANES];
   emu_u32 values[LANES][4];
   emu_u64 tokens;
   emu_u32 width;
-  bool is_bf16;
+  Kind kind;
+  bool adds;  // scale-d
 };
 struct Warp {
   float sums[16][256];
+  float totals[16][256];
   Lane lanes[LANES];
   Product products[UNDER_WAY];
   emu_u64 asked, waited;          // products so far
@@ -63,7 +68,8 @@ struct Own {
   const emu_u32* a;
   emu_u64 tokens;
   emu_u32 width;
-  bool is_bf16;
+  Kind kind;
+  bool adds;
 };
 inline Own& of(void** lanes, int lane) { return *static_cast<Own*>(lanes[lane]); }
 struct AsFirst {
@@ -98,25 +104,48 @@ inline void declare(emu_u32 count) {
 }
 
 // Where element i of a lane's fragment of sums is.
-inline float& sum_of(Warp& warp, emu_u32 lane, emu_u32 i) {
-  return warp.sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+inline float& sum_of(float (&sums)[16][256], emu_u32 lane, emu_u32 i) {
+  return sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
 }
 
-inline void clear(emu_u32 width) {
+// `promotes`: the totals too.
+inline void clear(emu_u32 width, bool promotes) {
   Warp& own = warp();
   if (own.asked != own.waited) emu_fail("the sums of wgmma are cleared while products are under way");
   if (width > own.declared) emu_fail("%u registers for sums of m64n%u are not declared", own.declared / 2, width);
   own.width = width;
   own.is_fenced = false;
   own.lanes[emu_current->lane].count = 0;
-  for (emu_u32 i = 0; i < 128; i++)
-    sum_of(own, emu_current->lane, i) = i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
+  for (emu_u32 i = 0; i < 128; i++) {
+    sum_of(own.sums, emu_current->lane, i) = i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
+    sum_of(own.totals, emu_current->lane, i) = promotes && i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
+  }
 }
 
-inline void get(float* sums, emu_u32 width) {
+inline void get(float* sums, emu_u32 width, bool totals) {
   Warp& own = warp();
   if (own.asked != own.waited) emu_fail("the sums of wgmma are read while products are under way");
-  for (emu_u32 i = 0; i < width / 2; i++) sums[i] = sum_of(own, emu_current->lane, i);
+  for (emu_u32 i = 0; i < width / 2; i++) sums[i] = sum_of(totals ? own.totals : own.sums, emu_current->lane, i);
+}
+
+inline void promote(emu_u32 width) {
+  Warp& own = warp();
+  if (own.asked != own.waited) emu_fail("the sums of wgmma are promoted while products are under way");
+  if (width != own.width) emu_fail("sums of m64n%u are promoted, and they are of m64n%u", width, own.width);
+  for (emu_u32 i = 0; i < width / 2; i++) sum_of(own.totals, emu_current->lane, i) += sum_of(own.sums, emu_current->lane, i);
+}
+
+// The nearest value of e4m3, ties to even, at most ±448.
+inline emu_u32 to_e4m3(float value) {
+  const emu_u32 sign = emu_bits(value) >> 24 & 0x80;
+  const float magnitude = __builtin_fabsf(value);
+  if (value != value) return 0x7F;
+  if (magnitude >= 448.f) return sign | 0x7E;
+  int exponent = -6;
+  while (exponent < 8 && magnitude >= __builtin_ldexpf(1.f, exponent + 1)) exponent++;
+  // A carry moves to the next power of two.
+  const emu_u32 eighths = static_cast<emu_u32>(__builtin_rintf(__builtin_ldexpf(magnitude, 3 - exponent)));
+  return sign | (eighths + (static_cast<emu_u32>(exponent + 6) << 3));
 }
 
 inline void fence() {
@@ -187,6 +216,56 @@ inline void read_tokens(emu_u64 tokens, emu_u32 width) {
     }
 }
 
+// An e4m3 number as a whole number of 2^-9 eighths: significand times 2^(exponent - 9).
+struct Small {
+  int significand, exponent;
+  bool is_nan;
+};
+inline Small small(emu_u32 byte) {
+  const int field = byte >> 3 & 15, mantissa = byte & 7, magnitude = field == 0 ? mantissa : 8 + mantissa;
+  return {byte & 0x80 ? -magnitude : magnitude, field == 0 ? 1 : field, (byte & 0x7F) == 0x7F};
+}
+
+// As measured on Hopper (MMA-Sim, arXiv 2511.10909): the products and what they are added to are aligned to the greatest of
+// their exponents (of a product, the sum of its factors'), what is below 13 bits of it is cut off, and so is it of the sum.
+inline float added_e4m3(const Small (&a)[32], const Small (&b)[32], float before) {
+  constexpr int FRACTION = 13;
+  int greatest = before == 0.f ? -1000 : int(emu_bits(before) >> 23 & 0xFF) - 127;
+  for (int k = 0; k < 32; k++) {
+    if (a[k].is_nan || b[k].is_nan) return emu_float(0x7FFFFFFF);
+    const int exponent = a[k].exponent + b[k].exponent - 14;
+    if (a[k].significand * b[k].significand != 0 && exponent > greatest) greatest = exponent;
+  }
+  if (before != before) return before;
+  if (greatest == -1000) return 0.f;
+  // In units of the last bit that is kept.
+  const auto units = [&](double value) { return static_cast<long long>(__builtin_ldexp(value, FRACTION - greatest)); };
+  long long sum = units(before);
+  for (int k = 0; k < 32; k++)
+    sum += units(__builtin_ldexp(double(a[k].significand) * b[k].significand, a[k].exponent + b[k].exponent - 20));
+  const long long magnitude = sum < 0 ? -sum : sum;
+  int over = 0;
+  while (magnitude >> over >= 2 << FRACTION) over++;
+  const long long kept = magnitude >> over << over;
+  return static_cast<float>(__builtin_ldexp(double(sum < 0 ? -kept : kept), greatest - FRACTION));
+}
+
+// Lane 4g + t has, of rows g and g + 8, k 4t … 4t + 3, and of both 16 + 4t ….
+inline void multiply_e4m3(Warp& warp, const Product& product, const emu_u16 (&tokens)[256][16]) {
+  Small rows[16][32];
+  for (emu_u32 lane = 0; lane < LANES; lane++)
+    for (emu_u32 i = 0; i < 16; i++)
+      rows[lane / 4 + i / 4 % 2 * 8][i / 8 * 16 + lane % 4 * 4 + i % 4] = small(product.values[lane][i / 4] >> (8 * (i % 4)) & 0xFF);
+  for (emu_u32 token = 0; token < product.width; token++) {
+    Small column[32];
+    for (int k = 0; k < 32; k++) column[k] = small(tokens[token][k / 2] >> (8 * (k % 2)) & 0xFF);
+    for (int row = 0; row < 16; row++) {
+      float& sum = warp.sums[row][token];
+      sum = added_e4m3(rows[row], column, product.adds ? sum : 0.f);
+    }
+  }
+}
+
 inline void multiply(Warp& warp, const Product& product) {
   // What was written without a fence since it was asked for is not there for it, or is too early.
   read_tokens(product.tokens, product.width);
@@ -194,11 +273,14 @@ inline void multiply(Warp& warp, const Product& product) {
   for (emu_u32 row = 0; row < product.width; row++)
     for (emu_u32 half = 0; half < 2; half++)
       __builtin_memcpy(tokens[row] + half * 8, emu_shared(place(product.tokens, row, half), 16, 16, "wgmma.mma_async"), 16);
-  emu_multiply(warp.sums, product.values, tokens, product.width, product.is_bf16);
+  if (product.kind == E4M3)
+    multiply_e4m3(warp, product, tokens);
+  else
+    emu_multiply(warp.sums, product.values, tokens, product.width, product.kind == BF16);
 }
 
-inline void mma_async(emu_u32 width, bool is_bf16, const emu_u32* a, emu_u64 tokens) {
-  together("wgmma.mma_async", {nullptr, a, tokens, width, is_bf16}, [](void** lanes, emu_u32) {
+inline void mma_async(emu_u32 width, Kind kind, bool adds, const emu_u32* a, emu_u64 tokens) {
+  together("wgmma.mma_async", {nullptr, a, tokens, width, kind, adds}, [](void** lanes, emu_u32) {
     const char* helper = "wgmma.mma_async";
     AsFirst first(lanes);
     Warp& own = warp();
@@ -211,10 +293,11 @@ inline void mma_async(emu_u32 width, bool is_bf16, const emu_u32* a, emu_u64 tok
     Product& product = own.products[own.asked++ % UNDER_WAY];
     product.tokens = asked.tokens;
     product.width = asked.width;
-    product.is_bf16 = asked.is_bf16;
+    product.kind = asked.kind;
+    product.adds = asked.adds;
     for (int lane = 0; lane < LANES; lane++) {
       const Own& other = of(lanes, lane);
-      if (other.tokens != asked.tokens || other.width != asked.width || other.is_bf16 != asked.is_bf16)
+      if (other.tokens != asked.tokens || other.width != asked.width || other.kind != asked.kind || other.adds != asked.adds)
         emu_fail("%s: lanes 0 and %d ask for other products", helper, lane);
       product.a[lane] = other.a;
       __builtin_memcpy(product.values[lane], other.a, 16);
@@ -230,7 +313,7 @@ inline void mma_async(emu_u32 width, bool is_bf16, const emu_u32* a, emu_u64 tok
         registers.count++;
       }
     }
-    own.sequence = (own.sequence ^ asked.tokens ^ asked.width) * 0x100000001B3ull + 1;
+    own.sequence = (own.sequence ^ asked.tokens ^ asked.width ^ static_cast<emu_u64>(asked.adds) << 40) * 0x100000001B3ull + 1;
     Warp* of_it = &own;
     const Product* what = &product;
     emu_queue(EMU_MATRIX, [of_it, what] { multiply(*of_it, *what); });

@@ -3,6 +3,8 @@
 
 namespace ws {
 
+__device__ __forceinline__ void prepare_decoding(u32) {}
+
 __device__ __forceinline__ u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ __forceinline__ u32 word_of(const uint2& v, int i) { return i == 0 ? v.x : v.y; }
 
@@ -27,7 +29,7 @@ struct WholeRows {
   static constexpr int TILES_USED = 1;
   Packed packed;
 
-  __device__ void load(u32 block) { packed = Packed::load(block); }
+  __device__ void load(u32 block, u32) { packed = Packed::load(block); }
 
   __device__ void decode(u32 (&a)[4], int step) const {
     const u32 word = word_of(packed.codes, step), scales = packed.step_scales(step);
@@ -44,7 +46,7 @@ struct ProductRows {
   static constexpr int TILES_USED = 2;
   Packed packed[2];
 
-  __device__ void load(u32 block) {
+  __device__ void load(u32 block, u32) {
     packed[0] = Packed::load(block);
     packed[1] = Packed::load(block + K_BLOCKS * BLOCK_BYTES);
   }

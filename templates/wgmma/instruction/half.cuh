@@ -35,7 +35,7 @@ template <int WIDTH, int COUNT>
 __device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < COUNT; step++) wgmma<WIDTH>(a[step], tokens + step * 2);
+  for (int step = 0; step < COUNT; step++) wgmma<WIDTH>(a[step], tokens + step * DESCRIPTOR_STEP);
   wgmma_commit_group();
 }
 

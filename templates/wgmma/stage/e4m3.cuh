@@ -1,0 +1,62 @@
+// A stage of a warpgroup's way along K, of weights that become e4m3: two steps of 32 a K block, and every two blocks the sums
+// are promoted.
+//
+//   decode block 0 ─▶ wait for all ─▶ promote what the two blocks before gave ─▶ multiply, sums begin anew
+//   decode block 1 ─▶ multiply      (while the tensor core works, the next block is loaded and decoded)
+#pragma once
+
+namespace ws {
+
+static_assert(K_BLOCKS % 2 == 0, "checked by Spec: a stage begins with sums that begin anew");
+
+// A block's registers are read by the tensor core while the next block's are made.
+using Fragments = u32[2][2][4];
+
+// A stage of BLOCKS K blocks, the first of which is in `loop.rows`; leaves the first of the next stage there.
+template <int BLOCKS, int WIDTH, class Loop>
+__device__ __forceinline__ void multiply_stage(Loop& loop) {
+  const u32 stage = loop.ring.stage(loop.at.slot);
+  Cursor next = loop.at;
+  next.template advance<K_GROUPS>();
+  const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
+#pragma unroll
+  for (int block = 0; block < BLOCKS; block++) {
+    u32(&buffer)[2][4] = loop.a[block % 2];
+    loop.rows.decode(buffer[0], 0);
+    loop.rows.decode(buffer[1], 1);
+    // A line of tokens is two K blocks.
+    const u64 tokens = token_descriptor(stage + block / 2 * WIDTH * 128) + block % 2 * 2 * DESCRIPTOR_STEP;
+    if (block % 2 == 0) {
+      wgmma_wait_group<0>();
+      promote_sums<WIDTH>();
+      if (block == 0) loop.release_held();
+      multiply<WIDTH, true>(buffer, tokens);
+    } else {
+      multiply<WIDTH, false>(buffer, tokens);
+    }
+    if (block + 1 < BLOCKS) {
+      loop.load(stage + loop.weights + (block + 1) * BLOCK_BYTES);
+    } else {
+      if (Loop::EAGER) {
+        wgmma_wait_group<0>();
+        loop.ring.release(loop.at.slot);
+      }
+      loop.inline_producer(loop.first_stage + loop.index);
+      if (more) loop.wait_and_load(next);
+    }
+    // The other registers are free again. (Those of an even block's neighbour are: all was waited for.)
+    if (block % 2 == 1) wgmma_wait_group<1>();
+  }
+  loop.held = loop.at.slot;
+  loop.at = next;
+  loop.index += K_GROUPS;
+}
+
+// Behind the last stage.
+template <int WIDTH>
+__device__ __forceinline__ void finish_sums() {
+  wgmma_wait_group<0>();
+  promote_sums<WIDTH>();
+}
+
+}  // namespace ws

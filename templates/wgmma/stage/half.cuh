@@ -1,0 +1,60 @@
+// A stage of a warpgroup's way along K, of weights that become 16-bit values: four steps of 16 a K block.
+#pragma once
+
+namespace ws {
+
+// One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
+// one block only, half a block is a group.
+inline constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
+using Fragments = u32[2][STEPS][4];
+
+// A stage of BLOCKS K blocks, the first of which is in `loop.rows`; leaves the first of the next stage there.
+template <int BLOCKS, int WIDTH, class Loop>
+__device__ __forceinline__ void multiply_stage(Loop& loop) {
+  const u32 stage = loop.ring.stage(loop.at.slot);
+  Cursor next = loop.at;
+  next.template advance<K_GROUPS>();
+  const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
+#pragma unroll
+  for (int block = 0; block < BLOCKS; block++) {
+    const u64 tokens = token_descriptor(stage + block * WIDTH * 128);
+#pragma unroll
+    for (int first = 0; first < 4; first += STEPS) {
+      u32(&buffer)[STEPS][4] = loop.a[STEPS == 4 ? block % 2 : first / STEPS];
+#pragma unroll
+      for (int step = 0; step < STEPS; step++) loop.rows.decode(buffer[step], first + step);
+      multiply<WIDTH>(buffer, tokens + first * DESCRIPTOR_STEP);
+      // The only group of a stage: who refills below may need the very stage that is held.
+      constexpr bool ONLY = BLOCKS == 1 && STEPS == 4;
+      if (ONLY) {
+        wgmma_wait_group<1>();
+        loop.release_held();
+      }
+      if (first + STEPS == 4) {
+        if (block + 1 < BLOCKS) {
+          loop.load(stage + loop.weights + (block + 1) * BLOCK_BYTES);
+        } else {
+          if (Loop::EAGER) {
+            wgmma_wait_group<0>();
+            loop.ring.release(loop.at.slot);
+          }
+          loop.inline_producer(loop.first_stage + loop.index);
+          if (more) loop.wait_and_load(next);
+        }
+      }
+      wgmma_wait_group<1>();
+      if (!ONLY && block == 0 && first == 0) loop.release_held();
+    }
+  }
+  loop.held = loop.at.slot;
+  loop.at = next;
+  loop.index += K_GROUPS;
+}
+
+// Behind the last stage.
+template <int WIDTH>
+__device__ __forceinline__ void finish_sums() {
+  wgmma_wait_group<0>();
+}
+
+}  // namespace ws
