@@ -65,6 +65,7 @@ struct PrepareNames {
     block_bytes: usize,
     encoder: String,
     compute: &'static str,
+    weights: &'static str,
     scales: &'static str,
 }
 
@@ -73,10 +74,11 @@ impl PrepareNames {
         Self {
             symbol: preparation.symbol(),
             products: preparation.products(),
-            block_bytes: PreparedLayout::BLOCK_BYTES,
+            block_bytes: PreparedLayout::block_bytes_of(preparation.weights()),
             encoder: list(preparation.coding().encoder()),
             compute: preparation.compute().word(),
-            scales: preparation.scales().word(),
+            weights: preparation.weights().word(),
+            scales: preparation.scales_word(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Prepared weights: NVFP4 weights repacked once, at load, into the order that kernels read them in.
+//! Prepared weights: NVFP4 or MXFP4 weights repacked once, at load, into the order that kernels read them in.
 //!
 //! [`PreparedLayout`] specifies every byte, `words` codes the 32-bit words, `pack` moves whole operands.
 
@@ -8,10 +8,10 @@ mod words;
 use std::fmt;
 use std::str::FromStr;
 
-pub use pack::{Nvfp4Weights, Prepared, Unpacked};
+pub use pack::{Mxfp4Weights, Nvfp4Weights, Prepared, Unpacked};
 pub(crate) use words::Coding;
 
-use super::Format;
+use super::{BLOCK, Format};
 use crate::error::{Error, Result};
 
 /// Rows and columns of a block.
@@ -38,20 +38,19 @@ pub struct PreparedLayout {
     groups: u32,
     n: u32,
     k: u32,
+    weights: Format,
     blocks: usize,
 }
 
 impl PreparedLayout {
     /// The version of the layout; part of its spelling, and refused by [`FromStr`] if it is another.
     pub const VERSION: u32 = 1;
-    /// Bytes of a block of 64 rows × 64 columns, codes and scales.
-    pub const BLOCK_BYTES: usize = 2304;
     /// `n` is a multiple of this.
     pub const N_STEP: u32 = 16;
     /// `k` is a multiple of this.
     pub const K_STEP: u32 = DEPTH;
 
-    /// The layout of `products` operands `[groups, n, k]` for kernels that multiply in `compute`.
+    /// The layout of `products` NVFP4 operands `[groups, n, k]` for kernels that multiply in `compute`.
     ///
     /// # Errors
     /// [`Error::is_unsupported`] if `products` is neither 1 nor 2, `compute` neither f16 nor bf16, `groups` 0, `n` not a
@@ -70,11 +69,23 @@ impl PreparedLayout {
                 return Err(Error::unsupported(format!("{name} = {extent}: must be a positive multiple of {step}")));
             }
         }
-        let mut layout = Self { products, coding, groups, n, k, blocks: 0 };
+        let mut layout = Self { products, coding, groups, n, k, weights: Format::Nvfp4, blocks: 0 };
         layout.blocks = layout.count_blocks().ok_or_else(|| {
             Error::unsupported(format!("{layout} takes more than the {} bytes that memory can have", isize::MAX))
         })?;
         Ok(layout)
+    }
+
+    /// The same for operands in another format, which is NVFP4 or MXFP4.
+    ///
+    /// # Errors
+    /// [`Error::is_unsupported`] if it is another.
+    pub fn weights(self, format: Format) -> Result<Self> {
+        // No format's blocks are larger than those that have been counted.
+        match format.is_coded() {
+            true => Ok(Self { weights: format, ..self }),
+            false => Err(Error::unsupported(format!("weights are prepared from nvfp4 or mxfp4, not from {format}"))),
+        }
     }
 
     /// How many operands are prepared together: 1, or 2 for a dual GEMM.
@@ -87,6 +98,11 @@ impl PreparedLayout {
     #[must_use]
     pub fn compute(&self) -> Format {
         self.coding.compute()
+    }
+
+    /// The format of the operands: NVFP4 or MXFP4.
+    pub fn weights_format(&self) -> Format {
+        self.weights
     }
 
     /// Matrices `[n, k]` in each operand.
@@ -131,10 +147,20 @@ impl PreparedLayout {
         self.blocks
     }
 
+    /// Bytes of a block of 64 rows × 64 columns, codes and scales: 2304, of MXFP4 2176.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        Self::block_bytes_of(self.weights)
+    }
+
+    pub(crate) fn block_bytes_of(weights: Format) -> usize {
+        CODE_BYTES + 2 * CODE_BYTES / weights.scale_block().unwrap_or(BLOCK)
+    }
+
     /// Bytes of all groups together.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.blocks * Self::BLOCK_BYTES
+        self.blocks * self.block_bytes()
     }
 
     /// Which product (from 0) and which of its rows is row `row` (0 to 63) of tile `tile` of a group; none, if it is
@@ -158,7 +184,7 @@ impl PreparedLayout {
     fn count_blocks(&self) -> Option<usize> {
         let tiles = u64::from(self.groups).checked_mul(self.tiles_per_group().into())?;
         let blocks = tiles.checked_mul(self.blocks_per_tile().into())?;
-        let bytes = blocks.checked_mul(Self::BLOCK_BYTES as u64)?;
+        let bytes = blocks.checked_mul(self.block_bytes() as u64)?;
         isize::try_from(bytes).ok().and(usize::try_from(blocks).ok())
     }
 }
@@ -170,7 +196,8 @@ impl fmt::Display for PreparedLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let products = if self.products == 1 { PRODUCTS[0] } else { PRODUCTS[1] };
         let Self { groups, n, k, .. } = self;
-        write!(f, "prepared{}.{products}.{}:g{groups}:n{n}:k{k}", Self::VERSION, self.compute())
+        write!(f, "prepared{}.{products}.{}:g{groups}:n{n}:k{k}", Self::VERSION, self.compute())?;
+        if self.weights == Format::Nvfp4 { Ok(()) } else { write!(f, ":{}", self.weights) }
     }
 }
 
@@ -185,7 +212,7 @@ impl FromStr for PreparedLayout {
 fn parse(text: &str) -> Result<PreparedLayout> {
     let wrong = || {
         let version = PreparedLayout::VERSION;
-        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16:gG:nN:kK"))
+        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16:gG:nN:kK[:mxfp4]"))
     };
     let (version, rest) = text.strip_prefix("prepared").and_then(|rest| rest.split_once('.')).ok_or_else(wrong)?;
     let version: u32 = version.parse().map_err(|_| wrong())?;
@@ -202,6 +229,10 @@ fn parse(text: &str) -> Result<PreparedLayout> {
         digits.parse().map_err(|_| wrong())
     };
     let layout = PreparedLayout::new(products, compute, extent('g')?, extent('n')?, extent('k')?)?;
+    let layout = match segments.next() {
+        Some(word) if word == Format::Mxfp4.word() => layout.weights(Format::Mxfp4)?,
+        _ => layout,
+    };
     // One spelling only: no further segment, no sign, no leading zero.
     if layout.to_string() == text { Ok(layout) } else { Err(wrong()) }
 }

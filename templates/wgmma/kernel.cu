@@ -47,7 +47,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 }  // namespace ws
 
 // What the variant and the formats choose, by file, and what the others know of it:
-//   decode/, compute/, e2m1, scales/   prepared weights, and NVFP4 tokens, to 16-bit values; where block scales lie
+//   decode/, weights/, compute/, e2m1, scales/   prepared weights, and NVFP4 tokens, to 16-bit values; where block scales lie
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
@@ -59,9 +59,10 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   result/      store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "wgmma/ptx.cuh"
+#include "wgmma/decode/<{ compute }>.cuh"
+#include "wgmma/weights/<{ weights }>.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
-#include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/rows.cuh"
 #include "common/compute/<{ compute }>.cuh"
 #include "common/e2m1.cuh"

@@ -3,9 +3,6 @@
 
 namespace ws {
 
-// Decoded weights are 2^-14 of the true ones.
-inline constexpr float WEIGHT_UNIT = 16384.f;
-
 // Tokens whose sums a block finishes: all of the tile, or its share where a cluster splits K.
 inline constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
 static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");

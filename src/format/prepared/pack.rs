@@ -1,17 +1,19 @@
 //! Whole operands: from checkpoints into blocks, and back.
 
 use super::words::{e4m3, e5m3};
-use super::{CODE_BYTES, PreparedLayout};
+use super::{CODE_BYTES, Coding, DEPTH, PreparedLayout};
 use crate::error::{Error, Result};
-use crate::format::ScaleLayout;
+use crate::format::mxfp4::MX_BLOCK;
+use crate::format::{Format, ScaleLayout, e8m0};
 
 /// Row pairs, threads of a row pair and steps of 16 columns in a block.
 const PAIRS: usize = 32;
 const QUAD: usize = 4;
 const STEPS: usize = 4;
-/// Bytes of code and scale words that belong to a row pair: four threads' words, and two scale words.
+/// Halves of a block that MXFP4 has a scale of a row for.
+const HALVES: usize = DEPTH as usize / MX_BLOCK;
+/// Bytes of code words that belong to a row pair: four threads' words.
 const PAIR_CODE_BYTES: usize = CODE_BYTES / PAIRS;
-const PAIR_SCALE_BYTES: usize = 8;
 
 const CODE_SIGNS: u8 = 0x88;
 const SCALE_SIGN: u8 = 0x80;
@@ -27,12 +29,91 @@ pub struct Nvfp4Weights<'a> {
     pub layout: ScaleLayout,
 }
 
+/// MXFP4 weights `[groups, n, k]` on the host, as a checkpoint holds them; borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Mxfp4Weights<'a> {
+    /// e2m1 codes, `groups · n · k/2` bytes, two codes a byte (low nibble = even k).
+    pub codes: &'a [u8],
+    /// e8m0 block scales, `groups · n · k/32` bytes.
+    pub scales: &'a [u8],
+}
+
+/// Weights in a format that can be prepared.
+trait Weights {
+    const FORMAT: Format;
+
+    fn codes(&self) -> &[u8];
+
+    /// Those of scales that `groups` matrices `[n, k]` take, those that there are, and what they are.
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String);
+
+    /// The scales of 64 elements of a row of all groups together, as they are given.
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8];
+
+    /// Makes of codes under a scale, and of the scale, what is stored.
+    fn settle(codes: &mut [u8], scale: &mut u8);
+}
+
+impl Weights for Nvfp4Weights<'_> {
+    const FORMAT: Format = Format::Nvfp4;
+
+    fn codes(&self) -> &[u8] {
+        self.codes
+    }
+
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String) {
+        (groups * self.layout.bytes(n, k), self.scales.len(), format!("{} scales", self.layout))
+    }
+
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8] {
+        let (n, k) = (layout.n() as usize, layout.k() as usize);
+        // In both layouts the four scales of 64 elements lie together.
+        let first = row / n * self.layout.bytes(n, k) + self.layout.offset(k, row % n, depth * STEPS);
+        &self.scales[first..first + STEPS]
+    }
+
+    /// Moves signs of scales into the codes, clears codes under zero scales, makes E5M3 of e4m3.
+    fn settle(codes: &mut [u8], scale: &mut u8) {
+        let stored = e5m3(*scale);
+        if stored == 0 {
+            codes.fill(0);
+        } else if *scale & SCALE_SIGN != 0 {
+            codes.iter_mut().for_each(|pair| *pair ^= CODE_SIGNS);
+        }
+        *scale = stored;
+    }
+}
+
+impl Weights for Mxfp4Weights<'_> {
+    const FORMAT: Format = Format::Mxfp4;
+
+    fn codes(&self) -> &[u8] {
+        self.codes
+    }
+
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String) {
+        (groups * n * (k / MX_BLOCK), self.scales.len(), "e8m0 scales".to_owned())
+    }
+
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8] {
+        let first = row * (layout.k() as usize / MX_BLOCK) + depth * HALVES;
+        &self.scales[first..first + HALVES]
+    }
+
+    /// Clears codes under NaN, which kernels take for infinity: 0 times that is NaN.
+    fn settle(codes: &mut [u8], scale: &mut u8) {
+        if e8m0::is_nan(*scale) {
+            codes.fill(0);
+        }
+    }
+}
+
 /// What [`Prepared::unpack`] gives of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
     /// e2m1 codes, `[groups, n, k/2]` bytes, two codes a byte (low nibble = even k).
     pub codes: Vec<u8>,
-    /// e4m3fn block scales, `[groups, n, k/16]` bytes; linear.
+    /// e4m3fn block scales, `[groups, n, k/16]` bytes, linear; of MXFP4 e8m0 ones, `[groups, n, k/32]`.
     pub scales: Vec<u8>,
 }
 
@@ -41,6 +122,12 @@ impl Unpacked {
     #[must_use]
     pub fn as_weights(&self) -> Nvfp4Weights<'_> {
         Nvfp4Weights { codes: &self.codes, scales: &self.scales, layout: ScaleLayout::Linear }
+    }
+
+    /// The same of MXFP4, as [`Prepared::pack_mxfp4`] takes it.
+    #[must_use]
+    pub fn as_mxfp4(&self) -> Mxfp4Weights<'_> {
+        Mxfp4Weights { codes: &self.codes, scales: &self.scales }
     }
 }
 
@@ -66,12 +153,24 @@ impl Prepared {
     /// Prepares the one operand, or the two (B1, the gate, first).
     ///
     /// # Errors
-    /// [`Error::is_data`] if there are more or fewer operands than the layout has products, or an operand's codes or
-    /// scales have not the bytes that `[groups, n, k]` takes.
+    /// [`Error::is_data`] if the layout is for operands in another format, there are more or fewer of them than it has products,
+    /// or an operand's codes or scales have not the bytes that `[groups, n, k]` takes.
     pub fn pack(layout: PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Result<Self> {
+        Self::packed(layout, operands)
+    }
+
+    /// The same of MXFP4.
+    ///
+    /// # Errors
+    /// As [`Prepared::pack`].
+    pub fn pack_mxfp4(layout: PreparedLayout, operands: &[Mxfp4Weights<'_>]) -> Result<Self> {
+        Self::packed(layout, operands)
+    }
+
+    fn packed<W: Weights>(layout: PreparedLayout, operands: &[W]) -> Result<Self> {
         check(&layout, operands)?;
         let mut bytes = vec![0; layout.bytes()];
-        for (bytes, block) in bytes.chunks_exact_mut(PreparedLayout::BLOCK_BYTES).zip(blocks(&layout)) {
+        for (bytes, block) in bytes.chunks_exact_mut(layout.block_bytes()).zip(blocks(&layout)) {
             pack_block(&layout, operands, block, bytes);
         }
         Ok(Self { layout, bytes })
@@ -90,16 +189,18 @@ impl Prepared {
 
     /// The operands again, scales linear. Values are what they were; bytes are too, but for this: codes under a zero
     /// scale come back as 0, negative scales as their magnitudes with the signs of their codes flipped (a negative zero
-    /// as 0, a negative NaN as 0x7F).
+    /// as 0, a negative NaN as 0x7F). Of MXFP4, codes under NaN come back as 0.
     ///
     /// # Errors
     /// [`Error::is_data`] if a scale is one that [`Prepared::pack`] never writes: these are no prepared weights.
     pub fn unpack(&self) -> Result<Vec<Unpacked>> {
         let rows = self.layout.groups() as usize * self.layout.n() as usize;
         let k = self.layout.k() as usize;
-        let empty = Unpacked { codes: vec![0; rows * (k / 2)], scales: vec![0; rows * (k / 16)] };
+        let depths = self.layout.blocks_per_tile() as usize;
+        let empty =
+            Unpacked { codes: vec![0; rows * (k / 2)], scales: vec![0; rows * depths * segments(&self.layout)] };
         let mut operands = vec![empty; self.layout.products() as usize];
-        for (bytes, block) in self.bytes.chunks_exact(PreparedLayout::BLOCK_BYTES).zip(blocks(&self.layout)) {
+        for (bytes, block) in self.bytes.chunks_exact(self.layout.block_bytes()).zip(blocks(&self.layout)) {
             unpack_block(&self.layout, &mut operands, block, bytes)?;
         }
         Ok(operands)
@@ -124,18 +225,30 @@ impl Prepared {
     }
 }
 
-fn check(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Result<()> {
+/// Scales of 64 elements of a row.
+fn segments(layout: &PreparedLayout) -> usize {
+    DEPTH as usize / layout.weights_format().scale_block().unwrap_or(DEPTH as usize)
+}
+
+/// How scale words are made: those of MXFP4, which are exponents, lie in one way.
+fn scale_coding(layout: &PreparedLayout) -> Coding {
+    if layout.weights_format() == Format::Mxfp4 { Coding::F16 } else { layout.coding() }
+}
+
+fn check<W: Weights>(layout: &PreparedLayout, operands: &[W]) -> Result<()> {
+    if layout.weights_format() != W::FORMAT {
+        let (needed, found) = (layout.weights_format(), W::FORMAT);
+        return Err(Error::data(format!("{layout} is made of {needed} operands, these are {found}")));
+    }
     let (products, found) = (layout.products() as usize, operands.len());
     if found != products {
         return Err(Error::data(format!("{layout} is made of {products} operands, found {found}")));
     }
     let (groups, n, k) = (layout.groups() as usize, layout.n() as usize, layout.k() as usize);
     for (index, operand) in (1..).zip(operands) {
-        let scales = operand.layout;
-        let checks = [
-            ("e2m1 codes".to_owned(), groups * n * (k / 2), operand.codes.len()),
-            (format!("{scales} scales"), groups * scales.bytes(n, k), operand.scales.len()),
-        ];
+        let (scale_bytes, scales, name) = operand.scale_bytes(groups, n, k);
+        let checks =
+            [("e2m1 codes".to_owned(), groups * n * (k / 2), operand.codes().len()), (name, scale_bytes, scales)];
         if let Some((what, needed, found)) = checks.into_iter().find(|(_, needed, found)| needed != found) {
             let shape = format!("{groups}×{n}×{k}");
             return Err(Error::data(format!("operand {index}: {shape} has {needed} bytes of {what}, found {found}")));
@@ -173,7 +286,7 @@ impl Block {
     }
 }
 
-/// 64 elements of a row with their four scales; first as in a checkpoint, then as they are stored.
+/// 64 elements of a row with their scales, four or as many as there are; first as in a checkpoint, then as they are stored.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     codes: [u8; 32],
@@ -181,40 +294,26 @@ struct Segment {
 }
 
 impl Segment {
-    fn read(layout: &PreparedLayout, operand: &Nvfp4Weights<'_>, row: usize, depth: usize) -> Self {
-        let (n, k) = (layout.n() as usize, layout.k() as usize);
-        let codes = row * (k / 2) + depth * 32;
-        // In both layouts the four scales of 64 elements lie together.
-        let scales = row / n * operand.layout.bytes(n, k) + operand.layout.offset(k, row % n, depth * STEPS);
+    fn settled<W: Weights>(layout: &PreparedLayout, operand: &W, row: usize, depth: usize) -> Self {
+        let (codes, scales) = (row * (layout.k() as usize / 2) + depth * 32, operand.scales(layout, row, depth));
         let mut segment = Self::default();
-        segment.codes.copy_from_slice(&operand.codes[codes..codes + 32]);
-        segment.scales.copy_from_slice(&operand.scales[scales..scales + STEPS]);
+        segment.codes.copy_from_slice(&operand.codes()[codes..codes + 32]);
+        segment.scales[..scales.len()].copy_from_slice(scales);
+        let each = segment.codes.len() / scales.len();
+        let under = segment.codes.chunks_exact_mut(each).zip(&mut segment.scales);
+        under.for_each(|(codes, scale)| W::settle(codes, scale));
         segment
-    }
-
-    /// Moves signs of scales into the codes, clears codes under zero scales, makes E5M3 of e4m3.
-    fn settled(mut self) -> Self {
-        for (codes, scale) in self.codes.chunks_exact_mut(8).zip(&mut self.scales) {
-            let stored = e5m3(*scale);
-            if stored == 0 {
-                codes.fill(0);
-            } else if *scale & SCALE_SIGN != 0 {
-                codes.iter_mut().for_each(|pair| *pair ^= CODE_SIGNS);
-            }
-            *scale = stored;
-        }
-        self
     }
 }
 
-fn pack_block(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Block, bytes: &mut [u8]) {
-    let coding = layout.coding();
+fn pack_block<W: Weights>(layout: &PreparedLayout, operands: &[W], block: Block, bytes: &mut [u8]) {
+    let (coding, of_scales) = (layout.coding(), scale_coding(layout));
     let (codes, scales) = bytes.split_at_mut(CODE_BYTES);
-    let places = codes.chunks_exact_mut(PAIR_CODE_BYTES).zip(scales.chunks_exact_mut(PAIR_SCALE_BYTES));
+    let pair_scale_bytes = scales.len() / PAIRS;
+    let places = codes.chunks_exact_mut(PAIR_CODE_BYTES).zip(scales.chunks_exact_mut(pair_scale_bytes));
     for (pair, (codes, scales)) in places.enumerate() {
         let [low, high] = block.rows(layout, pair).map(|row| {
-            row.map(|(product, row)| Segment::read(layout, &operands[product], row, block.depth).settled())
-                .unwrap_or_default()
+            row.map(|(product, row)| Segment::settled(layout, &operands[product], row, block.depth)).unwrap_or_default()
         });
         for (index, word) in codes.chunks_exact_mut(4).enumerate() {
             let (thread, step) = (index / STEPS, index % STEPS);
@@ -224,16 +323,16 @@ fn pack_block(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Blo
         }
         for (index, word) in scales.chunks_exact_mut(4).enumerate() {
             let steps = [2 * index, 2 * index + 1].map(|step| [low.scales[step], high.scales[step]]);
-            word.copy_from_slice(&coding.encode_scales(steps).to_le_bytes());
+            word.copy_from_slice(&of_scales.encode_scales(steps).to_le_bytes());
         }
     }
 }
 
 fn unpack_block(layout: &PreparedLayout, operands: &mut [Unpacked], block: Block, bytes: &[u8]) -> Result<()> {
-    let coding = layout.coding();
-    let k = layout.k() as usize;
+    let (coding, of_scales, count) = (layout.coding(), scale_coding(layout), segments(layout));
+    let (k, depths) = (layout.k() as usize, layout.blocks_per_tile() as usize);
     let (codes, scales) = bytes.split_at(CODE_BYTES);
-    let places = codes.chunks_exact(PAIR_CODE_BYTES).zip(scales.chunks_exact(PAIR_SCALE_BYTES));
+    let places = codes.chunks_exact(PAIR_CODE_BYTES).zip(scales.chunks_exact(scales.len() / PAIRS));
     for (pair, (codes, scales)) in places.enumerate() {
         let mut segments = [Segment::default(); 2];
         for (index, word) in words(codes).enumerate() {
@@ -245,7 +344,7 @@ fn unpack_block(layout: &PreparedLayout, operands: &mut [Unpacked], block: Block
             }
         }
         for (index, word) in words(scales).enumerate() {
-            for (step, scales) in (2 * index..).zip(coding.decode_scales(word)) {
+            for (step, scales) in (2 * index..).zip(of_scales.decode_scales(word)) {
                 for (segment, scale) in segments.iter_mut().zip(scales) {
                     segment.scales[step] = scale;
                 }
@@ -255,8 +354,12 @@ fn unpack_block(layout: &PreparedLayout, operands: &mut [Unpacked], block: Block
             let Some((product, row)) = place else { continue };
             let operand = &mut operands[product];
             operand.codes[row * (k / 2) + block.depth * 32..][..32].copy_from_slice(&segment.codes);
-            let scales = &mut operand.scales[row * (k / 16) + block.depth * STEPS..][..STEPS];
+            let scales = &mut operand.scales[(row * depths + block.depth) * count..][..count];
             for (scale, stored) in scales.iter_mut().zip(segment.scales) {
+                if layout.weights_format() == Format::Mxfp4 {
+                    *scale = stored;
+                    continue;
+                }
                 *scale = e4m3(stored).ok_or_else(|| {
                     let row = row % layout.n() as usize;
                     let (group, product) = (block.group, product + 1);

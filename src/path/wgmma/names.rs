@@ -46,6 +46,8 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/tokens/tma.cuh",
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
+            "wgmma/weights/mxfp4.cuh",
+            "wgmma/weights/nvfp4.cuh",
         ],
     }
 }
@@ -86,6 +88,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("exchange_offset", layout.exchange_offset.into()),
         ("exchange_bytes", layout.exchange_bytes.into()),
         ("load_tokens", load_tokens.into()),
+        ("weights", problem.b_format().word().into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
         ("instruction", instruction::definitions(variant.tile.tokens, &widths, problem.compute_format()).into()),
     ]
