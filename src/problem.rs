@@ -429,13 +429,10 @@ impl Problem {
     /// The layout of its weights, all B of all groups, once they are prepared.
     ///
     /// # Errors
-    /// Unsupported, if B is not NVFP4; those of [`PreparedLayout::new`].
+    /// Unsupported, if B is neither NVFP4 nor MXFP4; those of [`PreparedLayout::new`].
     pub fn prepared_layout(&self) -> Result<PreparedLayout> {
-        if self.b != Format::Nvfp4 {
-            return Err(Error::unsupported(format!("b is {}: only nvfp4 weights can be prepared", self.b)));
-        }
         let groups = self.groups.unwrap_or(1);
-        PreparedLayout::new(self.operation.products(), self.compute_format(), groups, self.n, self.k)
+        PreparedLayout::new(self.operation.products(), self.compute_format(), groups, self.n, self.k)?.weights(self.b)
     }
 }
 

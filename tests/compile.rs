@@ -325,12 +325,43 @@ fn sampled_variants_of_mxfp4_weights_compile_without_spills() {
         let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
         let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(a) };
         specs.extend(sampled(&problem, &[Arch::A100, Arch::L40S, Arch::H200, Arch::RTX5090][index % 4], 2, index));
+        specs.extend(sampled(&problem.prepared(), &Arch::H200, 2, index));
     }
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
     });
     eprintln!("{} sampled variants of MXFP4 weights compiled", specs.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// Prepared MXFP4 weights take no more registers than NVFP4's in the same kernel.
+#[test]
+fn prepared_mxfp4_takes_no_more_registers() {
+    let Some(toolchain) = common::toolchain("registers of prepared MXFP4 weights") else { return };
+    let _turn = turn();
+    let registers = Mutex::new(Vec::new());
+    let mut pairs = Vec::new();
+    for (index, operation) in every_operation().into_iter().enumerate().step_by(2) {
+        let a = [Format::Bf16, Format::F16][index / 2 % 2];
+        let problem = moved(operation.n(272).k(448).a(a).b(Format::Mxfp4).c(a).prepared(), index);
+        for spec in sampled(&problem, &Arch::H200, 2, index) {
+            pairs.push(Spec::new(&problem.b(Format::Nvfp4), spec.variant(), &Arch::H200).unwrap());
+            pairs.push(spec);
+        }
+    }
+    let note = |spec: &Spec, cubin: &Cubin| {
+        let most = cubin.resources().iter().map(|entry| entry.registers()).max().unwrap();
+        registers.lock().unwrap().push((*spec, most));
+        slow(cubin)
+    };
+    assert_eq!(compile_all(&toolchain, &pairs, note), Vec::<String>::new());
+    let registers = registers.into_inner().unwrap();
+    let of = |spec: &Spec| registers.iter().find(|(known, _)| known == spec).unwrap().1;
+    for pair in pairs.chunks(2) {
+        let (nvfp4, mxfp4) = (of(&pair[0]), of(&pair[1]));
+        eprintln!("{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
+        assert!(mxfp4 <= nvfp4, "{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
+    }
 }
 
 /// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the

@@ -29,15 +29,19 @@ fn all_compile_without_spills_or_warnings() {
 }
 
 #[test]
-fn there_are_eight() {
+fn there_are_twelve() {
     let symbols: std::collections::HashSet<_> = Preparation::all().map(|preparation| preparation.symbol()).collect();
-    assert_eq!(symbols.len(), 8);
+    assert_eq!(symbols.len(), 12);
+    assert!(symbols.contains("prepare_dual_bf16_mxfp4"));
     assert!(symbols.contains("prepare_dual_f16_128x4") && symbols.contains("prepare_single_bf16_linear"));
 }
 
 #[test]
 fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(dual_f16().symbol(), Simt::from(dual_f16()).render().unwrap().text());
+    let mxfp4 = PreparedLayout::new(1, Format::Bf16, 1, 64, 64).unwrap().weights(Format::Mxfp4).unwrap();
+    let mxfp4 = Preparation::new(&mxfp4, ScaleLayout::Linear);
+    insta::assert_snapshot!(mxfp4.symbol(), Simt::from(mxfp4).render().unwrap().text());
 }
 
 #[test]

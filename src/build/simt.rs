@@ -88,8 +88,8 @@ impl PrepareE4m3Names {
             factors: factors_of(&symbol),
             symbol,
             products: preparation.products(),
-            block_bytes: PreparedLayout::BLOCK_BYTES,
-            scales: preparation.scales().word(),
+            block_bytes: PreparedLayout::block_bytes_of(preparation.weights()),
+            scales: preparation.scales_word(),
         }
     }
 }
@@ -102,6 +102,7 @@ struct PrepareNames {
     block_bytes: usize,
     encoder: String,
     compute: &'static str,
+    weights: &'static str,
     scales: &'static str,
 }
 
@@ -110,10 +111,11 @@ impl PrepareNames {
         Self {
             symbol: preparation.symbol(),
             products: preparation.products(),
-            block_bytes: PreparedLayout::BLOCK_BYTES,
+            block_bytes: PreparedLayout::block_bytes_of(preparation.weights()),
             encoder: list(words.encoder()),
             compute: preparation.compute().word(),
-            scales: preparation.scales().word(),
+            weights: preparation.weights().word(),
+            scales: preparation.scales_word(),
         }
     }
 }

@@ -94,7 +94,7 @@ impl Engine {
         if problem.is_prepared() { Ok(problem.prepared_layout()?.bytes() as u64) } else { Ok(0) }
     }
 
-    /// Repacks the NVFP4 weights of `problem` for kernels that take them prepared, whatever this device would take.
+    /// Repacks the NVFP4 or MXFP4 weights of `problem` for kernels that take them prepared, whatever this device would take.
     ///
     /// # Errors
     /// As [`Engine::weights`].

@@ -20,7 +20,7 @@ use mxfp4::MX_BLOCK;
 pub use mxfp4::Mxfp4Tensor;
 pub use nvfp4::Nvfp4Tensor;
 pub(crate) use prepared::{Coding, Words};
-pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout};
+pub use prepared::{Mxfp4Weights, Nvfp4Weights, Prepared, PreparedLayout};
 pub(crate) use scales::BLOCK;
 pub use tokens::E4m3Tensor;
 

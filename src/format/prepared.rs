@@ -1,4 +1,4 @@
-//! Prepared weights: NVFP4 weights repacked once, at load, into the order that kernels read them in.
+//! Prepared weights: NVFP4 or MXFP4 weights repacked once, at load, into the order that kernels read them in.
 //!
 //! [`PreparedLayout`] specifies every byte; `words` codes the 32-bit words of those that become 16-bit values, `e4m3` has the
 //! rule and the bytes of those that become e4m3, `pack` moves whole operands.
@@ -10,10 +10,10 @@ mod words;
 use std::fmt;
 use std::str::FromStr;
 
-pub use pack::{Nvfp4Weights, Prepared, Unpacked};
+pub use pack::{Mxfp4Weights, Nvfp4Weights, Prepared, Unpacked};
 pub(crate) use words::Words;
 
-use super::Format;
+use super::{BLOCK, Format};
 use crate::error::{Error, Result};
 
 /// Rows and columns of a block.
@@ -64,20 +64,19 @@ pub struct PreparedLayout {
     groups: u32,
     n: u32,
     k: u32,
+    weights: Format,
     blocks: usize,
 }
 
 impl PreparedLayout {
     /// The version of the layout; part of its spelling, and refused by [`FromStr`] if it is another.
     pub const VERSION: u32 = 1;
-    /// Bytes of a block of 64 rows × 64 columns, codes and scales.
-    pub const BLOCK_BYTES: usize = 2304;
     /// `n` is a multiple of this.
     pub const N_STEP: u32 = 16;
     /// `k` is a multiple of this.
     pub const K_STEP: u32 = DEPTH;
 
-    /// The layout of `products` operands `[groups, n, k]` for kernels that multiply in `compute`.
+    /// The layout of `products` NVFP4 operands `[groups, n, k]` for kernels that multiply in `compute`.
     ///
     /// # Errors
     /// [`Error::is_unsupported`] if `products` is neither 1 nor 2, `compute` not f16, bf16 or e4m3, `groups` 0, `n` not a
@@ -97,11 +96,26 @@ impl PreparedLayout {
                 return Err(Error::unsupported(format!("{name} = {extent}: must be a positive multiple of {step}")));
             }
         }
-        let mut layout = Self { products, coding, groups, n, k, blocks: 0 };
+        let mut layout = Self { products, coding, groups, n, k, weights: Format::Nvfp4, blocks: 0 };
         layout.blocks = layout.count_blocks().ok_or_else(|| {
             Error::unsupported(format!("{layout} takes more than the {} bytes that memory can have", isize::MAX))
         })?;
         Ok(layout)
+    }
+
+    /// The same for operands in another format, which is NVFP4 or MXFP4.
+    ///
+    /// # Errors
+    /// [`Error::is_unsupported`] if it is another, or kernels make e4m3 of the weights, which are NVFP4 then.
+    pub fn weights(self, format: Format) -> Result<Self> {
+        // No format's blocks are larger than those that have been counted.
+        match (format, self.coding) {
+            (Format::Nvfp4, _) | (Format::Mxfp4, Coding::Halves(_)) => Ok(Self { weights: format, ..self }),
+            (Format::Mxfp4, Coding::E4m3) => {
+                Err(Error::unsupported("weights for e4m3 are prepared from nvfp4, not from mxfp4"))
+            }
+            _ => Err(Error::unsupported(format!("weights are prepared from nvfp4 or mxfp4, not from {format}"))),
+        }
     }
 
     /// How many operands are prepared together: 1, or 2 for a dual GEMM.
@@ -114,6 +128,11 @@ impl PreparedLayout {
     #[must_use]
     pub fn compute(&self) -> Format {
         self.coding.compute()
+    }
+
+    /// The format of the operands: NVFP4 or MXFP4.
+    pub fn weights_format(&self) -> Format {
+        self.weights
     }
 
     /// Matrices `[n, k]` in each operand.
@@ -158,16 +177,26 @@ impl PreparedLayout {
         self.blocks
     }
 
+    /// Bytes of a block of 64 rows × 64 columns, codes and scales: 2304, of MXFP4 2176.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        Self::block_bytes_of(self.weights)
+    }
+
+    pub(crate) fn block_bytes_of(weights: Format) -> usize {
+        CODE_BYTES + 2 * CODE_BYTES / weights.scale_block().unwrap_or(BLOCK)
+    }
+
     /// Bytes of all groups together.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.block_bytes() + 4 * self.row_factors()
+        self.factors_offset() + 4 * self.row_factors()
     }
 
-    /// Bytes of the blocks of all groups: those of rows' factors, where there are such, follow.
+    /// Where rows' factors begin, behind the blocks of all groups; the end, where there are none.
     #[must_use]
-    pub fn block_bytes(&self) -> usize {
-        self.blocks * Self::BLOCK_BYTES
+    pub fn factors_offset(&self) -> usize {
+        self.blocks * self.block_bytes()
     }
 
     /// Factors of rows behind the blocks, f32 `[groups, products, n]`: none but for e4m3.
@@ -201,7 +230,7 @@ impl PreparedLayout {
         let tiles = u64::from(self.groups).checked_mul(self.tiles_per_group().into())?;
         let blocks = tiles.checked_mul(self.blocks_per_tile().into())?;
         // A row's factor is less than its block.
-        let bytes = blocks.checked_mul(Self::BLOCK_BYTES as u64 + 4 * u64::from(ROWS))?;
+        let bytes = blocks.checked_mul(self.block_bytes() as u64 + 4 * u64::from(ROWS))?;
         isize::try_from(bytes).ok().and(usize::try_from(blocks).ok())
     }
 }
@@ -213,7 +242,8 @@ impl fmt::Display for PreparedLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let products = if self.products == 1 { PRODUCTS[0] } else { PRODUCTS[1] };
         let Self { groups, n, k, .. } = self;
-        write!(f, "prepared{}.{products}.{}:g{groups}:n{n}:k{k}", Self::VERSION, self.compute())
+        write!(f, "prepared{}.{products}.{}:g{groups}:n{n}:k{k}", Self::VERSION, self.compute())?;
+        if self.weights == Format::Nvfp4 { Ok(()) } else { write!(f, ":{}", self.weights) }
     }
 }
 
@@ -228,7 +258,7 @@ impl FromStr for PreparedLayout {
 fn parse(text: &str) -> Result<PreparedLayout> {
     let wrong = || {
         let version = PreparedLayout::VERSION;
-        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16|e4m3:gG:nN:kK"))
+        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16|e4m3:gG:nN:kK[:mxfp4]"))
     };
     let (version, rest) = text.strip_prefix("prepared").and_then(|rest| rest.split_once('.')).ok_or_else(wrong)?;
     let version: u32 = version.parse().map_err(|_| wrong())?;
@@ -245,6 +275,10 @@ fn parse(text: &str) -> Result<PreparedLayout> {
         digits.parse().map_err(|_| wrong())
     };
     let layout = PreparedLayout::new(products, compute, extent('g')?, extent('n')?, extent('k')?)?;
+    let layout = match segments.next() {
+        Some(word) if word == Format::Mxfp4.word() => layout.weights(Format::Mxfp4)?,
+        _ => layout,
+    };
     // One spelling only: no further segment, no sign, no leading zero.
     if layout.to_string() == text { Ok(layout) } else { Err(wrong()) }
 }

@@ -239,7 +239,7 @@ impl Problem {
     /// matrix path there takes that, else as they are given.
     pub fn native(self, arch: &Arch) -> Self {
         let prepared = self.prepared();
-        if self.b_format() == Format::Nvfp4 && MatrixPath::of(&prepared, arch).next().is_some() {
+        if self.b_format().is_coded() && MatrixPath::of(&prepared, arch).next().is_some() {
             prepared
         } else {
             self.unprepared()

@@ -152,6 +152,7 @@ fn check_sizes(
     }
     let problem = if layout.products() == 1 { Problem::gemm() } else { Problem::dual_gemm(Activation::None) };
     let problem = problem.n(layout.n()).k(layout.k()).grouped(layout.groups()).scales(scales);
+    let problem = problem.b(layout.weights_format());
     check::each_b(context_id, &problem, operands)
 }
 

@@ -8,22 +8,35 @@ use crate::format::{Coding, Format, PreparedLayout, ScaleLayout};
 pub struct Preparation {
     products: u32,
     coding: Coding,
-    scales: ScaleLayout,
+    source: Source,
+}
+
+/// What is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    /// NVFP4, with block scales in this layout.
+    Nvfp4(ScaleLayout),
+    Mxfp4,
+}
+
+impl Source {
+    const ALL: [Self; 3] = [Self::Nvfp4(ScaleLayout::Linear), Self::Nvfp4(ScaleLayout::Swizzled128x4), Self::Mxfp4];
 }
 
 impl Preparation {
-    /// The kernel for weights of this layout, from operands with block scales in `scales`.
+    /// The kernel for weights of this layout, from operands with block scales in `scales`; MXFP4 has them in one way.
     pub fn new(layout: &PreparedLayout, scales: ScaleLayout) -> Self {
-        Self { products: layout.products(), coding: layout.coding(), scales }
+        let source = if layout.weights_format() == Format::Mxfp4 { Source::Mxfp4 } else { Source::Nvfp4(scales) };
+        Self { products: layout.products(), coding: layout.coding(), source }
     }
 
-    /// All twelve there are.
+    /// All sixteen there are.
     pub fn all() -> impl Iterator<Item = Self> {
-        [1, 2].into_iter().flat_map(|products| {
-            Coding::ALL.into_iter().flat_map(move |coding| {
-                [ScaleLayout::Linear, ScaleLayout::Swizzled128x4].map(|scales| Self { products, coding, scales })
-            })
-        })
+        let all = [1, 2].into_iter().flat_map(|products| {
+            Coding::ALL.into_iter().flat_map(move |coding| Source::ALL.map(|source| Self { products, coding, source }))
+        });
+        // MXFP4 does not become e4m3.
+        all.filter(|one| (one.coding, one.source) != (Coding::E4m3, Source::Mxfp4))
     }
 
     /// Operands prepared together.
@@ -38,10 +51,27 @@ impl Preparation {
         self.coding.compute()
     }
 
+    /// The format of the operands.
+    #[must_use]
+    pub fn weights(&self) -> Format {
+        if self.source == Source::Mxfp4 { Format::Mxfp4 } else { Format::Nvfp4 }
+    }
+
     /// How the block scales of the operands lie.
     #[must_use]
     pub fn scales(&self) -> ScaleLayout {
-        self.scales
+        match self.source {
+            Source::Nvfp4(scales) => scales,
+            Source::Mxfp4 => ScaleLayout::Linear,
+        }
+    }
+
+    /// The word for both.
+    pub(crate) fn scales_word(&self) -> &'static str {
+        match self.source {
+            Source::Nvfp4(scales) => scales.word(),
+            Source::Mxfp4 => Format::Mxfp4.word(),
+        }
     }
 
     /// How its blocks are coded.
@@ -58,6 +88,6 @@ impl Preparation {
     #[must_use]
     pub fn symbol(&self) -> String {
         let products = if self.products == 1 { "single" } else { "dual" };
-        format!("prepare_{products}_{}_{}", self.compute(), self.scales)
+        format!("prepare_{products}_{}_{}", self.compute(), self.scales_word())
     }
 }

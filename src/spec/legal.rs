@@ -62,8 +62,8 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if b == Format::Mxfp4 && problem.scale_layout() != ScaleLayout::Linear {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where scales are 128x4" });
     }
-    if problem.is_prepared() && b != Format::Nvfp4 {
-        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where weights are prepared" });
+    if problem.is_prepared() && !b.is_coded() {
+        return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 or mxfp4 where weights are prepared" });
     }
     if c.is_coded() || c == Format::E4m3 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });

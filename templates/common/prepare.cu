@@ -1,6 +1,6 @@
 // <{ symbol }>
 //
-// Repacks NVFP4 weights, <{ products }> × [groups, n, k], into blocks of 64 rows × 64 k (docs/formats.md).
+// Repacks <{ weights }> weights, <{ products }> × [groups, n, k], into blocks of 64 rows × 64 k (docs/formats.md).
 // One kernel for every n, k and number of groups.
 //
 //                    ┌──────────── 64 of k: four steps ────────────┐
@@ -8,14 +8,16 @@
 //   row 16w + g + 8  │ the same                                    │  high    a code word for every step
 //
 // A block of threads repacks a block of weights, and then another. Every thread loads the 64 elements of both its rows,
-// 32 bytes and four scales each: the four threads of a row load the same, which is one transaction. It keeps its
-// quarter, moves signs of scales into codes, clears codes under zero scales and encodes; the first of the four writes
+// 32 bytes and their scales each: the four threads of a row load the same, which is one transaction. It keeps its
+// quarter, makes of scales and of codes under them what is stored (weights/) and encodes; the first of the four writes
 // the rows' scales. There is no shared memory, and nobody waits for anybody.
 
 #include "common/base.cuh"
 #include "common/ptx.cuh"
 #include "common/prepare/scales/<{ scales }>.cuh"
 #include "common/prepare/words/<{ compute }>.cuh"
+#include "common/prepare/weights/<{ weights }>.cuh"
+#include "common/prepare/store/<{ weights }>.cuh"
 
 namespace ws {
 
@@ -43,15 +45,6 @@ __device__ __forceinline__ u32 encode(u32 codes) {
   return word;
 }
 
-// The magnitudes of two e4m3 scales as a pair of binary16 numbers. Shifted into its places, an e4m3 number is its value
-// times 2^-8 (exponent bias 15 instead of 7), subnormal or not; the multiplication by 256 is exact. NaN stays NaN.
-__device__ __forceinline__ u32 scale_pair(u32 low, u32 high) {
-  const u32 low_magnitude = low & 0x7Fu, high_magnitude = high & 0x7Fu;
-  u32 pair = mul_f16x2(low_magnitude << 7 | high_magnitude << 23, 0x5C005C00u);
-  if (low_magnitude == 0x7Fu) pair |= 0x00007F80u;
-  if (high_magnitude == 0x7Fu) pair |= 0x7F800000u;
-  return pair;
-}
 
 }  // namespace ws
 
@@ -74,19 +67,13 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
     const Segment low(params, 0, group, first + low_row, k_block);
     const Segment high(params, PRODUCTS - 1, group, first + high_row, k_block);
 
-    u32 words[4], scales[4];
+    u32 words[4];
 #pragma unroll
     for (int step = 0; step < 4; step++) {
-      const u32 low_codes = settle(low.pairs(step, c), low.scale(step));
-      const u32 high_codes = settle(high.pairs(step, c), high.scale(step));
-      words[step] = encode(prmt(low_codes, high_codes, 0x5140u));  // bytes low 0, high 0, low 1, high 1
-      scales[step] = scale_pair(low.scale(step), high.scale(step));
+      words[step] = encode(prmt(low.settled(step, c), high.settled(step, c), 0x5140u));  // bytes low 0, high 0, low 1, high 1
     }
     u8* to = params.prepared + block * BLOCK_BYTES;
     *reinterpret_cast<uint4*>(to + thread * 16) = make_uint4(words[0], words[1], words[2], words[3]);
-    if (c == 0) {
-      const uint2 both = make_uint2(scale_word(scales[0], scales[1]), scale_word(scales[2], scales[3]));
-      *reinterpret_cast<uint2*>(to + CODE_BYTES + row_pair * 8) = both;
-    }
+    if (c == 0) store_scales(to + CODE_BYTES, row_pair, low.scales, high.scales);
   }
 }

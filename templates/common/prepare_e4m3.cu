@@ -24,6 +24,7 @@ inline constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
 
 }  // namespace ws
 
+#include "common/prepare/weights/nvfp4.cuh"
 #include "common/prepare/segment.cuh"
 
 namespace ws {
@@ -82,10 +83,9 @@ struct Quarter {
     if (row >= params.n) return;
     const Segment segment(params, product, group, row, k_block);
     const uint4& both = segment.codes[t / 2];
-    const u32 given = segment.scale(t);
-    words[0] = code_word(settle(t % 2 == 0 ? both.x : both.z, given));
-    words[1] = code_word(settle(t % 2 == 0 ? both.y : both.w, given));
-    scale = scale_byte(given, factors(params)[(static_cast<u64>(group) * PRODUCTS + product) * params.n + row]);
+    words[0] = code_word(segment.scales.settle(t % 2 == 0 ? both.x : both.z, t));
+    words[1] = code_word(segment.scales.settle(t % 2 == 0 ? both.y : both.w, t));
+    scale = scale_byte(segment.scales.of(t), factors(params)[(static_cast<u64>(group) * PRODUCTS + product) * params.n + row]);
   }
 };
 

@@ -49,7 +49,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 }  // namespace ws
 
 // What the variant and the formats choose, by file, and what the others know of it:
-//   decode/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
+//   decode/, weights/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
 //   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
 //   unit/        Units: what makes true sums of those
@@ -64,9 +64,10 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   result/      store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "wgmma/ptx.cuh"
+#include "wgmma/decode/<{ compute }>.cuh"
+#include "wgmma/weights/<{ weights }>.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
-#include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/rows/<{ factors }>.cuh"
 #include "common/compute/<{ token_compute }>.cuh"
 #include "common/e2m1.cuh"

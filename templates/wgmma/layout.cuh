@@ -17,7 +17,7 @@ inline constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a 
 inline constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
 inline constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
 struct WeightBlock {
-  u8 codes[2048], scales[256];
+  u8 codes[2048], scales[BLOCK_SCALE_BYTES];
 };
 inline constexpr int BLOCK_BYTES = sizeof(WeightBlock), BLOCK_CODES = sizeof(WeightBlock::codes);
 

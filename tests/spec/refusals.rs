@@ -48,7 +48,7 @@ fn refusals_name_the_limit_and_both_numbers() {
         (dual().a(Format::Mxfp4), s3, Arch::H200, "A in mxfp4: must be nvfp4, f16 or bf16"),
         (mx().a(Format::Nvfp4), s3, Arch::H200, "B in mxfp4: must be nvfp4, f16 or bf16 where A is nvfp4"),
         (mx().scales(ScaleLayout::Swizzled128x4), s3, Arch::H200, "B in mxfp4: must be nvfp4 where scales are 128x4"),
-        (mx().prepared(), s3, Arch::H200, "B in mxfp4: must be nvfp4 where weights are prepared"),
+        (mx().prepared(), s3, Arch::H200, "path mma takes weights as they are, not prepared ones"),
         (mx(), "wgmma.t64x64x64.s1.interleaved.uniform.direct", Arch::H200, "path wgmma takes prepared weights"),
         (dual().c(Format::Mxfp4), s3, Arch::H200, "C in mxfp4: must be f16, bf16 or f32"),
         (dual().bias(Format::Mxfp4), s3, Arch::H200, "bias in mxfp4: must be f16, bf16 or f32"),
@@ -100,7 +100,7 @@ fn refusals_of_wgmma_name_what_they_need() {
     for (problem, variant, arch, expected) in [
         (dual(), base, Arch::A100, "path wgmma needs compute capability 9.0, this architecture has 8.0"),
         (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
-        (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 where weights are prepared"),
+        (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 or mxfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
         (
             dual(),

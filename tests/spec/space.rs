@@ -183,7 +183,9 @@ fn prepared_weights_follow_from_the_problem() {
     assert_eq!(problem.prepared_layout().unwrap().to_string(), "prepared1.dual.bf16:g8:n4096:k7168");
     let problem = Problem::gemm().n(48).k(64).a(Format::Nvfp4);
     assert_eq!(problem.prepared_layout().unwrap().to_string(), "prepared1.single.f16:g1:n48:k64");
+    let mxfp4 = problem.a(Format::F16).b(Format::Mxfp4).prepared_layout().unwrap();
+    assert_eq!(mxfp4.to_string(), "prepared1.single.f16:g1:n48:k64:mxfp4");
     let error = problem.a(Format::F16).b(Format::F16).prepared_layout().unwrap_err();
     assert!(error.is_unsupported());
-    assert_eq!(error.to_string(), "b is f16: only nvfp4 weights can be prepared");
+    assert_eq!(error.to_string(), "weights are prepared from nvfp4 or mxfp4, not from f16");
 }

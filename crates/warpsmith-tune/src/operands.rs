@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use crate::oracle::{self, Expected, Leaving, Matrix, Products, Reference, Scaling};
-use warpsmith::format::{E4m3Tensor, Format, Nvfp4Weights, Prepared, ScaleLayout};
+use warpsmith::format::{E4m3Tensor, Format, Mxfp4Weights, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
 use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
 use warpsmith::spec::{Operation, Problem};
@@ -332,14 +332,20 @@ impl HostOperands {
             return Ok(None);
         }
         let layout = self.problem.scale_layout();
-        let mut given = Vec::with_capacity(self.b.len());
+        let (mut nvfp4, mut mxfp4) = (Vec::new(), Vec::new());
         for b in &self.b {
-            let HostMatrix::Nvfp4 { codes, scales } = b else {
-                return Err(Error::data(format!("B is in {}, only nvfp4 is prepared", b.format())));
-            };
-            given.push(Nvfp4Weights { codes, scales, layout });
+            match b {
+                HostMatrix::Nvfp4 { codes, scales } => nvfp4.push(Nvfp4Weights { codes, scales, layout }),
+                HostMatrix::Mxfp4 { codes, scales } => mxfp4.push(Mxfp4Weights { codes, scales }),
+                _ => return Err(Error::data(format!("B is in {}, only nvfp4 and mxfp4 are prepared", b.format()))),
+            }
         }
-        Prepared::pack(self.problem.prepared_layout()?, &given).map(Some)
+        let layout = self.problem.prepared_layout()?;
+        match self.problem.b_format() {
+            Format::Mxfp4 => Prepared::pack_mxfp4(layout, &mxfp4),
+            _ => Prepared::pack(layout, &nvfp4),
+        }
+        .map(Some)
     }
 
     /// Whether formats, lengths and offsets are those of the problem.

@@ -1,17 +1,21 @@
 //! Whole operands: from checkpoints into blocks, and back.
 
+mod rounded;
+
 use super::words::{Words, e4m3, e5m3};
-use super::{CODE_BYTES, Coding, PreparedLayout, e4m3 as rounded};
+use super::{CODE_BYTES, Coding, DEPTH, PreparedLayout};
 use crate::error::{Error, Result};
-use crate::format::ScaleLayout;
+use crate::format::mxfp4::MX_BLOCK;
+use crate::format::{Format, ScaleLayout, e8m0};
 
 /// Row pairs, threads of a row pair and steps of 16 columns in a block.
 const PAIRS: usize = 32;
 const QUAD: usize = 4;
 const STEPS: usize = 4;
-/// Bytes of code and scale words that belong to a row pair: four threads' words, and two scale words.
+/// Halves of a block that MXFP4 has a scale of a row for.
+const HALVES: usize = DEPTH as usize / MX_BLOCK;
+/// Bytes of code words that belong to a row pair: four threads' words.
 const PAIR_CODE_BYTES: usize = CODE_BYTES / PAIRS;
-const PAIR_SCALE_BYTES: usize = 8;
 
 const CODE_SIGNS: u8 = 0x88;
 const SCALE_SIGN: u8 = 0x80;
@@ -27,12 +31,95 @@ pub struct Nvfp4Weights<'a> {
     pub layout: ScaleLayout,
 }
 
+/// MXFP4 weights `[groups, n, k]` on the host, as a checkpoint holds them; borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Mxfp4Weights<'a> {
+    /// e2m1 codes, `groups · n · k/2` bytes, two codes a byte (low nibble = even k).
+    pub codes: &'a [u8],
+    /// e8m0 block scales, `groups · n · k/32` bytes.
+    pub scales: &'a [u8],
+}
+
+/// Weights in a format that can be prepared.
+trait Weights {
+    const FORMAT: Format;
+
+    fn codes(&self) -> &[u8];
+
+    /// Those of scales that `groups` matrices `[n, k]` take, those that there are, and what they are.
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String);
+
+    /// The scales of 64 elements of a row of all groups together, as they are given.
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8];
+
+    /// Makes of codes under a scale, and of the scale, what is stored for 16-bit values.
+    fn settle(codes: &mut [u8], scale: &mut u8);
+}
+
+impl Weights for Nvfp4Weights<'_> {
+    const FORMAT: Format = Format::Nvfp4;
+
+    fn codes(&self) -> &[u8] {
+        self.codes
+    }
+
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String) {
+        (groups * self.layout.bytes(n, k), self.scales.len(), format!("{} scales", self.layout))
+    }
+
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8] {
+        let (n, k) = (layout.n() as usize, layout.k() as usize);
+        // In both layouts the four scales of 64 elements lie together.
+        let first = row / n * self.layout.bytes(n, k) + self.layout.offset(k, row % n, depth * STEPS);
+        &self.scales[first..first + STEPS]
+    }
+
+    fn settle(codes: &mut [u8], scale: &mut u8) {
+        settle_signs(codes, scale);
+        *scale = e5m3(*scale);
+    }
+}
+
+/// Moves the sign of an e4m3 scale into the codes, clears codes under a zero scale.
+fn settle_signs(codes: &mut [u8], scale: &mut u8) {
+    if *scale & !SCALE_SIGN == 0 {
+        codes.fill(0);
+    } else if *scale & SCALE_SIGN != 0 {
+        codes.iter_mut().for_each(|pair| *pair ^= CODE_SIGNS);
+    }
+    *scale &= !SCALE_SIGN;
+}
+
+impl Weights for Mxfp4Weights<'_> {
+    const FORMAT: Format = Format::Mxfp4;
+
+    fn codes(&self) -> &[u8] {
+        self.codes
+    }
+
+    fn scale_bytes(&self, groups: usize, n: usize, k: usize) -> (usize, usize, String) {
+        (groups * n * (k / MX_BLOCK), self.scales.len(), "e8m0 scales".to_owned())
+    }
+
+    fn scales(&self, layout: &PreparedLayout, row: usize, depth: usize) -> &[u8] {
+        let first = row * (layout.k() as usize / MX_BLOCK) + depth * HALVES;
+        &self.scales[first..first + HALVES]
+    }
+
+    /// Clears codes under NaN, which kernels take for infinity: 0 times that is NaN.
+    fn settle(codes: &mut [u8], scale: &mut u8) {
+        if e8m0::is_nan(*scale) {
+            codes.fill(0);
+        }
+    }
+}
+
 /// What [`Prepared::unpack`] gives of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
     /// e2m1 codes, `[groups, n, k/2]` bytes, two codes a byte (low nibble = even k).
     pub codes: Vec<u8>,
-    /// e4m3fn block scales, `[groups, n, k/16]` bytes; linear.
+    /// e4m3fn block scales, `[groups, n, k/16]` bytes, linear; of MXFP4 e8m0 ones, `[groups, n, k/32]`.
     pub scales: Vec<u8>,
 }
 
@@ -41,6 +128,12 @@ impl Unpacked {
     #[must_use]
     pub fn as_weights(&self) -> Nvfp4Weights<'_> {
         Nvfp4Weights { codes: &self.codes, scales: &self.scales, layout: ScaleLayout::Linear }
+    }
+
+    /// The same of MXFP4, as [`Prepared::pack_mxfp4`] takes it.
+    #[must_use]
+    pub fn as_mxfp4(&self) -> Mxfp4Weights<'_> {
+        Mxfp4Weights { codes: &self.codes, scales: &self.scales }
     }
 }
 
@@ -66,20 +159,30 @@ impl Prepared {
     /// Prepares the one operand, or the two (B1, the gate, first).
     ///
     /// # Errors
-    /// [`Error::is_data`] if there are more or fewer operands than the layout has products, or an operand's codes or
-    /// scales have not the bytes that `[groups, n, k]` takes.
+    /// [`Error::is_data`] if the layout is for operands in another format, there are more or fewer of them than it has products,
+    /// or an operand's codes or scales have not the bytes that `[groups, n, k]` takes.
     pub fn pack(layout: PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Result<Self> {
+        Self::packed(layout, operands)
+    }
+
+    /// The same of MXFP4.
+    ///
+    /// # Errors
+    /// As [`Prepared::pack`].
+    pub fn pack_mxfp4(layout: PreparedLayout, operands: &[Mxfp4Weights<'_>]) -> Result<Self> {
+        Self::packed(layout, operands)
+    }
+
+    fn packed<W: Weights>(layout: PreparedLayout, operands: &[W]) -> Result<Self> {
         check(&layout, operands)?;
         let mut bytes = vec![0; layout.bytes()];
-        let (block_bytes, factors) = bytes.split_at_mut(layout.block_bytes());
-        let exponents = row_exponents(&layout, operands);
-        for (factor, exponent) in factors.chunks_exact_mut(4).zip(&exponents) {
-            factor.copy_from_slice(&rounded::exp2(*exponent).to_le_bytes());
-        }
-        for (bytes, block) in block_bytes.chunks_exact_mut(PreparedLayout::BLOCK_BYTES).zip(blocks(&layout)) {
+        let (of_blocks, factors) = bytes.split_at_mut(layout.factors_offset());
+        let exponents = rounded::exponents(&layout, operands);
+        rounded::write_factors(&exponents, factors);
+        for (bytes, block) in of_blocks.chunks_exact_mut(layout.block_bytes()).zip(blocks(&layout)) {
             match layout.coding() {
                 Coding::Halves(words) => pack_block(words, &layout, operands, block, bytes),
-                Coding::E4m3 => pack_rounded(&layout, operands, &exponents, block, bytes),
+                Coding::E4m3 => rounded::pack_block(&layout, operands, &exponents, block, bytes),
             }
         }
         Ok(Self { layout, bytes })
@@ -98,21 +201,23 @@ impl Prepared {
 
     /// The operands again, scales linear. Values are what they were; bytes are too, but for this: codes under a zero
     /// scale come back as 0, negative scales as their magnitudes with the signs of their codes flipped (a negative zero
-    /// as 0, a negative NaN as 0x7F).
+    /// as 0, a negative NaN as 0x7F). Of MXFP4, codes under NaN come back as 0.
     ///
     /// # Errors
     /// [`Error::is_data`] if a scale is one that [`Prepared::pack`] never writes: these are no prepared weights.
     pub fn unpack(&self) -> Result<Vec<Unpacked>> {
         let rows = self.layout.groups() as usize * self.layout.n() as usize;
         let k = self.layout.k() as usize;
-        let empty = Unpacked { codes: vec![0; rows * (k / 2)], scales: vec![0; rows * (k / 16)] };
+        let depths = self.layout.blocks_per_tile() as usize;
+        let empty =
+            Unpacked { codes: vec![0; rows * (k / 2)], scales: vec![0; rows * depths * segments(&self.layout)] };
         let mut operands = vec![empty; self.layout.products() as usize];
-        let (block_bytes, factors) = self.bytes.split_at(self.layout.block_bytes());
-        let exponents = factors.chunks_exact(4).map(exponent_of).collect::<Result<Vec<_>>>()?;
-        for (bytes, block) in block_bytes.chunks_exact(PreparedLayout::BLOCK_BYTES).zip(blocks(&self.layout)) {
+        let (of_blocks, factors) = self.bytes.split_at(self.layout.factors_offset());
+        let exponents = rounded::read_factors(factors)?;
+        for (bytes, block) in of_blocks.chunks_exact(self.layout.block_bytes()).zip(blocks(&self.layout)) {
             match self.layout.coding() {
                 Coding::Halves(words) => unpack_block(words, &self.layout, &mut operands, block, bytes)?,
-                Coding::E4m3 => unpack_rounded(&self.layout, &mut operands, &exponents, block, bytes)?,
+                Coding::E4m3 => rounded::unpack_block(&self.layout, &mut operands, &exponents, block, bytes)?,
             }
         }
         Ok(operands)
@@ -137,18 +242,30 @@ impl Prepared {
     }
 }
 
-fn check(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Result<()> {
+/// Scales of 64 elements of a row.
+fn segments(layout: &PreparedLayout) -> usize {
+    DEPTH as usize / layout.weights_format().scale_block().unwrap_or(DEPTH as usize)
+}
+
+/// How scale words are made: those of MXFP4, which are exponents, lie in one way.
+fn scale_words(words: Words, layout: &PreparedLayout) -> Words {
+    if layout.weights_format() == Format::Mxfp4 { Words::F16 } else { words }
+}
+
+fn check<W: Weights>(layout: &PreparedLayout, operands: &[W]) -> Result<()> {
+    if layout.weights_format() != W::FORMAT {
+        let (needed, found) = (layout.weights_format(), W::FORMAT);
+        return Err(Error::data(format!("{layout} is made of {needed} operands, these are {found}")));
+    }
     let (products, found) = (layout.products() as usize, operands.len());
     if found != products {
         return Err(Error::data(format!("{layout} is made of {products} operands, found {found}")));
     }
     let (groups, n, k) = (layout.groups() as usize, layout.n() as usize, layout.k() as usize);
     for (index, operand) in (1..).zip(operands) {
-        let scales = operand.layout;
-        let checks = [
-            ("e2m1 codes".to_owned(), groups * n * (k / 2), operand.codes.len()),
-            (format!("{scales} scales"), groups * scales.bytes(n, k), operand.scales.len()),
-        ];
+        let (scale_bytes, scales, name) = operand.scale_bytes(groups, n, k);
+        let checks =
+            [("e2m1 codes".to_owned(), groups * n * (k / 2), operand.codes().len()), (name, scale_bytes, scales)];
         if let Some((what, needed, found)) = checks.into_iter().find(|(_, needed, found)| needed != found) {
             let shape = format!("{groups}×{n}×{k}");
             return Err(Error::data(format!("operand {index}: {shape} has {needed} bytes of {what}, found {found}")));
@@ -186,7 +303,7 @@ impl Block {
     }
 }
 
-/// 64 elements of a row with their four scales; first as in a checkpoint, then as they are stored.
+/// 64 elements of a row with their scales, four or as many as there are; first as in a checkpoint, then as they are stored.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     codes: [u8; 32],
@@ -194,44 +311,32 @@ struct Segment {
 }
 
 impl Segment {
-    fn read(layout: &PreparedLayout, operand: &Nvfp4Weights<'_>, row: usize, depth: usize) -> Self {
-        let (n, k) = (layout.n() as usize, layout.k() as usize);
-        let codes = row * (k / 2) + depth * 32;
-        // In both layouts the four scales of 64 elements lie together.
-        let scales = row / n * operand.layout.bytes(n, k) + operand.layout.offset(k, row % n, depth * STEPS);
+    fn settled<W: Weights>(
+        layout: &PreparedLayout,
+        operand: &W,
+        row: usize,
+        depth: usize,
+        settle: fn(&mut [u8], &mut u8),
+    ) -> Self {
+        let (codes, scales) = (row * (layout.k() as usize / 2) + depth * 32, operand.scales(layout, row, depth));
         let mut segment = Self::default();
-        segment.codes.copy_from_slice(&operand.codes[codes..codes + 32]);
-        segment.scales.copy_from_slice(&operand.scales[scales..scales + STEPS]);
-        segment
-    }
-
-    /// Moves signs of scales into the codes, clears codes under zero scales.
-    fn settled_signs(mut self) -> Self {
-        for (codes, scale) in self.codes.chunks_exact_mut(8).zip(&mut self.scales) {
-            if *scale & !SCALE_SIGN == 0 {
-                codes.fill(0);
-            } else if *scale & SCALE_SIGN != 0 {
-                codes.iter_mut().for_each(|pair| *pair ^= CODE_SIGNS);
-            }
-            *scale &= !SCALE_SIGN;
-        }
-        self
-    }
-
-    /// The same, and makes E5M3 of e4m3.
-    fn settled(self) -> Self {
-        let mut segment = self.settled_signs();
-        segment.scales = segment.scales.map(e5m3);
+        segment.codes.copy_from_slice(&operand.codes()[codes..codes + 32]);
+        segment.scales[..scales.len()].copy_from_slice(scales);
+        let each = segment.codes.len() / scales.len();
+        let under = segment.codes.chunks_exact_mut(each).zip(&mut segment.scales);
+        under.for_each(|(codes, scale)| settle(codes, scale));
         segment
     }
 }
 
-fn pack_block(coding: Words, layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>], block: Block, bytes: &mut [u8]) {
+fn pack_block<W: Weights>(coding: Words, layout: &PreparedLayout, operands: &[W], block: Block, bytes: &mut [u8]) {
+    let of_scales = scale_words(coding, layout);
     let (codes, scales) = bytes.split_at_mut(CODE_BYTES);
-    let places = codes.chunks_exact_mut(PAIR_CODE_BYTES).zip(scales.chunks_exact_mut(PAIR_SCALE_BYTES));
+    let pair_scale_bytes = scales.len() / PAIRS;
+    let places = codes.chunks_exact_mut(PAIR_CODE_BYTES).zip(scales.chunks_exact_mut(pair_scale_bytes));
     for (pair, (codes, scales)) in places.enumerate() {
         let [low, high] = block.rows(layout, pair).map(|row| {
-            row.map(|(product, row)| Segment::read(layout, &operands[product], row, block.depth).settled())
+            row.map(|(product, row)| Segment::settled(layout, &operands[product], row, block.depth, W::settle))
                 .unwrap_or_default()
         });
         for (index, word) in codes.chunks_exact_mut(4).enumerate() {
@@ -242,7 +347,7 @@ fn pack_block(coding: Words, layout: &PreparedLayout, operands: &[Nvfp4Weights<'
         }
         for (index, word) in scales.chunks_exact_mut(4).enumerate() {
             let steps = [2 * index, 2 * index + 1].map(|step| [low.scales[step], high.scales[step]]);
-            word.copy_from_slice(&coding.encode_scales(steps).to_le_bytes());
+            word.copy_from_slice(&of_scales.encode_scales(steps).to_le_bytes());
         }
     }
 }
@@ -254,9 +359,10 @@ fn unpack_block(
     block: Block,
     bytes: &[u8],
 ) -> Result<()> {
-    let k = layout.k() as usize;
+    let (of_scales, count) = (scale_words(coding, layout), segments(layout));
+    let (k, depths) = (layout.k() as usize, layout.blocks_per_tile() as usize);
     let (codes, scales) = bytes.split_at(CODE_BYTES);
-    let places = codes.chunks_exact(PAIR_CODE_BYTES).zip(scales.chunks_exact(PAIR_SCALE_BYTES));
+    let places = codes.chunks_exact(PAIR_CODE_BYTES).zip(scales.chunks_exact(scales.len() / PAIRS));
     for (pair, (codes, scales)) in places.enumerate() {
         let mut segments = [Segment::default(); 2];
         for (index, word) in words(codes).enumerate() {
@@ -268,7 +374,7 @@ fn unpack_block(
             }
         }
         for (index, word) in words(scales).enumerate() {
-            for (step, scales) in (2 * index..).zip(coding.decode_scales(word)) {
+            for (step, scales) in (2 * index..).zip(of_scales.decode_scales(word)) {
                 for (segment, scale) in segments.iter_mut().zip(scales) {
                     segment.scales[step] = scale;
                 }
@@ -278,8 +384,12 @@ fn unpack_block(
             let Some((product, row)) = place else { continue };
             let operand = &mut operands[product];
             operand.codes[row * (k / 2) + block.depth * 32..][..32].copy_from_slice(&segment.codes);
-            let scales = &mut operand.scales[row * (k / 16) + block.depth * STEPS..][..STEPS];
+            let scales = &mut operand.scales[(row * depths + block.depth) * count..][..count];
             for (scale, stored) in scales.iter_mut().zip(segment.scales) {
+                if layout.weights_format() == Format::Mxfp4 {
+                    *scale = stored;
+                    continue;
+                }
                 *scale = e4m3(stored).ok_or_else(|| no_scale(layout, block, product, row, stored))?;
             }
         }
@@ -290,89 +400,6 @@ fn unpack_block(
 fn no_scale(layout: &PreparedLayout, block: Block, product: usize, row: usize, stored: u8) -> Error {
     let (group, product, row) = (block.group, product + 1, row % layout.n() as usize);
     Error::data(format!("{stored:#04x} is no scale of prepared weights (operand {product}, group {group}, row {row})"))
-}
-
-/// The exponents of rows, `[groups, products, n]`; none where kernels take no factors of rows.
-fn row_exponents(layout: &PreparedLayout, operands: &[Nvfp4Weights<'_>]) -> Vec<i32> {
-    let (n, k) = (layout.n() as usize, layout.k() as usize);
-    let exponent = |index: usize| {
-        let (group, operand, row) = (index / (operands.len() * n), &operands[index / n % operands.len()], index % n);
-        let scales = &operand.scales[group * operand.layout.bytes(n, k)..];
-        rounded::row_exponent((0..k / 16).map(|block| scales[operand.layout.offset(k, row, block)]))
-    };
-    (0..layout.row_factors()).map(exponent).collect()
-}
-
-/// Where the exponent of a row of a product is, the row being counted through all groups.
-fn exponent_index(layout: &PreparedLayout, product: usize, row: usize) -> usize {
-    let (n, products) = (layout.n() as usize, layout.products() as usize);
-    (row / n * products + product) * n + row % n
-}
-
-/// The exponent of a row's factor.
-fn exponent_of(factor: &[u8]) -> Result<i32> {
-    let bits = words(factor).next().unwrap_or_default();
-    let exponent = (bits >> 23) as i32 - 127;
-    if (-15..=3).contains(&exponent) && f32::from_bits(bits) == rounded::exp2(exponent) {
-        return Ok(exponent);
-    }
-    Err(Error::data(format!("{} is no factor of a row of prepared weights", f32::from_bits(bits))))
-}
-
-/// Words and scale bytes of a thread.
-const THREAD_CODE_BYTES: usize = CODE_BYTES / (PAIRS * QUAD);
-const THREAD_SCALE_BYTES: usize = 2;
-
-/// A block of weights that become e4m3: thread `4 · pair + t` has the block scale t of its two rows, and the 16 codes under it.
-fn pack_rounded(
-    layout: &PreparedLayout,
-    operands: &[Nvfp4Weights<'_>],
-    exponents: &[i32],
-    block: Block,
-    bytes: &mut [u8],
-) {
-    let (codes, scales) = bytes.split_at_mut(CODE_BYTES);
-    let threads = codes.chunks_exact_mut(THREAD_CODE_BYTES).zip(scales.chunks_exact_mut(THREAD_SCALE_BYTES));
-    for (thread, (codes, scales)) in threads.enumerate() {
-        let (pair, t) = (thread / QUAD, thread % QUAD);
-        for (half, place) in block.rows(layout, pair).into_iter().enumerate() {
-            scales[half] = rounded::scale_byte(0, 0);
-            let Some((product, row)) = place else { continue };
-            let segment = Segment::read(layout, &operands[product], row, block.depth).settled_signs();
-            scales[half] = rounded::scale_byte(segment.scales[t], exponents[exponent_index(layout, product, row)]);
-            for (word, codes) in codes[8 * half..][..8].chunks_exact_mut(4).zip(words(&segment.codes[8 * t..][..8])) {
-                word.copy_from_slice(&rounded::code_word(codes).to_le_bytes());
-            }
-        }
-    }
-}
-
-fn unpack_rounded(
-    layout: &PreparedLayout,
-    operands: &mut [Unpacked],
-    exponents: &[i32],
-    block: Block,
-    bytes: &[u8],
-) -> Result<()> {
-    let k = layout.k() as usize;
-    let (codes, scales) = bytes.split_at(CODE_BYTES);
-    let threads = codes.chunks_exact(THREAD_CODE_BYTES).zip(scales.chunks_exact(THREAD_SCALE_BYTES));
-    for (thread, (codes, scales)) in threads.enumerate() {
-        let (pair, t) = (thread / QUAD, thread % QUAD);
-        for (half, place) in block.rows(layout, pair).into_iter().enumerate() {
-            let Some((product, row)) = place else { continue };
-            let exponent = exponents[exponent_index(layout, product, row)];
-            let scale = rounded::scale_of(scales[half], exponent)
-                .ok_or_else(|| no_scale(layout, block, product, row, scales[half]))?;
-            let operand = &mut operands[product];
-            operand.scales[row * (k / 16) + block.depth * STEPS + t] = scale;
-            let to = &mut operand.codes[row * (k / 2) + block.depth * 32 + 8 * t..][..8];
-            for (to, word) in to.chunks_exact_mut(4).zip(words(&codes[8 * half..][..8])) {
-                to.copy_from_slice(&rounded::codes_of(word).to_le_bytes());
-            }
-        }
-    }
-    Ok(())
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {

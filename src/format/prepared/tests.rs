@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::{ScaleLayout, e2m1, e4m3};
+use crate::format::{ScaleLayout, e2m1, e4m3, e8m0};
 
 /// What a kernel multiplies by: code and scale of row `r` (0 to 63) of a block and column `k` (0 to 63), as the 16-bit
 /// numbers that the formulas of the specification make of the words.
@@ -227,6 +227,7 @@ fn sizes_are_padded_to_whole_tiles() {
     let layout = |products, groups, n, k| PreparedLayout::new(products, Format::F16, groups, n, k).unwrap();
     assert_eq!((layout(1, 1, 272, 448).tiles_per_group(), layout(2, 1, 272, 448).tiles_per_group()), (5, 9));
     assert_eq!(layout(1, 3, 272, 448).bytes(), 3 * 5 * 7 * 2304);
+    assert_eq!(layout(1, 3, 272, 448).weights(Format::Mxfp4).unwrap().bytes(), 3 * 5 * 7 * 2176);
     assert_eq!(layout(2, 8, 4096, 7168).bytes(), 2 * 8 * 4096 * 7168 / 16 * 9);
     assert_eq!(layout(1, 1, 16, 64).source(0, 15), Some((0, 15)));
     assert_eq!(layout(1, 1, 16, 64).source(0, 16), None);
@@ -316,6 +317,95 @@ fn bytes_that_were_never_prepared_are_refused() {
     let error = Prepared::from_bytes(layout, bytes).unwrap().unpack().unwrap_err();
     assert!(error.is_data());
     assert_eq!(error.to_string(), "0x01 is no scale of prepared weights (operand 1, group 0, row 0)");
+}
+
+/// The factors of MXFP4, read after the specification: a code as it is, and its power of two.
+fn mxfp4_factors(compute: Format, block: &[u8], r: usize, k: usize) -> [f64; 2] {
+    let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
+    let (w, g, high) = (r / 16, r % 8, r / 8 % 2);
+    // The codes lie as they do of NVFP4, whose code words these blocks begin with: 2^-14 or 2^-126 of them.
+    let mut with_scales = block[..2048].to_vec();
+    with_scales.resize(2304, 0);
+    let unit = if compute == Format::F16 { 14 } else { 126 };
+    let code = factors(compute, &with_scales, r, k)[0] * 2f64.powi(unit);
+    let scales = word(2048 + 4 * (8 * w + g)).rotate_left(8 * (k / 32) as u32);
+    let exponent = (scales >> (16 * high) & 0x7F80) >> 7;
+    [code, if exponent == 255 { f64::INFINITY } else { 2f64.powi(exponent as i32 - 127) }]
+}
+
+fn mxfp4_values(prepared: &Prepared) -> Vec<f64> {
+    let compute = prepared.layout().compute();
+    let of_block = |block: &[u8]| {
+        let places = (0..64).flat_map(|r| (0..64).map(move |k| (r, k)));
+        places.map(|(r, k)| mxfp4_factors(compute, block, r, k).iter().product()).collect::<Vec<f64>>()
+    };
+    prepared.bytes().chunks_exact(2176).flat_map(of_block).collect()
+}
+
+#[test]
+fn every_code_with_every_power_of_two_exactly() {
+    // Row r has the scales r and 255 − r, and all sixteen codes under each.
+    let code = |element: usize| ((element + element / 64) % 16) as u8;
+    let codes: Vec<u8> = (0..256 * 32).map(|byte| code(2 * byte) | code(2 * byte + 1) << 4).collect();
+    let scales: Vec<u8> = (0..256u32).flat_map(|row| [row as u8, 255 - row as u8]).collect();
+    let weights = Mxfp4Weights { codes: &codes, scales: &scales };
+    for (compute, products) in [(Format::F16, 1), (Format::Bf16, 1), (Format::F16, 2), (Format::Bf16, 2)] {
+        let layout = PreparedLayout::new(products, compute, 1, 256, 64).unwrap().weights(Format::Mxfp4).unwrap();
+        let prepared = Prepared::pack_mxfp4(layout, &[weights, weights][..products as usize]).unwrap();
+        assert_eq!(prepared.bytes().len(), products as usize * 4 * 2176);
+        let found = mxfp4_values(&prepared);
+        for (at, found) in found.iter().enumerate() {
+            let (tile, r, k) = (at / 4096, at / 64 % 64, at % 64);
+            let (_, row) = layout.source(tile as u32, r as u32).unwrap();
+            let (code, scale) = (code(row as usize * 64 + k), scales[2 * row as usize + k / 32]);
+            let expected = f64::from(e2m1::decode(code)) * f64::from(e8m0::decode(scale));
+            assert!(*found == expected || (found.is_nan() && expected.is_nan()), "{layout}: {at}: {found}, {expected}");
+        }
+        // There and back, but for codes under NaN.
+        let back = prepared.unpack().unwrap().remove(0);
+        assert_eq!(back.scales, scales);
+        for (at, (found, given)) in back.codes.iter().zip(&codes).enumerate() {
+            assert_eq!(*found, if scales[at / 16] == 255 { 0 } else { *given }, "{at}");
+        }
+        assert_eq!(Prepared::pack_mxfp4(layout, &vec![back.as_mxfp4(); products as usize]).unwrap(), prepared);
+    }
+}
+
+#[test]
+fn known_bytes_of_powers_of_two() {
+    let mut scales = [0; 128];
+    // Row 0: 2^0 and 2^3; row 8: 2^-127 and NaN; row 63: the largest.
+    (scales[0], scales[1], scales[17], scales[126]) = (127, 130, 255, 254);
+    let weights = Mxfp4Weights { codes: &[0x21; 64 * 32], scales: &scales };
+    for compute in [Format::F16, Format::Bf16] {
+        let layout = PreparedLayout::new(1, compute, 1, 64, 64).unwrap().weights(Format::Mxfp4).unwrap();
+        let prepared = Prepared::pack_mxfp4(layout, &[weights]).unwrap();
+        let block = prepared.bytes();
+        // 127 << 7 is 0x3F80; 130 << 7 and 255 << 23, rotated right by 8: 0x7F804100 becomes 0x007F8041.
+        assert_eq!(block[2048..2052], (0x0000_3F80u32 | 0x007F_8041).to_le_bytes());
+        assert_eq!(block[2048 + 31 * 4..], (254u32 << 23).to_le_bytes());
+        assert_eq!(prepared.unpack().unwrap()[0].codes[8 * 32 + 16..8 * 32 + 32], [0; 16]);
+    }
+}
+
+#[test]
+fn formats_are_told_apart() {
+    let layout = PreparedLayout::new(1, Format::Bf16, 2, 64, 128).unwrap();
+    let mxfp4 = layout.weights(Format::Mxfp4).unwrap();
+    assert_eq!((mxfp4.to_string().as_str(), mxfp4.block_bytes()), ("prepared1.single.bf16:g2:n64:k128:mxfp4", 2176));
+    assert_eq!("prepared1.single.bf16:g2:n64:k128:mxfp4".parse::<PreparedLayout>().unwrap(), mxfp4);
+    assert_eq!((mxfp4.bytes(), layout.bytes()), (2 * 2 * 2176, 2 * 2 * 2304));
+    assert!(layout.weights(Format::F16).unwrap_err().is_unsupported());
+    for text in ["prepared1.single.bf16:g2:n64:k128:nvfp4", "prepared1.single.bf16:g2:n64:k128:mxfp4:mxfp4"] {
+        assert!(text.parse::<PreparedLayout>().unwrap_err().is_parse(), "{text}");
+    }
+    let (codes, scales) = (vec![0; 2 * 64 * 64], vec![0; 2 * 64 * 4]);
+    let weights = Mxfp4Weights { codes: &codes, scales: &scales };
+    let error = Prepared::pack_mxfp4(layout, &[weights]).unwrap_err();
+    assert!(error.is_data() && error.to_string().ends_with("is made of nvfp4 operands, these are mxfp4"), "{error}");
+    let short = Mxfp4Weights { scales: &scales[1..], ..weights };
+    let error = Prepared::pack_mxfp4(mxfp4, &[short]).unwrap_err().to_string();
+    assert_eq!(error, "operand 1: 2×64×128 has 512 bytes of e8m0 scales, found 511");
 }
 
 proptest! {

@@ -1,7 +1,6 @@
 //! What one block has to do.
 
-use super::geometry::{WgmmaLayout, tile_columns};
-use crate::format::PreparedLayout;
+use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
@@ -38,7 +37,7 @@ pub(in crate::path) fn block(
     let multiply = (c.tensor * cover.width).max(c.tensor_min);
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 }) * cover.rows;
-    let bytes = passes * (token_bytes + tiles * PreparedLayout::BLOCK_BYTES as f64);
+    let bytes = passes * (token_bytes + tiles * f64::from(block_bytes(problem)));
     let steps_per_stage = f64::from(tile.k) / 64.0;
     let is_uniform = variant.warps == Warps::Uniform;
     // Warpgroups that never meet drift apart, and the slowest holds the stages.

@@ -112,6 +112,11 @@ impl Sharing {
     }
 }
 
+/// Bytes of 64 rows × 64 columns of prepared weights.
+pub(super) fn block_bytes(problem: &Problem) -> u32 {
+    PreparedLayout::block_bytes_of(problem.b_format()) as u32
+}
+
 /// Whether the matrix kernel itself decodes NVFP4 tokens.
 pub(super) fn decodes_tokens(problem: &Problem, variant: &Variant) -> bool {
     problem.a_format() == Format::Nvfp4 && !variant.prepass
@@ -129,8 +134,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let blocks = k / K_BLOCK;
     let rounds = problem.compute_format() == Format::E4m3;
     let token_format = if rounds { Format::E4m3 } else { Format::F16 };
-    let stage_bytes = (rows_bytes(token_format, tokens, k) + tiles * blocks * PreparedLayout::BLOCK_BYTES as u32)
-        .next_multiple_of(STAGE_ALIGNMENT);
+    let stage_bytes =
+        (rows_bytes(token_format, tokens, k) + tiles * blocks * block_bytes(problem)).next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
     let token_warps = token_warps(problem, variant, needed * k_groups);
     let decodes_tokens = decodes_tokens(problem, variant);

@@ -56,6 +56,9 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/unit/half.cuh",
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
+            "wgmma/weights/e4m3.cuh",
+            "wgmma/weights/mxfp4.cuh",
+            "wgmma/weights/nvfp4.cuh",
         ],
     }
 }
@@ -105,6 +108,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
         ("factors", if rounds { "e4m3" } else { "half" }.into()),
+        ("weights", if rounds { compute } else { problem.b_format() }.word().into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
         ("instruction", instruction::definitions(variant.tile.tokens, &widths, compute).into()),
     ]

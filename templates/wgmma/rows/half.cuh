@@ -6,22 +6,18 @@ namespace ws {
 __device__ __forceinline__ void prepare_decoding(u32) {}
 
 __device__ __forceinline__ u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-__device__ __forceinline__ u32 word_of(const uint2& v, int i) { return i == 0 ? v.x : v.y; }
 
 // What a thread reads of one block: the codes of four k16 steps, and the scales of its two rows.
 struct Packed {
   uint4 codes;
-  uint2 scales;
+  WeightFormat::Scales scales;
 
   __device__ static Packed load(u32 block) {
     const int thread = threadIdx.x % 128;
-    return {ld_shared_16(block + thread * 16), ld_shared_8(block + BLOCK_CODES + thread / 4 * 8)};
+    return {ld_shared_16(block + thread * 16), WeightFormat::load(block + BLOCK_CODES, thread / 4)};
   }
 
-  __device__ u32 step_scales(int step) const {
-    const u32 word = word_of(scales, step / 2);
-    return step % 2 == 0 ? Decode::scales<0>(word) : Decode::scales<1>(word);
-  }
+  __device__ u32 step_scales(int step) const { return WeightFormat::step_scales(scales, step); }
 };
 
 // The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up.
@@ -33,10 +29,10 @@ struct WholeRows {
 
   __device__ void decode(u32 (&a)[4], int step) const {
     const u32 word = word_of(packed.codes, step), scales = packed.step_scales(step);
-    a[0] = Decode::mul(Decode::codes<0>(word), both<0>(scales));
-    a[1] = Decode::mul(Decode::codes<1>(word), both<1>(scales));
-    a[2] = Decode::mul(Decode::codes<2>(word), both<0>(scales));
-    a[3] = Decode::mul(Decode::codes<3>(word), both<1>(scales));
+    a[0] = Decode::mul(WeightFormat::codes<0>(word), both<0>(scales));
+    a[1] = Decode::mul(WeightFormat::codes<1>(word), both<1>(scales));
+    a[2] = Decode::mul(WeightFormat::codes<2>(word), both<0>(scales));
+    a[3] = Decode::mul(WeightFormat::codes<3>(word), both<1>(scales));
   }
 };
 
@@ -55,8 +51,8 @@ struct ProductRows {
 #pragma unroll
     for (int tile = 0; tile < 2; tile++) {
       const u32 word = word_of(packed[tile].codes, step), scale = both<PRODUCT>(packed[tile].step_scales(step));
-      a[tile] = Decode::mul(Decode::codes<PRODUCT>(word), scale);
-      a[2 + tile] = Decode::mul(Decode::codes<PRODUCT + 2>(word), scale);
+      a[tile] = Decode::mul(WeightFormat::codes<PRODUCT>(word), scale);
+      a[2 + tile] = Decode::mul(WeightFormat::codes<PRODUCT + 2>(word), scale);
     }
   }
 };

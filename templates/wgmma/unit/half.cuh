@@ -1,10 +1,7 @@
-// What makes true sums of those of decoded 16-bit weights.
+// What makes true sums of those of decoded 16-bit weights (weights/).
 #pragma once
 
 namespace ws {
-
-// Decoded weights are 2^-14 of the true ones.
-inline constexpr float WEIGHT_UNIT = 16384.f;
 
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>

@@ -33,6 +33,7 @@ pub struct Case {
 impl Case {
     pub fn name(&self) -> String {
         let operand = match (self.weights, self.path) {
+            (_, MatrixPath::Wgmma) if self.coded == Format::Mxfp4 => "prepared mxfp4 weights",
             _ if self.coded == Format::Mxfp4 => "mxfp4 weights",
             (true, MatrixPath::Wgmma) => "prepared weights",
             (false, MatrixPath::Wgmma) => "tokens with prepared weights",
@@ -119,6 +120,9 @@ pub fn all(arch: &Arch) -> Vec<Case> {
                 cases.push(case);
                 if weights && layout == ScaleLayout::Linear {
                     cases.push(Case { coded: Format::Mxfp4, ..case });
+                    if arch.capability() == Arch::H200.capability() {
+                        cases.push(Case { coded: Format::Mxfp4, path: MatrixPath::Wgmma, ..case });
+                    }
                 }
                 // NVFP4 tokens and weights are multiplied in f16.
                 if arch.capability() == Arch::H200.capability() && (weights || compute == Format::F16) {

@@ -98,7 +98,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
             }
         }
     }
-    families.extend(mxfp4(&shapes, &awkward));
+    families.extend(mxfp4(arch, &shapes, &awkward));
     families.extend(e4m3(arch, &shapes, &awkward));
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
@@ -155,12 +155,17 @@ fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Famil
     families
 }
 
-/// MXFP4 weights, which one path takes: every fusion, 16-bit format and number of groups, rows where they are and by their
-/// numbers; activations, formats and what columns have in turn.
-fn mxfp4(shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+/// MXFP4 weights, as they are, and prepared where there is a path that takes them so: every fusion, 16-bit format and number of
+/// groups, rows where they are and by their numbers; activations, formats and what columns have in turn.
+fn mxfp4(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
+    let plain = [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential];
+    let all = plain.into_iter().chain([Fusion::PerProduct, Fusion::PingPong]);
+    let kinds = plain.map(|fusion| (false, fusion)).into_iter().chain(all.map(|fusion| (true, fusion)));
+    let has_path = arch.capability() == Arch::H200.capability();
+    let kinds: Vec<_> = kinds.filter(|(is_prepared, _)| has_path || !is_prepared).collect();
     let mut families = Vec::new();
     for groups in [None, Some(3), Some(40)] {
-        for fusion in [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential] {
+        for &(is_prepared, fusion) in &kinds {
             for a in [Format::Bf16, Format::F16] {
                 for (gathered, slots) in [(false, false), (true, true)] {
                     let index = families.len();
@@ -171,6 +176,7 @@ fn mxfp4(shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
                     let problem = groups.map_or(problem, |groups| problem.grouped(groups));
                     let problem = if gathered { problem.gathered() } else { problem };
                     let problem = if slots { problem.slots() } else { problem };
+                    let problem = if is_prepared { problem.prepared() } else { problem };
                     let problem = with_columns(problem, index);
                     families.push(Family::further("mxfp4: gate", problem, fusion, index, awkward));
                 }

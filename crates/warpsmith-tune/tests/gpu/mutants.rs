@@ -87,6 +87,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma());
         mutants.extend(e4m3());
+        mutants.extend(prepared_mxfp4());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -310,6 +311,49 @@ fn mxfp4() -> Vec<Mutant> {
         half("subnormal scales flushed", "return cvt_f16x2(", "return bits < 113u << 23 ? 0u : cvt_f16x2("),
         half("every scale is its neighbour's", "scales[lane_k() / 2]", "scales[lane_k() / 2 ^ 1]"),
         half("the exponent off by one", "of_f32(code << 23", "of_f32(code + 1 << 23"),
+    ]
+}
+
+/// What may be wrong with prepared MXFP4 weights.
+fn prepared_mxfp4() -> Vec<Mutant> {
+    let of = |variant, a| move |what, from, to| Mutant { b: Format::Mxfp4, ..Mutant::new(variant, a, what, from, to) };
+    let mutant = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Bf16);
+    let apart = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::Bf16);
+    let half = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
+    const HALVES: &str = "step / 2 == 0 ? scales : rotate_left<8>(scales)";
+    vec![
+        mutant("the scales of the other half", HALVES, "step / 2 == 1 ? scales : rotate_left<8>(scales)"),
+        mutant("a scale for 16 elements", HALVES, "step % 2 == 0 ? scales : rotate_left<8>(scales)"),
+        mutant("the first scale for all", HALVES, "scales"),
+        mutant("the scales of another row pair", "scales + row_pair * 4", "scales + (row_pair ^ 1) * 4"),
+        mutant("the exponent off by one", "Decode::powers((step", "Decode::powers(0x00800080u + (step"),
+        mutant(
+            "codes without their unit",
+            "Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS)",
+            "Decode::codes<PAIR>(word)",
+        ),
+        mutant("sums with a unit", "WEIGHT_UNIT = 1.f;", "WEIGHT_UNIT = 16384.f;"),
+        mutant(
+            "the codes of another thread",
+            "thread * 16), WeightFormat::load",
+            "(thread ^ 1) * 16), WeightFormat::load",
+        ),
+        apart("the scales of the other product", "both<PRODUCT>(", "both<1 - PRODUCT>("),
+        half(
+            "subnormal scales flushed",
+            "cvt_f16x2(__uint_as_float(pair << 16)",
+            "cvt_f16x2(__uint_as_float(pair << 16 < 113u << 23 ? 0u : pair << 16)",
+        ),
+        half(
+            "the rows of a pair exchanged",
+            "__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)",
+            "__uint_as_float(pair & 0xFFFF0000u), __uint_as_float(pair << 16)",
+        ),
+        half(
+            "codes without their unit",
+            "Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS)",
+            "Decode::codes<PAIR>(word)",
+        ),
     ]
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use warpsmith::engine::Engine;
-use warpsmith::format::{Format, Nvfp4Weights, Prepared, ScaleLayout};
+use warpsmith::format::{Format, Mxfp4Weights, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::run::{Matrix, PreparedWeights};
 use warpsmith::spec::{Activation, Problem};
 
@@ -17,18 +17,20 @@ const SHAPES: [(Option<u32>, u32, u32); 6] =
 pub struct Case {
     dual: bool,
     compute: Format,
+    weights: Format,
     scales: ScaleLayout,
 }
 
 impl Case {
     pub fn name(&self) -> String {
         let products = if self.dual { "dual" } else { "single" };
-        format!("prepare: {products} {} ({} scales)", self.compute, self.scales)
+        let weights = if self.weights == Format::Nvfp4 { "" } else { "mxfp4 " };
+        format!("prepare: {weights}{products} {} ({} scales)", self.compute, self.scales)
     }
 
     fn problem(&self, (groups, n, k): (Option<u32>, u32, u32)) -> Problem {
         let problem = if self.dual { Problem::dual_gemm(Activation::Silu) } else { Problem::gemm() };
-        let problem = problem.n(n).k(k).a(self.compute).scales(self.scales);
+        let problem = problem.n(n).k(k).a(self.compute).b(self.weights).scales(self.scales);
         groups.map_or(problem, |groups| problem.grouped(groups))
     }
 }
@@ -38,8 +40,9 @@ pub fn all() -> Vec<Case> {
     for dual in [false, true] {
         for compute in [Format::F16, Format::Bf16, Format::E4m3] {
             for scales in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                cases.push(Case { dual, compute, scales });
+                cases.push(Case { dual, compute, weights: Format::Nvfp4, scales });
             }
+            cases.push(Case { dual, compute, weights: Format::Mxfp4, scales: ScaleLayout::Linear });
         }
     }
     cases
@@ -52,7 +55,11 @@ fn operand(problem: &Problem, seed: u64) -> (Vec<u8>, Vec<u8>) {
     let groups = problem.groups().unwrap_or(1) as usize;
     let mut codes = vec![0; groups * n * k / 2];
     fastrand::Rng::with_seed(seed).fill(&mut codes);
-    let scales = (0..groups * problem.scale_layout().bytes(n, k)).map(|at| (at as u64 * 37 + seed) as u8);
+    let bytes = match problem.b_format() {
+        Format::Mxfp4 => n * k / 32,
+        _ => problem.scale_layout().bytes(n, k),
+    };
+    let scales = (0..groups * bytes).map(|at| (at as u64 * 37 + seed) as u8);
     (codes, scales.collect())
 }
 
@@ -67,7 +74,11 @@ fn on_device(
         .iter()
         .map(|(codes, scales)| Ok((upload(codes)?, upload(scales)?)))
         .collect::<Result<Vec<_>, String>>()?;
-    let b: Vec<_> = uploaded.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales)).collect();
+    let matrix = |(codes, scales)| match problem.b_format() {
+        Format::Mxfp4 => Matrix::mxfp4(codes, scales),
+        _ => Matrix::nvfp4(codes, scales),
+    };
+    let b: Vec<_> = uploaded.iter().map(|(codes, scales)| matrix((codes, scales))).collect();
     engine.prepare(stream, problem, b).map_err(text)
 }
 
@@ -78,12 +89,19 @@ pub fn is_what_the_host_prepares(bench: &Bench, case: &Case) -> Result<(), Strin
         let problem = case.problem(shape);
         let operands: Vec<_> =
             (0..problem.operation().products()).map(|seed| operand(&problem, u64::from(seed))).collect();
-        let weights = operands
-            .iter()
-            .map(|(codes, scales)| Nvfp4Weights { codes, scales, layout: case.scales })
-            .collect::<Vec<_>>();
         let layout = problem.prepared_layout().map_err(text)?;
-        let expected = Prepared::pack(layout, &weights).map_err(text)?;
+        let expected = match case.weights {
+            Format::Mxfp4 => {
+                let weights = operands.iter().map(|(codes, scales)| Mxfp4Weights { codes, scales });
+                Prepared::pack_mxfp4(layout, &weights.collect::<Vec<_>>())
+            }
+            _ => {
+                let weights =
+                    operands.iter().map(|(codes, scales)| Nvfp4Weights { codes, scales, layout: case.scales });
+                Prepared::pack(layout, &weights.collect::<Vec<_>>())
+            }
+        };
+        let expected = expected.map_err(text)?;
 
         let prepared = on_device(&bench.stream, &engine, &problem, &operands)?;
         let found = prepared.to_host(&bench.stream).map_err(text)?;

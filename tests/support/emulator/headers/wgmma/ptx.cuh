@@ -95,6 +95,10 @@ template <int HALF>
 inline u32 both(u32 word) {
   return (HALF == 0 ? word & 0xFFFF : word >> 16) * 0x10001u;
 }
+inline u32 max_u16x2(u32 a, u32 b) {
+  const u32 low = (a & 0xFFFF) > (b & 0xFFFF) ? a : b, high = a >> 16 > b >> 16 ? a : b;
+  return (low & 0xFFFF) | (high & 0xFFFF0000u);
+}
 inline u32 mul_rn_bf16x2(u32 a, u32 b) { return mul_bf16x2(a, b); }
 
 inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(variable); }

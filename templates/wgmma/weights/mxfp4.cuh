@@ -1,0 +1,30 @@
+// What a block of prepared MXFP4 weights has, and what of it a thread takes: a power of two for a row and two k16 steps.
+//
+// No 16-bit format has room for a code as it is decoded (2^-14 or 2^-126 of it) times any of these powers: codes become what
+// they are first, which is exact, and are then multiplied as the path mma does it.
+#pragma once
+
+namespace ws {
+
+inline constexpr int BLOCK_SCALE_BYTES = 128;  // of 64 rows × 64 of K
+// Decoded weights are the true ones.
+inline constexpr float WEIGHT_UNIT = 1.f;
+
+struct WeightFormat {
+  // A word for a row pair: of the steps 0 and 1, and rotated left by 8 of 2 and 3.
+  using Scales = u32;
+
+  __device__ static Scales load(u32 scales, int row_pair) { return ld_shared_4(scales + row_pair * 4); }
+
+  // Of step `step`: row g in the low half, row g + 8 in the high half.
+  __device__ static u32 step_scales(const Scales& scales, int step) {
+    return Decode::powers((step / 2 == 0 ? scales : rotate_left<8>(scales)) & 0x7F807F80);
+  }
+
+  template <int PAIR>
+  __device__ __forceinline__ static u32 codes(u32 word) {
+    return Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS);
+  }
+};
+
+}  // namespace ws

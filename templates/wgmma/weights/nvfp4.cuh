@@ -1,0 +1,28 @@
+// What a block of prepared NVFP4 weights has, and what of it a thread takes: a scale for a row and a k16 step.
+#pragma once
+
+namespace ws {
+
+inline constexpr int BLOCK_SCALE_BYTES = 256;  // of 64 rows × 64 of K
+// Decoded weights are 2^-14 of the true ones.
+inline constexpr float WEIGHT_UNIT = 16384.f;
+
+struct WeightFormat {
+  // Two words for a row pair: of the steps 0 and 1, and 2 and 3.
+  using Scales = uint2;
+
+  __device__ static Scales load(u32 scales, int row_pair) { return ld_shared_8(scales + row_pair * 8); }
+
+  // Of step `step`: row g in the low half, row g + 8 in the high half.
+  __device__ static u32 step_scales(const Scales& scales, int step) {
+    const u32 word = step / 2 == 0 ? scales.x : scales.y;
+    return step % 2 == 0 ? Decode::scales<0>(word) : Decode::scales<1>(word);
+  }
+
+  template <int PAIR>
+  __device__ __forceinline__ static u32 codes(u32 word) {
+    return Decode::codes<PAIR>(word);
+  }
+};
+
+}  // namespace ws
