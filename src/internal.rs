@@ -68,8 +68,8 @@ pub mod file {
 /// The small floats of NVFP4 and MXFP4.
 pub mod format {
     pub use crate::format::mxfp4::{MX_BLOCK, mxfp4_value};
-    pub use crate::format::prepared::e4m3::{e4m3_value, row_exponent};
     pub use crate::format::prepared::Unpacked;
+    pub use crate::format::prepared::e4m3::{e4m3_value, row_exponent};
     pub use crate::format::scales::BLOCK;
 
     /// Values of 4 bits.

@@ -97,8 +97,10 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(route).symbol(), Simt::from(route).render().unwrap().text());
     let combine = "combine:f16>bf16:h7168:k8:weighted:placed:shared:residual".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
-    let quantise = "quantise:bf16:k7168:sf128x4:own".parse::<Quantise>().unwrap();
-    insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
+    for quantise in ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3"] {
+        let quantise = quantise.parse::<Quantise>().unwrap();
+        insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
+    }
 }
 
 #[test]

@@ -29,15 +29,18 @@ fn all_compile_without_spills_or_warnings() {
 }
 
 #[test]
-fn there_are_eight() {
+fn there_are_twelve() {
     let symbols: std::collections::HashSet<_> = Preparation::all().map(|preparation| preparation.symbol()).collect();
-    assert_eq!(symbols.len(), 8);
+    assert_eq!(symbols.len(), 12);
     assert!(symbols.contains("prepare_dual_f16_128x4") && symbols.contains("prepare_single_bf16_linear"));
 }
 
 #[test]
 fn rendered_source_is_the_reviewed_one() {
-    insta::assert_snapshot!(dual_f16().symbol(), Simt::from(dual_f16()).render().unwrap().text());
+    let layout = PreparedLayout::new(2, Format::E4m3, 1, 64, 64).unwrap();
+    for preparation in [dual_f16(), Preparation::new(&layout, ScaleLayout::Linear)] {
+        insta::assert_snapshot!(preparation.symbol(), Simt::from(preparation).render().unwrap().text());
+    }
 }
 
 #[test]

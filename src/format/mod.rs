@@ -9,9 +9,9 @@ pub(crate) mod e4m3;
 pub(crate) mod e8m0;
 pub(crate) mod mxfp4;
 mod nvfp4;
-mod tokens;
 pub(crate) mod prepared;
 pub(crate) mod scales;
+mod tokens;
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,10 +19,10 @@ use std::str::FromStr;
 use mxfp4::MX_BLOCK;
 pub use mxfp4::Mxfp4Tensor;
 pub use nvfp4::Nvfp4Tensor;
-pub use tokens::E4m3Tensor;
 pub(crate) use prepared::{Coding, Words};
 pub use prepared::{Nvfp4Weights, Prepared, PreparedLayout};
 pub(crate) use scales::BLOCK;
+pub use tokens::E4m3Tensor;
 
 use crate::error::{Error, Result};
 
@@ -46,8 +46,7 @@ pub enum Format {
 
 impl Format {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Format; 6] =
-        [Format::Nvfp4, Format::Mxfp4, Format::E4m3, Format::F16, Format::Bf16, Format::F32];
+    pub const ALL: [Format; 6] = [Format::Nvfp4, Format::Mxfp4, Format::E4m3, Format::F16, Format::Bf16, Format::F32];
 
     /// Bytes that `elements` consecutive elements of a row take, block scales not counted.
     #[must_use]
@@ -109,10 +108,9 @@ impl FromStr for Format {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.word() == text)
-            .ok_or_else(|| Error::parse(format!("unknown format `{text}`: expected nvfp4, mxfp4, e4m3, f16, bf16 or f32")))
+        Self::ALL.into_iter().find(|format| format.word() == text).ok_or_else(|| {
+            Error::parse(format!("unknown format `{text}`: expected nvfp4, mxfp4, e4m3, f16, bf16 or f32"))
+        })
     }
 }
 

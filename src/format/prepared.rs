@@ -86,8 +86,9 @@ impl PreparedLayout {
         if !(1..=2).contains(&products) {
             return Err(Error::unsupported(format!("{products} products: weights are prepared for 1 or 2")));
         }
-        let coding = Coding::of(compute)
-            .ok_or_else(|| Error::unsupported(format!("weights are prepared for f16, bf16 or e4m3, not for {compute}")))?;
+        let coding = Coding::of(compute).ok_or_else(|| {
+            Error::unsupported(format!("weights are prepared for f16, bf16 or e4m3, not for {compute}"))
+        })?;
         if groups == 0 {
             return Err(Error::unsupported("0 groups: at least 1 is needed"));
         }

@@ -225,9 +225,7 @@ impl DeviceMatrix {
         Ok(match self {
             Self::Nvfp4 { codes, scales } => Self::Nvfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
             Self::Mxfp4 { codes, scales } => Self::Mxfp4 { codes: codes.try_clone()?, scales: scales.try_clone()? },
-            Self::E4m3 { values, factors } => {
-                Self::E4m3 { values: values.try_clone()?, factors: factors.try_clone()? }
-            }
+            Self::E4m3 { values, factors } => Self::E4m3 { values: values.try_clone()?, factors: factors.try_clone()? },
             Self::F16(values) => Self::F16(values.try_clone()?),
             Self::Bf16(values) => Self::Bf16(values.try_clone()?),
         })

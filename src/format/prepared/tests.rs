@@ -107,9 +107,7 @@ fn value(operand: &Nvfp4Weights<'_>, (n, k): (usize, usize), group: usize, row: 
 
 /// The same, as e4m3 has it.
 fn rounded_value(operand: &Nvfp4Weights<'_>, (n, k): (usize, usize), group: usize, row: usize, col: usize) -> f64 {
-    let scale_at = |block| {
-        operand.scales[group * operand.layout.bytes(n, k) + operand.layout.offset(k, row, block)]
-    };
+    let scale_at = |block| operand.scales[group * operand.layout.bytes(n, k) + operand.layout.offset(k, row, block)];
     let finite = |scale: &f32| !scale.is_nan();
     let largest = (0..k / 16).map(|block| e4m3::decode(scale_at(block)).abs()).filter(finite).fold(0.0, f32::max);
     let least = (-40..40).find(|e| f64::from(largest) * 6.0 <= 448.0 * 2f64.powi(*e)).unwrap();
@@ -244,7 +242,7 @@ fn what_no_kernel_reads_is_refused() {
         error.to_string()
     };
     assert_eq!(refusal(3, Format::F16, 1, 64, 64), "3 products: weights are prepared for 1 or 2");
-    assert_eq!(refusal(1, Format::F32, 1, 64, 64), "weights are prepared for f16 or bf16, not for f32");
+    assert_eq!(refusal(1, Format::F32, 1, 64, 64), "weights are prepared for f16, bf16 or e4m3, not for f32");
     assert_eq!(refusal(1, Format::F16, 0, 64, 64), "0 groups: at least 1 is needed");
     assert_eq!(refusal(1, Format::F16, 1, 40, 64), "n = 40: must be a positive multiple of 16");
     assert_eq!(refusal(1, Format::F16, 1, 64, 0), "k = 0: must be a positive multiple of 64");

@@ -44,10 +44,9 @@ impl DeviceMatrix {
                 let [codes, scales] = [codes, scales].map(|bytes| stream.clone_htod(bytes).map_err(text));
                 DeviceMatrix::Mxfp4(codes?, scales?)
             }
-            HostMatrix::E4m3 { values, factors } => DeviceMatrix::E4m3(
-                stream.clone_htod(values).map_err(text)?,
-                stream.clone_htod(factors).map_err(text)?,
-            ),
+            HostMatrix::E4m3 { values, factors } => {
+                DeviceMatrix::E4m3(stream.clone_htod(values).map_err(text)?, stream.clone_htod(factors).map_err(text)?)
+            }
             HostMatrix::F16(values) => DeviceMatrix::F16(stream.clone_htod(values).map_err(text)?),
             HostMatrix::Bf16(values) => DeviceMatrix::Bf16(stream.clone_htod(values).map_err(text)?),
         })
