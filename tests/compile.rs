@@ -486,6 +486,7 @@ fn rendered_source_is_the_reviewed_one() {
             "mma.t16x64x128.s4.sequential.uniform.direct.k2",
         ),
         Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(&Problem::gemm()), &Arch::A100).unwrap(),
+        h200(dual.a(Format::E4m3).prepared(), "wgmma.t64x64x128.s4.interleaved.ws2.shared"),
         h200(dual.a(Format::Nvfp4).grouped(8).prepared(), "wgmma.t16x64x128.s4.interleaved.ws4.direct.dsmem2.prepass"),
     ];
     for spec in specs {

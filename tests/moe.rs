@@ -101,8 +101,10 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
     let combine = "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
-    let quantise = "quantise:bf16:k7168:sf128x4:own".parse::<Quantise>().unwrap();
-    insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
+    for quantise in ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3"] {
+        let quantise = quantise.parse::<Quantise>().unwrap();
+        insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
+    }
 }
 
 #[test]

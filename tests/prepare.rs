@@ -29,19 +29,22 @@ fn all_compile_without_spills_or_warnings() {
 }
 
 #[test]
-fn there_are_twelve() {
+fn there_are_sixteen() {
     let symbols: std::collections::HashSet<_> = Preparation::all().map(|preparation| preparation.symbol()).collect();
-    assert_eq!(symbols.len(), 12);
-    assert!(symbols.contains("prepare_dual_bf16_mxfp4"));
+    assert_eq!(symbols.len(), 16);
+    assert!(symbols.contains("prepare_dual_bf16_mxfp4") && symbols.contains("prepare_dual_e4m3_linear"));
     assert!(symbols.contains("prepare_dual_f16_128x4") && symbols.contains("prepare_single_bf16_linear"));
 }
 
 #[test]
 fn rendered_source_is_the_reviewed_one() {
+    let layout = |products, compute| PreparedLayout::new(products, compute, 1, 64, 64).unwrap();
+    let mxfp4 = layout(1, Format::Bf16).weights(Format::Mxfp4).unwrap();
+    for layout in [layout(2, Format::E4m3), mxfp4] {
+        let preparation = Preparation::new(&layout, ScaleLayout::Linear);
+        insta::assert_snapshot!(preparation.symbol(), Simt::from(preparation).render().unwrap().text());
+    }
     insta::assert_snapshot!(dual_f16().symbol(), Simt::from(dual_f16()).render().unwrap().text());
-    let mxfp4 = PreparedLayout::new(1, Format::Bf16, 1, 64, 64).unwrap().weights(Format::Mxfp4).unwrap();
-    let mxfp4 = Preparation::new(&mxfp4, ScaleLayout::Linear);
-    insta::assert_snapshot!(mxfp4.symbol(), Simt::from(mxfp4).render().unwrap().text());
 }
 
 #[test]

@@ -79,6 +79,7 @@ const SIMT: Cuda = Cuda {
         "simt/combine.cu",
         "simt/maximum.cu",
         "simt/quantise.cu",
+        "simt/quantise_e4m3.cu",
         "simt/route.cu"
     ],
     headers: templates![

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Header, Source, render};
 use crate::error::Result;
-use crate::format::{Coding, PreparedLayout, Words};
+use crate::format::{Coding, Format, PreparedLayout, Words};
 use crate::simt::{Combine, Preparation, Quantise, Route, Simt};
 
 impl Simt {
@@ -43,9 +43,14 @@ const ROUTE: &str = "simt/route.cu";
 const COMBINE: &str = "simt/combine.cu";
 const QUANTISE: &str = "simt/quantise.cu";
 const MAXIMUM: &str = "simt/maximum.cu";
+const QUANTISE_E4M3: &str = "simt/quantise_e4m3.cu";
 
 /// The kernel, and before it that of the maximum where it needs one.
 fn quantise_text(quantise: &Quantise, symbol: &str) -> Result<(String, &'static [Header])> {
+    if quantise.to_format() == Format::E4m3 {
+        let (x, k) = (quantise.x_format().word(), quantise.row_length());
+        return render::fill(QUANTISE_E4M3, &QuantiseE4m3Names { symbol, x, k });
+    }
     let (text, headers) = render::fill(QUANTISE, &QuantiseNames::new(quantise, symbol))?;
     if !quantise.is_own() {
         return Ok((text, headers));
@@ -214,6 +219,14 @@ impl<'s> QuantiseNames<'s> {
     }
 }
 
+/// What the template of those to e4m3 may name.
+#[derive(Serialize)]
+struct QuantiseE4m3Names<'s> {
+    symbol: &'s str,
+    x: &'static str,
+    k: u32,
+}
+
 /// What the template of their maxima may name.
 #[derive(Serialize)]
 struct MaximumNames {
@@ -254,6 +267,8 @@ mod tests {
         named(include_str!("../../templates/simt/combine.cu"), given);
         let given = serde_json::to_value(QuantiseNames::new(&Quantise::new(), "quantise")).unwrap();
         named(include_str!("../../templates/simt/quantise.cu"), given);
+        let given = serde_json::to_value(QuantiseE4m3Names { symbol: "e4m3", x: "f16", k: 64 }).unwrap();
+        named(include_str!("../../templates/simt/quantise_e4m3.cu"), given);
         let given = serde_json::to_value(MaximumNames { symbol: "maximum".to_owned(), x: "f16" }).unwrap();
         named(include_str!("../../templates/simt/maximum.cu"), given);
     }

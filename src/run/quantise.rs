@@ -1,4 +1,6 @@
-//! Values made NVFP4 on the device.
+//! Values made NVFP4 or e4m3 on the device.
+
+mod e4m3;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +39,10 @@ pub struct Quantiser {
 pub struct QuantiseOperands<'a> {
     m: u32,
     x: Values<'a>,
+    /// Codes, or e4m3 values.
     codes: MemoryMut<'a, u8>,
-    scales: MemoryMut<'a, u8>,
+    scales: Option<MemoryMut<'a, u8>>,
+    row_factors: Option<MemoryMut<'a, f32>>,
     given: Option<(f32, Option<Memory<'a, f32>>)>,
     own: Option<MemoryMut<'a, f32>>,
 }
@@ -52,7 +56,20 @@ impl<'a> QuantiseOperands<'a> {
         codes: impl Into<MemoryMut<'a, u8>>,
         scales: impl Into<MemoryMut<'a, u8>>,
     ) -> Self {
-        Self { m, x: x.into(), codes: codes.into(), scales: scales.into(), given: None, own: None }
+        let (codes, scales) = (codes.into(), Some(scales.into()));
+        Self { m, x: x.into(), codes, scales, row_factors: None, given: None, own: None }
+    }
+
+    /// From `x`, `[m, K]`, to e4m3 `values`, `[m, K]`, and a factor for each of the m rows: what
+    /// [`Matrix::e4m3`](crate::run::Matrix::e4m3) takes.
+    pub fn e4m3(
+        m: u32,
+        x: impl Into<Values<'a>>,
+        values: impl Into<MemoryMut<'a, u8>>,
+        factors: impl Into<MemoryMut<'a, f32>>,
+    ) -> Self {
+        let (codes, row_factors) = (values.into(), Some(factors.into()));
+        Self { m, x: x.into(), codes, scales: None, row_factors, given: None, own: None }
     }
 
     /// The tensor's factor, a number or one on the device, positive and normal: needed where it is given, and only there.
@@ -69,14 +86,19 @@ impl<'a> QuantiseOperands<'a> {
     }
 }
 
-const PIECES: usize = 5;
+const PIECES: usize = 6;
 
 impl Pieces for QuantiseOperands<'_> {
     fn visit<'b, V: Visit<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
-        let Self { m: _, x, codes, scales, given, own } = self;
+        let Self { m: _, x, codes, scales, row_factors, given, own } = self;
         visitor.values(0, x)?;
         visitor.write(1, codes)?;
-        visitor.write(2, scales)?;
+        if let Some(scales) = scales {
+            visitor.write(2, scales)?;
+        }
+        if let Some(factors) = row_factors {
+            visitor.write(5, factors)?;
+        }
         if let Some((_, Some(given))) = given {
             visitor.read(3, given)?;
         }
@@ -126,13 +148,21 @@ impl Quantiser {
         if m > Problem::M_MAX {
             return Err(Error::operand(format!("{m} rows: at most {}", Problem::M_MAX)));
         }
-        let QuantiseOperands { x, given, own, .. } = &*operands;
+        let QuantiseOperands { x, scales, row_factors, given, own, .. } = &*operands;
         if x.format() != quantise.x_format() {
             return Err(Error::operand(format!("x is {}, the kernel is for {}", x.format(), quantise.x_format())));
         }
-        let optional =
-            [("factor", given.is_some(), !quantise.is_own()), ("own factor", own.is_some(), quantise.is_own())];
+        let to_nvfp4 = quantise.to_format() == Format::Nvfp4;
+        let optional = [
+            ("scales", scales.is_some(), to_nvfp4),
+            ("row factors", row_factors.is_some(), !to_nvfp4),
+            ("factor", given.is_some(), to_nvfp4 && !quantise.is_own()),
+            ("own factor", own.is_some(), quantise.is_own()),
+        ];
         check_given(optional)?;
+        if !to_nvfp4 {
+            return e4m3::launch(&self.kernel, quantise, stream, operands, is_dependent);
+        }
         let factor = given.as_ref().map_or(1.0, |(factor, _)| *factor);
         if !(factor.is_normal() && factor > 0.0) {
             return Err(Error::operand(format!("the factor is {factor:e}: it must be positive and normal")));
@@ -154,11 +184,12 @@ impl Quantiser {
             Line { name: "scales", needed: scale_bytes, alignment: 1 },
             Line { name: "factor", needed: u64::from(on_device), alignment: 4 },
             Line { name: "own factor", needed: own_length, alignment: 4 },
+            Line { name: "row factors", needed: 0, alignment: 4 },
         ];
         // No more than bytes of scales, which a padded layout has some more of.
         let blocks = (elements / BLOCK as u64) as u32;
         let params =
-            |[x, codes, scales, given, own]: [u64; PIECES]| Params { x, codes, scales, given, own, factor, blocks };
+            |[x, codes, scales, given, own, _]: [u64; PIECES]| Params { x, codes, scales, given, own, factor, blocks };
         let grid = (all as u32).div_ceil(THREADS).min(GRID_MAX);
         let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1 };
         let grid = (blocks * 2).div_ceil(MAXIMUM_THREADS).min(MAXIMUM_GRID_MAX);

@@ -1,4 +1,4 @@
-//! Values made NVFP4.
+//! Values made NVFP4, or e4m3.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,18 @@ use crate::format::{Format, ScaleLayout};
 use crate::problem::Problem;
 use crate::spelling::{prefixed, spelled};
 
-/// x `[m, K]` in f16, bf16 or f32 to NVFP4: codes `[m, K/2]`, an e4m3 scale for 16 elements along K, and one f32 factor, so that
+/// x `[m, K]` in f16, bf16 or f32 to NVFP4 or to e4m3.
+///
+/// NVFP4 is codes `[m, K/2]`, an e4m3 scale for 16 elements along K, and one f32 factor, so that
 /// `x ≈ code · scale · factor`. The factor is given, or that of the tensor's own maximum, which is found on the device. m is a
 /// run-time number. The rule, which is that of [`Nvfp4Tensor::quantise`](crate::format::Nvfp4Tensor::quantise), is in
 /// `docs/formats.md`.
 ///
+/// e4m3 is values `[m, K]`, in the order that kernels take tokens in, and an f32 factor for each row: the rule and the order are
+/// those of [`E4m3Tensor`](crate::format::E4m3Tensor).
+///
 /// # Spelling
-/// `quantise:X:kK[:sf128x4][:own]`, for example `quantise:bf16:k7168:sf128x4`. `Display` writes it and `FromStr` reads exactly what
+/// `quantise:X:kK[:sf128x4][:own]` or `quantise:X:kK:e4m3`, for example `quantise:bf16:k7168:sf128x4`. `Display` writes it and `FromStr` reads exactly what
 /// `Display` writes.
 ///
 /// ```
@@ -32,6 +37,7 @@ pub struct Quantise {
     k: u32,
     scales: ScaleLayout,
     is_own: bool,
+    is_e4m3: bool,
 }
 
 impl Quantise {
@@ -40,9 +46,9 @@ impl Quantise {
     /// Elements of the memory for an own factor: the factor, and room for the maxima of parts.
     pub const OWN_LENGTH: usize = 1 + 512;
 
-    /// From f16, linear scales and a given factor unless said otherwise; K is still to be said.
+    /// To NVFP4, from f16, with linear scales and a given factor unless said otherwise; K is still to be said.
     pub fn new() -> Self {
-        Self { x: Format::F16, k: 0, scales: ScaleLayout::Linear, is_own: false }
+        Self { x: Format::F16, k: 0, scales: ScaleLayout::Linear, is_own: false, is_e4m3: false }
     }
 
     /// Elements of a row: a multiple of [`Quantise::K_STEP`].
@@ -67,6 +73,17 @@ impl Quantise {
     pub fn own(mut self) -> Self {
         self.is_own = true;
         self
+    }
+
+    /// To e4m3, with a factor for each row.
+    pub fn e4m3(mut self) -> Self {
+        self.is_e4m3 = true;
+        self
+    }
+
+    /// What it becomes: nvfp4 or e4m3.
+    pub fn to_format(&self) -> Format {
+        if self.is_e4m3 { Format::E4m3 } else { Format::Nvfp4 }
     }
 
     /// The format of what is quantised.
@@ -105,7 +122,10 @@ impl Quantise {
             let (step, most) = (Self::K_STEP, Problem::EXTENT_MAX);
             return Err(Error::unsupported(format!("k = {k}: must be a multiple of {step} up to {most}")));
         }
-        if x.is_coded() {
+        if self.is_e4m3 && (self.is_own || self.scales != ScaleLayout::Linear) {
+            return Err(Error::unsupported("e4m3 has a factor for each row, no other factor and no block scales"));
+        }
+        if x.is_coded() || x == Format::E4m3 {
             return Err(Error::unsupported(format!("x is f16, bf16 or f32, not {x}")));
         }
         Ok(())
@@ -120,9 +140,9 @@ impl Default for Quantise {
 
 impl fmt::Display for Quantise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { x, k, scales, is_own } = *self;
+        let Self { x, k, scales, is_own, is_e4m3 } = *self;
         write!(f, "quantise:{x}:k{k}")?;
-        let parts = [(scales == ScaleLayout::Swizzled128x4, ":sf128x4"), (is_own, ":own")];
+        let parts = [(scales == ScaleLayout::Swizzled128x4, ":sf128x4"), (is_own, ":own"), (is_e4m3, ":e4m3")];
         parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))
     }
 }
@@ -138,7 +158,9 @@ impl FromStr for Quantise {
 spelled!(Quantise);
 
 fn parse(text: &str) -> Result<Quantise> {
-    let wrong = |segment: &str| Error::parse(format!("`{segment}`: expected quantise:X:kK[:sf128x4][:own]"));
+    let wrong = |segment: &str| {
+        Error::parse(format!("`{segment}`: expected quantise:X:kK[:sf128x4][:own] or quantise:X:kK:e4m3"))
+    };
     let mut segments = text.split(':').peekable();
     let mut next = || segments.next().unwrap_or_default();
     let (head, x, k) = (next(), next(), next());
@@ -151,6 +173,7 @@ fn parse(text: &str) -> Result<Quantise> {
         quantise.scales = ScaleLayout::Swizzled128x4;
     }
     quantise.is_own = segments.next_if_eq(&"own").is_some();
+    quantise.is_e4m3 = segments.next_if_eq(&"e4m3").is_some();
     match segments.next() {
         Some(rest) => Err(wrong(rest)),
         None => Ok(quantise),
@@ -163,7 +186,9 @@ mod tests {
 
     #[test]
     fn spellings_are_read_as_written_and_no_other() {
-        for text in ["quantise:bf16:k7168:sf128x4:own", "quantise:f16:k64", "quantise:f32:k128:own"] {
+        for text in
+            ["quantise:bf16:k7168:sf128x4:own", "quantise:f16:k64", "quantise:f32:k128:own", "quantise:bf16:k192:e4m3"]
+        {
             assert_eq!(text.parse::<Quantise>().unwrap().to_string(), text);
             assert!(text.parse::<Quantise>().unwrap().check().is_ok());
         }
@@ -182,5 +207,7 @@ mod tests {
         assert!(refusal(Quantise::new().k(48)).ends_with("k = 48: must be a multiple of 64 up to 1048576"));
         assert!(refusal(Quantise::new()).ends_with("k = 0: must be a multiple of 64 up to 1048576"));
         assert!(refusal(Quantise::new().k(64).x(Format::Nvfp4)).ends_with("not nvfp4"));
+        assert!(refusal(Quantise::new().k(64).x(Format::E4m3).e4m3()).ends_with("not e4m3"));
+        assert!(refusal(Quantise::new().k(64).e4m3().own()).ends_with("no other factor and no block scales"));
     }
 }

@@ -43,9 +43,13 @@ fn refusals_name_the_limit_and_both_numbers() {
         ),
         (dual().activation(Activation::SiluClamp(0)), s3, Arch::H200, "clamp limit = 0: must be 1 to 65504"),
         (dual().activation(Activation::SiluClamp(65_505)), s3, Arch::H200, "clamp limit = 65505: must be 1 to 65504"),
-        (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, f16 or bf16"),
+        (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, e4m3, f16 or bf16"),
+        (dual().a(Format::E4m3), s3, Arch::H200, "path mma takes tokens in nvfp4, f16 or bf16"),
+        (mx().a(Format::E4m3), s3, Arch::H200, "B in mxfp4: must be nvfp4 where A is e4m3"),
+        (dual().b(Format::E4m3), s3, Arch::H200, "B in e4m3: must be nvfp4, mxfp4, f16 or bf16"),
+        (dual().c(Format::E4m3), s3, Arch::H200, "C in e4m3: must be f16, bf16 or f32"),
         (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4, mxfp4 or the format of A"),
-        (dual().a(Format::Mxfp4), s3, Arch::H200, "A in mxfp4: must be nvfp4, f16 or bf16"),
+        (dual().a(Format::Mxfp4), s3, Arch::H200, "A in mxfp4: must be nvfp4, e4m3, f16 or bf16"),
         (mx().a(Format::Nvfp4), s3, Arch::H200, "B in mxfp4: must be nvfp4, f16 or bf16 where A is nvfp4"),
         (mx().scales(ScaleLayout::Swizzled128x4), s3, Arch::H200, "B in mxfp4: must be nvfp4 where scales are 128x4"),
         (mx().prepared(), s3, Arch::H200, "path mma takes weights as they are, not prepared ones"),
@@ -96,12 +100,32 @@ fn refusals_of_wgmma_name_what_they_need() {
     let dual = || dual().prepared();
     let gemm = || Problem::gemm().n(4096).k(7168).prepared();
     let coded = || dual().a(Format::Nvfp4);
+    let rounded = || dual().a(Format::E4m3);
     let base = "wgmma.t64x64x128.s4.interleaved.ws2.shared";
     for (problem, variant, arch, expected) in [
         (dual(), base, Arch::A100, "path wgmma needs compute capability 9.0, this architecture has 8.0"),
         (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
         (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 or mxfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
+        (rounded().gathered(), base, Arch::H200, "A in e4m3: must be f16 or bf16 where its rows are gathered"),
+        (
+            rounded(),
+            "wgmma.t64x64x64.s4.interleaved.ws2.shared",
+            Arch::H200,
+            "e4m3 tokens needs tile k 128 or 256: an instruction's sums are kept for 128 of K",
+        ),
+        (
+            rounded(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.multicast2",
+            Arch::H200,
+            "e4m3 tokens needs tokens that a cluster does not share",
+        ),
+        (
+            rounded(),
+            "wgmma.t192x64x128.s2.interleaved.ws2.shared",
+            Arch::H200,
+            "registers: 232 a thread needed (192 of them accumulators), 168 can be had",
+        ),
         (
             dual(),
             "mma.t64x128x64.s3.interleaved.uniform.direct",

@@ -21,6 +21,8 @@ fn the_baseline_is_legal_for_every_legal_problem() {
                     let prepared = problem.prepared();
                     if Format::Nvfp4 == b && arch.capability() == Arch::H200.capability() {
                         Spec::new(&prepared, &baseline(&prepared), arch).unwrap();
+                        let rounded = prepared.a(Format::E4m3);
+                        Spec::new(&rounded, &baseline(&rounded), arch).unwrap();
                     }
                 }
             }

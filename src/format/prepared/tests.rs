@@ -243,7 +243,7 @@ fn what_no_kernel_reads_is_refused() {
         error.to_string()
     };
     assert_eq!(refusal(3, Format::F16, 1, 64, 64), "3 products: weights are prepared for 1 or 2");
-    assert_eq!(refusal(1, Format::F32, 1, 64, 64), "weights are prepared for f16 or bf16, not for f32");
+    assert_eq!(refusal(1, Format::F32, 1, 64, 64), "weights are prepared for f16, bf16 or e4m3, not for f32");
     assert_eq!(refusal(1, Format::F16, 0, 64, 64), "0 groups: at least 1 is needed");
     assert_eq!(refusal(1, Format::F16, 1, 40, 64), "n = 40: must be a positive multiple of 16");
     assert_eq!(refusal(1, Format::F16, 1, 64, 0), "k = 0: must be a positive multiple of 64");

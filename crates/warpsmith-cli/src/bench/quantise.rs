@@ -8,7 +8,7 @@ use warpsmith::format::Format;
 use warpsmith::run::{QuantiseOperands, Quantiser};
 use warpsmith::spec::{Arch, Quantise};
 use warpsmith_tune::oracle::combine::rounded;
-use warpsmith_tune::oracle::quantise::quantise as expected;
+use warpsmith_tune::oracle::quantise::{quantise as expected, to_e4m3};
 use warpsmith_tune::{Numbers, operand_sets, wait};
 
 use super::Args;
@@ -54,6 +54,7 @@ struct Set {
     codes: CudaSlice<u8>,
     scales: CudaSlice<u8>,
     factor: CudaSlice<f32>,
+    row_factors: CudaSlice<f32>,
 }
 
 impl Set {
@@ -61,13 +62,17 @@ impl Set {
         let (stream, m, k) = (gpu.stream(), tokens as usize, quantise.row_length() as usize);
         Ok(Self {
             x: Numbers::new(stream, quantise.x_format(), drawn, m * k)?,
-            codes: stream.alloc_zeros(Format::Nvfp4.bytes(m * k))?,
+            codes: stream.alloc_zeros(quantise.to_format().bytes(m * k))?,
             scales: stream.alloc_zeros(quantise.scale_layout().bytes(m, k))?,
             factor: stream.alloc_zeros(Quantise::OWN_LENGTH)?,
+            row_factors: stream.alloc_zeros(m)?,
         })
     }
 
     fn operands(&mut self, quantise: &Quantise, tokens: u32) -> QuantiseOperands<'_> {
+        if quantise.to_format() == Format::E4m3 {
+            return QuantiseOperands::e4m3(tokens, self.x.values(), &mut self.codes, &mut self.row_factors);
+        }
         let operands = QuantiseOperands::new(tokens, self.x.values(), &mut self.codes, &mut self.scales);
         if quantise.is_own() { operands.own_factor(&mut self.factor) } else { operands.factor(FACTOR) }
     }
@@ -78,6 +83,11 @@ fn is_as_expected(gpu: &Gpu, quantiser: &Quantiser, tokens: u32, drawn: &[f32]) 
     let mut set = Set::new(gpu, quantise, tokens, drawn)?;
     quantiser.launch(stream, set.operands(quantise, tokens))?;
     wait(stream, LIMIT)?;
+    if quantise.to_format() == Format::E4m3 {
+        let expected = to_e4m3(quantise, tokens, &set.x.to_host(stream)?)?;
+        let factors = stream.clone_dtoh(&set.row_factors)?;
+        return Ok(stream.clone_dtoh(&set.codes)? == expected.values && factors == expected.factors);
+    }
     let given = (!quantise.is_own()).then_some(FACTOR);
     let expected = expected(quantise, tokens, &set.x.to_host(stream)?, given)?;
     let is_factor = given.is_some() || stream.clone_dtoh(&set.factor)?.first() == Some(&expected.factor);
@@ -90,8 +100,13 @@ fn timed(gpu: &Gpu, quantiser: &Quantiser, tokens: u32, drawn: &[f32], arch: &Ar
     let quantise = quantiser.quantise();
     let (m, k) = (tokens as usize, quantise.row_length() as usize);
     let of_x = quantise.x_format().bytes(m * k);
+    // A row that is read again is near.
     let reads = if quantise.is_own() { 2 } else { 1 };
-    let bytes = (reads * of_x + Format::Nvfp4.bytes(m * k) + quantise.scale_layout().bytes(m, k)) as u64;
+    let scales = match quantise.to_format() {
+        Format::E4m3 => Format::F32.bytes(m),
+        _ => quantise.scale_layout().bytes(m, k),
+    };
+    let bytes = (reads * of_x + quantise.to_format().bytes(m * k) + scales) as u64;
     let sets = (0..operand_sets(bytes, arch.l2_bytes())).map(|_| Set::new(gpu, quantise, tokens, drawn));
     let mut sets = sets.collect::<Result<Vec<_>>>()?;
     small::times(gpu, arch, bytes, sets.len(), |set, is_dependent| {

@@ -39,6 +39,52 @@ pub fn quantise(quantise: &Quantise, m: u32, x: &[f32], given: Option<f32>) -> R
     Ok(Quantised { codes, scales, factor })
 }
 
+/// What becomes of rows that are made e4m3.
+#[derive(Clone, Debug, PartialEq)]
+pub struct E4m3Rows {
+    /// `[m, K]`, in the order of kernels.
+    pub values: Vec<u8>,
+    /// `[m]`.
+    pub factors: Vec<f32>,
+}
+
+/// Elements along K whose order is the kernels'.
+const SPAN: usize = 64;
+
+/// `x`, `[m, K]`, each value exactly as it is in its format.
+///
+/// # Errors
+/// Data, if `x` has not `m · K` values.
+pub fn to_e4m3(quantise: &Quantise, m: u32, x: &[f32]) -> Result<E4m3Rows> {
+    let (m, k) = (m as usize, quantise.row_length() as usize);
+    if x.len() != m * k {
+        return Err(Error::data(format!("{m} rows of {quantise}: {} values", x.len())));
+    }
+    let mut rows = E4m3Rows { values: Vec::with_capacity(m * k), factors: Vec::with_capacity(m) };
+    for row in x.chunks(k) {
+        let finite = row.iter().filter(|x| x.is_finite()).map(|x| f64::from(x.abs()));
+        let factor = match finite.fold(0.0, f64::max) {
+            0.0 => 1.0,
+            most => ((most / f64::from(e4m3::MAX)) as f32).max(f32::MIN_POSITIVE),
+        };
+        for position in 0..k {
+            let (span, j, h, t, i) =
+                (position / SPAN, position / 32 % 2, position / 16 % 2, position / 4 % 4, position % 4);
+            rows.values.push(e4m3_of(row[SPAN * span + 16 * t + 8 * j + 4 * h + i], factor));
+        }
+        rows.factors.push(factor);
+    }
+    Ok(rows)
+}
+
+fn e4m3_of(x: f32, factor: f32) -> u8 {
+    let sign = if x.is_sign_negative() { 0x80 } else { 0 };
+    match x.is_finite() {
+        true => sign | nearest(quotient(x.abs(), factor), e4m3::NAN, e4m3::decode),
+        false => e4m3::NAN,
+    }
+}
+
 /// What maps the largest finite magnitude to the largest code under the largest scale; 1, if there is none but 0.
 #[must_use]
 pub fn own_factor(x: &[f32]) -> f32 {

@@ -23,6 +23,7 @@ mod nvcc;
 mod plan;
 mod prepare;
 mod quantise;
+mod quantise_e4m3;
 mod raw;
 mod route;
 mod serving;
@@ -115,6 +116,20 @@ fn main() -> ExitCode {
     }
     for case in quantise::all() {
         trials.push(trial(&bench, case.name(), move |bench| quantise::is_right(bench, &case)));
+    }
+    for case in quantise_e4m3::all() {
+        trials.push(trial(&bench, case.name(), move |bench| quantise_e4m3::is_right(bench, &case)));
+    }
+    trials.push(trial(
+        &bench,
+        "quantise: every f16 and bf16 number to e4m3".to_owned(),
+        quantise_e4m3::every_number_is_right,
+    ));
+    trials.push(Trial::test("quantise: mutants to e4m3 are up to date", || {
+        small::are_up_to_date(&quantise_e4m3::mutants()).map_err(Into::into)
+    }));
+    for mutant in quantise_e4m3::mutants() {
+        trials.push(trial(&bench, mutant.name(), move |bench| quantise_e4m3::is_killed(bench, &mutant)));
     }
     for (name, run) in [
         ("every f16 and bf16 number", quantise::every_number_is_right as fn(&Bench) -> _),

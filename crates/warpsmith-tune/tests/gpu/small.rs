@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use warpsmith::build::Built;
+use warpsmith::format::Format;
 use warpsmith::internal::build::{Simt, Source, compile};
 
 use crate::bench::{Bench, changed, text};
@@ -30,6 +31,7 @@ impl Mutant {
         let kind = match self.of {
             Simt::Route(_) => "experts: mutant of route",
             Simt::Combine(_) => "experts: mutant of combine",
+            Simt::Quantise(quantise) if quantise.to_format() == Format::E4m3 => "quantise: mutant to e4m3",
             _ => "quantise: mutant",
         };
         format!("{kind}: {}", self.what)
