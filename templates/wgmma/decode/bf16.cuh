@@ -22,7 +22,7 @@ struct Decode {
   }
 
   // What makes of such pairs the values themselves: 2^126.
-  static constexpr u32 UNITS = 0x7E807E80;
+  __device__ static constexpr u32 units() { return 0x7E807E80; }
 
   // Powers of two, whose exponents (with bias 127) are in the bits 14 to 7 of each half: bf16 numbers as they are, but for
   // 2^-127, a subnormal number.

@@ -21,7 +21,7 @@ struct Decode {
   }
 
   // What makes of such pairs the values themselves: 2^14.
-  static constexpr u32 UNITS = 0x74007400;
+  __device__ static constexpr u32 units() { return 0x74007400; }
 
   // Powers of two, whose exponents (with bias 127) are in the bits 14 to 7 of each half, rounded: to infinity above what f16
   // has, to zero below.

@@ -3,6 +3,9 @@
 
 namespace ws {
 
+// What makes true weights of decoded ones.
+inline constexpr float WEIGHT_UNIT = WeightFormat::unit();
+
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>
 struct Units {

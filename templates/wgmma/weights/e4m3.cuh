@@ -3,6 +3,7 @@
 
 namespace ws {
 
-inline constexpr int BLOCK_SCALE_BYTES = 256;  // of 64 rows × 64 of K
+// Of 64 rows × 64 of K. No variable: those are part of what is compiled, in their order.
+enum : int { BLOCK_SCALE_BYTES = 256 };
 
 }  // namespace ws

@@ -6,11 +6,13 @@
 
 namespace ws {
 
-inline constexpr int BLOCK_SCALE_BYTES = 128;  // of 64 rows × 64 of K
-// Decoded weights are the true ones.
-inline constexpr float WEIGHT_UNIT = 1.f;
+// Of 64 rows × 64 of K. No variable: those are part of what is compiled, in their order.
+enum : int { BLOCK_SCALE_BYTES = 128 };
 
 struct WeightFormat {
+  // Decoded weights are the true ones.
+  __device__ static constexpr float unit() { return 1.f; }
+
   // A word for a row pair: of the steps 0 and 1, and rotated left by 8 of 2 and 3.
   using Scales = u32;
 
@@ -23,7 +25,7 @@ struct WeightFormat {
 
   template <int PAIR>
   __device__ __forceinline__ static u32 codes(u32 word) {
-    return Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS);
+    return Decode::mul(Decode::codes<PAIR>(word), Decode::units());
   }
 };
 

@@ -3,11 +3,13 @@
 
 namespace ws {
 
-inline constexpr int BLOCK_SCALE_BYTES = 256;  // of 64 rows × 64 of K
-// Decoded weights are 2^-14 of the true ones.
-inline constexpr float WEIGHT_UNIT = 16384.f;
+// Of 64 rows × 64 of K. No variable: those are part of what is compiled, in their order.
+enum : int { BLOCK_SCALE_BYTES = 256 };
 
 struct WeightFormat {
+  // Decoded weights are 2^-14 of the true ones.
+  __device__ static constexpr float unit() { return 16384.f; }
+
   // Two words for a row pair: of the steps 0 and 1, and 2 and 3.
   using Scales = uint2;
 

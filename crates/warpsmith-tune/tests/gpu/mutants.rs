@@ -329,10 +329,10 @@ fn prepared_mxfp4() -> Vec<Mutant> {
         mutant("the exponent off by one", "Decode::powers((step", "Decode::powers(0x00800080u + (step"),
         mutant(
             "codes without their unit",
-            "Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS)",
+            "Decode::mul(Decode::codes<PAIR>(word), Decode::units())",
             "Decode::codes<PAIR>(word)",
         ),
-        mutant("sums with a unit", "WEIGHT_UNIT = 1.f;", "WEIGHT_UNIT = 16384.f;"),
+        mutant("sums with a unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 16384.f;"),
         mutant(
             "the codes of another thread",
             "thread * 16), WeightFormat::load",
@@ -351,7 +351,7 @@ fn prepared_mxfp4() -> Vec<Mutant> {
         ),
         half(
             "codes without their unit",
-            "Decode::mul(Decode::codes<PAIR>(word), Decode::UNITS)",
+            "Decode::mul(Decode::codes<PAIR>(word), Decode::units())",
             "Decode::codes<PAIR>(word)",
         ),
     ]
@@ -443,7 +443,7 @@ fn wgmma() -> Vec<Mutant> {
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
     vec![
         plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
-        plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
+        plain("sums without their unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 1.f;"),
         plain(
             "the bias of another group",
             "(group) * params.bias_step[i]",
