@@ -62,8 +62,11 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if problem.is_prepared() && b != Format::Nvfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where weights are prepared" });
     }
-    if c.is_coded() {
-        return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
+    if c == Format::Mxfp4 {
+        return Err(Refusal::Format { operand: "C", format: c, expected: "nvfp4, f16, bf16 or f32" });
+    }
+    if c == Format::Nvfp4 {
+        extent("N where C is nvfp4", problem.columns(), Problem::N_STEP_CODED, Problem::EXTENT_MAX)?;
     }
     if let Some(format) = problem.bias_format().filter(|format| format.is_coded()) {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });

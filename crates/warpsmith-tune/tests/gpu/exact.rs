@@ -180,7 +180,8 @@ pub fn is_exact(bench: &Bench, case: &Case) -> Result<(), String> {
     let problem = if case.path == MatrixPath::Wgmma { problem.prepared() } else { problem };
     let (columns, rows) = (HostColumns::default(), HostRows::default());
     let alpha = vec![vec![1.0]];
-    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };
+    let host =
+        HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, c_factor: Vec::new(), columns, rows };
 
     let columns = problem.columns() as usize;
     let element = |index: usize| {
