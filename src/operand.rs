@@ -21,8 +21,10 @@ enum Shape {
     Factor,
     /// Where each group begins, and the end of the last.
     Offsets,
-    /// `m × N` values.
+    /// `m × N` values, their block scales, and the factor of those; 1 if not given.
     Result,
+    ResultScales,
+    ResultFactor,
     /// Bytes.
     Workspace,
     /// `[N]` for all groups, or `[G, N]`: f32 factors of rows of B.
@@ -74,6 +76,8 @@ operands! {
     Alpha2:     "alpha",     Some(2),    Factor,       NARROW, (kernel.alpha[1]);
     Offsets:    "offsets",   None,       Offsets,      NARROW, (kernel.offsets);
     C:          "c",         None,       Result,       WIDE,   (kernel.c);
+    CScales:    "c",         None,       ResultScales, NARROW, (coded.scales);
+    CFactor:    "c_factor",  None,       ResultFactor, NARROW, (coded.factor);
     Workspace:  "workspace", None,       Workspace,    WIDE,   (kernel.workspace);
     RowScale1:  "row_scale", Some(1),    RowScale,     NARROW, (columns.row_scale[0]);
     RowScale2:  "row_scale", Some(2),    RowScale,     NARROW, (columns.row_scale[1]);
@@ -125,8 +129,8 @@ impl Operand {
     pub(crate) fn unit(self, format: Format) -> &'static str {
         match self.line().2 {
             Shape::TokenScales if format == Format::E4m3 => "factors of rows",
-            Shape::TokenScales | Shape::WeightScales => "bytes of block scales",
-            Shape::Tokens | Shape::Weights if format.is_coded() => "bytes of codes",
+            Shape::TokenScales | Shape::WeightScales | Shape::ResultScales => "bytes of block scales",
+            Shape::Tokens | Shape::Weights | Shape::Result if format.is_coded() => "bytes of codes",
             Shape::Workspace => "bytes",
             _ => "elements",
         }
@@ -135,7 +139,7 @@ impl Operand {
     /// The name, and of what it is the scales.
     pub(crate) fn title(self, operation: Operation) -> String {
         let name = self.name(operation);
-        let is_scales = matches!(self.line().2, Shape::TokenScales | Shape::WeightScales);
+        let is_scales = matches!(self.line().2, Shape::TokenScales | Shape::WeightScales | Shape::ResultScales);
         if is_scales { format!("scales of {name}") } else { name }
     }
 
@@ -153,12 +157,12 @@ impl Operand {
     /// Whether what it needs are so many for all groups, or for each of them.
     #[inline(always)]
     pub(crate) const fn is_one_or_each(self) -> bool {
-        matches!(self.line().2, Shape::Factor | Shape::RowScale | Shape::Bias)
+        matches!(self.line().2, Shape::Factor | Shape::RowScale | Shape::Bias | Shape::ResultFactor)
     }
 
     /// Whether kernels do without it.
     pub(crate) fn is_optional(self) -> bool {
-        matches!(self.line().2, Shape::Factor | Shape::Workspace | Shape::SlotFactors)
+        matches!(self.line().2, Shape::Factor | Shape::ResultFactor | Shape::Workspace | Shape::SlotFactors)
     }
 
     /// The format that it has to be in, where there is a choice.
@@ -187,6 +191,17 @@ impl Operand {
         let (_, product, shape, _) = self.line();
         let values = |format: Format, elements: u64| if format.is_coded() { elements / 2 } else { elements };
         let scale_bytes = |format: Format, rows| format.scale_bytes(layout, rows, problem.depth() as usize);
+        // Of rows of so many elements: as many as there are values, where these may be any number.
+        let scales_of_rows = |format: Format, length: u64, is_any: bool| {
+            let rows = layout.rows();
+            let each = (format.scale_bytes(layout, rows, length as usize) / rows) as u64;
+            let mask = rows as u32 - 1;
+            match (format.is_coded(), is_any) {
+                (false, _) => Needs::Nothing,
+                (true, true) => Needs::RowsOfValues { row: values(format, length), each, mask },
+                (true, false) => Needs::Rows { each, mask },
+            }
+        };
         let one_or_each = |one| Needs::OneOrEach { one, groups: problem.groups().unwrap_or(1) };
         if product.is_some_and(|product| product > problem.operation().products()) {
             return Needs::Nothing;
@@ -194,16 +209,8 @@ impl Operand {
         match shape {
             Shape::Tokens if problem.is_gathered() => Needs::Elements(0),
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
-            Shape::TokenScales if problem.a_format().is_coded() => {
-                let rows = layout.rows();
-                let each = (scale_bytes(problem.a_format(), rows) / rows) as u64;
-                let mask = rows as u32 - 1;
-                match problem.is_gathered() {
-                    true => Needs::RowsOfValues { row: values(problem.a_format(), k), each, mask },
-                    false => Needs::Rows { each, mask },
-                }
-            }
             Shape::TokenScales if problem.a_format() == Format::E4m3 => Needs::Rows { each: 1, mask: 0 },
+            Shape::TokenScales => scales_of_rows(problem.a_format(), k, problem.is_gathered()),
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if problem.b_format().is_coded() => {
                 Needs::Elements(groups * scale_bytes(problem.b_format(), problem.columns() as usize) as u64)
@@ -211,7 +218,9 @@ impl Operand {
             Shape::Factor => one_or_each(1),
             Shape::Offsets if problem.groups().is_some() => Needs::Elements(groups + 1),
             Shape::Result if problem.has_slots() => Needs::Elements(0),
-            Shape::Result => Needs::Rows { each: n, mask: 0 },
+            Shape::Result => Needs::Rows { each: values(problem.c_format(), n), mask: 0 },
+            Shape::ResultScales => scales_of_rows(problem.c_format(), n, problem.has_slots()),
+            Shape::ResultFactor if problem.c_format().is_coded() => one_or_each(1),
             Shape::RowScale if problem.has_row_scale() => one_or_each(problem.columns()),
             Shape::Bias if problem.bias_format().is_some() => one_or_each(problem.columns()),
             Shape::Gathered if problem.is_gathered() => Needs::Rows { each: 1, mask: 0 },
@@ -274,6 +283,13 @@ params! {
         a_rows: i32, "int a_rows", "rows that A has";
         c_rows: i32, "int c_rows", "rows that C has";
     }
+    /// What those are given besides whose result is in NVFP4.
+    CodedParams = "CodedParams : MovedParams" {
+        scales: u64, "u8* c_scales", "block scales of C";
+        factor: u64, "const float* c_factor", "their factor in device memory, or null";
+        factor_value: f32, "float c_factor_value", "the factor where `c_factor` is null";
+        factor_step: i32, "int c_factor_step", "0: one factor for all groups; 1: one a group";
+    }
 }
 
 /// The first argument of every kernel. The driver copies as much of it as the kernel says that it takes.
@@ -283,12 +299,14 @@ pub(crate) struct Params {
     pub(crate) kernel: KernelParams,
     pub(crate) columns: ColumnParams,
     pub(crate) moved: MovedParams,
+    pub(crate) coded: CodedParams,
 }
 
 impl Params {
     /// What kernels of a problem take, in CUDA.
     pub(crate) fn cuda_name(problem: &Problem) -> &'static str {
         match () {
+            () if problem.c_format().is_coded() => "CodedParams",
             () if problem.is_gathered() || problem.has_slots() => "MovedParams",
             () if problem.has_row_scale() || problem.bias_format().is_some() => "ColumnParams",
             () => "Params",
@@ -339,6 +357,13 @@ mod tests {
             offset_of!(MovedParams, c_rows),
         ];
         assert_eq!((moved, size_of::<MovedParams>(), offset_of!(Params, moved)), ([0, 8, 16, 24, 28], 32, 176));
+        let coded = [
+            offset_of!(CodedParams, scales),
+            offset_of!(CodedParams, factor),
+            offset_of!(CodedParams, factor_value),
+            offset_of!(CodedParams, factor_step),
+        ];
+        assert_eq!((coded, size_of::<CodedParams>(), offset_of!(Params, coded)), ([0, 8, 16, 20], 24, 208));
         assert!(PARAMS_CUH.contains("  const float* row_scale[2];  // factors"));
     }
 

@@ -94,6 +94,8 @@ pub struct Problem {
 impl Problem {
     /// N is a multiple of this.
     pub const N_STEP: u32 = 16;
+    /// N is a multiple of this where C is NVFP4, so that C can be the A of another product.
+    pub const N_STEP_CODED: u32 = 64;
     /// K is a multiple of this.
     pub const K_STEP: u32 = 64;
     /// The largest N and K.
@@ -180,7 +182,8 @@ impl Problem {
         self
     }
 
-    /// Format of C: f16, bf16 or f32.
+    /// Format of C: f16, bf16, f32, or nvfp4, whose scales lie as those of operands do ([`Problem::scales`]) and whose factor is
+    /// [given](crate::run::Operands::c_factor).
     pub fn c(mut self, format: Format) -> Self {
         self.c = format;
         self
@@ -411,19 +414,19 @@ impl Problem {
 
     /// As [`Problem::bytes`], for so many groups with rows.
     pub(crate) fn bytes_with(&self, m: u64, groups: f64) -> f64 {
-        let row = |format: Format| {
-            let k = self.k as usize;
+        let row = |format: Format, length: u32| {
+            let length = length as usize;
             let factor = if format == Format::E4m3 { 4 } else { 0 };
-            (format.bytes(k) + format.scale_block().map_or(0, |block| k / block) + factor) as f64
+            (format.bytes(length) + format.scale_block().map_or(0, |block| length / block) + factor) as f64
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;
         let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
         // Gathered, a token is read once, however many groups it chooses.
         let tokens = m as f64 / if self.gathered { f64::from(self.routing.top_k.unwrap_or(1)) } else { 1.0 };
-        row(self.a) * tokens
-            + (row(self.b) + columns as f64) * weight_rows
-            + m as f64 * self.c.bytes(self.n as usize) as f64
+        row(self.a, self.k) * tokens
+            + (row(self.b, self.k) + columns as f64) * weight_rows
+            + m as f64 * row(self.c, self.n)
     }
 
     /// The layout of its weights, all B of all groups, once they are prepared.

@@ -253,12 +253,13 @@ fn samples_of_mxf4() -> Vec<Spec> {
     let mut specs = Vec::new();
     let shapes = Suite::built_in().unwrap().words.shapes;
     for (index, operation) in every_operation().into_iter().enumerate() {
-        let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
+        let c = [Format::F16, Format::Bf16, Format::F32, Format::Nvfp4][index % 4];
         let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index % 2];
         let (n, k) = shapes[index % shapes.len()];
+        let n = if c == Format::Nvfp4 { n.next_multiple_of(64) } else { n };
         let problem = moved(operation.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout), index);
         let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
-        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(c) };
+        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(Format::F32) };
         let arch = [Arch::RTX5090, Arch::SPARK][index / 2 % 2];
         let all: Vec<_> = space(&problem, &arch).filter(|spec| spec.variant().path == MatrixPath::Mxf4).collect();
         specs.extend(all.iter().skip(101 * index % 53).step_by(all.len() / 2));
@@ -270,8 +271,15 @@ fn samples_of_mxf4() -> Vec<Spec> {
 fn samples_of_tcgen05(samples: usize) -> Vec<Spec> {
     let gemm = Problem::gemm().n(272).k(448).a(Format::Nvfp4);
     let dual = Problem::dual_gemm(Activation::Silu).n(272).k(1024).a(Format::Nvfp4);
-    let problems =
-        [gemm.c(Format::Bf16), gemm.c(Format::F32).row_scale().bias(Format::F16), dual, dual.grouped(5).slots()];
+    let problems = [
+        gemm.c(Format::Bf16),
+        gemm.c(Format::F32).row_scale().bias(Format::F16),
+        dual,
+        dual.grouped(5).slots(),
+        dual.grouped(5).gathered().slots(),
+        gemm.n(320).c(Format::Nvfp4),
+        dual.n(320).c(Format::Nvfp4).grouped(5).gathered(),
+    ];
     let mut specs = Vec::new();
     for arch in [Arch::B200, Arch::B300] {
         for layout in [ScaleLayout::Swizzled128x4, ScaleLayout::Linear] {

@@ -34,7 +34,7 @@ pub(super) struct Names {
     row_scale: &'static str,
     destination: &'static str,
     bias: &'static str,
-    c: &'static str,
+    c: String,
     epilogue: &'static str,
     result: &'static str,
 }
@@ -68,7 +68,10 @@ impl Names {
             destination: if problem.has_slots() { "slots" } else { "rows" },
             row_scale: if problem.has_row_scale() { Format::F32.word() } else { "none" },
             bias: problem.bias_format().map_or("none", Format::word),
-            c: problem.c_format().word(),
+            c: match problem.c_format() {
+                Format::Nvfp4 => format!("{}/{}", Format::Nvfp4, problem.scale_layout()),
+                format => format.word().to_owned(),
+            },
             epilogue: variant.epilogue.word(),
             result: if spec.finish_symbol().is_some() { "partial" } else { "final" },
         }

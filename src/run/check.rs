@@ -190,6 +190,27 @@ impl OperandSpec {
         Check { operand_spec: self, context_id, m, given: 0, before: 0 }
     }
 
+    /// Whether the factor of C may be this number.
+    #[inline(always)]
+    pub(super) fn takes_c_factor(&self, factor: f32) -> bool {
+        match self.lines[Operand::CFactor as usize].is_wanted() {
+            true => factor.is_normal() && factor > 0.0,
+            false => factor == 1.0,
+        }
+    }
+
+    /// # Errors
+    /// Operand, if it may not.
+    pub(super) fn check_c_factor(&self, factor: f32) -> Result<()> {
+        if self.takes_c_factor(factor) {
+            return Ok(());
+        }
+        Err(match self.lines[Operand::CFactor as usize].is_wanted() {
+            true => Error::operand(format!("c_factor is {factor:e}: it must be positive and normal")),
+            false => unwanted(Operand::CFactor, &self.name(Operand::CFactor), false),
+        })
+    }
+
     /// Refuses the first address that is not aligned.
     pub(super) fn aligned(&self, mut params: Params) -> Result<()> {
         let mut addresses = Operand::ALL.iter().map(|operand| (operand, *params.address(*operand)));
@@ -248,7 +269,7 @@ impl OperandSpec {
             operand if operand.is_one_or_each() => {
                 Error::operand(format!("no {name} given: the problem has one, of {needed} elements"))
             }
-            _ => Error::operand(format!("no {name} given")),
+            operand => Error::operand(format!("no {} given", operand.title(self.operation))),
         }
     }
 

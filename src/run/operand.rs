@@ -142,9 +142,23 @@ pub enum MatrixMut<'a> {
     Bf16(MemoryMut<'a, bf16>),
     /// `m × N` binary32 values.
     F32(MemoryMut<'a, f32>),
+    /// e2m1 codes, two a byte (low nibble = even column), with e4m3fn block scales, one for 16 columns, in the problem's
+    /// layout: values are code · scale · [`Operands::c_factor`](crate::run::Operands::c_factor).
+    Nvfp4 {
+        /// `m × N/2` bytes.
+        codes: MemoryMut<'a, u8>,
+        /// Linear: `m × N/16` bytes. 128x4: `⌈m/128⌉·128 × N/16` bytes, of which those of padding rows are left as they are.
+        scales: MemoryMut<'a, u8>,
+    },
 }
 
 impl<'a> MatrixMut<'a> {
+    /// From memory for codes and scales.
+    #[inline]
+    pub fn nvfp4(codes: impl Into<MemoryMut<'a, u8>>, scales: impl Into<MemoryMut<'a, u8>>) -> Self {
+        MatrixMut::Nvfp4 { codes: codes.into(), scales: scales.into() }
+    }
+
     /// From binary16 values.
     #[inline]
     pub fn f16(values: impl Into<MemoryMut<'a, f16>>) -> Self {
@@ -187,14 +201,17 @@ impl<'a> MatrixMut<'a> {
             MatrixMut::F16(_) => Format::F16,
             MatrixMut::Bf16(_) => Format::Bf16,
             MatrixMut::F32(_) => Format::F32,
+            MatrixMut::Nvfp4 { .. } => Format::Nvfp4,
         }
     }
 
+    /// Values, or bytes of codes.
     pub(super) fn elements(&self) -> u64 {
         match self {
             MatrixMut::F16(values) => values.buffer().elements,
             MatrixMut::Bf16(values) => values.buffer().elements,
             MatrixMut::F32(values) => values.buffer().elements,
+            MatrixMut::Nvfp4 { codes, .. } => codes.buffer().elements,
         }
     }
 
@@ -204,7 +221,18 @@ impl<'a> MatrixMut<'a> {
             MatrixMut::F16(values) => visitor.write(Operand::C, Format::F16, values),
             MatrixMut::Bf16(values) => visitor.write(Operand::C, Format::Bf16, values),
             MatrixMut::F32(values) => visitor.write(Operand::C, Format::F32, values),
+            MatrixMut::Nvfp4 { codes, scales } => {
+                visitor.write(Operand::C, Format::Nvfp4, codes)?;
+                visitor.write(Operand::CScales, Format::Nvfp4, scales)
+            }
         }
+    }
+}
+
+impl<'a, C: Into<MemoryMut<'a, u8>>, S: Into<MemoryMut<'a, u8>>> From<(C, S)> for MatrixMut<'a> {
+    #[inline]
+    fn from((codes, scales): (C, S)) -> Self {
+        MatrixMut::nvfp4(codes, scales)
     }
 }
 

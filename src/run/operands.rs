@@ -34,6 +34,8 @@ pub struct Operands<'a> {
     b: B<'a>,
     /// α where it is no memory.
     alpha: [f32; 2],
+    /// The same of C's factor.
+    c_factor: f32,
     /// Most launches have none.
     more: Option<More<'a>>,
     offsets: Option<Memory<'a, i32>>,
@@ -48,6 +50,7 @@ pub struct Operands<'a> {
 #[derive(Debug, Default)]
 struct More<'a> {
     alpha: [Option<Memory<'a, f32>>; 2],
+    c_factor: Option<Memory<'a, f32>>,
     row_scale: [Option<Memory<'a, f32>>; 2],
     bias: [Option<Values<'a>>; 2],
     rows: Option<Memory<'a, i32>>,
@@ -65,6 +68,7 @@ impl More<'_> {
             (Operand::RowScale1, row_scale1),
             (Operand::RowScale2, row_scale2),
             (Operand::SlotFactors, &self.slot_factors),
+            (Operand::CFactor, &self.c_factor),
         ];
         for (operand, values) in values {
             if let Some(values) = values {
@@ -89,6 +93,7 @@ impl More<'_> {
     fn note_steps(&self, n: u32, params: &mut Params) {
         let step = |elements: Option<u64>, n: u32| if elements > Some(n.into()) { n as i32 } else { 0 };
         let elements = |values: &Option<Memory<'_, f32>>| values.as_ref().map(Memory::elements);
+        params.coded.factor_step = step(elements(&self.c_factor), 1);
         params.kernel.alpha_step = self.alpha.each_ref().map(|values| step(elements(values), 1));
         params.columns.row_scale_step = self.row_scale.each_ref().map(|values| step(elements(values), n));
         params.columns.bias_step = self.bias.each_ref().map(|values| step(values.as_ref().map(Values::elements), n));
@@ -120,7 +125,7 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b, alpha: [1.0; 2], more: None, offsets: None, settled: false, c, workspace: None }
+        Self { m, a, b, alpha: [1.0; 2], c_factor: 1.0, more: None, offsets: None, settled: false, c, workspace: None }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -189,6 +194,24 @@ impl<'a> Operands<'a> {
         if memory.is_some() || self.more.is_some() {
             self.more().alpha[product] = memory;
         }
+    }
+
+    /// The factor of C in NVFP4, for all groups or one a group, positive and normal: C ≈ code · scale · factor. 1 if not given;
+    /// elsewhere C has none. The next product takes it as part of α.
+    #[inline]
+    pub fn c_factor(mut self, factor: impl Into<Alpha<'a>>) -> Self {
+        let (value, memory) = factor.into().parts();
+        self.c_factor = value;
+        if memory.is_some() || self.more.is_some() {
+            self.more().c_factor = memory;
+        }
+        self
+    }
+
+    /// The factor of C, where it is a number; 1, where it is none.
+    #[inline(always)]
+    pub(super) fn c_factor_value(&self) -> f32 {
+        self.c_factor
     }
 
     #[inline]
@@ -297,7 +320,7 @@ impl<'a> Operands<'a> {
     /// The visitor's first.
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
-        let Self { m: _, a, b, alpha: _, more, offsets, settled: _, c, workspace } = self;
+        let Self { m: _, a, b, alpha: _, c_factor: _, more, offsets, settled: _, c, workspace } = self;
         a.visit(Operand::TOKENS, visitor)?;
         b.visit(visitor)?;
         if let Some(more) = more {
@@ -356,6 +379,7 @@ impl<'a> Operands<'a> {
         params.kernel.m = self.m as i32;
         params.kernel.alpha_value = self.alpha;
         params.kernel.settled = self.settled.into();
+        params.coded.factor_value = self.c_factor;
         if let Some(more) = &self.more {
             more.note_steps(problem.columns(), params);
             if problem.is_gathered() || problem.has_slots() {

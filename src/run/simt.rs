@@ -263,6 +263,8 @@ pub(super) trait Visit<'b> {
             MatrixMut::F16(values) => self.write(at, values),
             MatrixMut::Bf16(values) => self.write(at, values),
             MatrixMut::F32(values) => self.write(at, values),
+            // Refused before, by its format: none of these kernels writes it.
+            MatrixMut::Nvfp4 { codes, .. } => self.write(at, codes),
         }
     }
 }

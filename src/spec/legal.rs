@@ -65,8 +65,11 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if problem.is_prepared() && !b.is_coded() {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 or mxfp4 where weights are prepared" });
     }
-    if c.is_coded() || c == Format::E4m3 {
-        return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
+    if matches!(c, Format::Mxfp4 | Format::E4m3) {
+        return Err(Refusal::Format { operand: "C", format: c, expected: "nvfp4, f16, bf16 or f32" });
+    }
+    if c == Format::Nvfp4 {
+        extent("N where C is nvfp4", problem.columns(), Problem::N_STEP_CODED, Problem::EXTENT_MAX)?;
     }
     if problem.is_gathered() && a == Format::E4m3 {
         return Err(Refusal::Format {

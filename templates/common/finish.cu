@@ -31,5 +31,5 @@ extern "C" __global__ void __launch_bounds__(256) <{ symbol }>_finish(const __gr
     result[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
   }
   const int to = Destination::row(params, row);
-  if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + column, result);
+  if (Destination::is_there(params, to)) store_columns<1>(params, group, to, column, result);
 }

@@ -2,7 +2,7 @@
 // What the variant chooses, by file, and what the others know of it:
 //   schedule/    schedule(params, block): which part of C and of K a block has, if any
 //   fusion/      Fusion: multiply(params, block) along K into `sums`, of COUNT products; product(params, i) says which
-//   activation/, output/      activate(x), linear(up); Output::store(c, element, values)
+//   activation/, output/      activate(x), linear(up); store_columns(params, group, row, column, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    for_each_run(block, store): which elements of C a lane has
@@ -12,6 +12,7 @@
 #include "mma_sync/fusion/<{ fusion }>.cuh"
 #include "common/activation/<{ activation }>.cuh"
 #include "common/output/<{ c }>.cuh"
+#include "common/output/columns.cuh"
 #include "common/row_scale/<{ row_scale }>.cuh"
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"

@@ -7,9 +7,9 @@
 #include "simt/ptx.cuh"
 #include "simt/values.cuh"
 #include "simt/quantise/params.cuh"
-#include "simt/quantise/round.cuh"
+#include "common/quantise/round.cuh"
 #include "simt/quantise/x/<{ x }>.cuh"
-#include "simt/quantise/scales/<{ scales }>.cuh"
+#include "common/quantise/scales/<{ scales }>.cuh"
 
 namespace ws {
 
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
   const float factor = tensor_factor(params);
   const u32 end = rows_with_scales(params.blocks / BLOCKS) * BLOCKS;
   for (u32 at = blockIdx.x * THREADS + threadIdx.x; at < end; at += gridDim.x * THREADS) {
-    u8* to = params.scales + scale_offset(BLOCKS, at / BLOCKS, at % BLOCKS);
+    u8* to = params.scales + block_scale_offset(BLOCKS, at / BLOCKS, at % BLOCKS);
     if (at >= params.blocks) {
       *to = 0;
       continue;
@@ -38,18 +38,10 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
     float most = 0.0f;
 #pragma unroll
     for (int i = 0; i < 16; i++) most = max_nan(most, fabsf(x[i / 8].at(i % 8)));
-    const float scale = block_scale(most, factor);
-    const float divisor = __fmul_rn(scale, factor);
-    uint2 codes;
-    if (QuickQuotients::can_be(divisor)) {
-      const QuickQuotients quotients(divisor);
-      codes = {e2m1_codes(x[0], quotients), e2m1_codes(x[1], quotients)};
-    } else {
-      codes = {e2m1_codes(x[0], Quotients{divisor}), e2m1_codes(x[1], Quotients{divisor})};
-    }
-    // NaN stays, as the scale: e2m1 has none.
-    const bool is_nan = most != most;
-    reinterpret_cast<uint2*>(params.codes)[at] = is_nan ? uint2{0, 0} : codes;
-    *to = is_nan ? 0x7F : e4m3_byte(scale);
+    const BlockScale scale(most, factor);
+    u32 codes[2];
+    scale.codes<8>(x, codes);
+    reinterpret_cast<uint2*>(params.codes)[at] = {codes[0], codes[1]};
+    *to = scale.byte();
   }
 }

@@ -38,7 +38,7 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 //   scales/      bulk, copied: how block scales come; common/scales/: where they lie
 //   tokens/      mapped, gathered: how codes of tokens come, and TokenScales
 //   side/        StoredTile: which part of C a thread has, store(…), store_partial(…)
-//   activation/, output/      activate(x), linear(up); Output::store(c, element, values)
+//   activation/, output/      activate(x), linear(up); store_columns(params, group, row, column, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   result/      Result: whole sums as C, or as partial sums
@@ -53,6 +53,7 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 #include "tcgen05/multiply.cuh"
 #include "common/activation/<{ activation }>.cuh"
 #include "common/output/<{ c }>.cuh"
+#include "common/output/columns.cuh"
 #include "common/row_scale/<{ row_scale }>.cuh"
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"

@@ -57,7 +57,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
-//   activation/, output/               activate(x), linear(up); Output::store(c, element, values)
+//   activation/, output/               activate(x), linear(up); store_columns(params, group, row, column, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
@@ -85,6 +85,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "wgmma/fusion/<{ fusion }>.cuh"
 #include "common/activation/<{ activation }>.cuh"
 #include "common/output/<{ c }>.cuh"
+#include "common/output/columns.cuh"
 #include "common/row_scale/<{ row_scale }>.cuh"
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"

@@ -58,7 +58,7 @@ fn near_problem() -> impl Strategy<Value = Problem> {
     let mostly = |legal: &'static [Format]| prop_oneof![15 => prop::sample::select(legal), 1 => any_format()];
     let a = mostly(&[Format::Nvfp4, Format::F16, Format::Bf16]);
     let b = prop_oneof![3 => Just(Format::Nvfp4), 1 => any_format()];
-    let c = mostly(&[Format::F16, Format::Bf16, Format::F32]);
+    let c = mostly(&[Format::F16, Format::Bf16, Format::F32, Format::Nvfp4]);
     let layout = prop::sample::select(vec![ScaleLayout::Linear, ScaleLayout::Swizzled128x4]);
     let extents = (1u32..80, 1u32..80, prop::option::of(1u32..9));
     let single = prop::sample::select(Activation::UNGATED).prop_map(|of| Problem::gemm().activation(of));

@@ -42,7 +42,7 @@ pub(super) fn operands(
     let slots = host.rows.slots.take();
     let reference = reference::of_products(&host)?;
     let source = sources(rows);
-    let reference = repeated(&reference, &source)?;
+    let reference = reference.of_rows(&source.iter().copied().map(Some).collect::<Vec<_>>());
     repeat(&mut host, rows, &source);
     host.rows.slots = slots.map(|_| rows_in_turn(host.m));
     let reference = host.placed(reference)?;
@@ -58,12 +58,6 @@ fn sources(rows: &[u32]) -> Vec<usize> {
         first += rows.min(PERIOD);
     }
     source
-}
-
-fn repeated(reference: &Reference, source: &[usize]) -> Result<Reference> {
-    let n = reference.n();
-    let elements = source.iter().flat_map(|&row| &reference.elements()[row * n..(row + 1) * n]);
-    Reference::new(source.len(), n, reference.output(), elements.copied().collect())
 }
 
 /// Rows of C that are far from each other where rows of the product are neighbours, and some that nothing is put in.

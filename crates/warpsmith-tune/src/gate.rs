@@ -8,6 +8,9 @@
 //!   bytes    of a pattern no kernel computes     bytes
 //! ```
 //!
+//! A result in NVFP4 is two such pieces in one buffer, codes and scales, with canaries before, between and behind; scales that
+//! the 128x4 layout pads are to be left alone. No code is a NaN: the poison of each is the code farthest from what it should be.
+//!
 //! [`Guarded`] makes these bytes before the launch and reads them afterwards. An element that still holds the poison
 //! was not written, which is wrong even where NaN is right; a canary byte that changed was written from outside; every
 //! other element is measured against its [`Expected`]. The comparison is "is it right?", not "is it wrong?", so that no
@@ -18,9 +21,10 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::thread::{self, available_parallelism};
 
-use crate::oracle::{Expected, Reference};
-use warpsmith::format::Format;
+use crate::oracle::{Coding, Expected, Reference, RightScales, error_of_code};
+use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::Raise;
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::{Error, Result};
 
 /// The canaries are at least this long, and a multiple of it, so that the result keeps the buffer's alignment.
@@ -29,6 +33,11 @@ const CANARY_STEP: usize = 4096;
 const POISON_TOP: u8 = 0xFF;
 /// Every other byte of a poisoned element. Arithmetic's own NaN is 0x7FFF or 0x7FFF_FFFF, never this.
 const POISON_REST: u8 = 0xA5;
+
+/// A negative NaN, which no kernel stores.
+const POISON_SCALE: u8 = 0xFF;
+/// −6 twice.
+const POISON_CODES: u8 = 0xFF;
 
 /// Judging so many elements takes longer than starting a thread for them.
 const ELEMENTS_A_THREAD: usize = 1 << 15;
@@ -39,6 +48,8 @@ pub struct Guarded {
     m: usize,
     n: usize,
     output: Format,
+    /// Of block scales, if there are such.
+    layout: Option<ScaleLayout>,
     canary: usize,
 }
 
@@ -52,8 +63,13 @@ impl Guarded {
         if output.scale_block().is_some() {
             return Err(Error::unsupported(format!("{output} is no output format: expected f16, bf16 or f32")));
         }
-        let canary = output.bytes(n).next_multiple_of(CANARY_STEP).max(CANARY_STEP);
-        Ok(Self { m, n, output, canary })
+        Ok(Self { m, n, output, layout: None, canary: canary_of(output, n) })
+    }
+
+    /// A guarded `[m, n]` result in NVFP4, with scales in this layout.
+    #[must_use]
+    pub fn coded(m: usize, n: usize, layout: ScaleLayout) -> Self {
+        Self { m, n, output: Format::Nvfp4, layout: Some(layout), canary: canary_of(Format::Nvfp4, n) }
     }
 
     /// The guarded result that fits a reference.
@@ -61,28 +77,63 @@ impl Guarded {
     /// # Errors
     /// As [`Guarded::new`].
     pub fn fitting(reference: &Reference) -> Result<Self> {
-        Self::new(reference.m(), reference.n(), reference.output())
+        match reference.coding() {
+            Some(coding) => Ok(Self::coded(reference.m(), reference.n(), coding.layout())),
+            None => Self::new(reference.m(), reference.n(), reference.output()),
+        }
     }
 
     /// Bytes of the whole buffer.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.result().end + self.canary
+        self.scales().unwrap_or(self.result()).end + self.canary
     }
 
-    /// Where in the buffer the result lies; its begin is a multiple of 4096, its end is the last element's.
+    /// Where in the buffer the result lies, or its codes; its begin is a multiple of 4096, its end is the last element's.
     #[must_use]
     pub fn result(&self) -> Range<usize> {
         self.canary..self.canary + self.output.bytes(self.m * self.n)
     }
 
-    /// The buffer before the launch: canaries and poison.
+    /// Where in the buffer its block scales lie, if it has such.
+    #[must_use]
+    pub fn scales(&self) -> Option<Range<usize>> {
+        let begin = self.result().end.next_multiple_of(CANARY_STEP) + self.canary;
+        self.layout.map(|layout| begin..begin + layout.bytes(self.m, self.n))
+    }
+
+    /// The bytes of the result in the buffer: values, or codes and then scales.
+    #[must_use]
+    pub fn found(&self, buffer: &[u8]) -> Vec<u8> {
+        let scales = self.scales().map_or(&[][..], |scales| &buffer[scales]);
+        [&buffer[self.result()], scales].concat()
+    }
+
+    /// The buffer before the launch: canaries and poison. Codes are poisoned as is right for a reference
+    /// ([`Guarded::fill_for`]) of zeros.
     #[must_use]
     pub fn fill(&self) -> Vec<u8> {
         let (result, element) = (self.result(), self.output.bytes(1));
+        let scales = self.scales().unwrap_or_default();
         let poison = |at: usize| if (at + 1).is_multiple_of(element) { POISON_TOP } else { POISON_REST };
-        let byte = |at: usize| if result.contains(&at) { poison(at - result.start) } else { canary(at) };
+        let byte = |at: usize| match at {
+            at if scales.contains(&at) => POISON_SCALE,
+            at if result.contains(&at) && self.layout.is_some() => POISON_CODES,
+            at if result.contains(&at) => poison(at - result.start),
+            at => canary(at),
+        };
         (0..self.bytes()).map(byte).collect()
+    }
+
+    /// The same for a result that is judged by this reference.
+    #[must_use]
+    pub fn fill_for(&self, reference: &Reference) -> Vec<u8> {
+        let mut buffer = self.fill();
+        if self.layout.is_some() {
+            let codes = buffer[self.result()].iter_mut().zip(reference.elements().chunks_exact(2));
+            codes.for_each(|(codes, pair)| *codes = poison_code(&pair[0]) | poison_code(&pair[1]) << 4);
+        }
+        buffer
     }
 
     /// Judges the buffer after the launch.
@@ -99,6 +150,9 @@ impl Guarded {
             let (m, n, output) = (reference.m(), reference.n(), reference.output());
             let needed = format!("{}×{} {}", self.m, self.n, self.output);
             return Err(Error::data(format!("the guarded result is {needed}, the reference {m}×{n} {output}")));
+        }
+        if let Some(coding) = reference.coding() {
+            return Ok(self.judge_coded(buffer, reference, coding));
         }
         let (found, expected) = (&buffer[self.result()], reference.elements());
         // A thread for every so many elements: it is judged sooner than the next kernel is built.
@@ -129,10 +183,53 @@ impl Guarded {
         verdict
     }
 
+    /// The verdict on codes and scales, block by block.
+    fn judge_coded(&self, buffer: &[u8], reference: &Reference, coding: &Coding) -> GateReport {
+        let mut verdict = GateReport::new(self, self.damaged(buffer).or_else(|| self.damaged_padding(buffer, coding)));
+        let (codes, scales) = (&buffer[self.result()], &buffer[self.scales().unwrap_or_default()]);
+        let blocks = reference.elements().chunks_exact(BLOCK).zip(codes.chunks_exact(BLOCK / 2));
+        for (at, (expected, codes)) in blocks.enumerate() {
+            let (row, block) = (at / (self.n / BLOCK), at % (self.n / BLOCK));
+            let (scale, factor) = (scales[coding.layout().offset(self.n, row, block)], coding.factors()[row]);
+            let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
+            if expected[0].is_untouched() {
+                for (i, expected) in expected.iter().enumerate() {
+                    let is_left = scale == POISON_SCALE && code(i) == poison_code(expected);
+                    let got = f64::from(e4m3::decode(scale)) * f64::from(e2m1::decode(code(i)));
+                    let (error, got) = if is_left { (0.0, None) } else { (f64::INFINITY, Some(got)) };
+                    verdict.add(at * BLOCK + i, error, got, expected);
+                }
+                continue;
+            }
+            let is_nan = expected.iter().any(|element| element.value.is_nan());
+            let is_scale_right = RightScales::of(expected, factor).accepts(scale);
+            for (i, expected) in expected.iter().enumerate() {
+                let of_code = error_of_code(expected, is_nan, scale, factor, code(i));
+                let error = if is_scale_right { of_code } else { f64::INFINITY };
+                let unit = f64::from(e4m3::decode(scale)) * f64::from(factor);
+                let got = (scale != POISON_SCALE).then(|| unit * f64::from(e2m1::decode(code(i))));
+                verdict.add(at * BLOCK + i, error, got, expected);
+            }
+        }
+        verdict
+    }
+
     /// The first damaged canary byte.
     fn damaged(&self, buffer: &[u8]) -> Option<usize> {
-        let result = self.result();
-        (0..result.start).chain(result.end..buffer.len()).find(|&at| buffer[at] != canary(at))
+        let (result, scales) = (self.result(), self.scales().unwrap_or(self.bytes()..self.bytes()));
+        let outside = (0..result.start).chain(result.end..scales.start).chain(scales.end..buffer.len());
+        outside.into_iter().find(|&at| buffer[at] != canary(at))
+    }
+
+    /// The first scale that was written although no row has it.
+    fn damaged_padding(&self, buffer: &[u8], coding: &Coding) -> Option<usize> {
+        let scales = self.scales()?;
+        let mut is_of_row = vec![false; scales.len()];
+        for at in 0..self.m * (self.n / BLOCK) {
+            is_of_row[coding.layout().offset(self.n, at / (self.n / BLOCK), at % (self.n / BLOCK))] = true;
+        }
+        let left = scales.clone().zip(is_of_row).filter(|(_, is_of_row)| !is_of_row);
+        left.map(|(at, _)| at).find(|&at| buffer[at] != POISON_SCALE)
     }
 
     /// An element, or `None` if it still holds the poison.
@@ -145,6 +242,15 @@ impl Guarded {
             _ => None,
         }
     }
+}
+
+fn canary_of(output: Format, n: usize) -> usize {
+    output.bytes(n).next_multiple_of(CANARY_STEP).max(CANARY_STEP)
+}
+
+/// The code farthest from an element, which is right nowhere but where nothing is known.
+fn poison_code(element: &Expected) -> u8 {
+    if element.value < 0.0 { 7 } else { 15 }
 }
 
 /// The canary byte at an offset of the buffer: neither constant nor periodic in any stride a kernel has, so that
@@ -347,6 +453,59 @@ mod tests {
             assert_eq!((verdict.mismatches(), verdict.worst(), verdict.damaged_canary()), (6, f64::INFINITY, None));
             let text = "wrong: 6 of 6 elements, first at row 0, column 0: never written, expected NaN";
             assert_eq!(verdict.to_string(), text);
+        }
+    }
+
+    /// Three rows of 64 numbers, the second of them untouched, in either layout.
+    fn coded(layout: ScaleLayout) -> (Guarded, Vec<u8>, Reference) {
+        let value = |at: usize| Expected { value: (at % 13) as f64 - 6.0, bound: 0.01 };
+        let reference = Reference::new(2, 64, Format::F32, (0..128).map(value).collect()).unwrap();
+        let reference = reference.coded(Coding::new(layout, vec![0.5, 2.0], 64).unwrap()).unwrap();
+        let reference = reference.of_rows(&[Some(0), None, Some(1)]);
+        let guarded = Guarded::fitting(&reference).unwrap();
+        let mut buffer = guarded.fill_for(&reference);
+        let right = reference.quantised().unwrap();
+        let (codes, scales) = right.split_at(96);
+        for row in [0, 2] {
+            let start = guarded.result().start + row * 32;
+            buffer[start..start + 32].copy_from_slice(&codes[row * 32..][..32]);
+            for block in 0..4 {
+                let at = layout.offset(64, row, block);
+                buffer[guarded.scales().unwrap().start + at] = scales[at];
+            }
+        }
+        (guarded, buffer, reference)
+    }
+
+    #[test]
+    fn codes_and_scales_are_judged_each() {
+        for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+            let (guarded, buffer, reference) = coded(layout);
+            let judge = |at: usize, byte: u8| {
+                let mut buffer = buffer.clone();
+                buffer[at] = byte;
+                let verdict = guarded.judge(&buffer, &reference).unwrap();
+                (verdict.mismatches(), verdict.damaged_canary().is_some())
+            };
+            let (codes, scales) = (guarded.result(), guarded.scales().unwrap());
+            assert_eq!(judge(codes.start, buffer[codes.start]), (0, false), "{layout}");
+            assert_eq!(guarded.found(&buffer).len(), codes.len() + scales.len());
+            assert_eq!(
+                judge(codes.start + 1, guarded.fill_for(&reference)[codes.start + 1]),
+                (2, false),
+                "not written"
+            );
+            assert_eq!(judge(codes.start, buffer[codes.start] ^ 0x80), (1, false), "a sign");
+            assert_eq!(judge(codes.start + 33, 0x21), (2, false), "an untouched row");
+            let scale = scales.start + layout.offset(64, 2, 1);
+            assert_eq!(judge(scale, buffer[scale] + 1), (16, false), "the next scale");
+            assert_eq!(judge(scale, POISON_SCALE), (16, false), "no scale");
+            assert_eq!(judge(scales.start + layout.offset(64, 1, 1), 0x38), (16, false), "an untouched row's scale");
+            assert_eq!(judge(codes.end, buffer[codes.end] ^ 1), (0, true), "between the two");
+            assert_eq!(judge(scales.end, buffer[scales.end] ^ 1), (0, true), "behind both");
+            if layout == ScaleLayout::Swizzled128x4 {
+                assert_eq!(judge(scales.start + layout.offset(64, 3, 0), 0), (0, true), "padding");
+            }
         }
     }
 

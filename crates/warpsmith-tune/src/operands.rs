@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::oracle::{self, Expected, Leaving, Matrix, Products, Reference, Scaling};
+use crate::oracle::{self, Coding, Leaving, Matrix, Products, Reference, Scaling};
 use warpsmith::format::{E4m3Tensor, Format, Mxfp4Weights, Nvfp4Weights, Prepared, ScaleLayout};
 use warpsmith::internal::Raise;
 use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
@@ -186,6 +186,8 @@ pub struct HostOperands {
     pub b: Vec<HostMatrix>,
     /// α of each product: one number, or one a group.
     pub alpha: Vec<Vec<f32>>,
+    /// The factor of C in NVFP4: one number, or one a group; none, where C is in another format.
+    pub c_factor: Vec<f32>,
     /// What columns have of their own.
     pub columns: HostColumns,
     /// Where rows come from, and where they go.
@@ -271,14 +273,13 @@ impl HostOperands {
         if reference.m() != slots.len() {
             return Err(Error::data(format!("{} rows for {} slots", reference.m(), slots.len())));
         }
-        let n = reference.n();
-        let mut elements = vec![Expected::UNTOUCHED; *rows as usize * n];
-        for (slot, row) in slots.iter().zip(reference.elements().chunks(n.max(1))) {
+        let mut of = vec![None; *rows as usize];
+        for (row, slot) in slots.iter().enumerate() {
             if let Some(slot) = within(*slot, *rows) {
-                elements[slot * n..][..n].copy_from_slice(row);
+                of[slot] = Some(row);
             }
         }
-        Reference::new(*rows as usize, n, reference.output(), elements)
+        Ok(reference.of_rows(&of))
     }
 
     /// The rows of every group, in order; one group if the problem has none.
@@ -368,6 +369,14 @@ impl HostOperands {
         if let Some(alpha) = self.alpha.iter().find(|alpha| alpha.len() != 1 && alpha.len() != groups) {
             return Err(Error::data(format!("α has {} values, 1 or {groups} are needed", alpha.len())));
         }
+        let found = self.c_factor.len();
+        match problem.c_format() == Format::Nvfp4 {
+            true if found != 1 && found != groups => {
+                return Err(Error::data(format!("c_factor has {found} values, 1 or {groups} are needed")));
+            }
+            false if found != 0 => return Err(Error::data(format!("c_factor has {found} values, {problem} has none"))),
+            _ => {}
+        }
         let n = problem.columns() as usize;
         let bias = problem.bias_format().is_some();
         let columns =
@@ -431,7 +440,9 @@ impl HostOperands {
         columns: &[usize],
         products: impl Fn(usize, Range<usize>) -> Result<Vec<Products>>,
     ) -> Result<Reference> {
-        let output = self.problem.c_format();
+        // NVFP4 is made of numbers in f32.
+        let is_coded = self.problem.c_format() == Format::Nvfp4;
+        let output = if is_coded { Format::F32 } else { self.problem.c_format() };
         let mut elements = Vec::with_capacity(self.m as usize * columns.len());
         for (group, rows) in self.groups().into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
             let held = [0, 1].map(|product| self.scaling(product, group, columns));
@@ -453,7 +464,24 @@ impl HostOperands {
             };
             elements.extend_from_slice(part.elements());
         }
-        Reference::new(self.m as usize, columns.len(), output, elements)
+        let reference = Reference::new(self.m as usize, columns.len(), output, elements)?;
+        if !is_coded {
+            return Ok(reference);
+        }
+        let is_block =
+            |block: &[usize]| block[0].is_multiple_of(BLOCK) && block.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        if !columns.chunks(BLOCK).all(is_block) {
+            return Err(Error::data("columns of a result in nvfp4 come in whole blocks"));
+        }
+        let factor = |(group, rows): (usize, Range<usize>)| vec![self.c_factor_of(group); rows.len()];
+        let factors = self.groups().into_iter().enumerate().flat_map(factor).collect();
+        reference.coded(Coding::new(self.problem.scale_layout(), factors, columns.len())?)
+    }
+
+    /// The factor of C in NVFP4 for a group.
+    #[must_use]
+    pub fn c_factor_of(&self, group: usize) -> f32 {
+        if self.c_factor.len() == 1 { self.c_factor[0] } else { self.c_factor[group] }
     }
 }
 

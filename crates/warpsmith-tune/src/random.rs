@@ -59,13 +59,32 @@ impl HostOperands {
             .collect();
         let columns = columns(&mut rng, problem);
         let offsets = offsets(problem, rows);
-        Self { problem: *problem, m, offsets, a, b, alpha, columns, rows: from }
+        let c_factor = c_factor(&mut Rng::with_seed(!seed), problem, spread);
+        Self { problem: *problem, m, offsets, a, b, alpha, c_factor, columns, rows: from }
     }
 }
 
 /// The size of most products: of the order of 1; where they are clamped, such that they lie on both sides of the limit.
 fn size(problem: &Problem) -> f64 {
     problem.operation().activation().limit().map_or(2.0, |limit| 0.7 * f64::from(limit))
+}
+
+/// One for all groups, or one for each, if C is in NVFP4: such that scales of blocks with one group's are small, another's are
+/// larger than there are.
+fn c_factor(rng: &mut Rng, problem: &Problem, spread: Spread) -> Vec<f32> {
+    if problem.c_format() != Format::Nvfp4 {
+        return Vec::new();
+    }
+    let size = if spread == Spread::Uniform { 64.0 } else { size(problem) };
+    let groups = problem.groups().filter(|_| spread == Spread::Every).unwrap_or(1);
+    let first = if groups == 1 { rng.u32(..3) } else { 0 };
+    let exponent = |rng: &mut Rng, group: u32| match (first + group) % 3 {
+        0 => rng.i32(-3..=3),
+        1 => rng.i32(7..=10),
+        _ => rng.i32(-10..=-8),
+    };
+    let factor = |group| (size / 6.0 * (0.5 + rng.f64()) * 2f64.powi(exponent(rng, group))) as f32;
+    (0..groups).map(factor).collect()
 }
 
 /// One for each column of each group for the first product, for all groups alike for the second: of both signs, some 0.

@@ -54,13 +54,14 @@ fn products_in_columns(operands: &HostOperands, columns: &[usize]) -> Result<Ref
     })
 }
 
-/// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check.
+/// Every column, or as many, evenly spread, as take at most `flop` floating-point operations to check; of NVFP4, whole blocks.
 #[must_use]
 pub fn columns_within(operands: &HostOperands, flop: f64) -> Vec<usize> {
     // Values and magnitudes.
     let work = 2.0 * operands.problem.flop(operands.m.into());
     let step = (work / flop).ceil().max(1.0) as usize;
-    (0..operands.problem.columns() as usize).step_by(step).collect()
+    let block = operands.problem.c_format().scale_block().unwrap_or(1);
+    (0..operands.problem.columns() as usize).step_by(step * block).flat_map(|first| first..first + block).collect()
 }
 
 /// Values and magnitudes of some rows of A, `[rows, K]`.

@@ -19,6 +19,7 @@ pub(super) struct Set {
     a: DeviceMatrix,
     b: Weights,
     alpha: Vec<Factor>,
+    c_factor: Option<Factor>,
     row_scale: Vec<CudaSlice<f32>>,
     bias: Vec<Addends>,
     offsets: Option<CudaSlice<i32>>,
@@ -100,6 +101,7 @@ impl Set {
             a: DeviceMatrix::upload(stream, &host.a).map_err(refused)?,
             b,
             alpha: host.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            c_factor: (!host.c_factor.is_empty()).then(|| factor(&host.c_factor)).transpose().map_err(refused)?,
             row_scale: uploaded(&host.columns.row_scale, |values| stream.clone_htod(values))?,
             bias: uploaded(&host.columns.bias, |values| {
                 Addends::upload(stream, host.problem.bias_format().unwrap_or(Format::F32), values)
@@ -129,6 +131,7 @@ impl Set {
             a: self.a.copy().map_err(refused)?,
             b,
             alpha: self.alpha.iter().map(factor).collect::<Driven<_>>().map_err(refused)?,
+            c_factor: there(&self.c_factor, factor)?,
             row_scale: uploaded(&self.row_scale, CudaSlice::try_clone)?,
             bias: uploaded(&self.bias, Addends::copy)?,
             offsets: there(&self.offsets, CudaSlice::try_clone)?,
@@ -139,11 +142,11 @@ impl Set {
     }
 
     pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: impl Into<WorkspaceMemory<'a>>) -> Operands<'a> {
-        let alpha = |product: usize| match self.alpha.get(product) {
-            Some(Factor::Device(values)) => Alpha::from(values),
-            Some(Factor::Value(value)) => Alpha::from(*value),
-            None => Alpha::default(),
+        let of = |factor: &'a Factor| match factor {
+            Factor::Device(values) => Alpha::from(values),
+            Factor::Value(value) => Alpha::from(*value),
         };
+        let alpha = |product: usize| self.alpha.get(product).map_or_else(Alpha::default, of);
         let a = self.a.view();
         let operands = match &self.b {
             Weights::Prepared(weights) => Operands::prepared(self.m, a, weights, c),
@@ -155,6 +158,10 @@ impl Set {
         let operands = match self.alpha.len() {
             1 => operands.alpha(alpha(0)),
             _ => operands.alphas(alpha(0), alpha(1)),
+        };
+        let operands = match &self.c_factor {
+            Some(factor) => operands.c_factor(of(factor)),
+            None => operands,
         };
         let operands = match &self.row_scale[..] {
             [only] => operands.row_scale(only),

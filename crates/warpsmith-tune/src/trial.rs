@@ -95,7 +95,7 @@ impl Checked {
         self.repeatable
     }
 
-    /// The result `[m, N]`, as bytes of its format.
+    /// The result `[m, N]`, as bytes of its format; of NVFP4, codes and then scales.
     #[must_use]
     pub fn c(&self) -> &[u8] {
         &self.c
@@ -150,7 +150,7 @@ impl<'a> Trial<'a> {
     ) -> Result<Self> {
         host.check()?;
         let guarded = Guarded::fitting(&reference)?;
-        let untouched = stream.clone_htod(&guarded.fill()).map_err(refused)?;
+        let untouched = stream.clone_htod(&guarded.fill_for(&reference)).map_err(refused)?;
         let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
         let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
         let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
@@ -189,7 +189,7 @@ impl<'a> Trial<'a> {
         for launching in [Launching::Plain, Launching::Dependent] {
             repeatable &= self.result_of(kernel, launching)? == first;
         }
-        let c = first[self.guarded.result()].to_vec();
+        let c = self.guarded.found(&first);
         Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
     }
 
@@ -251,9 +251,9 @@ impl<'a> Trial<'a> {
     /// The result of the last call that was timed, as [`Checked::c`].
     pub(super) fn last_result(&self) -> Result<Vec<u8>> {
         let last = self.results.last().ok_or_else(|| Error::internal("nothing was timed"))?;
-        let c = self.stream.clone_dtoh(last).map_err(refused)?;
+        let buffer = self.stream.clone_dtoh(last).map_err(refused)?;
         wait(&self.stream, self.limit)?;
-        Ok(c)
+        Ok(self.guarded.found(&buffer))
     }
 
     fn timer(&self, pace: Pace) -> Result<Timer> {
@@ -261,9 +261,10 @@ impl<'a> Trial<'a> {
     }
 
     fn launch(&mut self, kernel: &Kernel, launching: Launching, set: usize, workspace: &mut Workspace) -> Result<()> {
-        let mut view = self.results[set].as_view_mut();
-        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
-        launching.launch(kernel, &self.stream, self.sets[set].operands(c, workspace))
+        let Self { stream, problem, guarded, sets, results, .. } = self;
+        with_result(problem, guarded, &mut results[set], |c| {
+            launching.launch(kernel, stream, sets[set].operands(c, workspace))
+        })
     }
 
     /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
@@ -276,7 +277,7 @@ impl<'a> Trial<'a> {
             self.sets.push(another);
         }
         while self.results.len() < needed {
-            let another = self.stream.alloc_zeros::<u8>(self.guarded.result().len()).map_err(refused)?;
+            let another = self.untouched.try_clone().map_err(refused)?;
             self.results.push(another);
         }
         Ok(needed)
@@ -286,9 +287,9 @@ impl<'a> Trial<'a> {
         let stream = &self.stream;
         let mut workspace = self.poisoned_workspace(kernel)?;
         let mut buffer = self.untouched.try_clone().map_err(refused)?;
-        let mut view = buffer.slice_mut(self.guarded.result());
-        let c = MatrixMut::from_bytes(self.problem.c_format(), &mut view)?;
-        launching.launch(kernel, stream, self.sets[0].operands(c, &mut workspace))?;
+        with_result(&self.problem, &self.guarded, &mut buffer, |c| {
+            launching.launch(kernel, stream, self.sets[0].operands(c, &mut workspace))
+        })?;
         wait(stream, self.limit)?;
         let found = stream.clone_dtoh(&buffer).map_err(refused)?;
         wait(stream, self.limit)?;
@@ -306,6 +307,21 @@ impl<'a> Trial<'a> {
         }
         Ok(workspace)
     }
+}
+
+/// Calls `launch` with the result within a buffer.
+fn with_result(
+    problem: &Problem,
+    guarded: &Guarded,
+    buffer: &mut CudaSlice<u8>,
+    launch: impl FnOnce(MatrixMut<'_>) -> Result<()>,
+) -> Result<()> {
+    let Some(scales) = guarded.scales() else {
+        let mut view = buffer.slice_mut(guarded.result());
+        return launch(MatrixMut::from_bytes(problem.c_format(), &mut view)?);
+    };
+    let (mut codes, mut rest) = buffer.split_at_mut(scales.start);
+    launch(MatrixMut::nvfp4(codes.slice_mut(guarded.result()), rest.slice_mut(..scales.len())))
 }
 
 impl fmt::Debug for Trial<'_> {

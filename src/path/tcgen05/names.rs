@@ -23,8 +23,10 @@ pub(in crate::path) fn cuda() -> Cuda {
             "tcgen05/scales/scales.cuh",
             "tcgen05/schedule/grouped.cuh",
             "tcgen05/schedule/single.cuh",
+            "tcgen05/side/column.cuh",
             "tcgen05/side/columns.cuh",
             "tcgen05/side/rows.cuh",
+            "tcgen05/side/transposed.cuh",
             "tcgen05/store.cuh",
             "tcgen05/tokens/gathered.cuh",
             "tcgen05/tokens/mapped.cuh",
@@ -34,14 +36,19 @@ pub(in crate::path) fn cuda() -> Cuda {
 
 /// What its templates name beside what all do.
 pub(in crate::path) fn names(layout: &Tcgen05Layout, problem: &Problem, variant: &Variant) -> Names {
+    let side = match variant.rows {
+        Rows::Weights if problem.c_format().is_coded() => "transposed",
+        Rows::Weights => "columns",
+        Rows::Tokens => "rows",
+    };
     vec![
         ("pair", (variant.cluster == Cluster::Pair).into()),
         ("persistent", variant.persistent.into()),
         ("gathered", problem.is_gathered().into()),
         ("load_tokens", if problem.is_gathered() { "gathered" } else { "mapped" }.into()),
         ("weight_rows", (variant.rows == Rows::Weights).into()),
-        // What tokens are in the instruction.
-        ("side", if variant.rows == Rows::Weights { "columns" } else { "rows" }.into()),
+        // What tokens are in the instruction, and who stores them.
+        ("side", side.into()),
         ("block_products", layout.block_products.into()),
         ("wide_scale_blocks", layout.wide_scale_blocks.into()),
         ("bulk_weight_scales", layout.bulk_weight_scales.into()),

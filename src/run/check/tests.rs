@@ -64,8 +64,8 @@ fn exact(spec: &Spec) -> Sizes {
     let problem = spec.problem();
     let groups = u64::from(problem.groups().unwrap_or(1));
     let padded = problem.scale_layout() == ScaleLayout::Swizzled128x4;
-    let scales = |rows: u64| (if padded { rows.next_multiple_of(128) } else { rows }) * u64::from(K / 16);
-    let (m, n, k) = (u64::from(M), u64::from(N), u64::from(K));
+    let scales = |rows: u64, length: u64| (if padded { rows.next_multiple_of(128) } else { rows }) * (length / 16);
+    let (m, n, k) = (u64::from(M), u64::from(problem.columns()), u64::from(K));
     let mut pieces = Vec::new();
     let mut matrix = |[values, block_scales]: [Operand; 2], format: Format, elements: u64, scales: u64| {
         let is_coded = format == Format::Nvfp4;
@@ -75,9 +75,10 @@ fn exact(spec: &Spec) -> Sizes {
         }
     };
     let products = problem.operation().products() as usize;
-    matrix(Operand::TOKENS, problem.a_format(), m * k, scales(m));
-    Operand::B[..products].iter().for_each(|of| matrix(*of, problem.b_format(), groups * n * k, groups * scales(n)));
-    pieces.push((Operand::C, problem.c_format(), buffer(m * n)));
+    matrix(Operand::TOKENS, problem.a_format(), m * k, scales(m, k));
+    let of_b = groups * scales(n, k);
+    Operand::B[..products].iter().for_each(|of| matrix(*of, problem.b_format(), groups * n * k, of_b));
+    matrix([Operand::C, Operand::CScales], problem.c_format(), m * n, scales(m, n));
     pieces.push(([Operand::Alpha1, Operand::Alpha2][products - 1], Format::F32, buffer(1)));
     pieces.push((Operand::Workspace, Format::F32, buffer(spec.workspace_bytes(M))));
     if problem.groups().is_some() {
@@ -157,6 +158,36 @@ fn gathered_rows_have_as_many_scales_as_a_has_rows() {
     refused_of(&gathered, |o| rows(o, 2), |o| rows(o, 7), "a has 60 bytes of block scales, 84 are needed");
     let padded = spec(&gemm().gathered().scales(ScaleLayout::Swizzled128x4));
     refused_of(&padded, |o| rows(o, 128), |o| rows(o, 129), "a has 1536 bytes of block scales, 3072 are needed");
+}
+
+#[test]
+fn a_result_in_nvfp4_has_codes_scales_and_a_factor() {
+    let coded = || gemm().n(64).c(Format::Nvfp4);
+    let linear = spec(&coded());
+    refused(&linear, |o| *o.elements(Operand::C) -= 1, "c has 159 bytes of codes, 160 are needed");
+    refused(&linear, |o| *o.elements(Operand::CScales) -= 1, "c has 19 bytes of block scales, 20 are needed");
+    refused(&linear, |o| o.without(Operand::CScales), "no scales of c given");
+    let padded = spec(&coded().scales(ScaleLayout::Swizzled128x4));
+    refused(&padded, |o| *o.elements(Operand::CScales) = 20, "c has 20 bytes of block scales, 512 are needed");
+    let put = |o: &mut Sizes, rows: u64| {
+        o.with(Operand::Slots, M.into());
+        *o.elements(Operand::C) = 32 * rows;
+    };
+    let slots = spec(&coded().slots());
+    refused_of(&slots, |o| put(o, 5), |o| put(o, 9), "c has 20 bytes of block scales, 36 are needed");
+    let grouped = spec(&coded().grouped(3));
+    let words = "c_factor has 2 elements, expected 1, or 1 for each of 3 groups";
+    refused(&grouped, |o| o.with(Operand::CFactor, 2), words);
+    refused(&spec(&gemm()), |o| o.with(Operand::CFactor, 1), "c_factor given, but the problem has none");
+
+    let takes = |problem: &Problem, factor: f32| {
+        let operand_spec = OperandSpec::new(&spec(problem)).unwrap();
+        operand_spec.check_c_factor(factor).map_err(|error| error.to_string())
+    };
+    assert_eq!(takes(&coded(), 0.5), Ok(()));
+    assert_eq!(takes(&coded(), 0.0), Err("c_factor is 0e0: it must be positive and normal".to_owned()));
+    assert_eq!(takes(&gemm(), 1.0), Ok(()));
+    assert_eq!(takes(&gemm(), 0.5), Err("c_factor given, but the problem has none".to_owned()));
 }
 
 #[test]

@@ -132,7 +132,8 @@ impl Kernel {
         operands.note(self.spec.problem(), params);
         let place = Place::new(stream, &mut guards, params);
         let mut both = CheckAndPlace::new(self.operand_spec.begin(context_id, m), place);
-        let fits = operands.visit(&mut both).is_ok() && both.check.is_complete();
+        let takes_factor = self.operand_spec.takes_c_factor(operands.c_factor_value());
+        let fits = operands.visit(&mut both).is_ok() && both.check.is_complete() && takes_factor;
         let (is_ordered, has_weights) = (both.is_ordered, both.has_weights);
         let readable = self.tokens.readable([both.a, both.workspace]);
         let has_owners = guards.has_owners;
@@ -177,6 +178,7 @@ impl Kernel {
         let mut check = self.operand_spec.check(context_id, m)?;
         operands.visit(&mut check)?;
         check.finish()?;
+        self.operand_spec.check_c_factor(operands.c_factor_value())?;
         if m > self.most_rows { Err(self.too_many_blocks(m)) } else { Ok(m > 0) }
     }
 

@@ -19,7 +19,7 @@ __device__ __forceinline__ void store_result(const Params& params, const Block& 
       run[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
     }
     const int to = Destination::row(params, row);
-    if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + column, run);
+    if (Destination::is_there(params, to)) store_columns<4>(params, block.group, to, column, run);
   });
 }
 

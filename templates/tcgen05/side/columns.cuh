@@ -1,21 +1,18 @@
-// Weights are the rows of the instruction: a thread has one column of C, and of it the tokens of the tile, 16 at a time.
-// Neighbouring lanes exchange what they have, so that each stores two columns of every other token.
+// Weights are the rows of the instruction: a thread has one column of C. Neighbouring lanes exchange what they have, so that each
+// stores two columns of every other token.
 #pragma once
+
+#include "tcgen05/side/column.cuh"
 
 namespace ws {
 
 __device__ __forceinline__ float from_neighbour(float value) { return __shfl_xor_sync(~0u, value, 1); }
 
-struct StoredTile {
-  const Params& params;
-  const Tile& tile;
-  const int column;  // of C
-  const int even;    // the even one of the two
+struct StoredTile : StoredColumn {
+  const int even;  // of the two columns the even one
 
   __device__ StoredTile(const Params& params, const Tile& tile, int rank, int lane)
-      : params(params), tile(tile), column(tile.first_column() + rank * ROWS + lane), even(column & ~1) {}
-
-  __device__ int parts() const { return ceil_div(min(tile.rows, WIDTH), 16); }
+      : StoredColumn(params, tile, rank, lane), even(column & ~1) {}
 
   // Whole sums of 16 tokens.
   template <int COUNT>
@@ -41,20 +38,6 @@ struct StoredTile {
         if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + even, pair);
       }
     }
-  }
-
-  // Partial sums of 16 tokens.
-  __device__ void store_partial(int part, int product, const float (&sums)[16]) const {
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-      const int token = part * 16 + i;
-      if (token < tile.rows && column < N) *partial_sum(params, tile.split, product, tile.first_row + token, column) = sums[i];
-    }
-  }
-
-  // What columns have of their own.
-  __device__ HeldColumns<1> columns(int) const {
-    return HeldColumns<1>(params, tile.group, [&](int) { return column; });
   }
 };
 

@@ -1,6 +1,8 @@
 // Tokens are the rows of the instruction: a thread has one row of C, and of it the columns of the tile, 16 at a time.
 #pragma once
 
+#include "common/output/vector.cuh"
+
 namespace ws {
 
 struct StoredTile {
@@ -28,7 +30,7 @@ struct StoredTile {
       result[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
     }
     const int to = Destination::row(params, row);
-    if (Destination::is_there(params, to)) Output::store(params.c, static_cast<long long>(to) * N + first(part), result);
+    if (Destination::is_there(params, to)) store_columns<1>(params, tile.group, to, first(part), result);
   }
 
   // Partial sums of 16 columns.

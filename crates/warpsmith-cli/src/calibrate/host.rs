@@ -27,10 +27,7 @@ impl Host {
             let operands = first_rows(&whole, rows)?;
             let reference = match &all {
                 // Rows do not know of each other.
-                Some(all) => {
-                    let elements = &all.elements()[..operands.m as usize * all.n()];
-                    Reference::new(operands.m as usize, all.n(), all.output(), elements.to_vec())?
-                }
+                Some(all) => all.of_rows(&(0..operands.m as usize).map(Some).collect::<Vec<_>>()),
                 None => reference::of(&operands)?,
             };
             Ok(Pair { operands, reference })

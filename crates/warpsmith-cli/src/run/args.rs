@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, requires = "operands", conflicts_with = "problem")]
     pub act: Option<Activation>,
 
-    /// Result format for --operands: f16, bf16 or f32.
+    /// Result format for --operands: f16, bf16, f32 or nvfp4.
     #[arg(
         long = "c",
         value_name = "FORMAT",

@@ -87,8 +87,7 @@ struct Out<'a> {
 impl Out<'_> {
     fn write(&mut self, case: &Case, c: &[u8]) -> Result<()> {
         let Some(path) = self.path.filter(|_| !self.is_written) else { return Ok(()) };
-        let (m, n) = (case.m as usize, case.problem.columns() as usize);
-        safetensors_io::write(path, case.problem.c_format(), m, n, c)?;
+        safetensors_io::write(path, &case.problem, case.m as usize, c)?;
         self.is_written = true;
         Ok(())
     }

@@ -26,7 +26,7 @@ pub struct Wanted {
 }
 
 /// Every tensor that there can be.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "offsets",
     "a",
     "a_scale",
@@ -45,6 +45,7 @@ const NAMES: [&str; 18] = [
     "bias",
     "bias1",
     "bias2",
+    "c_factor",
 ];
 
 /// What goes with a product: its B, and what is done to it.
@@ -120,7 +121,17 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
     let a = matrix(file, "a", &[m, k], a_format, wanted.scales)?;
     let shape: Vec<usize> = groups.into_iter().chain([n, k]).collect();
     let b = products.iter().map(|product| matrix(file, product.b, &shape, b_format, wanted.scales));
-    let alpha = products.iter().map(|product| alpha(file, product.alpha, groups));
+    let c_factor = match wanted.c {
+        Format::Nvfp4 => factor(file, "c_factor", groups)?,
+        c if file.tensor("c_factor").is_ok() => {
+            return Err(format!("`c_factor` does not go with a result in {c}").into());
+        }
+        _ => Vec::new(),
+    };
+    if let Some(index) = c_factor.iter().position(|factor| !(factor.is_normal() && *factor > 0.0)) {
+        return Err(format!("`c_factor` is {} at {index}: must be positive and normal", c_factor[index]).into());
+    }
+    let alpha = products.iter().map(|product| factor(file, product.alpha, groups));
     Ok(HostOperands {
         problem,
         m: extent("M", m)?,
@@ -128,6 +139,7 @@ fn operands(file: &SafeTensors<'_>, wanted: Wanted) -> Result<HostOperands> {
         a,
         b: b.collect::<Result<_>>()?,
         alpha: alpha.collect::<Result<_>>()?,
+        c_factor,
         columns: HostColumns { row_scale: row_scales, bias: biases },
         rows: HostRows::default(),
     })
@@ -189,7 +201,7 @@ fn belong(file: &SafeTensors<'_>, products: &[Product]) -> Result<()> {
             continue;
         }
         let matrix = name.strip_suffix("_scale").unwrap_or(name);
-        if !["a", "offsets"].contains(&matrix) && products.iter().all(|product| product.b != matrix) {
+        if !["a", "offsets", "c_factor"].contains(&matrix) && products.iter().all(|product| product.b != matrix) {
             return Err(format!("`{name}` does not go with `{first}`").into());
         }
         // Only codes have scales. All of B is of one format; what is missing or of no format is refused elsewhere.
@@ -303,7 +315,8 @@ fn scales(file: &SafeTensors<'_>, name: &str, shape: &[usize], layout: ScaleLayo
     Ok(view.data().to_vec())
 }
 
-fn alpha(file: &SafeTensors<'_>, name: &str, groups: Option<usize>) -> Result<Vec<f32>> {
+/// α, or the factor of the result: one for all groups, or one for each; 1, where the file has none.
+fn factor(file: &SafeTensors<'_>, name: &str, groups: Option<usize>) -> Result<Vec<f32>> {
     let Ok(view) = file.tensor(name) else { return Ok(vec![1.0]) };
     dtype(&view, name, &[Dtype::F32])?;
     let values: Vec<f32> = view.data().as_chunks::<4>().0.iter().copied().map(f32::from_le_bytes).collect();
@@ -342,18 +355,32 @@ fn offsets(file: &SafeTensors<'_>, groups: Option<usize>, m: usize) -> Result<Op
     Ok(Some(offsets.into_iter().map(|offset| offset as i32).collect()))
 }
 
-/// The exact values rounded to the result's format, as bytes.
+/// The exact values rounded to the result's format, as bytes; of NVFP4, codes and then scales.
 pub fn rounded(reference: &Reference) -> Vec<u8> {
     let values = reference.elements().iter().map(|element| element.value);
     match reference.output() {
+        Format::Nvfp4 => reference.quantised().unwrap_or_default(),
         Format::F16 => values.flat_map(|value| f16::from_f64(value).to_le_bytes()).collect(),
         Format::Bf16 => values.flat_map(|value| bf16::from_f64(value).to_le_bytes()).collect(),
         _ => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
     }
 }
 
-/// Writes the result `c` `[m, n]`.
-pub fn write(path: &Path, format: Format, m: usize, n: usize, c: &[u8]) -> Result<()> {
+/// Writes the result `c` `[m, n]`; of NVFP4, codes `c` `[m, n/2]` and scales `c_scale`, as they lie.
+pub fn write(path: &Path, problem: &Problem, m: usize, c: &[u8]) -> Result<()> {
+    let (format, n) = (problem.c_format(), problem.columns() as usize);
+    if format == Format::Nvfp4 {
+        let (codes, scales) = c.split_at(format.bytes(m * n));
+        let shape = match problem.scale_layout() {
+            ScaleLayout::Linear => vec![m, n / 16],
+            _ => vec![scales.len()],
+        };
+        let tensors = [
+            ("c", TensorView::new(Dtype::U8, vec![m, n / 2], codes)?),
+            ("c_scale", TensorView::new(Dtype::F8_E4M3, shape, scales)?),
+        ];
+        return Ok(file::write(path, safetensors::serialize(tensors, None)?)?);
+    }
     let dtype = match format {
         Format::Bf16 => Dtype::BF16,
         Format::F32 => Dtype::F32,

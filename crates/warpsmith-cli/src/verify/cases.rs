@@ -23,6 +23,8 @@ const GROUPS: u32 = 5;
 
 /// Columns and K of what is more than a tile: tiles of columns and of K that are not full.
 const EXTENTS: (u32, u32) = (272, 704);
+/// The same of a result in NVFP4, whose columns are a multiple of 64.
+const CODED_COLUMNS: u32 = 320;
 
 /// Operations on one format of tokens and layout of scales: products, alone and in groups, with everything that columns and
 /// rows may have.
@@ -40,6 +42,8 @@ fn family(tokens: Format, scales: ScaleLayout) -> Vec<Problem> {
         dual.grouped(GROUPS),
         dual.grouped(GROUPS).slots(),
         dual.grouped(GROUPS).gathered().slots(),
+        gemm.n(CODED_COLUMNS).c(Format::Nvfp4),
+        dual.n(CODED_COLUMNS).c(Format::Nvfp4).grouped(GROUPS).gathered(),
     ]
 }
 
@@ -47,9 +51,9 @@ fn family(tokens: Format, scales: ScaleLayout) -> Vec<Problem> {
 fn configuration(problem: &Problem, variant: &Variant) -> String {
     let Variant { path, fusion, warps, epilogue, cluster, persistent, prepass, rows, .. } = variant;
     let (has_splits, is_dual) = (variant.split_k > 1, problem.operation().products());
-    let tokens = problem.a_format();
+    let (tokens, is_coded) = (problem.a_format(), problem.c_format() == Format::Nvfp4);
     format!(
-        "{path} {tokens} {is_dual} {fusion} {warps} {epilogue} {cluster:?} {persistent} {prepass} {rows:?} {has_splits}"
+        "{path} {tokens} {is_coded} {is_dual} {fusion} {warps} {epilogue} {cluster:?} {persistent} {prepass} {rows:?} {has_splits}"
     )
 }
 

@@ -1,5 +1,6 @@
 //! What an element should be, and how wrong a found one is.
 
+use super::Coding;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
@@ -67,6 +68,7 @@ pub struct Reference {
     n: usize,
     output: Format,
     elements: Vec<Expected>,
+    coding: Option<Coding>,
 }
 
 impl Reference {
@@ -80,7 +82,39 @@ impl Reference {
         if elements.len() != m * n {
             return Err(Error::data(format!("a {m}×{n} result has {} elements, found {}", m * n, elements.len())));
         }
-        Ok(Self { m, n, output, elements })
+        Ok(Self { m, n, output, elements, coding: None })
+    }
+
+    /// The same numbers, which are f32, quantised to NVFP4. Their bounds stay those before that.
+    ///
+    /// # Errors
+    /// Data, if they are of another format, or the coding is of another number of rows.
+    pub fn coded(self, coding: Coding) -> Result<Self> {
+        if self.output != Format::F32 || coding.factors().len() != self.m {
+            let (rows, factors) = (self.m, coding.factors().len());
+            return Err(Error::data(format!("{factors} factors for {rows} rows of {}", self.output)));
+        }
+        Ok(Self { output: Format::Nvfp4, coding: Some(coding), ..self })
+    }
+
+    /// How the result is stored, where that is NVFP4.
+    #[must_use]
+    pub fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
+    }
+
+    /// The same of these rows; where there is none, nothing is written.
+    #[must_use]
+    pub fn of_rows(&self, rows: &[Option<usize>]) -> Self {
+        let untouched = vec![Expected::UNTOUCHED; self.n];
+        let row = |row: &Option<usize>| row.map_or(&untouched[..], |row| &self.elements[row * self.n..][..self.n]);
+        Self {
+            m: rows.len(),
+            n: self.n,
+            output: self.output,
+            elements: rows.iter().flat_map(|of| row(of).iter().copied()).collect(),
+            coding: self.coding.as_ref().map(|coding| coding.of_rows(rows)),
+        }
     }
 
     /// The number of rows.
@@ -95,7 +129,13 @@ impl Reference {
         self.n
     }
 
-    /// The format that the bounds are for.
+    /// The exact values, quantised by the rule: codes, then scales, of padding 0; none, where the result is in another format.
+    #[must_use]
+    pub fn quantised(&self) -> Option<Vec<u8>> {
+        self.coding.as_ref().map(|coding| coding.quantised(&self.elements, self.n))
+    }
+
+    /// The format of the result, and that the bounds are for; of NVFP4 these are for f32.
     #[must_use]
     pub fn output(&self) -> Format {
         self.output

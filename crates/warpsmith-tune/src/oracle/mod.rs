@@ -55,6 +55,9 @@
 //! The bound grows with Σ|a·b|, not with |Σ a·b|, as any honest bound does; losing 16 of 2048 random products still
 //! exceeds it almost everywhere (`tests/oracle.rs` holds it to that).
 //!
+//! A result in NVFP4 is judged by its bytes, from the bounds of the numbers that it is quantised from, which are f32:
+//! [`RightScales`], [`error_of_code`].
+//!
 //! # Beyond the range
 //! Where value − bound is above the output format's largest finite number an infinity of the right sign is required;
 //! where value + bound is below, a finite number; between the two, either will do. Where an *intermediate* f32 (a
@@ -63,6 +66,7 @@
 //! activations have their limits at ±∞: of −∞ they are 0.
 
 mod activation;
+mod coded;
 pub mod combine;
 mod expected;
 mod finish;
@@ -74,6 +78,7 @@ pub mod route;
 mod uncertain;
 
 pub use activation::{activate, evaluated, linear};
+pub use coded::{Coding, RightScales, error_of_code};
 pub use expected::{Expected, Reference};
 pub use finish::{Leaving, Scaling, dual_gemm, gemm, grouped};
 pub use matrix::Matrix;

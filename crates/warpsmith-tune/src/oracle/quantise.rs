@@ -30,11 +30,9 @@ pub fn quantise(quantise: &Quantise, m: u32, x: &[f32], given: Option<f32>) -> R
     let mut codes = Vec::with_capacity(x.len() / 2);
     let mut scales = vec![0; layout.bytes(m, k)];
     for (at, block) in x.chunks(BLOCK).enumerate() {
-        let scale = scale_of(block, factor);
+        let (scale, of_block) = quantised_block(block, factor);
         scales[layout.offset(k, at / (k / BLOCK), at % (k / BLOCK))] = scale;
-        let divisor = (f64::from(e4m3::decode(scale)) * f64::from(factor)) as f32;
-        let code = |x: f32| if e4m3::is_nan(scale) { 0 } else { code_of(x, divisor) };
-        codes.extend(block.chunks(2).map(|pair| code(pair[0]) | code(pair[1]) << 4));
+        codes.extend(of_block);
     }
     Ok(Quantised { codes, scales, factor })
 }
@@ -106,22 +104,36 @@ fn nearest(x: f32, count: u8, value: impl Fn(u8) -> f32) -> u8 {
     (0..count).min_by(closer).unwrap_or_default()
 }
 
+/// The scale of a block in which there is NaN.
+pub(super) const NAN_SCALE: u8 = 0x7F;
+
+/// The scale of a block, and its codes, two a byte.
+pub(super) fn quantised_block(block: &[f32], factor: f32) -> (u8, impl Iterator<Item = u8>) {
+    let scale = scale_of(block, factor);
+    let divisor = (f64::from(e4m3::decode(scale)) * f64::from(factor)) as f32;
+    let code = move |x: f32| if e4m3::is_nan(scale) { 0 } else { code_of(x, divisor) };
+    (scale, block.chunks(2).map(move |pair| code(pair[0]) | code(pair[1]) << 4))
+}
+
 /// The byte of a block's scale: NaN if one of its values is.
 fn scale_of(block: &[f32], factor: f32) -> u8 {
-    const NAN: u8 = 0x7F;
-    if block.iter().any(|x| x.is_nan()) {
-        return NAN;
-    }
-    match block.iter().map(|x| x.abs()).fold(0.0, f32::max) {
-        0.0 => nearest(1.0, NAN, e4m3::decode),
-        most => {
-            let ideal = quotient(quotient(most, e2m1::MAX), factor);
-            nearest(ideal.clamp(e4m3::MIN_SUBNORMAL, e4m3::MAX), NAN, e4m3::decode)
-        }
+    match block.iter().any(|x| x.is_nan()) {
+        true => NAN_SCALE,
+        false => scale_of_most(block.iter().map(|x| x.abs()).fold(0.0, f32::max), factor),
     }
 }
 
-fn code_of(x: f32, divisor: f32) -> u8 {
+/// That of a block with this largest magnitude.
+pub(super) fn scale_of_most(most: f32, factor: f32) -> u8 {
+    let ideal = match most {
+        0.0 => 1.0,
+        most => quotient(quotient(most, e2m1::MAX), factor).clamp(e4m3::MIN_SUBNORMAL, e4m3::MAX),
+    };
+    nearest(ideal, NAN_SCALE, e4m3::decode)
+}
+
+/// The code of a number that is divided by the block's scale times the factor.
+pub(super) fn code_of(x: f32, divisor: f32) -> u8 {
     let sign = if x.is_sign_negative() { 8 } else { 0 };
     // Far away all distances round to the same.
     sign | nearest(quotient(x.abs(), divisor).min(e2m1::MAX), 8, e2m1::decode)

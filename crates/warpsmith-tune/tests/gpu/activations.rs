@@ -48,6 +48,7 @@ impl Case {
             a: HostMatrix::F16(vec![f16::ONE; K]),
             b: vec![nothing; products],
             alpha: vec![vec![1.0]; products],
+            c_factor: Vec::new(),
             columns: HostColumns { row_scale: Vec::new(), bias: vec![gates(), ups()][..products].to_vec() },
             rows: HostRows::default(),
         }

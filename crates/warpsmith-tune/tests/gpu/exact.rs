@@ -282,7 +282,8 @@ fn passes(
 ) -> Result<(), String> {
     let (columns, rows) = (HostColumns::default(), HostRows::default());
     let alpha = vec![vec![1.0]];
-    let host = HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, columns, rows };
+    let host =
+        HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, c_factor: Vec::new(), columns, rows };
     for variant in case.variants() {
         let spec = Spec::new(&problem, &variant.parse().unwrap(), bench.arch()).map_err(|error| error.to_string())?;
         let kernel = bench.kernel(&spec)?;

@@ -103,6 +103,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     families.extend(activations(arch, &pairs, &awkward));
     families.extend(moved(arch, &pairs, &awkward));
     families.extend(as_they_are(arch, &shapes, &awkward));
+    families.extend(coded(arch, &awkward));
     families
 }
 
@@ -147,6 +148,37 @@ fn as_they_are(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Famil
                     let problem = if slots { problem.slots() } else { problem };
                     let problem = with_columns(problem, index);
                     let further = Family::further("gate", problem, fusion, index, awkward);
+                    families.push(Family { path, ..further });
+                }
+            }
+        }
+    }
+    families
+}
+
+/// Results in NVFP4, on every path that has them: every fusion, scale layout and number of groups; formats of operands, rows that
+/// are taken and put by their numbers, activations and what columns have in turn.
+fn coded(arch: &Arch, awkward: &[u32]) -> Vec<Family> {
+    let mut families = Vec::new();
+    for path in [Some(MatrixPath::Mma), block_scaled(arch)].into_iter().flatten() {
+        for groups in [None, Some(3), Some(40)] {
+            for fusion in [Fusion::Single, Fusion::Interleaved, Fusion::TwoPass, Fusion::Sequential] {
+                if path == MatrixPath::Tcgen05 && fusion == Fusion::Sequential {
+                    continue;
+                }
+                for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+                    let index = families.len();
+                    let a = match path {
+                        MatrixPath::Mma => [Format::Bf16, Format::Nvfp4, Format::F16][index % 3],
+                        _ => Format::Nvfp4,
+                    };
+                    let (n, k) = [(64, 64), (192, 448), (320, 704), (448, 192)][(index + index / 4) % 4];
+                    let problem = operation(fusion, index).n(n).k(k).a(a).c(Format::Nvfp4).scales(layout);
+                    let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                    let problem = if index / 2 % 3 == 1 { problem.gathered() } else { problem };
+                    let problem = if index / 2 % 3 > 0 { problem.slots() } else { problem };
+                    let problem = with_columns(problem, index);
+                    let further = Family::further("coded: gate", problem, fusion, index, awkward);
                     families.push(Family { path, ..further });
                 }
             }

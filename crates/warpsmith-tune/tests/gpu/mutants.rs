@@ -28,6 +28,8 @@ pub struct Mutant {
     pub a: Format,
     /// The format of its weights.
     pub b: Format,
+    /// The format of its result.
+    pub c: Format,
     /// What is done to its products.
     pub operation: Operation,
     /// Rows are taken and put by their numbers.
@@ -43,7 +45,7 @@ impl Mutant {
         from: &'static str,
         to: &'static str,
     ) -> Self {
-        Self { what, from, to, also: &[], variant, a, b: Format::Nvfp4, operation: SILU, moved: false }
+        Self { what, from, to, also: &[], variant, a, b: Format::Nvfp4, c: Format::F16, operation: SILU, moved: false }
     }
 
     /// What makes such mutants of a variant, for tokens in a format.
@@ -66,6 +68,7 @@ impl Mutant {
     pub fn name(&self) -> String {
         let path = self.variant.split('.').next().unwrap_or_default();
         match self.operation {
+            _ if self.c == Format::Nvfp4 => format!("coded: mutant of {path}, {}: {}", self.variant, self.what),
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
             SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
@@ -93,12 +96,19 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
     }
     mutants.extend(moved_codes("mma.t32x64x128.s3.interleaved.uniform.direct"));
+    mutants.extend(coded("mma.t32x64x128.s3.interleaved.uniform.direct"));
     match block_scaled(arch) {
         Some(MatrixPath::Mxf4) => {
             mutants.extend(mxf4());
+            mutants.extend(coded("mxf4.t40x256x128.s2.sequential.uniform.direct"));
+            mutants.extend(coded("mxf4.t32x64x128.s3.two_pass.uniform.direct"));
             mutants.extend(moved_codes("mxf4.t32x64x128.s3.interleaved.uniform.direct"));
         }
-        Some(MatrixPath::Tcgen05) => mutants.extend(tcgen05::mutants()),
+        Some(MatrixPath::Tcgen05) => {
+            mutants.extend(tcgen05::mutants());
+            mutants.extend(coded("tcgen05.t48x128x256.s2.interleaved.ws1.direct"));
+            mutants.extend(coded("tcgen05.t128x64x256.s2.interleaved.ws1.direct.token_rows"));
+        }
         _ => {}
     }
     mutants
@@ -212,6 +222,91 @@ fn moved_codes(variant: &'static str) -> Vec<Mutant> {
         },
         mutant("codes of the next 64 of K", "* (K / 2) + in_row", "* (K / 2) + (in_row ^ 32)"),
     ]
+}
+
+/// What may be wrong with a result in NVFP4.
+fn coded(variant: &'static str) -> Vec<Mutant> {
+    let mutant = |what, from, to| Mutant {
+        c: Format::Nvfp4,
+        moved: true,
+        ..Mutant::new(variant, Format::Nvfp4, what, from, to)
+    };
+    let quotient = "rounded<0x38800000u, 1>(fminf(fabsf(quotients.of(x)), 6.0f * 0x1p-14f));";
+    let truncated = "__uint_as_float(__float_as_uint(fminf(fabsf(quotients.of(x)), 6.0f * 0x1p-14f)) & 0xFFC00000u);";
+    let mut mutants = vec![
+        mutant(
+            "the largest of half of a block",
+            "most = max_nan(most, fabsf",
+            "if (i < COUNT / 2) most = max_nan(most, fabsf",
+        ),
+        mutant("the largest with its sign", "fabsf(values[i])", "values[i]"),
+        mutant("the factor left out", "const BlockScale scale(most, factor);", "const BlockScale scale(most, 1.0f);"),
+        mutant("the factor left out of codes", "divisor(__fmul_rn(scale, factor))", "divisor(scale)"),
+        mutant(
+            "the factor of another group",
+            "c_factor[group * params.c_factor_step]",
+            "c_factor[(GROUPS - 1 - group) * params.c_factor_step]",
+        ),
+        mutant("the scale of the neighbour block", "row, column / 16)] =", "row, column / 16 ^ 1)] ="),
+        mutant(
+            "scales in another layout",
+            "row % 32 * 16 + row % 128 / 32 * 4 + block % 4",
+            "row % 128 * 4 + block % 4",
+        ),
+        mutant("scales of the row of the product", "(N / 16, row, column", "(N / 16, row ^ 1, column"),
+        mutant("scales not written", "if (which == 0) params.c_scales", "if (which < 0) params.c_scales"),
+        mutant(
+            "codes of another row",
+            "static_cast<long long>(row) * (N / 2)",
+            "static_cast<long long>(row ^ 1) * (N / 2)",
+        ),
+        mutant("codes exchanged", ".of[i % OF_WORD] = values[i];", ".of[i % OF_WORD] = values[i ^ 1];"),
+        mutant("codes truncated", quotient, truncated),
+        mutant(
+            "scales truncated",
+            "return rounded<0x3C800000u, 3>(kept);",
+            "return __uint_as_float(__float_as_uint(kept) & 0xFFF00000u);",
+        ),
+        mutant(
+            "scales rounded up",
+            "return rounded<0x3C800000u, 3>(kept);",
+            "return rounded<0x3C800000u, 3>(kept * 1.0625f);",
+        ),
+        mutant("scales below the smallest", "fminf(fmaxf(scale, 0x1p-9f), 448.0f)", "fminf(scale, 448.0f)"),
+        mutant("the signs of codes lost", " | (__float_as_uint(x) & 0x80000000u)", ""),
+        mutant("5 for 6", "__fdiv_rn(most, 6.0f)", "__fdiv_rn(most, 5.0f)"),
+    ];
+    mutants.extend(if variant.starts_with("tcgen05") {
+        match variant.ends_with("token_rows") {
+            true => vec![mutant(
+                "the neighbour's columns",
+                "tile.group, to, first(part), result",
+                "tile.group, to, first(part) ^ 16, result",
+            )],
+            false => vec![
+                mutant(
+                    "the halves that lanes have exchanged",
+                    "is_upper ? low : high, distance",
+                    "is_upper ? high : low, distance",
+                ),
+                mutant("lanes in another order", "part * 16 + column % 16", "part * 16 + 15 - column % 16"),
+                mutant("one exchange left out", "distance > 0; distance /= 2", "distance > 1; distance /= 2"),
+            ],
+        }
+    } else {
+        let lanes = match variant.contains("two_pass") {
+            true => {
+                mutant("lanes of other columns", "store_columns<1>(params, group", "store_columns<2>(params, group")
+            }
+            false => mutant(
+                "lanes of other columns",
+                "store_columns<4>(params, block.group",
+                "store_columns<2>(params, block.group",
+            ),
+        };
+        vec![mutant("the largest of a lane alone", "__shfl_xor_sync(lanes, most, i * LANE_STEP)", "most"), lanes]
+    });
+    mutants
 }
 
 fn mma() -> Vec<Mutant> {
@@ -602,7 +697,8 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
         other => return Err(format!("{other:?} has no mutants")),
     };
     let layout = if mutant.b == Format::Mxfp4 { ScaleLayout::Linear } else { ScaleLayout::Swizzled128x4 };
-    let problem = problem.n(144).k(k).a(mutant.a).b(mutant.b).grouped(3).scales(layout);
+    let n = if mutant.c == Format::Nvfp4 { 192 } else { 144 };
+    let problem = problem.n(n).k(k).a(mutant.a).b(mutant.b).c(mutant.c).grouped(3).scales(layout);
     let problem = problem.row_scale().bias(Format::Bf16);
     // So deep that sums which nobody promotes lose bits, and a result that shows them.
     let problem = if mutant.a == Format::E4m3 { problem.k(2112).c(Format::F32) } else { problem };

@@ -21,7 +21,7 @@ const BESIDE: usize = 64 << 10;
 /// Of a refusal; some context and the longest that a text of a file's may be.
 const LINE_BYTES_MAX: usize = 2048;
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "a",
     "a_scale",
     "b",
@@ -39,6 +39,7 @@ const NAMES: [&str; 20] = [
     "bias",
     "bias1",
     "c",
+    "c_factor",
     "",
     "alpha_scale",
     "a\n",
@@ -135,7 +136,7 @@ fn what_is_damaged_is_refused_in_a_line() {
         let wanted = Wanted {
             scales: any(rng, &[ScaleLayout::Linear, ScaleLayout::Swizzled128x4]),
             activation: any(rng, &[None, Some(Activation::SwigluOai), Some(Activation::Gelu)]),
-            c: any(rng, &[Format::F16, Format::Bf16, Format::F32]),
+            c: any(rng, &[Format::F16, Format::Bf16, Format::F32, Format::Nvfp4]),
         };
         match within(32 * bytes.len() + BESIDE, || parse(&bytes, wanted)) {
             Ok(operands) => whole(&bytes, &operands),
@@ -152,7 +153,7 @@ fn what_is_damaged_is_refused_in_a_line() {
 
 /// The operands are all of the file, and all of a product.
 fn whole(bytes: &[u8], operands: &HostOperands) {
-    let HostOperands { problem, m, offsets, a, b, alpha, columns, rows: _ } = operands;
+    let HostOperands { problem, m, offsets, a, b, alpha, c_factor, columns, rows: _ } = operands;
     let products: &[_] = if b.len() == 2 { &[("b1", "alpha1"), ("b2", "alpha2")] } else { &[("b", "alpha")] };
     let matrices = std::iter::once(("a", a)).chain(products.iter().map(|(name, _)| *name).zip(b));
     let mut needed: BTreeSet<String> = offsets.iter().map(|_| "offsets".to_owned()).collect();
@@ -169,7 +170,10 @@ fn whole(bytes: &[u8], operands: &HostOperands) {
         needed.extend(of_each.iter().filter(|_| is_there).map(|product| format!("{name}{product}")));
     }
     assert!([&columns.row_scale, &columns.bias].into_iter().flatten().flatten().all(|value| value.is_finite()));
-    let may: BTreeSet<String> = products.iter().map(|(_, alpha)| (*alpha).to_owned()).collect();
+    let mut may: BTreeSet<String> = products.iter().map(|(_, alpha)| (*alpha).to_owned()).collect();
+    may.extend((!c_factor.is_empty()).then(|| "c_factor".to_owned()));
+    assert!(c_factor.is_empty() == (problem.c_format() != Format::Nvfp4));
+    assert!(c_factor.iter().all(|factor| factor.is_normal() && *factor > 0.0));
     assert!(needed.is_subset(&found) && found.is_subset(&(&needed | &may)), "{found:?}, {needed:?} are needed");
 
     let (groups, n, k) = (problem.groups().unwrap_or(1) as usize, problem.columns() as usize, problem.depth() as usize);

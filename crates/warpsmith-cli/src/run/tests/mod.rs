@@ -130,7 +130,7 @@ impl Scratch {
         let reference = reference::of(&operands).unwrap();
         let out = self.0.path().join("out.safetensors");
         let c = safetensors_io::rounded(&reference);
-        safetensors_io::write(&out, wanted.c, reference.m(), reference.n(), &c).unwrap();
+        safetensors_io::write(&out, &operands.problem, reference.m(), &c).unwrap();
 
         let bytes = fs::read(&out).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();

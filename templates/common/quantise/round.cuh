@@ -63,18 +63,46 @@ __device__ __forceinline__ float e2m1_value(float x, const Quotients& quotients)
   return __uint_as_float(__float_as_uint(magnitude) | (__float_as_uint(x) & 0x80000000u));
 }
 
-// Eight codes, the first in the lowest four bits. Times 2^-14 a value of e2m1 is one of f16, and has its code in the bits 15
-// and 11…9 of that.
-template <class X, class Quotients>
+// Up to eight codes, the first in the lowest four bits. Times 2^-14 a value of e2m1 is one of f16, and has its code in the bits
+// 15 and 11…9 of that.
+template <int COUNT, class X, class Quotients>
 __device__ __forceinline__ u32 e2m1_codes(const X& x, const Quotients& quotients) {
+  static_assert(COUNT <= 8, "a word");
   u32 codes = 0;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const u32 pair = cvt_f16x2(e2m1_value(x.at(i), quotients), e2m1_value(x.at(i + 4), quotients));
+  for (int i = 0; i < 4 && i < COUNT; i++) {
+    const float other = i + 4 < COUNT ? e2m1_value(x.at(i + 4), quotients) : 0.0f;
+    const u32 pair = cvt_f16x2(e2m1_value(x.at(i), quotients), other);
     const u32 nibbles = (pair >> 3 & 0xF000F000u) | (pair & 0x0FFF0FFFu);  // in the bits 12…9 of each half
     codes |= i < 3 ? nibbles >> (9 - 4 * i) : nibbles << 3;
   }
   return codes;
 }
+
+// The scale of a block whose largest magnitude is `most`, and the codes under it. NaN stays, as the scale: e2m1 has none.
+struct BlockScale {
+  float scale, divisor;
+  bool is_nan;
+
+  __device__ __forceinline__ BlockScale(float most, float factor)
+      : scale(block_scale(most, factor)), divisor(__fmul_rn(scale, factor)), is_nan(most != most) {}
+
+  // COUNT of them a word.
+  template <int COUNT, int WORDS, class X>
+  __device__ __forceinline__ void codes(const X (&x)[WORDS], u32 (&words)[WORDS]) const {
+    if (QuickQuotients::can_be(divisor)) {
+      const QuickQuotients quotients(divisor);
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) words[i] = e2m1_codes<COUNT>(x[i], quotients);
+    } else {
+#pragma unroll
+      for (int i = 0; i < WORDS; i++) words[i] = e2m1_codes<COUNT>(x[i], Quotients{divisor});
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) words[i] = is_nan ? 0 : words[i];
+  }
+
+  __device__ __forceinline__ u8 byte() const { return is_nan ? 0x7F : e4m3_byte(scale); }
+};
 
 }  // namespace ws

@@ -6,7 +6,9 @@ namespace ws {
 // Rows that scales are kept for: whole atoms.
 __device__ __forceinline__ u32 rows_with_scales(u32 rows) { return (rows + 127) / 128 * 128; }
 
-__device__ __forceinline__ u32 scale_offset(u32 blocks, u32 row, u32 block) {
+// Where the scale of a block of a row is, of so many blocks.
+template <class Number>
+__device__ __forceinline__ Number block_scale_offset(Number blocks, Number row, Number block) {
   return (row / 128 * (blocks / 4) + block / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
 }
 
