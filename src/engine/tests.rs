@@ -216,7 +216,7 @@ fn after_a_warm_up_every_call_finds_its_kernel() {
 fn what_is_not_legal_is_refused_at_once_and_not_recorded() {
     let Some(shop) = Shop::open("what_is_not_legal_is_refused_at_once_and_not_recorded") else { return };
     let legal = problem();
-    let illegal = [legal.n(17), legal.k(0), legal.grouped(0), legal.grouped(u32::MAX), legal.c(Format::Nvfp4)];
+    let illegal = [legal.n(17), legal.k(0), legal.grouped(0), legal.grouped(u32::MAX), legal.c(Format::Mxfp4)];
     let calls = illegal.map(|problem| (problem, 7)).into_iter().chain([0, Problem::M_MAX + 1].map(|m| (legal, m)));
     for (problem, m) in calls {
         let refusal = problem.check_for(m).unwrap_err().to_string();

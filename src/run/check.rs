@@ -128,7 +128,7 @@ impl Line {
     /// Elements for `m` rows, behind an operand of so many.
     #[inline(always)]
     fn needed(&self, m: u32, before: u64) -> u64 {
-        let (mask, rows) = (u64::from(self.mask), if self.row == 0 { m.into() } else { before / self.row });
+        let (mask, rows) = (u64::from(self.mask), before.checked_div(self.row).unwrap_or(m.into()));
         self.fixed + ((rows + mask) & !mask) * self.each
     }
 }

@@ -90,7 +90,7 @@ impl RightScales {
         if block.iter().any(|element| element.value.is_nan()) {
             return Self { least: NAN_SCALE, most: NAN_SCALE, or_one: None };
         }
-        let magnitudes = block.iter().map(|element| magnitudes(element));
+        let magnitudes = block.iter().map(magnitudes);
         let (least, most) = magnitudes.fold((0.0f32, 0.0f32), |(a, b), (low, high)| (a.max(low), b.max(high)));
         let of = |most| scale_of_most(most, factor);
         match (least, most) {
