@@ -196,6 +196,8 @@ impl Operand {
                 let rows = layout.rows();
                 Needs::Rows { each: (scale_bytes(problem.a_format(), rows) / rows) as u64, mask: rows as u32 - 1 }
             }
+            // As many rows as there are factors of.
+            Shape::TokenScales if problem.a_format() == Format::E4m3 && problem.is_gathered() => Needs::Elements(0),
             Shape::TokenScales if problem.a_format() == Format::E4m3 => Needs::Rows { each: 1, mask: 0 },
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if problem.b_format().is_coded() => {

@@ -212,7 +212,7 @@ impl Problem {
     }
 
     /// Rows of A are taken by their numbers: row i of the product is row `rows[i]` of A, which may have any number of rows.
-    /// Tokens of a mixture of experts are read where they are. A is f16 or bf16.
+    /// Tokens of a mixture of experts are read where they are. A is f16, bf16 or e4m3.
     pub fn gathered(mut self) -> Self {
         self.gathered = true;
         self

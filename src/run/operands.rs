@@ -367,7 +367,8 @@ impl<'a> Operands<'a> {
     #[cold]
     fn note_rows(&self, problem: &Problem, params: &mut Params) {
         let rows = |elements: u64, columns: u32| (elements / u64::from(columns)).min(Problem::M_MAX.into()) as i32;
-        params.moved.a_rows = rows(self.a.values().elements, problem.depth());
+        let has_factors = self.a.row_factors().unwrap_or(u64::MAX);
+        params.moved.a_rows = rows(self.a.values().elements, problem.depth()).min(rows(has_factors, 1));
         params.moved.c_rows = rows(self.c.elements(), problem.columns());
     }
 }

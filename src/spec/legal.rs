@@ -68,8 +68,12 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if c.is_coded() || c == Format::E4m3 {
         return Err(Refusal::Format { operand: "C", format: c, expected: "f16, bf16 or f32" });
     }
-    if problem.is_gathered() && matches!(a, Format::Nvfp4 | Format::E4m3) {
-        return Err(Refusal::Format { operand: "A", format: a, expected: "f16 or bf16 where its rows are gathered" });
+    if problem.is_gathered() && a == Format::Nvfp4 {
+        return Err(Refusal::Format {
+            operand: "A",
+            format: a,
+            expected: "e4m3, f16 or bf16 where its rows are gathered",
+        });
     }
     if let Some(format) = problem.bias_format().filter(|format| format.is_coded() || *format == Format::E4m3) {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });

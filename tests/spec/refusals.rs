@@ -107,7 +107,6 @@ fn refusals_of_wgmma_name_what_they_need() {
         (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
         (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
-        (rounded().gathered(), base, Arch::H200, "A in e4m3: must be f16 or bf16 where its rows are gathered"),
         (
             rounded(),
             "wgmma.t64x64x64.s4.interleaved.ws2.shared",

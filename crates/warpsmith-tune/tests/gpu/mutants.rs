@@ -65,6 +65,7 @@ impl Mutant {
         let path = self.variant.split('.').next().unwrap_or_default();
         match self.operation {
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
+            SILU if self.a == Format::E4m3 && self.moved => format!("e4m3: mutant of {path}, gathered: {}", self.what),
             SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
             SILU => format!("mutant of {path}: {}", self.what),
@@ -85,6 +86,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma());
         mutants.extend(e4m3());
+        mutants.extend(gathered_e4m3());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -422,6 +424,22 @@ fn wgmma() -> Vec<Mutant> {
             "wait_for_dependencies();\n  if (!share.is_any()) return;",
             "wait_for_dependencies();\n  if (!share.is_any() || threadIdx.x == 3) return;",
         ),
+    ]
+}
+
+/// The same of e4m3 tokens that are gathered.
+fn gathered_e4m3() -> Vec<Mutant> {
+    let variant = "wgmma.t32x64x256.s2.interleaved.ws2.direct";
+    let mutant = |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::E4m3, what, from, to) };
+    vec![
+        mutant("factors of the product's rows", "? factors[number] : 1.f", "? factors[row] : 1.f"),
+        mutant(
+            "the last line of K left out",
+            "i * LINE_BLOCKS + block < blocks_of(k_tile)",
+            "(i + 1) * LINE_BLOCKS <= blocks_of(k_tile)",
+        ),
+        mutant("rows of 16-bit values", "static_cast<long long>(K) * (128 / LINE_K)", "static_cast<long long>(K) * 2"),
+        mutant("the first line twice", "from[round] + i * 128", "from[round]"),
     ]
 }
 
