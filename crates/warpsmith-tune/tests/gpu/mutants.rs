@@ -365,7 +365,11 @@ fn wgmma() -> Vec<Mutant> {
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
     vec![
-        plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
+        plain(
+            "all but the tail along K lost",
+            "multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+            "clear_sums<WIDTH>(); multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+        ),
         plain("sums without their unit", "WEIGHT_UNIT = 16384.f;", "WEIGHT_UNIT = 1.f;"),
         plain(
             "the bias of another group",
@@ -461,8 +465,8 @@ fn e4m3() -> Vec<Mutant> {
         ),
         mutant(
             "factors of the neighbour's token",
-            "lane_index() % 4 * 2 + token, tile.rows - 1)];",
-            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1)];",
+            "lane_index() % 4 * 2 + token, tile.rows - 1));",
+            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1));",
         ),
         mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
         mutant(
