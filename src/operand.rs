@@ -209,6 +209,8 @@ impl Operand {
         match shape {
             Shape::Tokens if problem.is_gathered() => Needs::Elements(0),
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
+            // As many rows as there are factors of.
+            Shape::TokenScales if problem.a_format() == Format::E4m3 && problem.is_gathered() => Needs::Elements(0),
             Shape::TokenScales if problem.a_format() == Format::E4m3 => Needs::Rows { each: 1, mask: 0 },
             Shape::TokenScales => scales_of_rows(problem.a_format(), k, problem.is_gathered()),
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),

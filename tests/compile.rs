@@ -96,8 +96,7 @@ fn every_operation() -> Vec<Problem> {
 
 /// The same with rows that are taken, or put, by their numbers, in turn.
 fn moved(problem: Problem, turn: usize) -> Problem {
-    let is_taken =
-        problem.a_format() != Format::E4m3 && (problem.a_format() != Format::Nvfp4 || !problem.is_prepared());
+    let is_taken = problem.a_format() != Format::Nvfp4 || !problem.is_prepared();
     let problem = if is_taken && turn % 3 != 1 { problem.gathered() } else { problem };
     if turn % 5 < 2 { problem.slots() } else { problem }
 }

@@ -71,13 +71,6 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if c == Format::Nvfp4 {
         extent("N where C is nvfp4", problem.columns(), Problem::N_STEP_CODED, Problem::EXTENT_MAX)?;
     }
-    if problem.is_gathered() && a == Format::E4m3 {
-        return Err(Refusal::Format {
-            operand: "A",
-            format: a,
-            expected: "f16, bf16 or nvfp4 where its rows are gathered",
-        });
-    }
     if let Some(format) = problem.bias_format().filter(|format| format.is_coded() || *format == Format::E4m3) {
         return Err(Refusal::Format { operand: "bias", format, expected: "f16, bf16 or f32" });
     }

@@ -112,7 +112,6 @@ fn refusals_of_wgmma_name_what_they_need() {
         (dual(), base, Arch::B200, "path wgmma needs compute capability 9.0, this architecture has 10.0"),
         (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 or mxfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
-        (rounded().gathered(), base, Arch::H200, "A in e4m3: must be f16, bf16 or nvfp4 where its rows are gathered"),
         (
             rounded(),
             "wgmma.t64x64x64.s4.interleaved.ws2.shared",
@@ -131,7 +130,7 @@ fn refusals_of_wgmma_name_what_they_need() {
             Arch::H200,
             "registers: 232 a thread needed (192 of them accumulators), 168 can be had",
         ),
-        (coded().gathered(), base, Arch::H200, "path wgmma takes f16 or bf16 tokens where their rows are gathered"),
+        (coded().gathered(), base, Arch::H200, "path wgmma takes e4m3, f16 or bf16 tokens where their rows are gathered"),
         (dual().c(Format::Nvfp4), base, Arch::H200, "path wgmma takes f16, bf16 or f32 as the format of the result"),
         (
             dual(),

@@ -28,7 +28,7 @@ pub(in crate::path) fn takes(problem: &Problem) -> Result<(), &'static str> {
     match () {
         () if !problem.is_prepared() => Err("prepared weights"),
         () if problem.is_gathered() && problem.a_format() == Format::Nvfp4 => {
-            Err("f16 or bf16 tokens where their rows are gathered")
+            Err("e4m3, f16 or bf16 tokens where their rows are gathered")
         }
         () if problem.c_format() == Format::Nvfp4 => Err("f16, bf16 or f32 as the format of the result"),
         () => Ok(()),

@@ -1,4 +1,4 @@
-// Tokens in a 16-bit format, by the numbers of their rows: some warps copy them into a stage as TMA would have put them, in
+// Tokens in a 16-bit format or in e4m3, by the numbers of their rows: some warps copy them into a stage as TMA would have put them, in
 // the 128-byte swizzle.
 //
 //   stage empty ─▶ cp.async, 16 bytes each ─▶ each thread's have come ─▶ stage full
@@ -13,7 +13,11 @@ struct Tokens {
   // Bytes that count at `full`: the warps arrive instead.
   __device__ static u32 bytes(const Tile&) { return 0; }
 
-  // Eight threads have a row: each has one chunk of 16 bytes of each of its K blocks. Rows of a thread are a multiple of 4
+  // Lines of 128 bytes of a row in a stage: K blocks, of e4m3 values two each, of which the last may have one.
+  static constexpr int LINES = TILE_K / LINE_K, LINE_BLOCKS = LINE_K / K_BLOCK;
+  static constexpr long long ROW_BYTES = static_cast<long long>(K) * (128 / LINE_K);
+
+  // Eight threads have a row: each has one chunk of 16 bytes of each of its lines. Rows of a thread are a multiple of 4
   // apart, so that its chunk has one of two places in them.
   static constexpr int STEP = THREADS / 8, ROUNDS = ceil_div(TOKENS, STEP);
   static_assert(ROUNDS <= 32, "a bit for each row");
@@ -22,25 +26,27 @@ struct Tokens {
   // The part of a tile that a thread copies. Each row has an address register of its own: a copy holds the one that it reads
   // for some hundred cycles, and whoever writes to it waits.
   struct Share {
-    const u8* from[ROUNDS];  // the rows of A, at the thread's chunk of the next K block
+    const u8* from[ROUNDS];  // the rows of A, at the thread's chunk of the next line
     u32 zeros = 0;           // a bit for each row that A has not
     u32 to;                  // from the stage to the chunk's place in the thread's first row
-    int block;               // bytes from a K block of the stage to the next
+    int line;                // bytes from a line of the stage to the next
+    int block;               // of a line's, which the chunk is in
     int rounds;              // rows
 
     __device__ Share(const Params& launch, const Tile& tile, int thread) {
       const MovedParams& params = static_cast<const MovedParams&>(launch);
       const int first = thread / 8, chunk = thread % 8;
-      const u8* column = params.a + tile.first_k_tile * (TILE_K * 2) + chunk * 16;
+      const u8* column = params.a + tile.first_k_tile * (LINES * 128) + chunk * 16;
       to = first * 128 + (chunk ^ (first % 8)) * 16;
-      block = width_of(tile).tokens * 128;
+      line = width_of(tile).tokens * 128;
+      block = chunk * LINE_BLOCKS / 8;
       const int count = min(tile.rows, TOKENS);
       rounds = count > first ? ceil_div(count - first, STEP) : 0;
 #pragma unroll
       for (int round = 0; round < ROUNDS; round++) {
         const int row = round < rounds ? params.rows[tile.first_row + first + round * STEP] : 0;
         const bool is_there = u32(row) < u32(params.a_rows);
-        from[round] = column + (is_there ? row : 0) * (static_cast<long long>(K) * 2);
+        from[round] = column + (is_there ? row : 0) * ROW_BYTES;
         zeros |= u32(!is_there) << round;
       }
     }
@@ -54,9 +60,9 @@ struct Tokens {
 #pragma unroll
         for (int round = begin; round < begin + 4 && round < ROUNDS; round++)
 #pragma unroll
-          for (int i = 0; i < K_BLOCKS; i++)
-            cp_async_16_if(round < rounds && i < blocks_of(k_tile),
-                           stage + (to ^ (round * STEP % 8 * 16)) + i * block + round * STEP * 128, from[round] + i * 128,
+          for (int i = 0; i < LINES; i++)
+            cp_async_16_if(round < rounds && i * LINE_BLOCKS + block < blocks_of(k_tile),
+                           stage + (to ^ (round * STEP % 8 * 16)) + i * line + round * STEP * 128, from[round] + i * 128,
                            zeros & (1u << round));
       }
     }
@@ -64,7 +70,7 @@ struct Tokens {
     // So many tiles along K further.
     __device__ void advance(int k_tiles) {
 #pragma unroll
-      for (int round = 0; round < ROUNDS; round++) from[round] += k_tiles * (TILE_K * 2);
+      for (int round = 0; round < ROUNDS; round++) from[round] += k_tiles * (LINES * 128);
     }
   };
 

@@ -21,12 +21,23 @@ struct Units {
     }
     // Whoever loads tokens has waited; here nobody has.
     wait_for_dependencies();
-    const float* of_tile = reinterpret_cast<const float*>(params.a_scales) + tile.first_row;
 #pragma unroll
     for (int n8 = 0; n8 < HELD_N8; n8++)
 #pragma unroll
       for (int token = 0; token < 2; token++)
-        tokens[n8][token] = of_tile[min(first_token + 8 * n8 + lane_index() % 4 * 2 + token, tile.rows - 1)];
+        tokens[n8][token] =
+            token_factor(params, tile.first_row + min(first_token + 8 * n8 + lane_index() % 4 * 2 + token, tile.rows - 1));
+  }
+
+  // Of a row of the product. One that is gathered may be none of A, and is zeros then.
+  __device__ static float token_factor(const Params& launch, int row) {
+    const float* factors = reinterpret_cast<const float*>(launch.a_scales);
+    if constexpr (COPIED) {
+      const MovedParams& params = static_cast<const MovedParams&>(launch);
+      const int number = params.rows[row];
+      return u32(number) < u32(params.a_rows) ? factors[number] : 1.f;
+    }
+    return factors[row];
   }
 
   // Never contracted, so that all variants give the same bits.

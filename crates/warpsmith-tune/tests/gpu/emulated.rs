@@ -183,14 +183,14 @@ const WRONG: &[Wrong] = &[
     wrong(
         "registers of A written under way",
         "wrote registers that are A of a product under way",
-        "        wgmma_wait_group<1>();\n        if (!ONLY",
-        "        if (!ONLY",
+        "      wgmma_wait_group<1>();\n      if (!ONLY",
+        "      if (!ONLY",
     ),
     wrong(
         "sums read under way",
         "are read while products are under way",
-        "    wgmma_wait_group<0>();\n    if (!EAGER)",
-        "    if (!EAGER)",
+        "void finish_sums() {\n  wgmma_wait_group<0>();\n}",
+        "void finish_sums() {}",
     ),
     wrong(
         "groups of rows at another distance",

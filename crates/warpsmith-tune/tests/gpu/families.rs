@@ -218,7 +218,7 @@ fn mxfp4(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     families
 }
 
-/// e4m3 tokens, which one path of Hopper takes: every fusion and number of groups, rows of C where they are and by their numbers;
+/// e4m3 tokens, which one path of Hopper takes: every fusion and number of groups, rows where they are and by their numbers;
 /// activations, scale layouts, formats and what columns have in turn.
 fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     let mut families = Vec::new();
@@ -227,13 +227,14 @@ fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     }
     for groups in [None, Some(3), Some(40)] {
         for fusion in Fusion::ALL.iter().copied() {
-            for slots in [false, true] {
+            for (gathered, slots) in [(false, false), (false, true), (true, true)] {
                 let index = families.len();
                 let (n, k) = shapes[index / 2 % shapes.len()];
                 let c = [Format::F32, Format::F16, Format::Bf16][index % 3];
                 let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 2 % 2];
                 let problem = operation(fusion, index).n(n).k(k).a(Format::E4m3).c(c).scales(layout).prepared();
                 let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = if gathered { problem.gathered() } else { problem };
                 let problem = with_columns(if slots { problem.slots() } else { problem }, index);
                 families.push(Family::further("e4m3: gate", problem, fusion, index, awkward));
             }

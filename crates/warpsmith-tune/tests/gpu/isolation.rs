@@ -67,7 +67,10 @@ fn planted(spec: &Spec) -> warpsmith::Result<Source> {
             ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), FULL_ARRIVALS + 1);".to_owned())
         }
         (FAULTS, false) => ("float run[RUN];", format!("float run[RUN]; {NEVER}")),
-        (FAULTS, true) => ("stage<LAST_BLOCKS>();", format!("stage<LAST_BLOCKS>(); {NEVER}")),
+        (FAULTS, true) => (
+            "multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+            format!("multiply_stage<LAST_BLOCKS, WIDTH>(*this); {NEVER}"),
+        ),
         (WRONG, false) => ("if (row < block.rows)", "if (row + 1 < block.rows)".to_owned()),
         (WRONG, true) => ("found.rows - offset, found.height);", "found.rows - offset, found.height) - 1;".to_owned()),
         _ => return Ok(source),

@@ -70,6 +70,7 @@ impl Mutant {
         match self.operation {
             _ if self.c == Format::Nvfp4 => format!("coded: mutant of {path}, {}: {}", self.variant, self.what),
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
+            SILU if self.a == Format::E4m3 && self.moved => format!("e4m3: mutant of {path}, gathered: {}", self.what),
             SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
             SILU => format!("mutant of {path}: {}", self.what),
@@ -91,6 +92,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
         mutants.extend(wgmma());
         mutants.extend(e4m3());
         mutants.extend(prepared_mxfp4());
+        mutants.extend(gathered_e4m3());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -537,7 +539,11 @@ fn wgmma() -> Vec<Mutant> {
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
     vec![
-        plain("all but the tail along K lost", "stage<LAST_BLOCKS>();", "clear_sums<WIDTH>(); stage<LAST_BLOCKS>();"),
+        plain(
+            "all but the tail along K lost",
+            "multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+            "clear_sums<WIDTH>(); multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+        ),
         plain("sums without their unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 1.f;"),
         plain(
             "the bias of another group",
@@ -599,6 +605,22 @@ fn wgmma() -> Vec<Mutant> {
     ]
 }
 
+/// The same of e4m3 tokens that are gathered.
+fn gathered_e4m3() -> Vec<Mutant> {
+    let variant = "wgmma.t32x64x256.s2.interleaved.ws2.direct";
+    let mutant = |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::E4m3, what, from, to) };
+    vec![
+        mutant("factors of the product's rows", "? factors[number] : 1.f", "? factors[row] : 1.f"),
+        mutant(
+            "the last line of K left out",
+            "i * LINE_BLOCKS + block < blocks_of(k_tile)",
+            "(i + 1) * LINE_BLOCKS <= blocks_of(k_tile)",
+        ),
+        mutant("rows of 16-bit values", "static_cast<long long>(K) * (128 / LINE_K)", "static_cast<long long>(K) * 2"),
+        mutant("the first line twice", "from[round] + i * 128", "from[round]"),
+    ]
+}
+
 /// Where a stage begins to be multiplied, and what releases it there.
 const MORE: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;";
 const RELEASED: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles; loop.ring.release(loop.at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);";
@@ -617,8 +639,8 @@ fn e4m3() -> Vec<Mutant> {
         ),
         mutant(
             "factors of the neighbour's token",
-            "lane_index() % 4 * 2 + token, tile.rows - 1)];",
-            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1)];",
+            "lane_index() % 4 * 2 + token, tile.rows - 1));",
+            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1));",
         ),
         mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
         mutant(

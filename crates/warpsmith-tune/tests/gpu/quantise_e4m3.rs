@@ -47,14 +47,16 @@ fn row_of(random: &mut fastrand::Rng, sort: u64, k: usize) -> Vec<f32> {
     let sign = |random: &mut fastrand::Rng| if random.bool() { 1.0f32 } else { -1.0 };
     let mut row: Vec<f32> = match sort {
         0 | 1 => (0..k).map(|_| 3.0 * (random.f32() - 0.5)).collect(),
-        // Midpoints of neighbouring values and numbers beside them, under a factor that is a power of two.
+        // Midpoints of neighbouring values and numbers beside them, under a factor that is a power of two, or any.
         2 | 3 => {
             let near = |x: f32, ulps: i32| f32::from_bits(x.to_bits().saturating_add_signed(ulps));
             let middle = |code: u8| (e4m3::decode(code) + e4m3::decode(code + 1)) / 2.0;
+            let largest = if sort == 2 { 7.0 } else { 7.0 * (1.0 + random.f32()) };
+            let factor = largest / e4m3::MAX;
             let mut row: Vec<f32> = (0..k)
-                .map(|i| sign(random) * near(middle(random.u8(..0x7E)) / 64.0, random.i32(-2..3) * (i % 2) as i32))
+                .map(|i| sign(random) * near(middle(random.u8(..0x7E)) * factor, random.i32(-2..3) * (i % 2) as i32))
                 .collect();
-            row[random.usize(..k)] = 448.0 / 64.0;
+            row[random.usize(..k)] = largest;
             row
         }
         4 => vec![-0.0; k],
@@ -161,7 +163,8 @@ pub fn every_number_is_right(bench: &Bench) -> Result<(), String> {
 
 /// One thing wrong in each.
 pub fn mutants() -> Vec<Mutant> {
-    let of: Quantise = "quantise:f32:k192:e4m3".parse().unwrap();
+    let of: Quantise = "quantise:f32:k1088:e4m3".parse().unwrap();
+    // So long that several warps have a part of a row.
     let mutant = Mutant::of(of);
     vec![
         mutant(
