@@ -79,7 +79,7 @@ fn unreadable_spellings_say_what_was_expected() {
         ("dual_gemm.silu_clamp:f16*nvfp4>f16:n16:k64", "silu, silu_clampL, gelu_tanh, gelu, swiglu_oai, relu2, none"),
         ("gemm.silu_clamp7.5:f16*nvfp4>f16:n16:k64", "unknown activation `silu_clamp7.5`"),
         ("gemm.none:f16*nvfp4>f16:n16:k64", "cannot read `gemm.none`"),
-        ("gemm:f8*nvfp4>f16:n16:k64", "nvfp4, mxfp4, f16, bf16 or f32"),
+        ("gemm:f8*nvfp4>f16:n16:k64", "nvfp4, mxfp4, e4m3, f16, bf16 or f32"),
         ("gemm:f16*nvfp4>f16:n16", "cannot read ``"),
         ("gemm:f16*nvfp4>f16:n016:k64", "cannot read `n016`"),
         ("gemm:f16*nvfp4>f16:n16:k64:x", "cannot read `x`"),
