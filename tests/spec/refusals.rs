@@ -108,6 +108,12 @@ fn refusals_of_wgmma_name_what_they_need() {
         (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
         (
+            rounded().gathered(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.persistent",
+            Arch::H200,
+            "gathering e4m3 rows needs blocks that are not persistent",
+        ),
+        (
             rounded(),
             "wgmma.t64x64x64.s4.interleaved.ws2.shared",
             Arch::H200,

@@ -13,8 +13,8 @@ const ZERO: u8 = 0xFF;
 const NAN: u8 = 0xFE;
 const SMALL_FIRST: u8 = 0xFD;
 /// Folded scales are small below 2⁻⁵, down to 2⁻¹²: eight for each power of two.
-const SMALL_BELOW: f32 = 0.031_25;
-const SMALL_FROM: f32 = 0.000_244_140_625;
+const SMALL_BELOW: f32 = 1.0 / 32.0;
+const SMALL_FROM: f32 = 1.0 / 4096.0;
 /// How many there are.
 const SMALL: u8 = 56;
 
