@@ -226,7 +226,7 @@ mod tests {
     fn values_of_8_bits_have_a_class_of_their_own() {
         let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).prepared();
         assert_eq!(of(&dual, "wgmma.t64x64x128.s4.interleaved.ws2.shared"), "wgmma.k32.e4m3.f32x128");
-        assert_eq!(of(&dual, "wgmma.t64x64x128.s4.interleaved.ws4.shared"), "wgmma.k32.e4m3.f32x128.g2x128");
+        assert_eq!(of(&dual, "wgmma.t32x64x128.s4.interleaved.ws4.shared"), "wgmma.k32.e4m3.f32x128.g2x128");
         let split = of(&dual, "wgmma.t64x64x256.s2.interleaved.ws2.direct.k2");
         assert_eq!(split, "wgmma.k32.e4m3.f32x128.workspace2x3584");
         assert_eq!(split.parse::<Numerics>().unwrap().to_string(), split);

@@ -113,6 +113,12 @@ fn refusals_of_wgmma_name_what_they_need() {
         (dual().b(Format::F16), base, Arch::H200, "B in f16: must be nvfp4 or mxfp4 where weights are prepared"),
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
         (
+            rounded().gathered(),
+            "wgmma.t64x64x128.s4.interleaved.ws2.shared.persistent",
+            Arch::H200,
+            "gathering e4m3 rows needs blocks that are not persistent",
+        ),
+        (
             rounded(),
             "wgmma.t64x64x64.s4.interleaved.ws2.shared",
             Arch::H200,
@@ -130,7 +136,12 @@ fn refusals_of_wgmma_name_what_they_need() {
             Arch::H200,
             "registers: 232 a thread needed (192 of them accumulators), 168 can be had",
         ),
-        (coded().gathered(), base, Arch::H200, "path wgmma takes e4m3, f16 or bf16 tokens where their rows are gathered"),
+        (
+            coded().gathered(),
+            base,
+            Arch::H200,
+            "path wgmma takes e4m3, f16 or bf16 tokens where their rows are gathered",
+        ),
         (dual().c(Format::Nvfp4), base, Arch::H200, "path wgmma takes f16, bf16 or f32 as the format of the result"),
         (
             dual(),

@@ -13,8 +13,8 @@ const ZERO: u8 = 0xFF;
 const NAN: u8 = 0xFE;
 const SMALL_FIRST: u8 = 0xFD;
 /// Folded scales are small below 2⁻⁵, down to 2⁻¹²: eight for each power of two.
-const SMALL_BELOW: f32 = 0.031_25;
-const SMALL_FROM: f32 = 0.000_244_140_625;
+const SMALL_BELOW: f32 = 1.0 / 32.0;
+const SMALL_FROM: f32 = 1.0 / 4096.0;
 /// How many there are.
 const SMALL: u8 = 56;
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn weights_are_rounded_once() {
         assert_eq!(e4m3_value(3, 0x39, 0), 1.75, "1½ · 1.125 lies between 1.625 and 1.75: to the even one");
-        assert_eq!(e4m3_value(7, 0x7E, 3), 8.0 * 320.0, "6 · 448 · 2⁻³ lies between 320 and 352: to the even one");
+        assert_eq!(e4m3_value(7, 0x7E, 3), 2560.0, "6 · 448 · 2⁻³ lies between 320 and 352");
         assert_eq!(e4m3_value(9, 1, 3).to_bits(), (-0.0f32).to_bits(), "½ · 2⁻⁹ · 2⁻³ is too small");
         assert!(e4m3_value(0, 0x7F, 0).is_nan());
     }

@@ -12,6 +12,7 @@ fn working_registers(tile: Tile, rounds: bool, tiles_per_part: u32) -> u32 {
     match tile.k {
         // Two m64 tiles are two blocks' codes and scales.
         _ if rounds && tiles_per_part == 2 => 60,
+        _ if rounds && tile.tokens <= FEW_TOKENS => 48,
         _ if rounds => 40,
         _ if tile.tokens >= WIDE_TOKENS => 46,
         64 => 46,
@@ -30,6 +31,8 @@ fn token_warps(problem: &Problem, variant: &Variant, consumers: u32) -> u32 {
     }
 }
 
+/// Up to so many tokens addresses and the like of e4m3 kernels are a larger part.
+const FEW_TOKENS: u32 = 32;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.

@@ -92,6 +92,9 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let rounds = problem.compute_format() == Format::E4m3;
     together("e4m3 tokens", !rounds || k >= 128, "tile k 128 or 256: an instruction's sums are kept for 128 of K")?;
     together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
+    // ptxas serialises the instructions of some of them (C7520).
+    let gathers_rounded = rounds && problem.is_gathered();
+    together("gathering e4m3 rows", !gathers_rounded || !persistent, "blocks that are not persistent")?;
     together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {

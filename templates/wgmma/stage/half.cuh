@@ -5,7 +5,8 @@ namespace ws {
 
 // One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
 // one block only, half a block is a group.
-inline constexpr int STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4;
+// No variable, as LIMIT.
+enum : int { STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4 };
 using Fragments = u32[2][STEPS][4];
 
 // A stage of BLOCKS K blocks, the first of which is in `loop.rows`; leaves the first of the next stage there.
