@@ -82,7 +82,7 @@ struct Quarter {
   __device__ Quarter(const PrepareParams& params, int product, u32 group, u32 row, u32 k_block, int t) : words{}, scale(ZERO) {
     if (row >= params.n) return;
     const Segment segment(params, product, group, row, k_block);
-    const uint4& both = segment.codes[t / 2];
+    const uint4 both = t < 2 ? segment.codes[0] : segment.codes[1];
     words[0] = code_word(segment.scales.settle(t % 2 == 0 ? both.x : both.z, t));
     words[1] = code_word(segment.scales.settle(t % 2 == 0 ? both.y : both.w, t));
     scale = scale_byte(segment.scales.of(t), factors(params)[(static_cast<u64>(group) * PRODUCTS + product) * params.n + row]);

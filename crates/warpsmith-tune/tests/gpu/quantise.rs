@@ -318,7 +318,7 @@ pub fn mutants() -> Vec<Mutant> {
             "(x == 0.0f ? 0u : __float_as_uint(x) & 0x80000000u)",
         ),
         mutant("NaN lost", "is_nan ? 0x7F : e4m3_byte(scale)", "e4m3_byte(scale)"),
-        mutant("codes beside NaN", "is_nan ? uint2{0, 0} : codes", "codes"),
+        mutant("codes beside NaN", "is_nan ? 0 : words[i]", "words[i]"),
         mutant("NaN not looked for", "max_nan(most, fabsf(", "fmaxf(most, fabsf("),
         mutant("codes in another order", "x.at(i + 4)", "x.at(7 - i)"),
         mutant("scales of padding not written", "*to = 0;", "*to = *to;"),

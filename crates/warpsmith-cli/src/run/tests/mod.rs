@@ -246,7 +246,7 @@ fn a_tensor_that_does_not_belong_is_named() {
     refused(
         &unknown.bytes(),
         "tensor `weight` is not known: expected offsets, a, a_scale, b, b_scale, b1, b1_scale, b2, b2_scale, alpha, \
-         alpha1, alpha2, row_scale, row_scale1, row_scale2, bias, bias1, bias2",
+         alpha1, alpha2, row_scale, row_scale1, row_scale2, bias, bias1, bias2, c_factor",
     );
 }
 
