@@ -7,7 +7,7 @@ namespace ws {
 
 struct Output {
   static constexpr int BYTES = 4;
-  static constexpr bool IN_BLOCKS = false;
+  enum : bool { IN_BLOCKS = false };
 
   // Stores COUNT consecutive elements.
   template <int COUNT>

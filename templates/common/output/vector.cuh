@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_floats(u8* to, const float (&values)[COUNT
 template <u32 (*ROUND)(float, float)>
 struct HalfOutput {
   static constexpr int BYTES = 2;
-  static constexpr bool IN_BLOCKS = false;
+  enum : bool { IN_BLOCKS = false };
 
   // Two elements, the first in the low half.
   __device__ static u32 round(float low, float high) { return ROUND(low, high); }

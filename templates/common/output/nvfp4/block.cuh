@@ -15,7 +15,7 @@ struct SomeValues {
 };
 
 struct Output {
-  static constexpr bool IN_BLOCKS = true;
+  enum : bool { IN_BLOCKS = true };
 
   template <int LANE_STEP, int COUNT>
   __device__ static void store_block(const Params& launch, int group, int row, int column, const float (&values)[COUNT]) {
