@@ -57,6 +57,9 @@ fn quantises() -> Vec<Quantise> {
         "quantise:bf16:k7168:sf128x4:own",
         "quantise:f32:k2880:own",
         "quantise:f16:k1048576:own",
+        "quantise:f16:k64:e4m3",
+        "quantise:bf16:k7168:e4m3",
+        "quantise:f32:k2880:e4m3",
     ]
     .iter()
     .map(|text| text.parse().unwrap())

@@ -11,7 +11,7 @@
 #include "common/ptx.cuh"
 #include "simt/ptx.cuh"
 #include "simt/values.cuh"
-#include "simt/quantise/round.cuh"
+#include "common/quantise/round.cuh"
 #include "simt/quantise/x/<{ x }>.cuh"
 
 namespace ws {
