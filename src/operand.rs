@@ -191,15 +191,19 @@ impl Operand {
         let (_, product, shape, _) = self.line();
         let values = |format: Format, elements: u64| if format.is_coded() { elements / 2 } else { elements };
         let scale_bytes = |format: Format, rows| format.scale_bytes(layout, rows, problem.depth() as usize);
-        // Of rows of so many elements: as many as there are values, where these may be any number.
+        // Scales, or factors, of rows of so many elements: as many as there are values, where these may be any number.
         let scales_of_rows = |format: Format, length: u64, is_any: bool| {
             let rows = layout.rows();
-            let each = (format.scale_bytes(layout, rows, length as usize) / rows) as u64;
-            let mask = rows as u32 - 1;
-            match (format.is_coded(), is_any) {
-                (false, _) => Needs::Nothing,
-                (true, true) => Needs::RowsOfValues { row: values(format, length), each, mask },
-                (true, false) => Needs::Rows { each, mask },
+            let (each, mask) = match format {
+                Format::E4m3 => (1, 0),
+                _ if format.is_coded() => {
+                    ((format.scale_bytes(layout, rows, length as usize) / rows) as u64, rows as u32 - 1)
+                }
+                _ => return Needs::Nothing,
+            };
+            match is_any {
+                true => Needs::RowsOfValues { row: values(format, length), each, mask },
+                false => Needs::Rows { each, mask },
             }
         };
         let one_or_each = |one| Needs::OneOrEach { one, groups: problem.groups().unwrap_or(1) };
@@ -209,9 +213,6 @@ impl Operand {
         match shape {
             Shape::Tokens if problem.is_gathered() => Needs::Elements(0),
             Shape::Tokens => Needs::Rows { each: values(problem.a_format(), k), mask: 0 },
-            // As many rows as there are factors of.
-            Shape::TokenScales if problem.a_format() == Format::E4m3 && problem.is_gathered() => Needs::Elements(0),
-            Shape::TokenScales if problem.a_format() == Format::E4m3 => Needs::Rows { each: 1, mask: 0 },
             Shape::TokenScales => scales_of_rows(problem.a_format(), k, problem.is_gathered()),
             Shape::Weights => Needs::Elements(values(problem.b_format(), groups * n * k)),
             Shape::WeightScales if problem.b_format().is_coded() => {

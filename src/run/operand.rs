@@ -101,14 +101,6 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// How many rows have factors, if they have such.
-    pub(super) fn row_factors(&self) -> Option<u64> {
-        match self {
-            Matrix::E4m3 { factors, .. } => Some(factors.buffer().elements),
-            _ => None,
-        }
-    }
-
     /// Where the values are, or their codes.
     pub(super) fn values(&self) -> Buffer {
         match self {

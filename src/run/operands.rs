@@ -395,9 +395,7 @@ impl<'a> Operands<'a> {
             let row = u64::from(if format.is_coded() { columns / 2 } else { columns });
             (elements / row).min(Problem::M_MAX.into()) as i32
         };
-        let with_factors = self.a.row_factors().unwrap_or(u64::MAX).min(Problem::M_MAX.into()) as i32;
-        let a_rows = rows(self.a.values().elements, problem.a_format(), problem.depth());
-        params.moved.a_rows = a_rows.min(with_factors);
+        params.moved.a_rows = rows(self.a.values().elements, problem.a_format(), problem.depth());
         params.moved.c_rows = rows(self.c.elements(), problem.c_format(), problem.columns());
     }
 }

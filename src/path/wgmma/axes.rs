@@ -44,13 +44,13 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
 
 /// One stage of a 128×128 tile, stored from registers; NVFP4 tokens are decoded by a kernel before.
 pub(in crate::path) fn baseline(problem: &Problem, fusion: Fusion) -> Variant {
+    let k = if problem.compute_format() == Format::E4m3 { 128 } else { 64 };
     if problem.is_gathered() {
-        let plain = Variant::wgmma(Tile { tokens: 64, columns: 128, k: 64 }, 1, fusion, 2);
+        let plain = Variant::wgmma(Tile { tokens: 64, columns: 128, k }, 1, fusion, 2);
         let consumers = Sharing::new(&plain, 128 / tile_columns(problem)).needed;
         return Variant { warps: Warps::Specialised(consumers), epilogue: Epilogue::Direct, ..plain };
     }
     let prepass = problem.a_format() == Format::Nvfp4;
-    let k = if problem.compute_format() == Format::E4m3 { 128 } else { 64 };
     let plain = Variant::wgmma(Tile { tokens: 128, columns: 128, k }, 1, fusion, 2);
     Variant { warps: Warps::Uniform, epilogue: Epilogue::Direct, prepass, ..plain }
 }

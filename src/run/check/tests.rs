@@ -158,6 +158,17 @@ fn gathered_rows_have_as_many_scales_as_a_has_rows() {
     refused_of(&gathered, |o| rows(o, 2), |o| rows(o, 7), "a has 60 bytes of block scales, 84 are needed");
     let padded = spec(&gemm().gathered().scales(ScaleLayout::Swizzled128x4));
     refused_of(&padded, |o| rows(o, 128), |o| rows(o, 129), "a has 1536 bytes of block scales, 3072 are needed");
+    let problem = gemm().a(Format::E4m3).prepared().gathered();
+    let layout = problem.prepared_layout().unwrap();
+    let rows = |o: &mut Sizes, rows: u64| {
+        [Operand::B1, Operand::B1Scales].iter().for_each(|of| o.without(*of));
+        o.prepared = Some((layout, buffer(layout.bytes() as u64)));
+        *o.elements(Operand::A) = rows * u64::from(K);
+        let behind = o.pieces.iter().position(|piece| piece.0 == Operand::A).unwrap() + 1;
+        o.pieces.insert(behind, (Operand::AScales, Format::E4m3, buffer(M.into())));
+        o.with(Operand::Rows, M.into());
+    };
+    refused_of(&spec(&problem), |o| rows(o, 5), |o| rows(o, 6), "a has 5 factors of rows, 6 are needed");
 }
 
 #[test]
