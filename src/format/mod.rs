@@ -1,8 +1,9 @@
 //! Numbers and layouts: what the bytes of an operand mean.
 //!
 //! e2m1 and e4m3 are the two small floats of NVFP4, [`Nvfp4Tensor`] is a host tensor made of them, and
-//! [`ScaleLayout`] says where its block scales lie. [`Mxfp4Tensor`] is one of e2m1 and e8m0, [`E4m3Tensor`] one of e4m3 with a factor a row. [`Prepared`] weights are the same numbers in the order that kernels
-//! for Hopper read them in, which [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
+//! [`ScaleLayout`] says where its block scales lie. [`Mxfp4Tensor`] is one of e2m1 and e8m0, [`E4m3Tensor`] one of e4m3 with a
+//! factor a row. [`Prepared`] weights are the same numbers in the order that kernels for Hopper read them in, which
+//! [`PreparedLayout`] specifies. f16 and bf16 are those of the `half` crate.
 
 pub(crate) mod e2m1;
 pub(crate) mod e4m3;
