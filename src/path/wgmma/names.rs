@@ -33,6 +33,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/fusion/two_pass.cuh",
             "wgmma/instruction/e4m3.cuh",
             "wgmma/instruction/half.cuh",
+            "wgmma/instruction/sums.cuh",
             "wgmma/layout.cuh",
             "wgmma/load.cuh",
             "wgmma/pipeline.cuh",

@@ -1,21 +1,12 @@
 // The matrix instruction on e4m3 values, the sums that it adds to, and those that are kept.
 //
 // An instruction adds 32 products to a sum, of which it keeps some 14 bits. So it begins anew every 128 elements along K, and
-// what these gave is added to totals in f32. Both are registers that PTX declares, as in half.cuh.
+// what these gave is added to totals in f32, which are the sums that are kept.
 #pragma once
 
+#include "wgmma/instruction/sums.cuh"
+
 namespace ws {
-
-// Once in a kernel, before anything else here.
-__device__ __forceinline__ void declare_sums();
-
-// Totals, and sums that have not been promoted.
-template <int WIDTH>
-__device__ __forceinline__ void clear_sums();
-
-// The first WIDTH / 2 of the totals, which are those of WIDTH tokens.
-template <int WIDTH>
-__device__ __forceinline__ void get_sums(float (&sums)[TOKENS / 2]);
 
 // Adds the sums to the totals. No instruction that adds to them is under way.
 template <int WIDTH>
@@ -25,14 +16,6 @@ __device__ __forceinline__ void promote_sums();
 // registers, tokens K-major in shared memory. Imm-scale-a and imm-scale-b are 1.
 template <int WIDTH, bool ANEW>
 __device__ __forceinline__ void wgmma(const u32 (&a)[4], u64 tokens);
-
-// The totals of WIDTH tokens, and zeros beyond.
-template <int WIDTH>
-__device__ __forceinline__ void read_sums(float (&sums)[TOKENS / 2]) {
-  get_sums<WIDTH>(sums);
-#pragma unroll
-  for (int i = WIDTH / 2; i < TOKENS / 2; i++) sums[i] = 0.f;
-}
 
 // A K block, two steps of 32, as one group.
 template <int WIDTH, bool ANEW>
