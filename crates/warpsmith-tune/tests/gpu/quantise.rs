@@ -16,13 +16,13 @@ use warpsmith_tune::{Numbers, wait};
 use crate::bench::{Bench, text};
 use crate::small::Mutant;
 
-const WAIT: Duration = Duration::from_secs(10);
+pub const WAIT: Duration = Duration::from_secs(10);
 /// Bytes before and behind what is written, and what is there before.
-const MARGIN: usize = 64;
-const FILL: u8 = 0x5A;
-const ROWS: [u32; 5] = [0, 1, 3, 17, 257];
+pub const MARGIN: usize = 64;
+pub const FILL: u8 = 0x5A;
+pub const ROWS: [u32; 5] = [0, 1, 3, 17, 257];
 
-pub struct Case(Quantise);
+pub struct Case(pub Quantise);
 
 impl Case {
     pub fn name(&self) -> String {

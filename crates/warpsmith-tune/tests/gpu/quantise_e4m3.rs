@@ -1,7 +1,5 @@
 //! Quantisers to e4m3 against the oracle: every bit of values and factors, and nothing else written.
 
-use std::time::Duration;
-
 use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
 use warpsmith::internal::format::e4m3;
@@ -13,21 +11,8 @@ use warpsmith_tune::oracle::quantise::{E4m3Rows, to_e4m3};
 use warpsmith_tune::{Numbers, wait};
 
 use crate::bench::{Bench, text};
+use crate::quantise::{Case, FILL, MARGIN, ROWS, WAIT};
 use crate::small::Mutant;
-
-const WAIT: Duration = Duration::from_secs(10);
-/// What is around what is written, in bytes and in factors.
-const MARGIN: usize = 64;
-const FILL: u8 = 0x5A;
-const ROWS: [u32; 5] = [0, 1, 3, 17, 257];
-
-pub struct Case(Quantise);
-
-impl Case {
-    pub fn name(&self) -> String {
-        format!("quantise: {}", self.0)
-    }
-}
 
 pub fn all() -> Vec<Case> {
     let formats = [Format::F16, Format::Bf16, Format::F32];

@@ -20,8 +20,7 @@ const PERSISTENT_PAIR: &str = "tcgen05.t32x256x256.s2.interleaved.ws1.direct.pai
 
 /// What may be wrong with tokens that warps bring by the numbers of their rows.
 fn gathered() -> Vec<Mutant> {
-    let of =
-        |variant| move |what, from, to| Mutant { moved: true, ..Mutant::new(variant, Format::Nvfp4, what, from, to) };
+    let of = |variant| Mutant::of_moved(variant, Format::Nvfp4);
     let columns = of(COPIED);
     let rows = of(TOKEN_ROWS);
     let pair = of(PAIR);

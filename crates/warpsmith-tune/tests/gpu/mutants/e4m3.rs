@@ -1,0 +1,98 @@
+//! Kernels of e4m3 tokens, with which weights become e4m3.
+
+use warpsmith::format::Format;
+
+use super::Mutant;
+use super::wgmma::{MORE, RELEASED};
+
+/// The same of e4m3 tokens that are gathered.
+pub(super) fn gathered() -> Vec<Mutant> {
+    let variant = "wgmma.t32x64x256.s2.interleaved.ws2.direct";
+    let mutant = Mutant::of_moved(variant, Format::E4m3);
+    vec![
+        mutant("factors of the product's rows", "? factors[number] : 1.f", "? factors[row] : 1.f"),
+        mutant(
+            "the last line of K left out",
+            "i * LINE_BLOCKS + block < blocks_of(k_tile)",
+            "(i + 1) * LINE_BLOCKS <= blocks_of(k_tile)",
+        ),
+        mutant("rows of 16-bit values", "static_cast<long long>(K) * (128 / LINE_K)", "static_cast<long long>(K) * 2"),
+        mutant("the first line twice", "from[round] + i * 128", "from[round]"),
+    ]
+}
+
+/// What may be wrong with e4m3 tokens and weights that become e4m3.
+pub(super) fn mutants() -> Vec<Mutant> {
+    let of = |variant| Mutant::of(variant, Format::E4m3);
+    let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared");
+    let deep = of("wgmma.t64x32x256.s2.interleaved.ws2.direct");
+    let product = of("wgmma.t32x64x128.s3.per_product.ws2.direct");
+    vec![
+        mutant(
+            "factors of tokens left out",
+            "__fmul_rn(__fmul_rn(sum, weights[held][product]), tokens[n8][token])",
+            "__fmul_rn(sum, weights[held][product])",
+        ),
+        mutant(
+            "factors of the neighbour's token",
+            "lane_index() % 4 * 2 + token, tile.rows - 1));",
+            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1));",
+        ),
+        mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
+        mutant(
+            "factors of the other product",
+            "of_group[(first_product + i) * N + column]",
+            "of_group[(PRODUCTS - 1 - i) * N + column]",
+        ),
+        mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
+        Mutant {
+            also: &[("promote_sums<WIDTH>();\n      if", "if")],
+            ..mutant("no promotion", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer")
+        },
+        mutant(
+            "promotion of the last sums lost",
+            "wgmma_wait_group<0>();\n  promote_sums<WIDTH>();\n}",
+            "wgmma_wait_group<0>();\n}",
+        ),
+        mutant("sums that do not begin anew", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer"),
+        mutant("every block begins anew", "multiply<WIDTH, false>(buffer", "multiply<WIDTH, true>(buffer"),
+        mutant("a magnitude rounded down", "1.5f * scale) << 16", "1.4375f * scale) << 16"),
+        mutant(
+            "a magnitude rounded up",
+            "cvt_e4m3x2(2.f * scale, 3.f * scale)",
+            "cvt_e4m3x2(2.f * scale, 3.125f * scale)",
+        ),
+        mutant("one table entry", "if (index >= MANTISSAS) return;", "if (index >= MANTISSAS || index == 3) return;"),
+        mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
+        mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
+        mutant(
+            "scales of the neighbour's block",
+            "BLOCK_CODES + threadIdx.x % 128 * 2",
+            "BLOCK_CODES + (threadIdx.x % 128 ^ 1) * 2",
+        ),
+        mutant("scales of the rows exchanged", "return ROW == 0 ?", "return ROW == 1 ?"),
+        mutant("signs left out", "prmt(of.low, of.high, which) | (word & 0x80808080u)", "prmt(of.low, of.high, which)"),
+        mutant("signs of the first codes for the others", "(word << 4 & 0x80808080u)", "(word & 0x80808080u)"),
+        mutant("the halves of a step exchanged", "low.decode(a[0], a[2], step)", "low.decode(a[2], a[0], step)"),
+        mutant("the rows of a step exchanged", "high.decode(a[1], a[3], step)", "high.decode(a[3], a[1], step)"),
+        mutant("the second block's tokens are the first's", "block % 2 * 2 * DESCRIPTOR_STEP", "0 * DESCRIPTOR_STEP"),
+        mutant(
+            "the second step's tokens are the first's",
+            "wgmma<WIDTH, false>(a[1], tokens + DESCRIPTOR_STEP)",
+            "wgmma<WIDTH, false>(a[1], tokens)",
+        ),
+        mutant(
+            "sums promoted that are not there",
+            "wgmma_wait_group<0>();\n      promote",
+            "wgmma_wait_group<1>();\n      promote",
+        ),
+        Mutant {
+            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
+            ..mutant("a stage released before it is read", MORE, RELEASED)
+        },
+        deep("the second line's tokens are the first's", "block / 2 * WIDTH * 128", "0 * WIDTH * 128"),
+        deep("the second line loaded twice", "k_tile * TILE_K + line * LINE_K,", "k_tile * TILE_K,"),
+        product("the rows of the other product", "% 128 * 16 + PRODUCT * 8", "% 128 * 16 + (1 - PRODUCT) * 8"),
+        product("scales of the other product", "scale_byte<PRODUCT>(bytes)", "scale_byte<1 - PRODUCT>(bytes)"),
+    ]
+}

@@ -1,0 +1,87 @@
+//! Kernels of the path wgmma.
+
+use warpsmith::format::Format;
+
+use super::Mutant;
+
+/// Where a stage begins to be multiplied, and what releases it there.
+pub(super) const MORE: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;";
+pub(super) const RELEASED: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles; loop.ring.release(loop.at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);";
+
+/// None of them can hang: as many bytes and arrivals come to every barrier as before.
+pub(super) fn mutants() -> Vec<Mutant> {
+    let of = Mutant::of;
+    let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
+    let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
+    let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
+    let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
+    let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
+    let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
+    let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
+    let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
+    vec![
+        plain(
+            "all but the tail along K lost",
+            "multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+            "clear_sums<WIDTH>(); multiply_stage<LAST_BLOCKS, WIDTH>(*this);",
+        ),
+        plain("sums without their unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 1.f;"),
+        plain(
+            "the bias of another group",
+            "(group) * params.bias_step[i]",
+            "(GROUPS - 1 - group) * params.bias_step[i]",
+        ),
+        plain(
+            "columns taken for those before",
+            "first_column() + Fusion::column(consumer, held) + lane_index() / 4",
+            "first_column() + Fusion::column(consumer, held)",
+        ),
+        plain("gate and up exchanged", "sums[0][i + 2 * product]", "sums[0][i + 2 * (1 - product)]"),
+        plain(
+            "every odd step has the scales of the even one",
+            "rotate_left<8>(word)) & 0x7F807F80",
+            "word) & 0x7F807F80",
+        ),
+        plain("the tokens of another K block", "k_tile * K_BLOCKS, place.full", "k_tile * K_BLOCKS + 1, place.full"),
+        plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
+        plain(
+            "the last row of a tile forgotten",
+            "found.rows - offset, found.height);",
+            "found.rows - offset, found.height) - 1;",
+        ),
+        plain("a row too many stored", "if (token < tile.rows && piece", "if (token <= tile.rows && piece"),
+        plain("a tile multiplied narrower than it is", "if (tile.rows > WIDTH) {", "if (tile.rows > WIDTH + 8) {"),
+        // Whoever loads gets time to write into the stage that is still to be read.
+        Mutant {
+            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
+            ..plain("a stage released before it is read", MORE, RELEASED)
+        },
+        k_groups("the sums of a K group dropped", "other < K_GROUPS - 1; other++", "other < K_GROUPS - 2; other++"),
+        cluster("the share of the other block dropped", "add(v, sent(0));", ""),
+        cluster("both blocks finish the same tokens", "tile.split * HELD_N8 * 8", "0 * tile.split * HELD_N8 * 8"),
+        per_product(
+            "the product of the other warpgroup lost",
+            "sums[1][i] = scratch[i * LANES + lane];",
+            "sums[1][i] = 0.f;",
+        ),
+        persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
+        bf16("the exponent of scales in bf16", ", 0x70007000u)", ", 0x60006000u)"),
+        decoded("decoded tokens without the swizzle", "(index ^ (row % 8)) * 16", "index * 16"),
+        decoded(
+            "the scale of the step before",
+            "scales >> (8 * (quarter + i / 2))",
+            "scales >> (8 * (quarter + (i / 2 ^ 1)))",
+        ),
+        prepass("the scales of another block", "+ column / 16 % 4;", "+ (column / 16 ^ 1) % 4;"),
+        prepass(
+            "half of the codes decoded",
+            "(codes, e4m3_pair(scale), values)",
+            "(codes & 0xFF, e4m3_pair(scale), values)",
+        ),
+        prepass(
+            "codes left out in dependent launches",
+            "wait_for_dependencies();\n  if (!share.is_any()) return;",
+            "wait_for_dependencies();\n  if (!share.is_any() || threadIdx.x == 3) return;",
+        ),
+    ]
+}
