@@ -495,7 +495,9 @@ Result cuModuleUnload(Module *module) {
 }
 /* Kernels without matrix instructions: they have one parameter, and are neither watched nor refused. */
 static int is_simt(const char *name) {
-    return !strncmp(name, "prepare_", 8) || !strncmp(name, "route_", 6) || !strncmp(name, "combine_", 8);
+    static const char *const simt[] = {"prepare_", "route_", "combine_", "quantise_"};
+    for (unsigned i = 0; i < sizeof simt / sizeof *simt; i++) if (!strncmp(name, simt[i], strlen(simt[i]))) return 1;
+    return 0;
 }
 Result cuModuleGetFunction(Function **function, Module *module, const char *name) {
     *function = calloc(1, sizeof(Function));
@@ -534,8 +536,8 @@ Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *addr
 }
 #endif
 
-/* What the parameters of this crate's kernels say of memory (src/operand.rs, src/run/{prepare,route,combine}.rs): kernels that multiply
-   read weights early where a launch is dependent. */
+/* What the parameters of this crate's kernels say of memory (src/operand.rs, src/run/{prepare,route,combine,quantise}.rs): kernels that
+   multiply read weights early where a launch is dependent. */
 static Uses uses_of(const Function *function, void **arguments) {
     Uses uses = {{0}, {0}, {0}, 0};
     if (!arguments || !arguments[0]) return uses;
@@ -552,6 +554,14 @@ static Uses uses_of(const Function *function, void **arguments) {
         memcpy(uses.address, words, 6 * sizeof *words);
         uses.writes[5] = 1;
         uses.count = 6;
+    } else if (!strncmp(function->name, "quantise_", 9)) {
+        /* x, codes and scales, a given factor and an own one; of e4m3 x, values and factors. */
+        const int is_maximum = !!strstr(function->name, "_maximum");
+        uses.count = strstr(function->name, "_e4m3") ? 3 : 5;
+        memcpy(uses.address, words, uses.count * sizeof *words);
+        uses.writes[1] = uses.writes[2] = !is_maximum;
+        uses.writes[4] = is_maximum;
+        if (is_maximum) uses.address[1] = uses.address[2] = 0;
     } else if (strstr(function->name, "gemm")) {
         memcpy(uses.address, words, OPERANDS * sizeof *words);
         uses.writes[9] = uses.writes[10] = 1;
