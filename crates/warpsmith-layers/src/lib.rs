@@ -32,6 +32,7 @@
 //! ```
 
 mod config;
+mod e4m3;
 mod linear;
 mod mlp;
 mod moe;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use warpsmith::Result;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::run::LaunchStream;
+use warpsmith::{Error, Result};
 
 use crate::config::LinearConfig;
+use crate::e4m3::ToE4m3;
 use crate::operands::{Chunk, LayerOperands, Needs};
 use crate::product::Product;
 use crate::weights::Quantised;
@@ -18,6 +19,8 @@ use crate::workspace::{Layout, room};
 pub struct Linear {
     config: LinearConfig,
     limit: u32,
+    /// Of x, where the product is one of e4m3 values.
+    quantiser: Option<ToE4m3>,
     product: Product,
 }
 
@@ -25,7 +28,8 @@ impl Linear {
     /// For up to `limit` tokens. Waits for what has to be compiled.
     ///
     /// # Errors
-    /// Those of [`LinearConfig::problem`], [`Engine::plan`] and [`Engine::weights`]; operand, if the weights do not fit.
+    /// Those of [`LinearConfig::problem`], [`Engine::plan`], [`Engine::weights`] and [`Engine::quantise`]; operand, if the weights
+    /// do not fit.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -34,9 +38,13 @@ impl Linear {
         limit: u32,
     ) -> Result<Self> {
         let [k, n] = config.columns();
-        let product = Product::new(engine, stream, &config.problem(limit)?, [n, k], vec![("weights", weights)]);
-        let product = product.map_err(|error| error.context(config.to_string()))?;
-        Ok(Self { config: *config, limit, product })
+        let problem = config.problem(limit)?;
+        let made = || {
+            let product = Product::new(engine, stream, &problem, [n, k], vec![("weights", weights)])?;
+            Ok((product, config.quantiser().map(|of| ToE4m3::new(engine, &of)).transpose()?))
+        };
+        let (product, quantiser) = made().map_err(|error: Error| error.context(config.to_string()))?;
+        Ok(Self { config: *config, limit, quantiser, product })
     }
 
     /// What it computes.
@@ -60,7 +68,8 @@ impl Linear {
     ///
     /// # Errors
     /// Operand, if a number, format, length or alignment does not fit, or the workspace is not enough for one token: before
-    /// anything is launched; those of [`Plan::launch_dependent`].
+    /// anything is launched; those of [`Plan::launch_dependent`] and
+    /// [`Quantiser::launch_dependent`](warpsmith::run::Quantiser::launch_dependent).
     pub fn forward(&self, stream: &impl LaunchStream, operands: LayerOperands<'_>) -> Result<()> {
         self.put(stream, operands).map_err(|error| error.context(self.config.to_string()))
     }
@@ -73,6 +82,13 @@ impl Linear {
         for chunk in Chunk::each(operands.tokens, room) {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {
                 let (x, out) = (chunk.of_matrix(&operands.x, inputs)?, chunk.of_result(&mut operands.out, outputs)?);
+                let x = match &self.quantiser {
+                    None => x,
+                    Some(quantiser) => {
+                        quantiser.launch(stream, chunk.count, x, &mut pieces.x_e4m3)?;
+                        pieces.x_e4m3.matrix()?
+                    }
+                };
                 self.product.launch(stream, chunk.count, (x, out), &mut pieces.kernels, |operands| operands)
             })?;
         }
@@ -80,6 +96,7 @@ impl Linear {
     }
 
     fn layout(&self, tokens: u32) -> Layout {
-        Layout { kernels: self.product.workspace_bytes(tokens), ..Layout::default() }
+        let x_e4m3 = self.quantiser.as_ref().map_or([0; 2], |quantiser| quantiser.bytes(tokens));
+        Layout { x_e4m3, kernels: self.product.workspace_bytes(tokens), ..Layout::default() }
     }
 }

@@ -8,11 +8,12 @@ use warpsmith::run::{LaunchStream, Matrix, MatrixMut, MemoryMut};
 use warpsmith::{Error, Result};
 
 use crate::config::MlpConfig;
+use crate::e4m3::{E4m3Rows, ToE4m3};
 use crate::operands::{Chunk, LayerOperands, Needs, check_given, result, tokens};
 use crate::product::Product;
 use crate::step::Step;
 use crate::weights::Quantised;
-use crate::workspace::{Layout, room};
+use crate::workspace::{Layout, Pieces, room};
 
 /// The weights of an [MLP](MlpConfig): gate and up `[I, H]`, down `[H, I]`; of experts each `[E, …]`.
 #[derive(Debug)]
@@ -53,13 +54,23 @@ pub struct GatedMlp {
     limit: u32,
     up: Product,
     down: Product,
+    /// Of x and of h, where products are those of e4m3 values.
+    quantisers: Option<[ToE4m3; 2]>,
+}
+
+/// Pieces of a workspace that both launches use.
+pub(crate) struct Between<'a, 'b> {
+    pub(crate) h: &'a mut MemoryMut<'b, u8>,
+    pub(crate) h_e4m3: &'a mut E4m3Rows<'b>,
+    pub(crate) kernels: &'a mut MemoryMut<'b, u8>,
 }
 
 impl GatedMlp {
     /// For up to `limit` tokens. Waits for what has to be compiled.
     ///
     /// # Errors
-    /// Those of [`MlpConfig::problems`], [`Engine::plan`] and [`Engine::weights`]; operand, if the weights do not fit.
+    /// Those of [`MlpConfig::problems`], [`Engine::plan`], [`Engine::weights`] and [`Engine::quantise`]; operand, if the weights
+    /// do not fit.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -72,10 +83,11 @@ impl GatedMlp {
         let products = || {
             let (first, last) = weights.split(config.is_gated())?;
             let up = Product::new(engine, stream, &up, [intermediate, hidden], first)?;
-            Ok((up, Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?))
+            let down = Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?;
+            Ok((up, down, ToE4m3::both(engine, config.quantisers())?))
         };
-        let (up, down) = products().map_err(|error: Error| error.context(config.to_string()))?;
-        Ok(Self { config: *config, limit, up, down })
+        let (up, down, quantisers) = products().map_err(|error: Error| error.context(config.to_string()))?;
+        Ok(Self { config: *config, limit, up, down, quantisers })
     }
 
     /// What it computes.
@@ -99,7 +111,8 @@ impl GatedMlp {
     ///
     /// # Errors
     /// Operand, if a number, format, length or alignment does not fit, or the workspace is not enough for one token: before
-    /// anything is launched; those of [`Plan::launch_dependent`].
+    /// anything is launched; those of [`Plan::launch_dependent`] and
+    /// [`Quantiser::launch_dependent`](warpsmith::run::Quantiser::launch_dependent).
     pub fn forward(&self, stream: &impl LaunchStream, operands: LayerOperands<'_>) -> Result<()> {
         self.put(stream, operands, None)
     }
@@ -123,20 +136,30 @@ impl GatedMlp {
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         for chunk in Chunk::each(operands.tokens, room) {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {
+                let Pieces { h, x_e4m3, h_e4m3, kernels, .. } = &mut pieces;
                 let (x, out) = (chunk.of_matrix(&operands.x, hidden)?, chunk.of_result(&mut operands.out, hidden)?);
-                self.launch(stream, chunk.count, (x, out), (&mut pieces.h, &mut pieces.kernels), only)
+                let x = match &self.quantisers {
+                    None => x,
+                    Some([quantiser, _]) => {
+                        if only.is_none_or(|only| only == Step::Up) {
+                            quantiser.launch(stream, chunk.count, x, x_e4m3)?;
+                        }
+                        x_e4m3.matrix()?
+                    }
+                };
+                self.launch(stream, chunk.count, (x, out), Between { h, h_e4m3, kernels }, only)
             })?;
         }
         Ok(())
     }
 
-    /// Both launches or one, with `h` and a workspace for kernels as [`GatedMlp::layout`] has them.
+    /// Up and down or one of them, from `x` as products take it, with pieces as [`GatedMlp::layout`] has them.
     pub(crate) fn launch(
         &self,
         stream: &impl LaunchStream,
         count: u32,
         (x, out): (Matrix<'_>, MatrixMut<'_>),
-        (h, kernels): (&mut MemoryMut<'_, u8>, &mut MemoryMut<'_, u8>),
+        Between { h, h_e4m3, kernels }: Between<'_, '_>,
         only: Option<Step>,
     ) -> Result<()> {
         let format = self.config.token_format();
@@ -145,7 +168,15 @@ impl GatedMlp {
             self.up.launch(stream, count, (x, result(h, format)?), kernels, |operands| operands)?;
         }
         if does(Step::Down) {
-            self.down.launch(stream, count, (tokens(h, format)?, out), kernels, |operands| operands)?;
+            let h = tokens(h, format)?;
+            let h = match &self.quantisers {
+                None => h,
+                Some([_, quantiser]) => {
+                    quantiser.launch(stream, count, h, h_e4m3)?;
+                    h_e4m3.matrix()?
+                }
+            };
+            self.down.launch(stream, count, (h, out), kernels, |operands| operands)?;
         }
         Ok(())
     }
@@ -153,6 +184,10 @@ impl GatedMlp {
     pub(crate) fn layout(&self, tokens: u32) -> Layout {
         let (h, rows) = (self.config.token_format().bytes(self.config.padded_size() as usize), u64::from(tokens));
         let kernels = self.up.workspace_bytes(tokens).max(self.down.workspace_bytes(tokens));
-        Layout { h: rows * h as u64, kernels, ..Layout::default() }
+        let [x_e4m3, h_e4m3] = match &self.quantisers {
+            None => [[0; 2]; 2],
+            Some(quantisers) => quantisers.each_ref().map(|quantiser| quantiser.bytes(tokens)),
+        };
+        Layout { h: rows * h as u64, x_e4m3, h_e4m3, kernels, ..Layout::default() }
     }
 }

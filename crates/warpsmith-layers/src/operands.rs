@@ -203,7 +203,7 @@ impl Chunk {
 }
 
 #[cold]
-fn not_in_parts() -> Error {
+pub(crate) fn not_in_parts() -> Error {
     Error::operand("an operand cannot be taken in parts: give more workspace, or another kind of memory")
 }
 

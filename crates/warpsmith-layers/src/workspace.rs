@@ -4,9 +4,11 @@ use warpsmith::internal::Raise;
 use warpsmith::run::MemoryMut;
 use warpsmith::{Error, Result};
 
+use crate::e4m3::E4m3Rows;
+
 /// Every piece begins at a multiple of so many bytes, as the workspace does.
 pub(crate) const ALIGNMENT: u64 = 256;
-const PIECES: usize = 7;
+const PIECES: usize = 11;
 
 /// How large each piece is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +25,20 @@ pub(crate) struct Layout {
     pub(crate) weights: u64,
     /// i32.
     pub(crate) lists: u64,
+    /// In e4m3, values and factors: tokens, `[tokens, H]`.
+    pub(crate) x_e4m3: [u64; 2],
+    /// The same of `h`.
+    pub(crate) h_e4m3: [u64; 2],
     /// What one kernel needs, whichever needs most.
     pub(crate) kernels: u64,
 }
 
 impl Layout {
     fn sizes(&self) -> [u64; PIECES] {
-        let Self { h, y, shared, ids, weights, lists, kernels } = *self;
-        [h, y, shared, ids, weights, lists, kernels].map(|size| size.next_multiple_of(ALIGNMENT))
+        let Self { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels } = *self;
+        let ([x_values, x_factors], [h_values, h_factors]) = (x_e4m3, h_e4m3);
+        let all = [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels];
+        all.map(|size| size.next_multiple_of(ALIGNMENT))
     }
 
     /// Bytes of all.
@@ -47,7 +55,7 @@ impl Layout {
         memory: &mut MemoryMut<'_, u8>,
         put: impl FnOnce(Pieces<'_>) -> Result<R>,
     ) -> Result<R> {
-        let [h, y, shared, ids, weights, lists, kernels] = self.sizes();
+        let [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels] = self.sizes();
         let given = memory.elements();
         let short = || too_short(self.bytes(), given);
         let (h, mut rest) = memory.split_at(h as usize).ok_or_else(short)?;
@@ -56,8 +64,14 @@ impl Layout {
         let (ids, mut rest) = rest.split_at(ids as usize).ok_or_else(short)?;
         let (weights, mut rest) = rest.split_at(weights as usize).ok_or_else(short)?;
         let (lists, mut rest) = rest.split_at(lists as usize).ok_or_else(short)?;
+        let (values, mut rest) = rest.split_at(x_values as usize).ok_or_else(short)?;
+        let (factors, mut rest) = rest.split_at(x_factors as usize).ok_or_else(short)?;
+        let x_e4m3 = E4m3Rows { values, factors };
+        let (values, mut rest) = rest.split_at(h_values as usize).ok_or_else(short)?;
+        let (factors, mut rest) = rest.split_at(h_factors as usize).ok_or_else(short)?;
+        let h_e4m3 = E4m3Rows { values, factors };
         let (kernels, _) = rest.split_at(kernels as usize).ok_or_else(short)?;
-        put(Pieces { h, y, shared, ids, weights, lists, kernels })
+        put(Pieces { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels })
     }
 }
 
@@ -69,6 +83,8 @@ pub(crate) struct Pieces<'a> {
     pub(crate) ids: MemoryMut<'a, u8>,
     pub(crate) weights: MemoryMut<'a, u8>,
     pub(crate) lists: MemoryMut<'a, u8>,
+    pub(crate) x_e4m3: E4m3Rows<'a>,
+    pub(crate) h_e4m3: E4m3Rows<'a>,
     pub(crate) kernels: MemoryMut<'a, u8>,
 }
 
@@ -103,23 +119,36 @@ pub(crate) fn chunks(tokens: u32, room: u32) -> impl Iterator<Item = (u32, u32)>
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout = Layout { h: 1000, y: 4096, shared: 0, ids: 12, weights: 256, lists: 257, kernels: 1 };
+    const LAYOUT: Layout = Layout {
+        h: 1000,
+        y: 4096,
+        shared: 0,
+        ids: 12,
+        weights: 256,
+        lists: 257,
+        x_e4m3: [640, 40],
+        h_e4m3: [0, 0],
+        kernels: 1,
+    };
 
     #[test]
     fn pieces_are_aligned_and_apart() {
-        assert_eq!(LAYOUT.bytes(), 1024 + 4096 + 256 + 256 + 512 + 256);
+        assert_eq!(LAYOUT.bytes(), 1024 + 4096 + 256 + 256 + 512 + 768 + 256 + 256);
         assert_eq!(Layout::default().bytes(), 0);
         // SAFETY: nothing is launched.
         let memory = |bytes| unsafe { MemoryMut::<u8>::from_raw(1 << 20, bytes) };
         let mut whole = memory(LAYOUT.bytes() as usize + 3);
         let sizes = LAYOUT.cut(&mut whole, |pieces| {
-            let Pieces { h, y, shared, ids, weights, lists, kernels } = pieces;
-            Ok([h, y, shared, ids, weights, lists, kernels].map(|piece| (format!("{piece:?}"), piece.elements())))
+            let Pieces { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels } = pieces;
+            let (x, of_h) = ([x_e4m3.values, x_e4m3.factors], [h_e4m3.values, h_e4m3.factors]);
+            let ([x_values, x_factors], [h_values, h_factors]) = (x, of_h);
+            let all = [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels];
+            Ok(all.map(|piece| (format!("{piece:?}"), piece.elements())))
         });
         let sizes = sizes.unwrap().map(|(_, size)| size);
-        assert_eq!(sizes, [1024, 4096, 0, 256, 256, 512, 256]);
+        assert_eq!(sizes, [1024, 4096, 0, 256, 256, 512, 768, 256, 0, 0, 256]);
         let error = LAYOUT.cut(&mut memory(LAYOUT.bytes() as usize - 1), |_| Ok(())).unwrap_err();
-        assert!(error.is_operand() && error.to_string().contains("has 6399 bytes"), "{error}");
+        assert!(error.is_operand() && error.to_string().contains("has 7423 bytes"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Layers of published models.
 
-use super::LayerConfig;
+use super::{E4M3, LayerConfig};
 
 /// Names and spellings.
 pub const KNOWN: &[(&str, &str)] = &[
@@ -13,9 +13,15 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("llama-3.1-8b", "mlp.silu:bf16:h4096:i14336"),
 ];
 
-/// The layer of this name.
+/// The layer of this name, behind which `:e4m3` may stand: the same with [products of e4m3 values](LayerConfig::e4m3).
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
+    let (name, word) = name.split_once(':').map_or((name, None), |(name, word)| (name, Some(word)));
     let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
-    spelling.parse().ok()
+    let layer: LayerConfig = spelling.parse().ok()?;
+    match word {
+        None => Some(layer),
+        Some(E4M3) => Some(layer.e4m3()),
+        Some(_) => None,
+    }
 }

@@ -4,16 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpsmith::format::Format;
-use warpsmith::spec::Problem;
+use warpsmith::spec::{Problem, Quantise};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{check_format, check_rows, check_weights, weights_of, weights_word};
+use super::{
+    E4M3, check_format, check_rows, check_weights, e4m3_word, multiplied, quantiser, weights_of, weights_word,
+};
 
 /// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such.
 ///
 /// # Spelling
-/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4]`, such as `linear:bf16:n6144:k4096`.
+/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3]`, such as `linear:bf16:n6144:k4096`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct LinearConfig {
@@ -23,12 +25,13 @@ pub struct LinearConfig {
     has_row_scale: bool,
     bias: Option<Format>,
     weights: Format,
+    is_e4m3: bool,
 }
 
 impl LinearConfig {
     /// From K to N values, f16 unless said otherwise.
     pub fn new(n: u32, k: u32) -> Self {
-        Self { format: Format::F16, n, k, has_row_scale: false, bias: None, weights: Format::Nvfp4 }
+        Self { format: Format::F16, n, k, has_row_scale: false, bias: None, weights: Format::Nvfp4, is_e4m3: false }
     }
 
     /// The format of x and y: f16 or bf16.
@@ -55,6 +58,12 @@ impl LinearConfig {
         self
     }
 
+    /// The product is one of e4m3 values: see [`MlpConfig::e4m3`](super::MlpConfig::e4m3).
+    pub fn e4m3(mut self) -> Self {
+        self.is_e4m3 = true;
+        self
+    }
+
     /// The format of W.
     pub fn weight_format(&self) -> Format {
         self.weights
@@ -77,16 +86,29 @@ impl LinearConfig {
         self.bias
     }
 
+    /// Whether the product is one of e4m3 values.
+    #[must_use]
+    pub fn is_e4m3(&self) -> bool {
+        self.is_e4m3
+    }
+
+    /// What makes x e4m3, if it becomes that.
+    #[must_use]
+    pub fn quantiser(&self) -> Option<Quantise> {
+        self.is_e4m3.then(|| quantiser(self.format, self.k))
+    }
+
     /// For up to `tokens` tokens.
     ///
     /// # Errors
     /// Unsupported, with the value and its limit.
     pub fn problem(&self, tokens: u32) -> Result<Problem> {
-        let Self { format, n, k, has_row_scale, bias, weights } = *self;
+        let Self { format, n, k, has_row_scale, bias, weights, is_e4m3 } = *self;
         let problem = || {
             check_format(format)?;
             check_weights(weights)?;
-            let problem = Problem::gemm().n(n).k(k).a(format).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
+            let a = multiplied(format, weights, is_e4m3)?;
+            let problem = Problem::gemm().n(n).k(k).a(a).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
             let problem = if has_row_scale { problem.row_scale() } else { problem };
             let problem = bias.map_or(problem, |bias| problem.bias(bias));
             problem.check().map(|()| problem)
@@ -102,7 +124,7 @@ impl fmt::Display for LinearConfig {
             f.write_str(":row_scale")?;
         }
         self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
-        f.write_str(&weights_word(self.weights))
+        f.write_str(&(weights_word(self.weights) + &e4m3_word(self.is_e4m3)))
     }
 }
 
@@ -111,7 +133,7 @@ impl FromStr for LinearConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4]");
+            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3]");
             if let rest @ 1.. = segments.head("linear")?.len() {
                 return Err(segments.wrong(&text[..rest]));
             }
@@ -123,6 +145,7 @@ impl FromStr for LinearConfig {
                 has_row_scale: segments.is_next("row_scale"),
                 bias: segments.behind("bias_")?,
                 weights: weights_of(&mut segments),
+                is_e4m3: segments.is_next(E4M3),
             };
             segments.end().map(|()| linear)
         };

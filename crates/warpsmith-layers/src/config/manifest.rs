@@ -8,8 +8,8 @@ use super::LayerConfig;
 
 impl LayerConfig {
     /// All that the layer launches for these numbers of tokens, on devices of this architecture: its products, weights as
-    /// they are taken there, with the rows that so many tokens are; of experts the routers (by logits, and by given ids) and
-    /// the combiner, too (two, where weights multiply what experts get).
+    /// they are taken there, with the rows that so many tokens are; quantisers, where products are those of e4m3 values; of
+    /// experts the routers (by logits, and by given ids) and the combiner, too (two, where weights multiply what experts get).
     ///
     /// ```
     /// use warpsmith::spec::Arch;
@@ -35,6 +35,7 @@ impl LayerConfig {
                 manifest = manifest.with(&most.native(arch), &Rows::new(fewest..=rows)?);
             }
         }
+        manifest = self.quantisers().iter().fold(manifest, Manifest::with_quantiser);
         if let Self::Moe(moe) = self {
             manifest = manifest.with_route(moe.route()).with_route(&moe.by_ids()).with_combine(&moe.combine());
             manifest = moe.weigh().iter().fold(manifest, Manifest::with_combine);

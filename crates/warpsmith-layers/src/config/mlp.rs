@@ -4,18 +4,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpsmith::format::Format;
-use warpsmith::spec::{Activation, Problem};
+use warpsmith::spec::{Activation, Problem, Quantise};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{check, check_rows, first, has_gate, padded, weights_of, weights_word};
+use super::{
+    E4M3, check, check_rows, e4m3_word, first, has_gate, multiplied, padded, quantiser, weights_of, weights_word,
+};
 
 /// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up `[I, H]`, down
 /// `[H, I]`, all NVFP4, or said to be MXFP4. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
 ///
 /// # Spelling
-/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an activation
-/// that has no gate.
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
+/// activation that has no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct MlpConfig {
@@ -26,13 +28,15 @@ pub struct MlpConfig {
     intermediate: u32,
     bias: Option<Format>,
     weights: Format,
+    is_e4m3: bool,
 }
 
 impl MlpConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32) -> Self {
         let is_gated = has_gate(activation);
-        Self { activation, is_gated, format: Format::F16, hidden, intermediate, bias: None, weights: Format::Nvfp4 }
+        let (format, weights) = (Format::F16, Format::Nvfp4);
+        Self { activation, is_gated, format, hidden, intermediate, bias: None, weights, is_e4m3: false }
     }
 
     /// The format of x, h and y: f16 or bf16.
@@ -50,6 +54,14 @@ impl MlpConfig {
     /// The format of all weights: nvfp4 or mxfp4.
     pub fn weights(mut self, format: Format) -> Self {
         self.weights = format;
+        self
+    }
+
+    /// Products are those of e4m3 values, at twice the rate of 16-bit ones: x and h are quantised to them, with a factor a row, and
+    /// NVFP4 weights rounded. Less exact than products of 16-bit values, so that nothing but this chooses it; h and y stay what
+    /// they are.
+    pub fn e4m3(mut self) -> Self {
+        self.is_e4m3 = true;
         self
     }
 
@@ -79,6 +91,18 @@ impl MlpConfig {
     /// The format of the weights.
     pub fn weight_format(&self) -> Format {
         self.weights
+    }
+
+    /// Whether products are those of e4m3 values.
+    #[must_use]
+    pub fn is_e4m3(&self) -> bool {
+        self.is_e4m3
+    }
+
+    /// What makes x and h e4m3, if they become that.
+    #[must_use]
+    pub fn quantisers(&self) -> Option<[Quantise; 2]> {
+        self.is_e4m3.then(|| [self.hidden, self.padded_size()].map(|k| quantiser(self.format, k)))
     }
 
     /// The format of the biases, if there are any.
@@ -116,10 +140,11 @@ impl MlpConfig {
 
     /// The same for so many rows.
     pub(super) fn of_rows(&self, rows: u32) -> Result<[Problem; 2]> {
-        let Self { activation, is_gated, format, hidden, intermediate, bias, weights } = *self;
+        let Self { activation, is_gated, format, hidden, intermediate, bias, weights, is_e4m3 } = *self;
         check(format, weights, hidden, intermediate)?;
+        let a = multiplied(format, weights, is_e4m3)?;
         let finished = |problem: Problem| {
-            let problem = problem.a(format).b(weights).c(format).m_up_to(rows);
+            let problem = problem.a(a).b(weights).c(format).m_up_to(rows);
             bias.map_or(problem, |bias| problem.bias(bias))
         };
         let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
@@ -143,7 +168,7 @@ impl MlpConfig {
     pub(super) fn words(&self) -> String {
         let bias = self.bias.map_or_else(String::new, |format| format!(":bias_{format}"));
         let ungated = if self.is_gated || !has_gate(self.activation) { "" } else { ":ungated" };
-        bias + ungated + &weights_word(self.weights)
+        bias + ungated + &weights_word(self.weights) + &e4m3_word(self.is_e4m3)
     }
 
     /// With what a spelling says of it besides.
@@ -151,6 +176,7 @@ impl MlpConfig {
         self.bias = segments.behind("bias_")?;
         self.is_gated = self.is_gated && !segments.is_next("ungated");
         self.weights = weights_of(segments);
+        self.is_e4m3 = segments.is_next(E4M3);
         Ok(self)
     }
 }
@@ -166,7 +192,7 @@ impl FromStr for MlpConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4]");
+            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3]");
             let activation: Activation = segments.head("mlp.")?.parse()?;
             let format = segments.next().parse()?;
             let mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);

@@ -17,7 +17,7 @@ pub use moe::MoeConfig;
 use segments::Segments;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::spec::{Activation, Problem};
+use warpsmith::spec::{Activation, Problem, Quantise};
 use warpsmith::{Error, Result};
 
 /// Any layer.
@@ -59,6 +59,36 @@ impl LayerConfig {
             Self::Linear(of) => of.token_format(),
             Self::Mlp(of) => of.token_format(),
             Self::Moe(of) => of.expert().token_format(),
+        }
+    }
+
+    /// With products of e4m3 values: see [`MlpConfig::e4m3`].
+    pub fn e4m3(self) -> Self {
+        match self {
+            Self::Linear(of) => Self::Linear(of.e4m3()),
+            Self::Mlp(of) => Self::Mlp(of.e4m3()),
+            Self::Moe(of) => Self::Moe(of.e4m3()),
+        }
+    }
+
+    /// Whether products are those of e4m3 values.
+    #[must_use]
+    pub fn is_e4m3(&self) -> bool {
+        match self {
+            Self::Linear(of) => of.is_e4m3(),
+            Self::Mlp(of) => of.is_e4m3(),
+            Self::Moe(of) => of.expert().is_e4m3(),
+        }
+    }
+
+    /// What makes rows e4m3 before products take them: of a linear layer of x; else of x, of what is between up and down, and of
+    /// that of a shared expert. None, where products are those of 16-bit values.
+    #[must_use]
+    pub fn quantisers(&self) -> Vec<Quantise> {
+        match self {
+            Self::Linear(of) => of.quantiser().into_iter().collect(),
+            Self::Mlp(of) => of.quantisers().into_iter().flatten().collect(),
+            Self::Moe(of) => of.quantisers(),
         }
     }
 
@@ -156,6 +186,28 @@ fn weights_word(format: Format) -> String {
 /// The other way round.
 fn weights_of(segments: &mut Segments<'_>) -> Format {
     if segments.is_next(Format::Mxfp4.word()) { Format::Mxfp4 } else { Format::Nvfp4 }
+}
+
+/// How a spelling says that products are those of e4m3 values.
+const E4M3: &str = "e4m3";
+
+/// The same, behind a colon.
+fn e4m3_word(is_e4m3: bool) -> String {
+    if is_e4m3 { format!(":{E4M3}") } else { String::new() }
+}
+
+/// The format that products take tokens in. Refuses weights that become no e4m3.
+fn multiplied(format: Format, weights: Format, is_e4m3: bool) -> Result<Format> {
+    match (is_e4m3, weights) {
+        (false, _) => Ok(format),
+        (true, Format::Nvfp4) => Ok(Format::E4m3),
+        (true, other) => Err(Error::unsupported(format!("{E4M3}: weights are nvfp4, not {other}"))),
+    }
+}
+
+/// What makes rows of so many elements e4m3.
+fn quantiser(format: Format, k: u32) -> Quantise {
+    Quantise::new().k(k).x(format).e4m3()
 }
 
 /// Refuses what no layer has.

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::spec::{Activation, Combine, Problem, Route, Scoring};
+use warpsmith::spec::{Activation, Combine, Problem, Quantise, Route, Scoring};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{MlpConfig, check_rows};
+use super::{E4M3, MlpConfig, check_rows};
 
 /// A mixture of experts: each token goes to k of E experts, whose rows are added by their weights, then a shared expert's row
 /// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
@@ -21,8 +21,8 @@ use super::{MlpConfig, check_rows};
 /// (Llama-4); a token then has one expert.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:residual]`, where ROUTE is that of a
-/// [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3][:residual]`, where ROUTE
+/// is that of a [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
 /// # A range of experts
@@ -80,6 +80,12 @@ impl MoeConfig {
     /// The format of the weights of the experts that tokens are routed to, nvfp4 or mxfp4; a shared expert's are NVFP4.
     pub fn weights(mut self, format: Format) -> Self {
         self.expert = self.expert.weights(format);
+        self
+    }
+
+    /// Products of all experts, and of a shared one, are those of e4m3 values: see [`MlpConfig::e4m3`].
+    pub fn e4m3(mut self) -> Self {
+        self.expert = self.expert.e4m3();
         self
     }
 
@@ -165,6 +171,12 @@ impl MoeConfig {
         self.has_weighted_inputs.then(|| self.of_format().k(1).weighted())
     }
 
+    /// What makes x, h and the shared expert's h e4m3, as far as there are such.
+    pub(super) fn quantisers(&self) -> Vec<Quantise> {
+        let of_shared = self.shared_expert().and_then(|shared| shared.quantisers()).map(|[_, h]| h);
+        self.expert.quantisers().into_iter().flatten().chain(of_shared).collect()
+    }
+
     fn of_format(&self) -> Combine {
         let format = self.expert.token_format();
         Combine::new().hidden(self.expert.hidden_size()).rows(format).out(format)
@@ -233,14 +245,14 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str = "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4]\
-                           [:residual], ROUTE that of a router";
+                           [:e4m3][:residual], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
         ["shared", "bias_"].iter().any(|word| segment.starts_with(word))
-            || [WEIGHTED_INPUTS, "ungated", "mxfp4", "residual"].contains(&segment)
+            || [WEIGHTED_INPUTS, "ungated", "mxfp4", E4M3, "residual"].contains(&segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);

@@ -5,6 +5,7 @@ use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOper
 use warpsmith::{Error, Result};
 
 use super::{Chooses, Moe};
+use crate::mlp::Between;
 use crate::operands::{Chunk, as_values, result, tokens, values};
 use crate::step::Step;
 use crate::workspace::Pieces;
@@ -41,9 +42,17 @@ impl<S: LaunchStream> Launches<'_, S> {
         let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let (count, k) = (chunk.count, route.experts_per_token());
         let x = || chunk.of_matrix(x, hidden);
+        let to_e4m3 = moe.quantisers.as_ref();
         if let Some(shared) = moe.shared.as_ref().filter(|_| self.does(Step::Shared)) {
-            let rows = result(&mut pieces.shared, format)?;
-            shared.launch(stream, count, (x()?, rows), (&mut pieces.h, &mut pieces.kernels), None)?;
+            let Pieces { h, shared: rows, x_e4m3, h_e4m3, kernels, .. } = &mut pieces;
+            let given = match to_e4m3 {
+                None => x()?,
+                Some([quantiser, _]) => {
+                    quantiser.launch(stream, count, x()?, x_e4m3)?;
+                    x_e4m3.matrix()?
+                }
+            };
+            shared.launch(stream, count, (given, result(rows, format)?), Between { h, h_e4m3, kernels }, None)?;
         }
         if self.does(Step::Route) {
             self.route(chunk, from, &mut pieces)?;
@@ -65,6 +74,16 @@ impl<S: LaunchStream> Launches<'_, S> {
             let h = result(&mut pieces.h, format)?;
             // A token that is weighted has one expert: its row has the number that it had.
             let given = if moe.weigher.is_some() { tokens(&pieces.y, format)? } else { x()? };
+            let given = match to_e4m3 {
+                None => given,
+                Some([quantiser, _]) => {
+                    // Of what a shared expert gets, too, there are e4m3 values.
+                    if moe.shared.is_none() || moe.weigher.is_some() {
+                        quantiser.launch(stream, count, given, &mut pieces.x_e4m3)?;
+                    }
+                    pieces.x_e4m3.matrix()?
+                }
+            };
             moe.up.launch(stream, count * k, (given, h), &mut pieces.kernels, |operands| {
                 operands.rows(rows).offsets(offsets)
             })?;
@@ -72,7 +91,15 @@ impl<S: LaunchStream> Launches<'_, S> {
         if self.does(Step::Down) {
             let (offsets, y) = (list(lists.offsets.clone())?, result(&mut pieces.y, format)?);
             let h = tokens(&pieces.h, format)?;
-            // The router wrote them, and what is before waited for that.
+            let h = match to_e4m3 {
+                None => h,
+                // Of all rows that there may be: how many there are, the host does not know.
+                Some([_, quantiser]) => {
+                    quantiser.launch(stream, count * k, h, &mut pieces.h_e4m3)?;
+                    pieces.h_e4m3.matrix()?
+                }
+            };
+            // The router wrote them, and up waited for that before what is ahead began.
             let settled = self.only.is_none();
             moe.down.launch(stream, count * k, (h, y), &mut pieces.kernels, |operands| {
                 let operands = operands.offsets(offsets);

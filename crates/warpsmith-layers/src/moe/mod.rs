@@ -14,6 +14,7 @@ use warpsmith::spec::{Route, Scoring};
 use warpsmith::{Error, Result};
 
 use crate::config::MoeConfig;
+use crate::e4m3::ToE4m3;
 use crate::mlp::GatedMlp;
 use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
 use crate::product::Product;
@@ -36,6 +37,8 @@ pub struct Moe {
     combiner: Combiner,
     /// Multiplies tokens by their weights, where experts get them so.
     weigher: Option<Combiner>,
+    /// Of x and of h, where products are those of e4m3 values.
+    quantisers: Option<[ToE4m3; 2]>,
     shared: Option<GatedMlp>,
     shared_gate: Option<Shared<f32>>,
     router_bias: Option<Shared<f32>>,
@@ -52,8 +55,8 @@ impl Moe {
     /// For up to `limit` tokens. Waits for what has to be compiled.
     ///
     /// # Errors
-    /// Those of [`MoeConfig::problems`], [`Engine::plan`], [`Engine::weights`], [`Engine::route`] and [`Engine::combine`]; operand,
-    /// if the weights do not fit.
+    /// Those of [`MoeConfig::problems`], [`Engine::plan`], [`Engine::weights`], [`Engine::route`], [`Engine::combine`] and
+    /// [`Engine::quantise`]; operand, if the weights do not fit.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -92,6 +95,7 @@ impl Moe {
             down: Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?,
             combiner: engine.combine(&config.combine())?,
             weigher: config.weigh().map(|weigh| engine.combine(&weigh)).transpose()?,
+            quantisers: ToE4m3::both(engine, expert.quantisers())?,
             shared,
             shared_gate,
             router_bias,
@@ -120,7 +124,8 @@ impl Moe {
     ///
     /// # Errors
     /// Operand, if a number, format, length or alignment does not fit, or the workspace is not enough for one token: before
-    /// anything is launched; those of [`Router::launch`], [`Plan::launch_dependent`] and [`Combiner::launch_dependent`].
+    /// anything is launched; those of [`Router::launch`], [`Plan::launch_dependent`], [`Combiner::launch_dependent`] and
+    /// [`Quantiser::launch_dependent`](warpsmith::run::Quantiser::launch_dependent).
     pub fn forward<'a>(
         &self,
         stream: &impl LaunchStream,
@@ -219,6 +224,10 @@ impl Moe {
         let of_shared = self.shared.as_ref().map_or_else(Layout::default, |shared| shared.layout(tokens));
         let routers = self.router.iter().chain([&self.chosen]).map(|router| router.workspace_bytes(tokens));
         let products = [&self.up, &self.down].map(|product| product.workspace_bytes(slots));
+        let [x_e4m3, h_e4m3] = match &self.quantisers {
+            None => [[0; 2]; 2],
+            Some([x, h]) => [x.bytes(tokens), h.bytes(slots)],
+        };
         Layout {
             // The shared expert's is read before that of the others is written.
             h: (u64::from(slots) * bytes(expert.padded_size())).max(of_shared.h),
@@ -228,6 +237,9 @@ impl Moe {
             ids: 4 * u64::from(slots),
             weights: 4 * u64::from(slots),
             lists: 4 * route.lists(tokens).len() as u64,
+            x_e4m3,
+            // As `h`.
+            h_e4m3: [0, 1].map(|at| h_e4m3[at].max(of_shared.h_e4m3[at])),
             kernels: routers.chain(products).max().unwrap_or(0).max(of_shared.kernels),
         }
     }
