@@ -76,7 +76,7 @@ impl Layer {
         let mut logits = values(TOKENS * EXPERTS);
         // The second of the last token is one of two that are equal.
         logits[(TOKENS - 1) * EXPERTS..].copy_from_slice(&[-1.0, 0.5, -2.0, 2.0, 0.5, -1.0]);
-        Self { kind: Kind { activation, format }, is_gated, experts, shared, x, logits, residual }
+        Self { kind: Kind { activation, format, is_e4m3: false }, is_gated, experts, shared, x, logits, residual }
     }
 
     fn route(&self) -> Route {
@@ -93,7 +93,7 @@ impl Layer {
 
     /// As kernels do it: in f32, rounded between them.
     fn mlp(&self, x: &[f32], of: &Owned, mutant: Mutant) -> Vec<f32> {
-        let Kind { activation, format } = self.kind;
+        let Kind { activation, format, .. } = self.kind;
         let product = |x: &[f32], nth: usize| -> Vec<f32> {
             let sum = |row: usize| {
                 let parts = x.chunks(16).zip(of.values[nth].row(row).chunks(16));

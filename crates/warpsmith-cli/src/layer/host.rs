@@ -1,5 +1,6 @@
 //! A layer by the oracle: exact but for its result's rounding.
 
+use warpsmith::format::Format;
 use warpsmith::spec::Activation;
 use warpsmith_checkpoint::{Mlp, Module, Moe, Product};
 use warpsmith_tune::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert, Weight};
@@ -28,7 +29,7 @@ pub(super) fn reference(job: &Job<'_>, which: &[usize]) -> Result<Reference> {
             let weight = weight(of, held.as_deref())?;
             Ok(gemm(&Products::new(&x, &weight.values)?, weight.scaling, Activation::None, *format)?)
         }
-        Module::Mlp(of) => Ok(layer::mlp(&x, &expert(of)?, Kind { activation: of.activation(), format: *format })?),
+        Module::Mlp(of) => Ok(layer::mlp(&x, &expert(of)?, kind(of.activation(), *format))?),
         Module::Moe(of) => {
             let Some(routing) = &job.routing else { return Err("experts without a routing".into()) };
             experts(of, &x, &routing.of(which, *count), job.tokens)
@@ -37,9 +38,14 @@ pub(super) fn reference(job: &Job<'_>, which: &[usize]) -> Result<Reference> {
     }
 }
 
+/// What a checkpoint's layers are computed by: products of 16-bit values.
+fn kind(activation: Activation, format: Format) -> Kind {
+    Kind { activation, format, is_e4m3: false }
+}
+
 fn experts(of: &Moe<'_>, x: &Matrix<'_>, routing: &Routing, tokens: &Tokens) -> Result<Reference> {
     let Some(first) = of.experts().first() else { return Err("a layer without experts".into()) };
-    let kind = Kind { activation: first.activation(), format: tokens.format };
+    let kind = kind(first.activation(), tokens.format);
     let routing::Chosen { ids, mut weights, stated } = routing.chosen(of, x.rows())?;
     let shared = of.shared().map(expert).transpose()?;
     let of_shared = match of.shared_gate() {

@@ -50,9 +50,10 @@ impl HostLayer {
         let drawn = Drawn::new(&mut rng);
         let mut mlp = |groups, of: &MlpConfig| {
             let (hidden, intermediate, format) = (of.hidden_size(), of.intermediate_size(), of.weight_format());
+            let is_e4m3 = of.is_e4m3();
             let (up, down) = (
-                Shape { format, groups, n: intermediate, k: hidden },
-                Shape { format, groups, n: hidden, k: intermediate },
+                Shape { format, groups, n: intermediate, k: hidden, is_e4m3 },
+                Shape { format, groups, n: hidden, k: intermediate, is_e4m3 },
             );
             let sizes = [(up, 5.0), (up, 0.5), (down, 1.0)];
             let kept = sizes.into_iter().skip(usize::from(!of.is_gated()));
@@ -63,7 +64,8 @@ impl HostLayer {
             LayerConfig::Linear(linear) => {
                 let [k, n] = linear.columns();
                 let (format, bias) = (linear.weight_format(), linear.bias_format());
-                vec![HostWeight::random(&mut rng, &drawn, Shape { format, groups: 1, n, k }, 2.0, bias)]
+                let shape = Shape { format, groups: 1, n, k, is_e4m3: linear.is_e4m3() };
+                vec![HostWeight::random(&mut rng, &drawn, shape, 2.0, bias)]
             }
             LayerConfig::Mlp(of) => mlp(1, of),
             LayerConfig::Moe(of) => {
@@ -173,7 +175,11 @@ impl HostLayer {
                 let Some(weight) = self.weights.first() else { return Err(Error::internal("a layer without weights")) };
                 let held = weight.bias_of(0, columns);
                 let weight = weight.decoded(&self.drawn, 0, columns, &held)?;
-                gemm(&Products::new(&x, &weight.values)?, weight.scaling, Activation::None, of.token_format())
+                let products = match of.is_e4m3() {
+                    true => layer::e4m3_products(&x, &weight.values)?,
+                    false => Products::new(&x, &weight.values)?,
+                };
+                gemm(&products, weight.scaling, Activation::None, of.token_format())
             }
             LayerConfig::Mlp(of) => {
                 let held = biases(&self.weights, 0, columns);
@@ -257,5 +263,5 @@ fn biases(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Vec<f32>> {
 }
 
 fn kind_of(of: &MlpConfig) -> Kind {
-    Kind { activation: of.activation(), format: of.token_format() }
+    Kind { activation: of.activation(), format: of.token_format(), is_e4m3: of.is_e4m3() }
 }

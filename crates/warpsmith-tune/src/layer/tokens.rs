@@ -53,6 +53,18 @@ impl HostTokens {
         Self { count, columns, x, logits, residual }
     }
 
+    /// The same with few elements that are not 0, all of a row's of one magnitude: so that products of e4m3 values lose nothing
+    /// where tensor cores add them, and what is between up and down is known, or nearly.
+    #[must_use]
+    pub fn sparse(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        for (at, x) in self.x.iter_mut().enumerate() {
+            let magnitude = [1.0, 0.5, 2.0][at / self.columns[0] % 3];
+            *x = if rng.u32(..32) > 0 { 0.0 } else { magnitude * [1.0, -1.0][rng.usize(..2)] };
+        }
+        self
+    }
+
     /// The same with these logits, `[tokens, E]`, exact in their format.
     #[must_use]
     pub fn with_logits(mut self, logits: Vec<f32>) -> Self {

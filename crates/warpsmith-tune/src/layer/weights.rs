@@ -7,7 +7,7 @@ use fastrand::Rng;
 use half::{bf16, f16};
 use warpsmith::Result;
 use warpsmith::format::Format;
-use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e8m0};
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e4m3_value, e8m0, row_exponent};
 use warpsmith_layers::{Bias, Quantised};
 
 use crate::oracle::combine::rounded;
@@ -62,6 +62,8 @@ pub(super) struct Shape {
     pub(super) groups: u32,
     pub(super) n: u32,
     pub(super) k: u32,
+    /// Whether kernels make e4m3 of them.
+    pub(super) is_e4m3: bool,
 }
 
 impl Shape {
@@ -104,7 +106,7 @@ impl HostWeight {
         [codes, scales, powers]: &[CudaSlice<u8>; 3],
         bias: Option<Format>,
     ) -> Result<Quantised> {
-        let Shape { format, groups, n, k } = self.shape;
+        let Shape { format, groups, n, k, .. } = self.shape;
         let elements = groups as usize * n as usize * k as usize;
         let codes = repeated(stream, codes, self.first, elements / 2)?;
         let count = elements / self.shape.block();
@@ -138,7 +140,7 @@ impl HostWeight {
         rows.iter().filter_map(|row| self.bias.get(group * n + row)).copied().collect()
     }
 
-    /// Some rows of a group, with `held` for their bias.
+    /// Some rows of a group as they are multiplied, with `held` for their bias.
     pub(super) fn decoded<'a>(
         &self,
         drawn: &Drawn,
@@ -146,19 +148,23 @@ impl HostWeight {
         rows: &[usize],
         held: &'a [f32],
     ) -> Result<Weight<'a>> {
-        let Shape { format, n, k, .. } = self.shape;
+        let Shape { format, n, k, is_e4m3, .. } = self.shape;
         let (n, k) = (n as usize, k as usize);
         let mut values = Vec::with_capacity(rows.len() * k);
         for row in rows {
             let first = (group * n + row) * k;
+            let block_at = |element: usize| (self.first + element / self.shape.block()) % SCALES;
+            let blocks = (first..first + k).step_by(self.shape.block());
+            let scales = blocks.map(|element| drawn.scales[block_at(element)]);
+            let exponent = if is_e4m3 { row_exponent(scales) } else { 0 };
             for element in first..first + k {
                 let code = drawn.codes[(self.first + element / 2) % CODES] >> (element % 2 * 4) & 15;
-                let at = (self.first + element / self.shape.block()) % SCALES;
-                let scale = match format {
-                    Format::Mxfp4 => e8m0::decode(drawn.powers[at]),
-                    _ => e4m3::decode(drawn.scales[at]),
-                };
-                values.push(scale * e2m1::decode(code));
+                let at = block_at(element);
+                values.push(match format {
+                    Format::Mxfp4 => e8m0::decode(drawn.powers[at]) * e2m1::decode(code),
+                    _ if is_e4m3 => e4m3_value(code, drawn.scales[at], exponent),
+                    _ => e4m3::decode(drawn.scales[at]) * e2m1::decode(code),
+                });
             }
         }
         let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
@@ -199,7 +205,7 @@ mod tests {
         let drawn = Drawn::new(&mut rng);
         let on_device = drawn.upload(&stream).unwrap();
         // More than a block.
-        let mut shape = Shape { format: Format::Nvfp4, groups: 5, n: 1000, k: 512 };
+        let mut shape = Shape { format: Format::Nvfp4, groups: 5, n: 1000, k: 512, is_e4m3: false };
         let weight = HostWeight::random(&mut rng, &drawn, shape, 1.0, Some(Format::F16));
         let codes = repeated(&stream, &on_device[0], weight.first, 5 * 1000 * 512 / 2).unwrap();
         let scales = repeated(&stream, &on_device[1], weight.first, 5 * 1000 * 512 / BLOCK).unwrap();
@@ -215,6 +221,18 @@ mod tests {
                 assert_eq!(*found, e4m3::decode(scales[element / BLOCK]) * e2m1::decode(code), "{group} {row} {at}");
             }
         }
+        // Rounded: by a sixteenth at most, or by 2⁻¹⁰ of a power of two below 12 / 448 times the row's largest scale, 1/2.
+        let is_rounded = Shape { is_e4m3: true, ..shape };
+        let rounded =
+            HostWeight { shape: is_rounded, first: weight.first, alpha: weight.alpha.clone(), bias: Vec::new() };
+        let plain = weight.decoded(&drawn, 3, &[5], &[]).unwrap();
+        let rounded = rounded.decoded(&drawn, 3, &[5], &[]).unwrap();
+        let mut others = 0;
+        for (rounded, plain) in rounded.values.data().iter().zip(plain.values.data()) {
+            assert!((rounded - plain).abs() <= (plain.abs() / 16.0).max(6.0 / 448.0 / 1024.0), "{rounded} {plain}");
+            others += usize::from(rounded != plain);
+        }
+        assert!(others > 50, "{others}");
         // As MXFP4, the same codes with other scales.
         shape.format = Format::Mxfp4;
         let mx = HostWeight { shape, first: weight.first, alpha: weight.alpha.clone(), bias: Vec::new() };

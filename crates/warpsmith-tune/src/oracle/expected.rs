@@ -156,7 +156,7 @@ pub(super) fn check_output(output: Format) -> Result<()> {
 }
 
 /// The largest finite number of a format.
-fn largest_finite(format: Format) -> f64 {
+pub(super) fn largest_finite(format: Format) -> f64 {
     match format {
         Format::Nvfp4 => 2688.0,
         Format::F16 => 65504.0,

@@ -205,9 +205,15 @@ pub(super) struct Sum {
 }
 
 impl Sum {
+    /// All of it times a row's factor.
+    pub(super) fn times(self, factor: f64) -> Self {
+        let Self { value, magnitude, carried, terms } = self;
+        Self { value: value * factor, magnitude: magnitude * factor, carried: carried * factor, terms }
+    }
+
     /// The same of e4m3 products, whose bits lie so far apart. Where all sums are exact, what is
     /// left is what f32 rounds as sums meet, which are no steps of K.
-    fn cut(self, span: f64) -> Self {
+    pub(super) fn cut(self, span: f64) -> Self {
         if span <= SPAN {
             return Self { terms: 0, ..self };
         }

@@ -4,6 +4,14 @@
 //!
 //! * **h**, between up and down, is an element of a [dual GEMM](super::dual_gemm) or a [GEMM](super::gemm): within its bound
 //!   there, half an ulp of the 16-bit format included.
+//! * **Products of e4m3 values:** x is what the quantiser makes of it, which is exact, and weights are what they are rounded to:
+//!   then up is as in the [module's](super) bound for such products. h' lies within [h − bₕ, h + bₕ] and is a number of the 16-bit
+//!   format, so that its ends are the least and the largest of these in there, often one number. The row's factor f = max|h'|/448
+//!   rises with that maximum, whose ends are those of all elements of the row. Where both ends of f are one number, h'/f and its
+//!   byte rise with h', so that the byte lies between those of the ends, and is known where they are equal. Where they are not,
+//!   `|byte·f − h'| ≤ max(2⁻⁴·|h'|, 2⁻¹⁰·f) + 2⁻²³·|h'|`: half the distance of neighbours, which is an eighth of their power of
+//!   two, and 2⁻⁹ below 2⁻⁶, for the largest f; and what f and the quotient round in f32. The center of what may be is then the
+//!   value, half of it bₕ. Where all bytes of a row are known, sums of 128 are exact as far as these allow.
 //! * **down:** Σ w·h with h off by bₕ is off by Σ|w|·bₕ, beside what the accumulation of terms of at most |w|·(|h| + bₕ) adds, and
 //!   half an ulp of the format: y ± b_y.
 //! * **combine:** a weight w ± b_w (of a router, see [`route`](super::route)) times y ± b_y is off by |w|·b_y + |y|·b_w + b_w·b_y. Each
@@ -17,10 +25,14 @@
 //!
 //! Which experts a token goes to is no matter of bounds: the router's choice is exact.
 
+mod e4m3;
+
 use super::combine::rounded;
 use super::finish::Sum;
 use super::uncertain::Uncertain;
-use super::{Expected, Matrix, Products, Reference, Scaling, dual_gemm, gemm};
+use super::{Expected, Matrix, Products, Reference, Scaling, dual_gemm, gemm, grain};
+use e4m3::Row;
+pub use e4m3::e4m3_products;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::spec::Activation;
@@ -29,7 +41,7 @@ use warpsmith::{Error, Result};
 /// The weights of one product, `[N, K]`.
 #[derive(Clone, Debug)]
 pub struct Weight<'a> {
-    /// Code times block scale.
+    /// Code times block scale, rounded to e4m3 where that is multiplied.
     pub values: Matrix<'a>,
     /// All else that multiplies it, and what is added.
     pub scaling: Scaling<'a>,
@@ -53,6 +65,8 @@ pub struct Kind {
     pub activation: Activation,
     /// The format of x, h, the rows of experts and the result.
     pub format: Format,
+    /// Whether products are those of e4m3 values.
+    pub is_e4m3: bool,
 }
 
 /// What all tokens have besides.
@@ -88,15 +102,20 @@ pub struct Chosen<'a> {
 /// What an MLP should give for the rows of `x`: `[rows, N of down]`.
 ///
 /// # Errors
-/// Data, if shapes do not fit; those of [`dual_gemm`].
+/// Data, if shapes do not fit, or what is between up and down may be beyond its format and is to become e4m3; those of
+/// [`dual_gemm`].
 pub fn mlp(x: &Matrix<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference> {
-    let Kind { activation, format } = kind;
-    let up = Products::new(x, &expert.up.values)?;
+    let Kind { activation, format, is_e4m3 } = kind;
+    let products = |weight: &Weight<'_>| match is_e4m3 {
+        true => e4m3_products(x, &weight.values),
+        false => Products::new(x, &weight.values),
+    };
+    let up = products(&expert.up)?;
     let h = match &expert.gate {
         None => gemm(&up, expert.up.scaling, activation, format)?,
         Some(gate) => {
             let scaling = [gate.scaling, expert.up.scaling];
-            dual_gemm(&Products::new(x, &gate.values)?, &up, scaling, activation, format)?
+            dual_gemm(&products(gate)?, &up, scaling, activation, format)?
         }
     };
     let Weight { values, scaling } = &expert.down;
@@ -104,9 +123,15 @@ pub fn mlp(x: &Matrix<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference>
     if values.k() != h.n() {
         return Err(Error::data(format!("h has {} columns and down has k = {}", h.n(), values.k())));
     }
+    let grain_of = |column: usize| grain(values.row(column).iter().map(|w| f64::from(*w)));
+    let grains: Vec<f64> = if is_e4m3 { (0..values.rows()).map(grain_of).collect() } else { Vec::new() };
     let mut elements = Vec::with_capacity(x.rows() * values.rows());
     for h in h.elements().chunks(h.n().max(1)) {
-        let element = |column: usize| sum(h, values.row(column)).scaled(scaling, column).finished(format);
+        let row = if is_e4m3 { Row::quantised(h, format)? } else { Row::plain(h) };
+        let element = |column: usize| {
+            let sum = row.times(values.row(column), grains.get(column).copied().unwrap_or(0.0));
+            sum.scaled(scaling, column).finished(format)
+        };
         elements.extend((0..values.rows()).map(element));
     }
     Reference::new(x.rows(), values.rows(), format, elements)

@@ -60,11 +60,7 @@ pub fn to_e4m3(quantise: &Quantise, m: u32, x: &[f32]) -> Result<E4m3Rows> {
     }
     let mut rows = E4m3Rows { values: Vec::with_capacity(m * k), factors: Vec::with_capacity(m) };
     for row in x.chunks(k) {
-        let finite = row.iter().filter(|x| x.is_finite()).map(|x| f64::from(x.abs()));
-        let factor = match finite.fold(0.0, f64::max) {
-            0.0 => 1.0,
-            most => ((most / f64::from(e4m3::MAX)) as f32).max(f32::MIN_POSITIVE),
-        };
+        let factor = factor_of(row);
         for position in 0..k {
             let (span, j, h, t, i) =
                 (position / SPAN, position / 32 % 2, position / 16 % 2, position / 4 % 4, position % 4);
@@ -75,7 +71,17 @@ pub fn to_e4m3(quantise: &Quantise, m: u32, x: &[f32]) -> Result<E4m3Rows> {
     Ok(rows)
 }
 
-fn e4m3_of(x: f32, factor: f32) -> u8 {
+/// What maps a row's largest finite magnitude to the largest e4m3 number; 1, if there is none but 0.
+pub(super) fn factor_of(row: &[f32]) -> f32 {
+    let finite = row.iter().filter(|x| x.is_finite()).map(|x| f64::from(x.abs()));
+    match finite.fold(0.0, f64::max) {
+        0.0 => 1.0,
+        most => ((most / f64::from(e4m3::MAX)) as f32).max(f32::MIN_POSITIVE),
+    }
+}
+
+/// The byte of a value under its row's factor.
+pub(super) fn e4m3_of(x: f32, factor: f32) -> u8 {
     let sign = if x.is_sign_negative() { 0x80 } else { 0 };
     match x.is_finite() {
         true => sign | nearest(quotient(x.abs(), factor), e4m3::NAN, e4m3::decode),

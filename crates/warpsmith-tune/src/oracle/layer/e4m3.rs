@@ -1,0 +1,171 @@
+//! Rows made e4m3, as far as they are known before.
+
+use warpsmith::format::Format;
+use warpsmith::internal::Raise;
+use warpsmith::internal::format::e4m3;
+use warpsmith::{Error, Result};
+
+use crate::oracle::expected::{half_ulp, largest_finite};
+use crate::oracle::finish::Sum;
+use crate::oracle::quantise::{e4m3_of, factor_of};
+use crate::oracle::{CHUNK, Expected, Matrix, Products, grain};
+
+/// Half of the distance of neighbours, relative to numbers from 2⁻⁶ on, and absolute below.
+const HALF_STEP: f64 = 1.0 / 16.0;
+const SMALL_HALF_STEP: f64 = 1.0 / 1024.0;
+/// What the factor and the quotient round, both in f32.
+const ROUNDINGS: f64 = 1.0 / (1 << 23) as f64;
+
+/// `x`, each row quantised, times weights that are e4m3 already: sums as tensor cores have them, times the rows' factors.
+///
+/// # Errors
+/// Those of [`Products::new`].
+pub fn e4m3_products(x: &Matrix<'_>, weights: &Matrix<'_>) -> Result<Products> {
+    let factors: Vec<f32> = (0..x.rows()).map(|row| factor_of(x.row(row))).collect();
+    let byte = |row: usize, x: &f32| e4m3::decode(e4m3_of(*x, factors[row]));
+    let values = (0..x.rows()).flat_map(|row| x.row(row).iter().map(move |x| byte(row, x)));
+    let rounded = Matrix::new(x.rows(), x.k(), values.collect::<Vec<_>>())?;
+    let mut products = Products::new(&rounded, weights)?.cut_in_chunks(&rounded, weights);
+    products.scale_rows(&factors.iter().map(|factor| f64::from(*factor)).collect::<Vec<_>>());
+    Ok(products)
+}
+
+/// A row of h as the last product takes it.
+pub(super) struct Row {
+    /// In units of the factor.
+    values: Vec<Expected>,
+    factor: f64,
+    /// The least power of two that all are multiples of, where each is known.
+    grain: Option<f64>,
+    is_e4m3: bool,
+}
+
+impl Row {
+    /// As it is.
+    pub(super) fn plain(h: &[Expected]) -> Self {
+        Self { values: h.to_vec(), factor: 1.0, grain: None, is_e4m3: false }
+    }
+
+    /// Quantised; h are numbers of `format`.
+    ///
+    /// # Errors
+    /// Data, if one of them may be an infinity or a number: what becomes of it has no bound.
+    pub(super) fn quantised(h: &[Expected], format: Format) -> Result<Self> {
+        let ends = h.iter().map(|h| ends(h, format)).collect::<Result<Vec<_>>>()?;
+        // The largest magnitude, at least and at most, of those that are numbers.
+        let numbers = || ends.iter().filter(|[low, _]| !low.is_nan());
+        let least = numbers().map(|[low, high]| if low * high > 0.0 { low.abs().min(high.abs()) } else { 0.0 });
+        let most = numbers().map(|[low, high]| low.abs().max(high.abs())).fold(0.0, f64::max);
+        let [least, most] = [least.fold(0.0, f64::max), most].map(|end| factor_of(&[end as f32]));
+        if least != most {
+            let values = ends.iter().map(|ends| within(*ends, f64::from(most))).collect();
+            return Ok(Self { values, factor: 1.0, grain: None, is_e4m3: true });
+        }
+        let byte = |end: f64| f64::from(e4m3::decode(e4m3_of(end as f32, most)));
+        let between = |[low, high]: [f64; 2]| Expected { value: (low + high) / 2.0, bound: (high - low) / 2.0 };
+        let values: Vec<_> = ends.iter().map(|ends| between(ends.map(byte))).collect();
+        let is_known = values.iter().all(|value| value.bound == 0.0);
+        let grain = is_known.then(|| grain(values.iter().map(|value| value.value)));
+        Ok(Self { values, factor: most.into(), grain, is_e4m3: true })
+    }
+
+    /// Its product with a row of weights, whose grain is given.
+    pub(super) fn times(&self, weights: &[f32], of_weights: f64) -> Sum {
+        let Self { values, factor, grain, is_e4m3 } = self;
+        let sum = super::sum(values, weights).times(*factor);
+        match grain {
+            _ if !is_e4m3 => sum,
+            None => sum.cut(f64::INFINITY),
+            Some(grain) => {
+                let size = |(h, w): (&Expected, &f32)| (h.value * f64::from(*w)).abs();
+                let chunks = values.chunks(CHUNK).zip(weights.chunks(CHUNK));
+                let chunk = chunks.map(|(h, w)| h.iter().zip(w).map(size).sum()).fold(0.0, f64::max);
+                sum.cut(if chunk == 0.0 { 0.0 } else { chunk / (grain * of_weights) })
+            }
+        }
+    }
+}
+
+/// The least and the largest number of a format that an element may be; NaN, where it is one, or an infinity.
+fn ends(h: &Expected, format: Format) -> Result<[f64; 2]> {
+    let Expected { value, bound } = *h;
+    let (most, largest) = (value.abs() + bound, largest_finite(format));
+    match () {
+        () if value.is_nan() || value.is_infinite() || value.abs() - bound > largest => return Ok([f64::NAN; 2]),
+        () if most <= largest => {}
+        () => {
+            return Err(Error::data(format!("h = {value} ± {bound:e} may be beyond {format}: its e4m3 has no bound")));
+        }
+    }
+    let step = |end: f64| 2.0 * half_ulp(format, end.abs());
+    let (low, high) = (value - bound, value + bound);
+    Ok([(low / step(low)).ceil() * step(low), (high / step(high)).floor() * step(high)])
+}
+
+/// What a number between these becomes, under a factor that is not known, but at most this.
+fn within([low, high]: [f64; 2], factor: f64) -> Expected {
+    let most = low.abs().max(high.abs());
+    let off = f64::max(HALF_STEP * most, SMALL_HALF_STEP * factor) + ROUNDINGS * most;
+    Expected { value: (low + high) / 2.0, bound: (high - low) / 2.0 + off }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::combine::rounded;
+
+    /// Whatever h is within its bounds, what becomes of it is within those of the row.
+    #[test]
+    fn a_row_is_within_its_bounds() {
+        let mut rng = fastrand::Rng::with_seed(8);
+        let (mut known, mut bounded, mut without_a_factor) = (0, 0, 0);
+        for trial in 0..3000 {
+            let format = if trial % 2 == 0 { Format::F16 } else { Format::Bf16 };
+            // From nothing but the format's rounding to what moves the largest.
+            let off = [0.0, 1e-6, 1e-4, 1e-2][trial / 2 % 4];
+            let exact: Vec<f64> = (0..64)
+                .map(|_| f64::from(rng.f32() - 0.5) * 2f64.powi(-rng.i32(0..12)) * f64::from(u8::from(rng.u8(..8) > 0)))
+                .collect();
+            let error = |x: f64| off * x.abs();
+            let expected = |x: &f64| {
+                let reach = x.abs() + error(*x);
+                Expected { value: *x, bound: error(*x) + half_ulp(format, reach) }
+            };
+            let row = Row::quantised(&exact.iter().map(expected).collect::<Vec<_>>(), format).unwrap();
+            match row.grain {
+                Some(_) => known += 1,
+                None if row.factor == 1.0 => without_a_factor += 1,
+                None => bounded += 1,
+            }
+            let sign = |rng: &mut fastrand::Rng| [-1.0, 0.0, 1.0][rng.usize(..3)];
+            let h: Vec<f32> = exact.iter().map(|x| rounded(format, (x + sign(&mut rng) * error(*x)) as f32)).collect();
+            let factor = factor_of(&h);
+            for (at, (h, expected)) in h.iter().zip(&row.values).enumerate() {
+                let found = f64::from(e4m3::decode(e4m3_of(*h, factor))) * f64::from(factor) / row.factor;
+                let distance = (found - expected.value).abs();
+                assert!(distance <= expected.bound * (1.0 + 1e-12), "{trial} {at}: {h} {found} {expected:?}");
+            }
+        }
+        assert!(
+            [known, bounded, without_a_factor].iter().all(|count| *count > 50),
+            "{known} {bounded} {without_a_factor}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_becomes_nan_and_counts_for_no_factor() {
+        let mut h = vec![Expected { value: 1.0, bound: 0.0 }; 64];
+        let plain = Row::quantised(&h, Format::F16).unwrap();
+        h[3] = Expected { value: f64::NAN, bound: f64::NAN };
+        h[5] = Expected { value: 70000.0, bound: 32.0 };
+        h[7] = Expected { value: f64::NEG_INFINITY, bound: 0.0 };
+        let row = Row::quantised(&h, Format::F16).unwrap();
+        assert_eq!(row.factor, plain.factor);
+        for (at, value) in row.values.iter().enumerate() {
+            assert!(if [3, 5, 7].contains(&at) { value.value.is_nan() } else { value.value == 448.0 }, "{at}");
+        }
+        h[9] = Expected { value: 65500.0, bound: 32.0 };
+        let error = Row::quantised(&h, Format::F16).map(|_| ()).unwrap_err();
+        assert!(error.is_data() && error.to_string().contains("may be beyond f16"), "{error}");
+    }
+}
