@@ -18,6 +18,10 @@ use warpsmith_layers::LayerConfig;
 use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
 use warpsmith_tune::wait;
 
+#[path = "gpu/by_hand.rs"]
+mod by_hand;
+use by_hand::{Hand, Mutant};
+
 const WAIT: Duration = Duration::from_secs(10);
 const TOKENS: [u32; 5] = [0, 1, 3, 17, 257];
 const LIMIT: u32 = 300;
@@ -54,6 +58,18 @@ const LAYERS: &[&str] = &[
     "mlp.silu:bf16:h512:i96:mxfp4",
     "moe.swiglu_oai:bf16:h320:i320:softmax:e8:k4:renormalised:bias_bf16:mxfp4",
     "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:mxfp4:residual",
+    "linear:f16:n272:k192:e4m3",
+    "linear:bf16:n64:k512:bias_f32:e4m3",
+    "mlp.silu:f16:h256:i96:e4m3",
+    "mlp.relu2:bf16:h192:i320:e4m3",
+    "mlp.swiglu_oai:bf16:h320:i320:bias_bf16:e4m3",
+    "moe.silu:f16:h256:i96:softmax:e8:k1:renormalised:e4m3",
+    "moe.silu:bf16:h256:i192:softmax:bf16:e128:k8:renormalised:e4m3",
+    "moe.silu:bf16:h256:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:shared192:e4m3:residual",
+    "moe.relu2:f16:h256:i64:sigmoid_bias:e60:k8:renormalised:shared320:e4m3",
+    "moe.silu:bf16:h256:i96:softmax:e60:k8:renormalised:local20-35:shared64:e4m3:residual",
+    "moe.silu:bf16:h256:i96:sigmoid:e16:k1:shared320:weighted_inputs:e4m3",
+    "moe.swiglu_oai:f16:h320:i64:softmax:e8:k4:shared128:shared_gate:bias_f16:e4m3",
 ];
 
 struct Bench {
@@ -121,6 +137,13 @@ fn main() -> ExitCode {
             }
         }
     }
+    let of_e4m3: [(&str, Test); 2] =
+        [("the bits of its kernels", has_the_bits_of_its_kernels), ("mutants refused", refuses_mutants)];
+    for layer in by_hand::LAYERS {
+        for (name, test) in of_e4m3 {
+            trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, test));
+        }
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -149,6 +172,12 @@ impl<'a> Layer<'a> {
     }
 
     fn tokens(&self, tokens: u32) -> HostTokens {
+        let dense = self.dense(tokens);
+        // The bounds of others are wide.
+        if self.host.config().is_e4m3() { dense.sparse(u64::from(tokens)) } else { dense }
+    }
+
+    fn dense(&self, tokens: u32) -> HostTokens {
         HostTokens::random(self.host.config(), tokens, 0.0, u64::from(tokens) + 1)
     }
 
@@ -194,6 +223,12 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
         layer.check(&host, &tokens).map_err(|why| format!("{count} tokens: {why}"))?;
         if layer.run(&mut tokens)? != first {
             return Err(format!("{count} tokens: other bits the second time"));
+        }
+        if layer.host.config().is_e4m3() {
+            let host = layer.dense(count);
+            let mut tokens = layer.upload(&host, LIMIT)?;
+            layer.run(&mut tokens)?;
+            layer.check(&host, &tokens).map_err(|why| format!("{count} dense tokens: {why}"))?;
         }
         let (ids, weights) = layer.host.chosen(&host).map_err(text)?;
         if !ids.is_empty() {
@@ -276,4 +311,42 @@ fn is_the_same_replayed(bench: &Bench, layer: &str) -> Result<(), String> {
     }
     let changes = seen.first() != seen.last();
     if replays > 10 && changes { Ok(()) } else { Err(format!("{replays} replays, changing: {changes}")) }
+}
+
+/// Dense tokens, whose bounds are wide, and others: to the bit.
+fn has_the_bits_of_its_kernels(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let engine = bench.engine();
+    let layer = Layer::new(bench, &engine, layer)?;
+    let hand = Hand::new(&engine, layer.stream, &layer.host, LIMIT)?;
+    for count in [1, 3, 17, 257] {
+        for host in [layer.dense(count), layer.tokens(count)] {
+            let found = layer.run(&mut layer.upload(&host, LIMIT)?)?;
+            if found != hand.forward(&host, Mutant::None).map_err(text)? {
+                return Err(format!("{count} tokens: other bits than those of its kernels"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refuses_mutants(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let engine = bench.engine();
+    let layer = Layer::new(bench, &engine, layer)?;
+    let hand = Hand::new(&engine, layer.stream, &layer.host, LIMIT)?;
+    let host = layer.tokens(17);
+    let (which, columns): (Vec<usize>, Vec<usize>) = ((0..17).collect(), (0..host.columns()[1]).collect());
+    let reference = layer.host.reference(&host, &which, &columns).map_err(text)?;
+    let mut tokens = layer.upload(&host, LIMIT)?;
+    layer.run(&mut tokens)?;
+    let mut found = tokens.found(layer.stream, &layer.device).map_err(text)?;
+    found.check(&reference, &which, &columns).map_err(text)?;
+    for mutant in Mutant::ALL {
+        found.bytes = hand.forward(&host, mutant).map_err(text)?;
+        if let Ok(worst) = found.check(&reference, &which, &columns) {
+            return Err(format!("{mutant:?} is right, by {worst} of a bound"));
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ mod work;
 
 use std::sync::Arc;
 
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaSlice, CudaStream};
 use warpsmith::engine::Engine;
 use warpsmith::spec::Activation;
 use warpsmith::{Error, Result};
@@ -96,6 +96,24 @@ impl HostLayer {
     /// What it computes.
     pub fn config(&self) -> &LayerConfig {
         &self.config
+    }
+
+    /// Codes, block scales and the factor of each group of a product's weights, on a device: those of gate (if there is one), up and
+    /// down by their numbers.
+    ///
+    /// # Errors
+    /// Data, if there is no such product; driver, if the device has no room.
+    pub fn given(&self, stream: &Arc<CudaStream>, nth: usize) -> Result<(CudaSlice<u8>, CudaSlice<u8>, &[f32])> {
+        let weight =
+            self.weights.get(nth).ok_or_else(|| Error::data(format!("{} has no product {nth}", self.config)))?;
+        let (codes, scales) = weight.given(stream, &self.drawn.upload(stream)?)?;
+        Ok((codes, scales, weight.alpha()))
+    }
+
+    /// The factor of the router's weights.
+    #[must_use]
+    pub fn scale(&self) -> f32 {
+        self.scale
     }
 
     /// On a device, for up to `limit` tokens.

@@ -72,6 +72,12 @@ impl HostTokens {
         self
     }
 
+    /// `[tokens, columns]`.
+    #[must_use]
+    pub fn x(&self) -> &[f32] {
+        &self.x
+    }
+
     /// `[tokens, E]`.
     #[must_use]
     pub fn logits(&self) -> &[f32] {

@@ -103,16 +103,13 @@ impl HostWeight {
     pub(super) fn upload(
         &self,
         stream: &Arc<CudaStream>,
-        [codes, scales, powers]: &[CudaSlice<u8>; 3],
+        drawn: &[CudaSlice<u8>; 3],
         bias: Option<Format>,
     ) -> Result<Quantised> {
-        let Shape { format, groups, n, k, .. } = self.shape;
-        let elements = groups as usize * n as usize * k as usize;
-        let codes = repeated(stream, codes, self.first, elements / 2)?;
-        let count = elements / self.shape.block();
-        let quantised = match format {
-            Format::Mxfp4 => Quantised::mxfp4(codes, repeated(stream, powers, self.first, count)?),
-            _ => Quantised::new(codes, repeated(stream, scales, self.first, count)?),
+        let (codes, scales) = self.given(stream, drawn)?;
+        let quantised = match self.shape.format {
+            Format::Mxfp4 => Quantised::mxfp4(codes, scales),
+            _ => Quantised::new(codes, scales),
         };
         let quantised = match &self.alpha[..] {
             [one] => quantised.alpha(*one),
@@ -122,6 +119,24 @@ impl HostWeight {
             None => quantised,
             Some(format) => quantised.bias(self.bias_in(stream, format)?),
         })
+    }
+
+    /// Codes and block scales.
+    pub(super) fn given(
+        &self,
+        stream: &Arc<CudaStream>,
+        [codes, scales, powers]: &[CudaSlice<u8>; 3],
+    ) -> Result<(CudaSlice<u8>, CudaSlice<u8>)> {
+        let Shape { format, groups, n, k, .. } = self.shape;
+        let elements = groups as usize * n as usize * k as usize;
+        let scales = if format == Format::Mxfp4 { powers } else { scales };
+        let codes = repeated(stream, codes, self.first, elements / 2)?;
+        Ok((codes, repeated(stream, scales, self.first, elements / self.shape.block())?))
+    }
+
+    /// One for each group.
+    pub(super) fn alpha(&self) -> &[f32] {
+        &self.alpha
     }
 
     fn bias_in(&self, stream: &Arc<CudaStream>, format: Format) -> Result<Bias> {
