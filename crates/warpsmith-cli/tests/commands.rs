@@ -438,7 +438,7 @@ fn a_manifest_of_layers_has_all_that_they_launch() {
     if common::toolchain("a_manifest_of_layers_has_all_that_they_launch").is_none() {
         return;
     }
-    const LAYERS: &str = "moe.silu:bf16:h128:i64:softmax:e8:k2:renormalised,linear:bf16:n256:k128";
+    const LAYERS: &str = "moe.silu:bf16:h128:i64:softmax:e8:k2:renormalised,linear:bf16:n256:k128:e4m3";
     let bench = Bench::new();
     let run = |line: &str, compiles: bool| {
         let mut command = bench.command(line);
@@ -462,7 +462,7 @@ fn a_manifest_of_layers_has_all_that_they_launch() {
     run("pack @/pack --manifest @/manifest --json", true);
     let pack = Pack::open(bench.path("pack")).unwrap();
     let kernels = pack.kernels().len();
-    for small in ["route", "combine", "prepare"] {
+    for small in ["route", "combine", "prepare", "quantise"] {
         assert!(pack.kernels().iter().any(|kernel| kernel.to_string().contains(small)), "{small}: {pack}");
     }
     let warm = run("warm-up --pack @/pack --arch h200 --calls 20000 --json", false);

@@ -114,6 +114,7 @@ fn json_is_one_document() {
         (format!("calibrate {pack} --list h200 --problem {GEMM} --m 1 --json"), "/0/kernels"),
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
+        ("manifest --layer qwen3-30b:e4m3 --json".to_owned(), "/quantisers/1"),
         (format!("manifest --checkpoint {FIXTURE} --format f16 --json"), "/problems"),
         (format!("pack {pack} --show --json"), "/kernels"),
         (format!("quantize {model} {model}.nvfp4 --json"), "/weights/0/error"),
@@ -145,6 +146,44 @@ fn a_layer_is_explained_by_its_steps() {
         }
         let sum: f64 = steps.iter().map(predicted).sum();
         assert!((number(&of_tokens["predicted_us"]) / sum - 1.0).abs() < 1e-9 && sum > number(&of_tokens["floor_us"]));
+    }
+    // Rows are made e4m3 before products take them: a token once, for a shared expert first.
+    for (layer, expected) in [
+        ("linear:bf16:n64:k192:e4m3", &[&["quantise:bf16:k192:e4m3", "gemm:e4m3"][..]][..]),
+        (
+            "llama-3.1-8b:e4m3",
+            &[&["quantise:bf16:k4096:e4m3", "dual_gemm"], &["quantise:bf16:k14336:e4m3", "gemm:e4m3"]],
+        ),
+        (
+            "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared1408:e4m3",
+            &[
+                &["quantise:bf16:k2048:e4m3", "dual_gemm", "quantise:bf16:k1408:e4m3", "gemm:e4m3"],
+                &["route"],
+                &["grouped60.dual_gemm"],
+                &["quantise:bf16:k704:e4m3", "grouped60.gemm"],
+                &["combine"],
+            ],
+        ),
+        (
+            "moe.silu:bf16:h64:i64:sigmoid:e8:k1:weighted_inputs:e4m3",
+            &[
+                &["route"],
+                &["combine", "quantise:bf16:k64:e4m3", "grouped8.dual_gemm"],
+                &["quantise:bf16:k64:e4m3", "grouped8.gemm"],
+                &["combine"],
+            ],
+        ),
+    ] {
+        let (told, _) = json(&format!("explain {layer} --tokens 64 --arch h200 --json"));
+        let steps = told[0]["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), expected.len(), "{told}");
+        for (step, expected) in steps.iter().zip(expected) {
+            let kernels = step["kernels"].as_array().unwrap();
+            assert_eq!(kernels.len(), expected.len(), "{step}");
+            for (kernel, begins) in kernels.iter().zip(*expected) {
+                assert!(kernel["problem"].as_str().unwrap().starts_with(begins), "{kernel} {begins}");
+            }
+        }
     }
     for (line, why) in [
         (format!("explain {GEMM} --tokens 1 --arch h200 --json"), "--tokens is for layers; of a problem say --m"),

@@ -34,7 +34,10 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     let gpu = Gpu::with_picker(device, cache, picker(args, place)?)?;
     let arch = *gpu.engine().device().arch();
     let (memory, matrix) = (arch.memory_bytes_per_s() / 1e9, arch.matrix_flop_per_s() / 1e12);
-    say!("floor: bytes at {memory:.0} GB/s or products at {matrix:.0} TFLOP/s; medians, weights not in the L2 cache")?;
+    let of_e4m3 = if args.layer.iter().any(LayerConfig::is_e4m3) { ", of e4m3 values at twice that" } else { "" };
+    say!(
+        "floor: bytes at {memory:.0} GB/s or products at {matrix:.0} TFLOP/s{of_e4m3}; medians, weights not in the L2 cache"
+    )?;
     say!("{:>7} {:>9} {:>9} {:>6}  layer, and its steps alone", "tokens", "us", "floor us", "share")?;
     let (mut is_right, mut rows) = (true, Vec::new());
     for config in &args.layer {
@@ -77,10 +80,13 @@ fn built(args: &Args, tokens: &[u32], place: &Place, cache: &KernelCache) -> Res
                 specs.insert(fetched.built().of().symbol());
             }
         }
+        let mut beside: Vec<Simt> = config.quantisers().into_iter().map(Simt::from).collect();
         if let LayerConfig::Moe(of) = config {
-            for simt in [(*of.route()).into(), of.combine().into()] as [Simt; 2] {
-                specs.insert(cache.simt_cubin(simt, &arch)?.built().of().symbol());
-            }
+            beside.extend([Simt::from(*of.route()), of.combine().into()]);
+            beside.extend(of.weigh().map(Simt::from));
+        }
+        for simt in beside {
+            specs.insert(cache.simt_cubin(simt, &arch)?.built().of().symbol());
         }
         say!("{config}: {} kernels built", specs.len())?;
     }

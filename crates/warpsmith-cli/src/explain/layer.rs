@@ -1,9 +1,11 @@
 //! The kernels of a layer, each beside what its step takes at least.
 
+use std::iter::repeat;
+
 use serde::Serialize;
 use warpsmith::internal::pick::heuristic::{load, predict_for, with_rows};
 use warpsmith::pick::Picker;
-use warpsmith::spec::{Arch, Problem};
+use warpsmith::spec::{Arch, Problem, Quantise};
 use warpsmith_layers::{LayerConfig, Step};
 use warpsmith_tune::layer::Work;
 
@@ -33,7 +35,7 @@ struct Part {
 #[derive(Serialize)]
 struct Chosen {
     problem: String,
-    /// None of a router or a combiner, of which there is one.
+    /// None of a router, a combiner or a quantiser, of which there is one.
     variant: Option<String>,
     /// How it was chosen.
     origin: Option<String>,
@@ -65,15 +67,20 @@ impl Told {
         let only_one =
             |spelling: String| Ok(Chosen { problem: spelling, variant: None, origin: None, predicted_us: None });
         let part = |step: Option<Step>| -> Result<Part> {
+            let products = step.map_or(&problems[..], |step| of_step(&problems, step));
+            let before = quantisers(config, step).into_iter().chain(repeat(None));
+            let products = products.iter().zip(before).flat_map(|(problem, quantiser)| {
+                let quantiser = quantiser.map(|quantiser| only_one(quantiser.to_string()));
+                quantiser.into_iter().chain([chosen(problem)])
+            });
             let kernels: Result<Vec<_>> = match (config, step) {
                 (LayerConfig::Moe(of), Some(Step::Route)) => vec![only_one(of.route().to_string())],
                 (LayerConfig::Moe(of), Some(Step::Combine)) => vec![only_one(of.combine().to_string())],
                 (LayerConfig::Moe(of), Some(Step::Up)) => {
                     let weigh = of.weigh().map(|weigh| only_one(weigh.to_string()));
-                    of_step(&problems, Step::Up).iter().map(chosen).chain(weigh).collect()
+                    weigh.into_iter().chain(products).collect()
                 }
-                (_, Some(step)) => of_step(&problems, step).iter().map(chosen).collect(),
-                (_, None) => problems.iter().map(chosen).collect(),
+                _ => products.collect(),
             }
             .into_iter()
             .collect();
@@ -109,6 +116,21 @@ impl Told {
             }
         }
         Ok(say!("")?)
+    }
+}
+
+/// What is launched before each product of a step, where what it takes is not e4m3 yet: x is made so for a shared expert first.
+fn quantisers(config: &LayerConfig, step: Option<Step>) -> Vec<Option<Quantise>> {
+    let is_new = match config {
+        LayerConfig::Moe(of) => of.shared_expert().is_none() || of.has_weighted_inputs(),
+        _ => true,
+    };
+    match (&config.quantisers()[..], step) {
+        ([x], None) => vec![Some(*x)],
+        ([x, ..], Some(Step::Up)) => vec![is_new.then_some(*x)],
+        ([_, h, ..], Some(Step::Down)) => vec![Some(*h)],
+        ([x, _, h], Some(Step::Shared)) => vec![Some(*x), Some(*h)],
+        _ => Vec::new(),
     }
 }
 

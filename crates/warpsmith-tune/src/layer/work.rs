@@ -8,8 +8,10 @@ use warpsmith_layers::{LayerConfig, Step};
 pub struct Work {
     /// Of device memory, each read or written once.
     pub bytes: f64,
-    /// Of products.
+    /// Of products of 16-bit values.
     pub flop: f64,
+    /// Of products of e4m3 values, which take half the time.
+    pub e4m3_flop: f64,
 }
 
 /// NVFP4: half a byte, and a scale for 16.
@@ -23,11 +25,15 @@ impl Work {
     #[must_use]
     pub fn of(config: &LayerConfig, tokens: u32, hit: u32, only: Option<Step>) -> Self {
         let tokens = f64::from(tokens);
-        let product = |n: f64, k: f64, rows: f64, groups: f64| Self {
-            bytes: n * k * groups * WEIGHT_BYTES,
-            flop: 2.0 * rows * n * k,
+        let is_e4m3 = config.is_e4m3();
+        let product = |n: f64, k: f64, rows: f64, groups: f64| {
+            let (bytes, flop) = (n * k * groups * WEIGHT_BYTES, 2.0 * rows * n * k);
+            if is_e4m3 { Self { bytes, flop: 0.0, e4m3_flop: flop } } else { Self { bytes, flop, e4m3_flop: 0.0 } }
         };
-        let moved = |elements: f64| Self { bytes: elements * TOKEN_BYTES, flop: 0.0 };
+        let of_bytes = |bytes: f64| Self { bytes, ..Self::default() };
+        let moved = |elements: f64| of_bytes(elements * TOKEN_BYTES);
+        // Written and read once more, a byte each.
+        let quantised = |elements: f64| of_bytes(if is_e4m3 { 2.0 * elements } else { 0.0 });
         match config {
             LayerConfig::Linear(of) => {
                 let [k, n] = of.columns().map(f64::from);
@@ -40,8 +46,8 @@ impl Work {
                 let down = product(hidden, intermediate, tokens, 1.0);
                 let [x, h] = [tokens * hidden, tokens * intermediate];
                 match only {
-                    Some(Step::Up) => up.and(moved(x + h)),
-                    Some(Step::Down) => down.and(moved(h + x)),
+                    Some(Step::Up) => up.and(moved(x + h)).and(quantised(x)),
+                    Some(Step::Down) => down.and(moved(h + x)).and(quantised(h)),
                     Some(_) => Self::default(),
                     None => up.and(down).and(moved(2.0 * x)),
                 }
@@ -58,7 +64,7 @@ impl Work {
                 let up = product(first * intermediate, hidden, rows, hit.into());
                 let down = product(hidden, intermediate, rows, hit.into());
                 let logits = of.route().logits_format().map_or(4, |format| format.bytes(1)) as f64;
-                let logits = Self { bytes: tokens * f64::from(of.route().expert_count()) * logits, flop: 0.0 };
+                let logits = of_bytes(tokens * f64::from(of.route().expert_count()) * logits);
                 let added = x * (1.0 + f64::from(u8::from(of.has_residual())));
                 let of_shared = if shared.is_some() { x } else { 0.0 };
                 // The gate's x; what is weighted is written and read once more.
@@ -66,11 +72,17 @@ impl Work {
                 let of_inputs = if of.has_weighted_inputs() { 2.0 * x } else { 0.0 };
                 match only {
                     // Ids, weights, rows, slots and positions.
-                    Some(Step::Route) => logits.and(Self { bytes: 20.0 * rows, flop: 0.0 }),
-                    Some(Step::Up) => up.and(moved(x + of_inputs + h)),
-                    Some(Step::Down) => down.and(moved(h + y)),
+                    Some(Step::Route) => logits.and(of_bytes(20.0 * rows)),
+                    // What the shared expert got is there already.
+                    Some(Step::Up) if is_e4m3 && shared.is_some() && !of.has_weighted_inputs() => {
+                        up.and(of_bytes(x)).and(moved(h))
+                    }
+                    Some(Step::Up) => up.and(moved(x + of_inputs + h)).and(quantised(x)),
+                    Some(Step::Down) => down.and(moved(h + y)).and(quantised(h)),
                     Some(Step::Combine) => moved(y + added + of_shared + of_gate),
-                    Some(Step::Shared) => shared.map_or_else(Self::default, |shared| shared.and(moved(x + of_shared))),
+                    Some(Step::Shared) => {
+                        shared.map_or_else(Self::default, |shared| shared.and(moved(x + of_shared)).and(quantised(x)))
+                    }
                     None => up.and(down).and(shared.unwrap_or_default()).and(logits).and(moved(x + added)),
                 }
             }
@@ -81,13 +93,18 @@ impl Work {
     /// Both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, flop: self.flop + other.flop }
+        Self {
+            bytes: self.bytes + other.bytes,
+            flop: self.flop + other.flop,
+            e4m3_flop: self.e4m3_flop + other.e4m3_flop,
+        }
     }
 
     /// The microseconds that it takes at least: its bytes, or its products, whichever take longer.
     #[must_use]
     pub fn floor_us(&self, arch: &Arch) -> f64 {
-        f64::max(self.bytes / arch.memory_bytes_per_s(), self.flop / arch.matrix_flop_per_s()) * 1e6
+        let flop = self.flop + self.e4m3_flop / 2.0;
+        f64::max(self.bytes / arch.memory_bytes_per_s(), flop / arch.matrix_flop_per_s()) * 1e6
     }
 }
 
@@ -106,6 +123,11 @@ mod tests {
         assert_eq!(one.bytes, 8.0 * 3.0 * 768.0 * 2048.0 * 9.0 / 16.0 + 2.0 * 2.0 * 2048.0 + 128.0 * 4.0);
         assert!((one.floor_us(&Arch::H200) - 4.4).abs() < 0.6, "{}", one.floor_us(&Arch::H200));
         assert!(of("qwen3-30b", 8192, 128).floor_us(&Arch::H200) > 600.0);
+        // The same bytes, and half the time of products.
+        let (rounded, plain) = (of("qwen3-30b:e4m3", 8192, 128), of("qwen3-30b", 8192, 128));
+        assert_eq!((rounded.bytes, rounded.e4m3_flop, rounded.flop), (plain.bytes, plain.flop, 0.0));
+        let [floor, of_plain] = [rounded, plain].map(|work| work.floor_us(&Arch::H200));
+        assert!((of_plain / floor - 2.0).abs() < 1e-9, "{floor} {of_plain}");
         let dense = of("llama-3.1-8b", 64, 1);
         assert_eq!(dense.flop, 2.0 * 64.0 * 3.0 * 4096.0 * 14336.0);
         for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1)] {
