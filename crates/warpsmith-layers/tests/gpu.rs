@@ -64,11 +64,11 @@ const LAYERS: &[&str] = &[
     "mlp.relu2:bf16:h192:i320:e4m3",
     "mlp.swiglu_oai:bf16:h320:i320:bias_bf16:e4m3",
     "moe.silu:f16:h256:i96:softmax:e8:k1:renormalised:e4m3",
-    "moe.silu:bf16:h256:i192:softmax:bf16:e128:k8:renormalised:e4m3",
-    "moe.silu:bf16:h256:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:shared192:e4m3:residual",
-    "moe.relu2:f16:h256:i64:sigmoid_bias:e60:k8:renormalised:shared320:e4m3",
-    "moe.silu:bf16:h256:i96:softmax:e60:k8:renormalised:local20-35:shared64:e4m3:residual",
-    "moe.silu:bf16:h256:i96:sigmoid:e16:k1:shared320:weighted_inputs:e4m3",
+    "moe.silu:bf16:h128:i64:softmax:bf16:e128:k8:renormalised:e4m3",
+    "moe.silu:bf16:h128:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:shared192:e4m3:residual",
+    "moe.relu2:f16:h192:i64:sigmoid_bias:e60:k4:renormalised:shared320:e4m3",
+    "moe.silu:bf16:h128:i96:softmax:e60:k8:renormalised:local20-35:shared64:e4m3:residual",
+    "moe.silu:bf16:h192:i96:sigmoid:e16:k1:shared320:weighted_inputs:e4m3",
     "moe.swiglu_oai:f16:h320:i64:softmax:e8:k4:shared128:shared_gate:bias_f16:e4m3",
 ];
 

@@ -1,15 +1,16 @@
 //! The oracle of whole layers: what is right passes, and what is like it but wrong does not.
 
-#![allow(clippy::unwrap_used)] // helpers outside `#[test]` functions
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers outside `#[test]` functions
 
-use warpsmith::format::Format;
+use warpsmith::format::{E4m3Tensor, Format, Nvfp4Tensor};
+use warpsmith::internal::format::{BLOCK, e4m3, e4m3_value, row_exponent};
 use warpsmith::spec::{Activation, Route, Scoring};
 use warpsmith_testing::activations::Device;
 use warpsmith_testing::numbers::{rng, usual_nvfp4};
 use warpsmith_tune::oracle::combine::rounded;
 use warpsmith_tune::oracle::layer::{Chosen, Expert, Kind, SharedExpert, Weight, moe};
 use warpsmith_tune::oracle::route::{Given, route};
-use warpsmith_tune::oracle::{Matrix, Scaling, linear};
+use warpsmith_tune::oracle::{Matrix, Products, Scaling, linear};
 
 const HIDDEN: usize = 128;
 const INTERMEDIATE: usize = 96;
@@ -30,6 +31,11 @@ enum Mutant {
     SharedLeftOut,
     BiasOfAnother,
     HCoarse,
+    /// Of products of e4m3 values.
+    FactorsOfHLeftOut,
+    FactorsOfWeightsLeftOut,
+    NeighboursTokens,
+    HOfNvfp4Steps,
 }
 
 struct Owned {
@@ -50,11 +56,14 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(activation: Activation, is_gated: bool, format: Format) -> Self {
+    fn new(activation: Activation, is_gated: bool, format: Format, is_e4m3: bool) -> Self {
         let mut rng = rng(0x1A7E);
         let mut random = fastrand::Rng::with_seed(5);
         let mut expert = |intermediate: usize| {
-            let mut matrix = |rows, k| Matrix::from(&usual_nvfp4(&mut rng, rows, k));
+            let mut matrix = |rows, k| {
+                let given = usual_nvfp4(&mut rng, rows, k);
+                if is_e4m3 { rounded_weights(&given) } else { Matrix::from(&given) }
+            };
             let values = [matrix(intermediate, HIDDEN), matrix(intermediate, HIDDEN), matrix(HIDDEN, intermediate)];
             // Products of the order of 1; gate and up are apart.
             let size = |values: &Matrix<'_>| {
@@ -71,12 +80,17 @@ impl Layer {
         let mut random = fastrand::Rng::with_seed(6);
         let mut values =
             |length: usize| -> Vec<f32> { (0..length).map(|_| rounded(format, 2.0 * random.f32() - 1.0)).collect() };
-        let x = Matrix::new(TOKENS, HIDDEN, values(TOKENS * HIDDEN)).unwrap();
+        let mut x = values(TOKENS * HIDDEN);
+        if is_e4m3 {
+            // Few that are not 0, and of one magnitude a token: bounds are narrow then.
+            x.iter_mut().enumerate().for_each(|(at, x)| *x = if at % 13 == at / HIDDEN { x.signum() } else { 0.0 });
+        }
+        let x = Matrix::new(TOKENS, HIDDEN, x).unwrap();
         let residual = values(TOKENS * HIDDEN);
         let mut logits = values(TOKENS * EXPERTS);
         // The second of the last token is one of two that are equal.
         logits[(TOKENS - 1) * EXPERTS..].copy_from_slice(&[-1.0, 0.5, -2.0, 2.0, 0.5, -1.0]);
-        Self { kind: Kind { activation, format, is_e4m3: false }, is_gated, experts, shared, x, logits, residual }
+        Self { kind: Kind { activation, format, is_e4m3 }, is_gated, experts, shared, x, logits, residual }
     }
 
     fn route(&self) -> Route {
@@ -93,14 +107,15 @@ impl Layer {
 
     /// As kernels do it: in f32, rounded between them.
     fn mlp(&self, x: &[f32], of: &Owned, mutant: Mutant) -> Vec<f32> {
-        let Kind { activation, format, .. } = self.kind;
+        let Kind { activation, format, is_e4m3 } = self.kind;
         let product = |x: &[f32], nth: usize| -> Vec<f32> {
+            let (x, factor) = if is_e4m3 { self.quantised(x, nth == 2, mutant) } else { (x.to_vec(), 1.0) };
             let sum = |row: usize| {
                 let parts = x.chunks(16).zip(of.values[nth].row(row).chunks(16));
                 parts.map(|(x, w)| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>()).sum::<f32>()
             };
             let bias = if mutant == Mutant::BiasOfAnother && nth == 2 { &self.experts[0].bias } else { &of.bias };
-            (0..of.values[nth].rows()).map(|row| of.alpha[nth] * sum(row) + bias[nth][row]).collect()
+            (0..of.values[nth].rows()).map(|row| of.alpha[nth] * (sum(row) * factor) + bias[nth][row]).collect()
         };
         let device = Device::default();
         let [gate, up] = if mutant == Mutant::GateAndUpExchanged { [1, 0] } else { [0, 1] };
@@ -114,6 +129,19 @@ impl Layer {
         let coarse = if mutant == Mutant::HCoarse { 8.0 } else { 0.0 };
         let h: Vec<f32> = h.iter().map(|h| rounded(format, *h + coarse) - coarse).collect();
         product(&h, 2).iter().map(|y| rounded(format, *y)).collect()
+    }
+
+    /// A row's bytes, as numbers, and its factor.
+    fn quantised(&self, x: &[f32], is_h: bool, mutant: Mutant) -> (Vec<f32>, f32) {
+        let whole = x.len().next_multiple_of(64);
+        let padded: Vec<f32> = x.iter().copied().chain(std::iter::repeat(0.0)).take(whole).collect();
+        let tensor = E4m3Tensor::quantise(1, whole, &padded).unwrap();
+        let value = |k: usize| e4m3::decode(tensor.values()[E4m3Tensor::position(k)]);
+        let coarse =
+            |value: f32| if mutant == Mutant::HOfNvfp4Steps && is_h { (value / 64.0).round() * 64.0 } else { value };
+        let factor = if mutant == Mutant::FactorsOfHLeftOut && is_h { 1.0 } else { tensor.factors()[0] };
+        let factor = if mutant == Mutant::FactorsOfWeightsLeftOut { factor * 8.0 } else { factor };
+        ((0..x.len()).map(|k| coarse(value(k))).collect(), factor)
     }
 
     fn evaluated(&self, mutant: Mutant) -> Vec<f32> {
@@ -136,7 +164,8 @@ impl Layer {
                     (Mutant::ExpertsExchanged, 4) => &self.experts[2],
                     _ => &self.experts[*expert],
                 };
-                let row = self.mlp(self.x.row(token), of, mutant);
+                let from = if mutant == Mutant::NeighboursTokens { (token + 1) % TOKENS } else { token };
+                let row = self.mlp(self.x.row(from), of, mutant);
                 let weight = logits[*expert].exp() / over;
                 let times = if mutant == Mutant::RowTwice && (token, slot) == (5, 1) { 2 } else { 1 };
                 for _ in 0..times {
@@ -168,11 +197,26 @@ impl Layer {
     }
 }
 
-fn layers() -> impl Iterator<Item = Layer> {
-    [Format::F16, Format::Bf16].into_iter().flat_map(|format| {
+/// As kernels round them that multiply e4m3 values.
+fn rounded_weights(given: &Nvfp4Tensor) -> Matrix<'static> {
+    let (rows, k) = (given.rows(), given.k());
+    let mut values = Vec::with_capacity(rows * k);
+    for (codes, scales) in given.codes().chunks(k / 2).zip(given.scales().chunks(k / BLOCK)) {
+        let exponent = row_exponent(scales.iter().copied());
+        values.extend((0..k).map(|at| e4m3_value(codes[at / 2] >> (at % 2 * 4) & 15, scales[at / BLOCK], exponent)));
+    }
+    Matrix::new(rows, k, values).unwrap()
+}
+
+fn layers_of(is_e4m3: bool) -> impl Iterator<Item = Layer> {
+    [Format::F16, Format::Bf16].into_iter().flat_map(move |format| {
         [(Activation::Silu, true), (Activation::SwigluOai, true), (Activation::Relu2, false)]
-            .map(|(activation, is_gated)| Layer::new(activation, is_gated, format))
+            .map(|(activation, is_gated)| Layer::new(activation, is_gated, format, is_e4m3))
     })
+}
+
+fn layers() -> impl Iterator<Item = Layer> {
+    layers_of(false)
 }
 
 #[test]
@@ -208,9 +252,84 @@ fn every_mutant_is_caught() {
     }
 }
 
+/// The bounds are wider, by what tensor cores cut off of sums; what is here is in f32.
+#[test]
+fn e4m3_products_pass_and_their_mutants_do_not() {
+    for layer in layers_of(true) {
+        let worst = layer.worst(Mutant::None);
+        assert!((0.001..=1.0).contains(&worst), "{:?}: {worst}", layer.kind);
+        for mutant in [
+            Mutant::FactorsOfHLeftOut,
+            Mutant::FactorsOfWeightsLeftOut,
+            Mutant::NeighboursTokens,
+            Mutant::HOfNvfp4Steps,
+            Mutant::TokenLeftOut,
+            Mutant::ExpertsExchanged,
+            Mutant::RowTwice,
+            Mutant::SharedLeftOut,
+        ] {
+            let worst = layer.worst(mutant);
+            assert!(worst > 1.0, "{:?}: {mutant:?}: {worst}", layer.kind);
+        }
+    }
+}
+
+/// What is lost by each operand that becomes e4m3, relative to products of the operands as they are, of an expert of Qwen3-30B's
+/// size: normal tokens and weights.
+#[test]
+fn e4m3_products_cost_accuracy() {
+    const SIZES: [usize; 3] = [16, 2048, 768];
+    let [tokens, hidden, intermediate] = SIZES;
+    let mut random = fastrand::Rng::with_seed(30);
+    let mut normal = |length: usize| -> Vec<f32> {
+        let one =
+            |random: &mut fastrand::Rng| (-2.0 * (1.0 - random.f32()).ln()).sqrt() * (6.283_185_5 * random.f32()).cos();
+        (0..length).map(|_| one(&mut random)).collect()
+    };
+    let shapes = [(intermediate, hidden), (intermediate, hidden), (hidden, intermediate)];
+    let given = shapes.map(|(rows, k)| Nvfp4Tensor::quantise(rows, k, &normal(rows * k)).unwrap());
+    let (plain, e4m3) = ([0, 1, 2].map(|at| Matrix::from(&given[at])), [0, 1, 2].map(|at| rounded_weights(&given[at])));
+    let x = normal(tokens * hidden);
+    for format in [Format::F16, Format::Bf16] {
+        let x: Vec<f32> = x.iter().map(|x| rounded(format, *x)).collect();
+        // Tokens, weights and h as e4m3 values, and h in its format.
+        let y = |of_x: bool, of_weights: bool, of_h: bool, is_rounded: bool| -> Vec<f64> {
+            let weights = if of_weights { &e4m3 } else { &plain };
+            let made = |rows: usize, values: Vec<f32>, is_e4m3: bool| -> Matrix<'static> {
+                let k = values.len() / rows;
+                let values =
+                    if is_e4m3 { E4m3Tensor::quantise(rows, k, &values).unwrap().dequantise() } else { values };
+                Matrix::new(rows, k, values).unwrap()
+            };
+            let x = made(tokens, x.clone(), of_x);
+            let product = |x: &Matrix<'_>, nth: usize| -> Vec<f64> {
+                let scale = f64::from(given[nth].tensor_scale()) / (x.k() as f64).sqrt();
+                Products::new(x, &weights[nth]).unwrap().value().iter().map(|sum| sum * scale).collect()
+            };
+            let h = product(&x, 0).into_iter().zip(product(&x, 1)).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up);
+            let h: Vec<f32> = h.map(|h| if is_rounded { rounded(format, h as f32) } else { h as f32 }).collect();
+            product(&made(tokens, h, of_h), 2)
+        };
+        let exact = y(false, false, false, false);
+        let error = |of: [bool; 3]| {
+            let found = y(of[0], of[1], of[2], true);
+            let squares = exact.iter().zip(&found).map(|(exact, found)| (found - exact).powi(2)).sum::<f64>();
+            100.0 * (squares / exact.iter().map(|exact| exact * exact).sum::<f64>()).sqrt()
+        };
+        let none = error([false; 3]);
+        let [of_x, of_weights, of_h] = [0, 1, 2].map(|which| error([0, 1, 2].map(|at| at == which)));
+        let all = error([true; 3]);
+        println!("{format}: {none:.2} %; x {of_x:.2}, weights {of_weights:.2}, h {of_h:.2}, all {all:.2} %");
+        assert!(none < 0.5 && [of_x, of_weights, of_h].iter().all(|one| (0.5..5.0).contains(one)), "{format}");
+        // Errors that know nothing of each other.
+        let together = (of_x.powi(2) + of_weights.powi(2) + of_h.powi(2)).sqrt();
+        assert!((all / together - 1.0).abs() < 0.15, "{format}: {all} {together}");
+    }
+}
+
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
-    let layer = Layer::new(Activation::Silu, true, Format::F16);
+    let layer = Layer::new(Activation::Silu, true, Format::F16, false);
     let (ids, weights) = ([0; TOKENS * K], [(0.5, 0.0); TOKENS * K]);
     let expert = |id: usize| Ok(layer.borrowed(&layer.experts[id]));
     let refusal = |chosen: Chosen<'_>| moe(&layer.x, &chosen, expert, None, layer.kind).unwrap_err().to_string();
