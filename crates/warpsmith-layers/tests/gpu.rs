@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use half::bf16;
 use libtest_mimic::{Arguments, Trial};
 use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
@@ -137,8 +138,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    let of_e4m3: [(&str, Test); 2] =
-        [("the bits of its kernels", has_the_bits_of_its_kernels), ("mutants refused", refuses_mutants)];
+    let of_e4m3: [(&str, Test); 3] = [
+        ("the bits of its kernels", has_the_bits_of_its_kernels),
+        ("mutants refused", refuses_mutants),
+        ("no number", keeps_what_is_no_number),
+    ];
     for layer in by_hand::LAYERS {
         for (name, test) in of_e4m3 {
             trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, test));
@@ -325,6 +329,31 @@ fn has_the_bits_of_its_kernels(bench: &Bench, layer: &str) -> Result<(), String>
             if found != hand.forward(&host, Mutant::None).map_err(text)? {
                 return Err(format!("{count} tokens: other bits than those of its kernels"));
             }
+        }
+    }
+    Ok(())
+}
+
+/// NaN and infinities are NaN in the rows of their tokens, and change no bit of others.
+fn keeps_what_is_no_number(bench: &Bench, layer: &str) -> Result<(), String> {
+    const WRONG: [(usize, f32); 3] = [(2, f32::NAN), (7, f32::INFINITY), (16, f32::NEG_INFINITY)];
+    let _turn = bench.alone();
+    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    let host = layer.dense(17);
+    let plain = layer.run(&mut layer.upload(&host, LIMIT)?)?;
+    let [columns, outputs] = host.columns();
+    let mut x = host.x().to_vec();
+    WRONG.iter().for_each(|(token, value)| x[token * columns + 5 * token] = *value);
+    let host = HostTokens::given(layer.host.config(), x, host.logits().to_vec());
+    let found = layer.run(&mut layer.upload(&host, LIMIT)?)?;
+    for (token, (found, plain)) in found.chunks(2 * outputs).zip(plain.chunks(2 * outputs)).enumerate() {
+        let is_nan = |bytes: &[u8]| bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan();
+        let is_right = match WRONG.iter().any(|(wrong, _)| *wrong == token) {
+            true => found.chunks(2).all(is_nan),
+            false => found == plain,
+        };
+        if !is_right {
+            return Err(format!("token {token} is not what it should be"));
         }
     }
     Ok(())
