@@ -93,7 +93,7 @@ impl LayerConfig {
     }
 
     /// The problems of its kernels for up to `tokens` tokens: what a
-    /// [`Manifest`](warpsmith::engine::Manifest) names. Routers and combiners are besides.
+    /// [`Manifest`](warpsmith::engine::Manifest) names. Routers, combiners and quantisers are besides.
     ///
     /// # Errors
     /// Unsupported, if there is no such layer.

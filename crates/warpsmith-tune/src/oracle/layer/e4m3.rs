@@ -56,17 +56,19 @@ impl Row {
         let numbers = || ends.iter().filter(|[low, _]| !low.is_nan());
         let least = numbers().map(|[low, high]| if low * high > 0.0 { low.abs().min(high.abs()) } else { 0.0 });
         let most = numbers().map(|[low, high]| low.abs().max(high.abs())).fold(0.0, f64::max);
-        let [least, most] = [least.fold(0.0, f64::max), most].map(|end| factor_of(&[end as f32]));
-        if least != most {
-            let values = ends.iter().map(|ends| within(*ends, f64::from(most))).collect();
+        let least = least.fold(0.0, f64::max);
+        let [of_least, factor] = [least, most].map(|end| factor_of(&[end as f32]));
+        // The factor of zeros is 1, and no less than that of others.
+        if of_least != factor || (least == 0.0 && most > 0.0) {
+            let values = ends.iter().map(|ends| within(*ends, f64::from(factor))).collect();
             return Ok(Self { values, factor: 1.0, grain: None, is_e4m3: true });
         }
-        let byte = |end: f64| f64::from(e4m3::decode(e4m3_of(end as f32, most)));
+        let byte = |end: f64| f64::from(e4m3::decode(e4m3_of(end as f32, factor)));
         let between = |[low, high]: [f64; 2]| Expected { value: (low + high) / 2.0, bound: (high - low) / 2.0 };
         let values: Vec<_> = ends.iter().map(|ends| between(ends.map(byte))).collect();
         let is_known = values.iter().all(|value| value.bound == 0.0);
         let grain = is_known.then(|| grain(values.iter().map(|value| value.value)));
-        Ok(Self { values, factor: most.into(), grain, is_e4m3: true })
+        Ok(Self { values, factor: factor.into(), grain, is_e4m3: true })
     }
 
     /// Its product with a row of weights, whose grain is given.
@@ -150,6 +152,15 @@ mod tests {
             [known, bounded, without_a_factor].iter().all(|count| *count > 50),
             "{known} {bounded} {without_a_factor}"
         );
+    }
+
+    /// The factor of zeros is 1, as that of 448 is, and not as those between.
+    #[test]
+    fn a_row_that_may_be_zeros_has_no_factor_that_is_known() {
+        let row = Row::quantised(&[Expected { value: 224.0, bound: 224.0 }; 64], Format::F16).unwrap();
+        assert!(row.grain.is_none() && row.values[0].bound > 224.0, "{:?}", row.values[0]);
+        let zeros = Row::quantised(&[Expected { value: 0.0, bound: 0.0 }; 64], Format::F16).unwrap();
+        assert_eq!((zeros.factor, zeros.values[0].value, zeros.grain), (1.0, 0.0, Some(f64::INFINITY)));
     }
 
     #[test]
