@@ -176,6 +176,7 @@ impl Used {
         Self { given, device: all - free, host: pages * 4096 }
     }
 
+    #[allow(clippy::print_stdout)] // the numbers, for who asks for them with --nocapture
     fn is_no_more_than(&self, before: &Self, steps: &str) {
         let Self { given, device, host } = *self;
         println!("1000 {steps}: {given} bytes given, {device} of the device, {host} of the host");
