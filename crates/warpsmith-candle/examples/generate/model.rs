@@ -11,6 +11,7 @@ use warpsmith_candle::{Nvfp4GatedMlp, Nvfp4Linear, Nvfp4Moe, Runtime, Tokens};
 use warpsmith_checkpoint::{self as checkpoint, Checkpoint, Storage};
 
 use crate::Result;
+use crate::own::safetensors_of;
 
 /// Tokens of one forward at most.
 const LIMIT: u32 = 4096;
@@ -61,11 +62,11 @@ struct Layer {
     v: Projection,
     o: Projection,
     mlp: Mlp,
-    /// Keys and values of the tokens so far.
-    seen: Option<[Tensor; 2]>,
+    /// Keys and values, `[1, heads, room, head]`.
+    kept: [Tensor; 2],
 }
 
-/// The model.
+/// The model, with room for the keys and values of so many tokens.
 pub struct Model {
     config: Config,
     about: String,
@@ -73,7 +74,18 @@ pub struct Model {
     layers: Vec<Layer>,
     norm: Tensor,
     head: Tensor,
-    dtype: DType,
+    /// Cosines and sines of all places, `[room, head / 2]`.
+    turns: [Tensor; 2],
+    room: usize,
+}
+
+/// Where the tokens of a forward are in their text.
+#[derive(Clone, Copy)]
+pub enum Place<'a> {
+    /// Behind so many.
+    Behind(usize),
+    /// One token, whose place `[1]` is known on the device alone; the mask `[1, room]` hides the places after it.
+    At { place: &'a Tensor, mask: &'a Tensor },
 }
 
 /// What `warpsmith_checkpoint` does not need to know.
@@ -83,7 +95,20 @@ struct Config {
     head: usize,
     theta: f64,
     epsilon: f32,
-    ends: Vec<u32>,
+}
+
+/// The tokens that nothing follows.
+pub fn ends(path: &Path) -> Result<Vec<u32>> {
+    let read = |name: &str| -> Result<Value> { Ok(serde_json::from_slice(&std::fs::read(path.join(name))?)?) };
+    let said = read("generation_config.json").ok().map(|said| said["eos_token_id"].clone());
+    let said = match said.filter(|ends| !ends.is_null()) {
+        Some(said) => said,
+        None => read("config.json")?["eos_token_id"].clone(),
+    };
+    Ok(match said {
+        Value::Array(ids) => ids.iter().filter_map(Value::as_u64).map(|id| id as u32).collect(),
+        id => id.as_u64().map(|id| id as u32).into_iter().collect(),
+    })
 }
 
 impl Config {
@@ -93,33 +118,23 @@ impl Config {
         let needed = |name: &str| number(name).ok_or_else(|| format!("config.json: `{name}` is missing"));
         let heads = needed("num_attention_heads")?;
         let theta = all["rope_theta"].as_f64().or_else(|| all["rope_parameters"]["rope_theta"].as_f64());
-        let said = std::fs::read(path.join("generation_config.json")).ok();
-        let said: Option<Value> = said.and_then(|said| serde_json::from_slice(&said).ok());
-        let said = said.map(|said| said["eos_token_id"].clone()).filter(|ends| !ends.is_null());
-        let ends = match said.as_ref().unwrap_or(&all["eos_token_id"]) {
-            Value::Array(ids) => ids.iter().filter_map(Value::as_u64).map(|id| id as u32).collect(),
-            id => id.as_u64().map(|id| id as u32).into_iter().collect(),
-        };
         let config = Self {
             heads,
             kv_heads: number("num_key_value_heads").unwrap_or(heads),
             head: number("head_dim").unwrap_or(needed("hidden_size")? / heads),
             theta: theta.unwrap_or(10_000.0),
             epsilon: all["rms_norm_eps"].as_f64().unwrap_or(1e-6) as f32,
-            ends,
         };
         Ok((config, needed("num_hidden_layers")?, all["tie_word_embeddings"].as_bool().unwrap_or(false)))
     }
 }
 
 impl Model {
-    pub fn load(path: &Path, device: &Device) -> Result<Self> {
+    pub fn load(path: &Path, device: &Device, room: usize) -> Result<Self> {
         // SAFETY: nobody changes the model's files while it runs.
         let checkpoint = unsafe { Checkpoint::map(path)? };
-        let mut files: Vec<_> = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-        files.retain(|file| file.extension().is_some_and(|end| end == "safetensors"));
         // SAFETY: as above.
-        let plain = unsafe { MmapedSafetensors::multi(&files)? };
+        let plain = unsafe { MmapedSafetensors::multi(&safetensors_of(path)?)? };
         // candle multiplies no bf16 on the CPU.
         let dtype = if device.is_cpu() { DType::F32 } else { DType::BF16 };
         let (config, count, is_tied) = Config::read(path)?;
@@ -129,7 +144,8 @@ impl Model {
         // What warpsmith's layers take.
         let given = if device.is_cpu() { DType::F16 } else { dtype };
         let (runtime, tokens) = (Runtime::new(device)?, Tokens::up_to(LIMIT).dtype(given));
-        let load = Load { checkpoint: &checkpoint, plain: &plain, runtime: &runtime, tokens, dtype };
+        let kept = (1, config.kv_heads, room, config.head);
+        let load = Load { checkpoint: &checkpoint, plain: &plain, runtime: &runtime, tokens, dtype, kept };
         let layers = (0..count).map(|layer| {
             eprint!("\rlayer {} of {count}", layer + 1);
             load.layer(&format!("model.layers.{layer}"))
@@ -137,34 +153,46 @@ impl Model {
         let layers = layers.collect::<Result<_>>()?;
         eprintln!();
         let (norm, about) = (tensor("model.norm.weight")?, checkpoint.config().to_string());
-        Ok(Self { config, about, embedding, layers, norm, head, dtype })
+        let turns = turns(&config, room, device, dtype)?;
+        Ok(Self { config, about, embedding, layers, norm, head, turns, room })
     }
 
     pub fn describe(&self) -> &str {
         &self.about
     }
 
-    /// Whether nothing follows this token.
-    pub fn ends(&self, id: u32) -> bool {
-        self.config.ends.contains(&id)
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        self.embedding.device()
     }
 
-    /// Forgets all tokens so far.
-    pub fn forget(&mut self) {
-        self.layers.iter_mut().for_each(|layer| layer.seen = None);
+    /// For each place what of the whole room it does not see, `[room, room]`.
+    pub fn masks(&self) -> Result<Tensor> {
+        mask(0, self.room, self.device(), self.embedding.dtype())
     }
 
-    /// Logits `[1, tokens, vocabulary]` of tokens `[1, tokens]`, of which `seen` have been before.
-    pub fn forward(&mut self, ids: &Tensor, seen: usize, watch: &mut Watch) -> Result<Tensor> {
-        let Self { config, embedding, layers, norm, head, dtype, .. } = self;
+    /// Logits `[1, tokens, vocabulary]` of tokens `[1, tokens]`.
+    pub fn forward(&self, ids: &Tensor, place: Place<'_>, watch: &mut Watch) -> Result<Tensor> {
+        let Self { config, embedding, layers, norm, head, room, .. } = self;
         let tokens = ids.dim(1)?;
-        let turned = turns(config, seen, tokens, ids.device(), *dtype)?;
-        let mask = (tokens > 1).then(|| mask(seen, tokens, ids.device(), *dtype)).transpose()?;
+        let (turned, mask) = match place {
+            Place::Behind(seen) if seen + tokens > *room => {
+                return Err(format!("{tokens} tokens behind {seen}: there is room for {room}").into());
+            }
+            Place::Behind(seen) => {
+                let turned = self.turns.each_ref().map(|all| all.narrow(0, seen, tokens));
+                (turned, (tokens > 1).then(|| mask(seen, tokens, ids.device(), embedding.dtype())).transpose()?)
+            }
+            Place::At { place, mask } => {
+                (self.turns.each_ref().map(|all| all.index_select(place, 0)), Some(mask.clone()))
+            }
+        };
+        let [cos, sin] = turned;
+        let turned = [cos?, sin?];
         let mut x = embedding.index_select(&ids.flatten_all()?, 0)?.unsqueeze(0)?;
         for layer in layers {
-            let attended =
-                layer.attend(config, &rms_norm(&x, &layer.norms[0], config.epsilon)?, &turned, mask.as_ref(), watch)?;
-            x = (x + attended)?;
+            let h = rms_norm(&x, &layer.norms[0], config.epsilon)?;
+            x = (x + layer.attend(config, &h, place, &turned, mask.as_ref(), watch)?)?;
             let h = rms_norm(&x, &layer.norms[1], config.epsilon)?;
             x = (x + layer.mlp.forward(&h, watch)?)?;
         }
@@ -192,9 +220,10 @@ impl Mlp {
 
 impl Layer {
     fn attend(
-        &mut self,
+        &self,
         config: &Config,
         x: &Tensor,
+        place: Place<'_>,
         turned: &[Tensor; 2],
         mask: Option<&Tensor>,
         watch: &mut Watch,
@@ -206,48 +235,62 @@ impl Layer {
         };
         let (mut q, mut k) =
             (by_heads(self.q.forward(x, watch)?, heads)?, by_heads(self.k.forward(x, watch)?, kv_heads)?);
-        let mut v = by_heads(self.v.forward(x, watch)?, kv_heads)?;
+        let v = by_heads(self.v.forward(x, watch)?, kv_heads)?;
         if let Some([of_q, of_k]) = &self.head_norms {
             (q, k) = (rms_norm(&q, of_q, epsilon)?, rms_norm(&k, of_k, epsilon)?);
         }
         let [cos, sin] = turned;
         (q, k) = (candle_nn::rotary_emb::rope(&q, cos, sin)?, candle_nn::rotary_emb::rope(&k, cos, sin)?);
-        if let Some([keys, values]) = &self.seen {
-            (k, v) = (Tensor::cat(&[keys, &k], 2)?, Tensor::cat(&[values, &v], 2)?);
-        }
-        self.seen = Some([k.clone(), v.clone()]);
-        let repeated = |x: &Tensor| -> Result<Tensor> {
-            let (_, _, all, _) = x.dims4()?;
-            let x = x.unsqueeze(2)?.expand((1, kv_heads, heads / kv_heads, all, head))?;
-            Ok(x.reshape((1, heads, all, head))?.contiguous()?)
-        };
-        let scores = (q.matmul(&repeated(&k)?.transpose(2, 3)?.contiguous()?)? / (head as f64).sqrt())?;
+        let (k, v) = self.keep(place, &k, &v)?;
+        // Heads that share keys are rows of one product.
+        let q = q.reshape((1, kv_heads, heads / kv_heads * tokens, head))?;
+        let scores = (q.matmul(&k.transpose(2, 3)?)? / (head as f64).sqrt())?;
+        let (rows, all) = (scores.dims().to_vec(), scores.dim(3)?);
         let scores = match mask {
-            Some(mask) => scores.broadcast_add(mask)?,
+            Some(mask) => scores.reshape((1, heads, tokens, all))?.broadcast_add(mask)?.reshape(rows)?,
             None => scores,
         };
-        let all = softmax_last_dim(&scores)?.matmul(&repeated(&v)?)?;
+        let all = softmax_last_dim(&scores)?.matmul(&v)?.reshape((1, heads, tokens, head))?;
         let all = all.transpose(1, 2)?.reshape((1, tokens, heads * head))?.contiguous()?;
         self.o.forward(&all, watch)
     }
+
+    /// Keeps keys and values `[1, heads, tokens, head]`; gives those of all places that may be seen.
+    fn keep(&self, place: Place<'_>, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let [keys, values] = &self.kept;
+        match place {
+            Place::Behind(seen) => {
+                keys.slice_set(k, 2, seen)?;
+                values.slice_set(v, 2, seen)?;
+                let all = seen + k.dim(2)?;
+                Ok((keys.narrow(2, 0, all)?, values.narrow(2, 0, all)?))
+            }
+            Place::At { place, .. } => {
+                let at = place.broadcast_as(k.shape())?.contiguous()?;
+                keys.scatter_set(&at, k, 2)?;
+                values.scatter_set(&at, v, 2)?;
+                Ok((keys.clone(), values.clone()))
+            }
+        }
+    }
 }
 
-/// Cosines and sines of the places of tokens.
-fn turns(config: &Config, seen: usize, tokens: usize, device: &Device, dtype: DType) -> Result<[Tensor; 2]> {
+/// Cosines and sines of the first places.
+fn turns(config: &Config, places: usize, device: &Device, dtype: DType) -> Result<[Tensor; 2]> {
     let half = config.head / 2;
-    let angles = (seen..seen + tokens).flat_map(|at| {
+    let angles = (0..places).flat_map(|at| {
         (0..half).map(move |i| (at as f64 * config.theta.powf(-2.0 * i as f64 / config.head as f64)) as f32)
     });
-    let angles = Tensor::from_iter(angles, device)?.reshape((tokens, half))?;
+    let angles = Tensor::from_iter(angles, device)?.reshape((places, half))?;
     Ok([angles.cos()?.to_dtype(dtype)?, angles.sin()?.to_dtype(dtype)?])
 }
 
-/// Nothing of what comes later.
+/// Nothing of what comes later, `[tokens, seen + tokens]`.
 fn mask(seen: usize, tokens: usize, device: &Device, dtype: DType) -> Result<Tensor> {
     let all = seen + tokens;
     let values = (0..tokens)
         .flat_map(|row| (0..all).map(move |column| if column > seen + row { f32::NEG_INFINITY } else { 0.0 }));
-    Ok(Tensor::from_iter(values, device)?.reshape((1, 1, tokens, all))?.to_dtype(dtype)?)
+    Ok(Tensor::from_iter(values, device)?.reshape((tokens, all))?.to_dtype(dtype)?)
 }
 
 /// What layers are loaded from.
@@ -257,11 +300,18 @@ struct Load<'a> {
     runtime: &'a Runtime,
     tokens: Tokens,
     dtype: DType,
+    /// The shape of keys.
+    kept: (usize, usize, usize, usize),
 }
 
 impl Load<'_> {
     fn tensor(&self, name: &str) -> Result<Tensor> {
         Ok(self.plain.load(name, self.runtime.device())?.to_dtype(self.dtype)?)
+    }
+
+    /// What is kept of no tokens: no NaN, which no mask would hide.
+    fn zeros(&self) -> Result<Tensor> {
+        Ok(Tensor::zeros(self.kept, self.dtype, self.runtime.device())?)
     }
 
     fn layer(&self, name: &str) -> Result<Layer> {
@@ -285,7 +335,7 @@ impl Load<'_> {
                 }
                 _ => Mlp::Dense(Nvfp4GatedMlp::load(self.checkpoint, &mlp, self.runtime, self.tokens)?),
             },
-            seen: None,
+            kept: [self.zeros()?, self.zeros()?],
         })
     }
 
