@@ -49,6 +49,9 @@ fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<HostOperands> {
             let scales = scales[..layout.bytes(m as usize, k)].to_vec();
             HostMatrix::Nvfp4 { codes: codes[..elements / 2].to_vec(), scales }
         }
+        HostMatrix::E4m3 { values, factors } => {
+            HostMatrix::E4m3 { values: values[..elements].to_vec(), factors: factors[..m as usize].to_vec() }
+        }
         other => return Err(format!("tokens in {}", other.format()).into()),
     };
     let ends = rows.iter().scan(0i32, |end, rows| {
