@@ -132,7 +132,7 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
         // So that this could not fail unseen.
         if rows == few && variant.ends_with("ws2.shared.prepass") {
             let source = warpsmith::internal::build::render(kernel.spec()).map_err(text)?;
-            let too_early = changed(&source, &[("if (!PREPASS || params.early) wait", "if (!PREPASS) wait")])?;
+            let too_early = changed(&source, &[("if ((!PREPASS || params.early) &&", "if (!PREPASS &&")])?;
             if is_right(bench, &hand_over, bench.kernel_of(kernel.spec(), &too_early)?, rows)? {
                 return Err(format!("{variant} reads offsets without waiting, and that was not seen"));
             }
