@@ -43,6 +43,8 @@ inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 // The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
+// Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
+enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };
 inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
 inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 
@@ -79,7 +81,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "wgmma/instruction/<{ factors }>.cuh"
 
 <{ instruction }>
-#include "wgmma/stage/<{ factors }>.cuh"
+#include "wgmma/stage/<{ stage }>.cuh"
 #include "wgmma/main_loop.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"

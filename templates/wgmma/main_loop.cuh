@@ -50,7 +50,7 @@ struct MainLoop {
 
   __device__ void run() {
     if (index >= tile.k_tiles) return;
-    wait_and_load(at);
+    begin_stages(*this);
     const bool has_tail = K_TAIL && tile.first_k_tile + tile.k_tiles == K_TILES;
     const int whole = tile.k_tiles - (has_tail ? 1 : 0);
 #pragma unroll 1

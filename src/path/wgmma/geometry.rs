@@ -1,5 +1,6 @@
 //! The path `wgmma`: warps that load, warpgroups that compute, and what lies where in shared memory.
 
+use crate::arch::Arch;
 use crate::format::{Format, PreparedLayout};
 use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
 use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
@@ -33,6 +34,14 @@ fn token_warps(problem: &Problem, variant: &Variant, consumers: u32) -> u32 {
 
 /// Up to so many tokens addresses and the like of e4m3 kernels are a larger part.
 const FEW_TOKENS: u32 = 32;
+/// Along K, two lines of 128 e4m3 values, which have registers in turn.
+const LINES_K: u32 = 256;
+/// Beside the accumulators, where 128 of K are decoded at a time: A fragments of two such lines, and the rest as elsewhere.
+const LINES_REGISTERS: u32 = 60;
+/// Of three warpgroups each thread has so many at the launch.
+const LINES_REGISTERS_MAX: u32 = 168;
+/// Of two that multiply and one that loads: 2 · 216 + 72 = 3 · 168.
+const SHIFTED: (u32, u32) = (232, 40);
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -77,6 +86,10 @@ pub(crate) struct WgmmaLayout {
     pub(crate) decodes_tokens: bool,
     /// Tokens are e4m3, and so is what weights become.
     pub(crate) rounds: bool,
+    /// 128 of K are decoded while as many are multiplied (templates/wgmma/stage/e4m3_lines.cuh), not 64.
+    pub(crate) lines: bool,
+    /// Registers of a thread that multiplies and of one that loads, where those at the launch are too few.
+    pub(crate) shifted: Option<(u32, u32)>,
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -188,12 +201,28 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         Warps::Uniform => 0,
         Warps::Specialised(_) => 32 + 32 * token_warps.max(1),
     };
+    let consumers = needed * k_groups;
+    let threads = 128 * consumers + producers;
+    let (lines, shifted) = match variant.warps {
+        Warps::Specialised(_) if rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged => {
+            let registers = accumulators + LINES_REGISTERS;
+            let fits = registers <= Arch::H200.registers_per_thread(threads).min(LINES_REGISTERS_MAX);
+            let shifts = !fits && consumers == 2 && variant.persistent && registers <= SHIFTED.0;
+            (fits || shifts, shifts.then_some(SHIFTED))
+        }
+        _ => (false, None),
+    };
+    let registers = match (lines, shifted) {
+        (_, Some(_)) => LINES_REGISTERS_MAX,
+        (true, None) => accumulators + LINES_REGISTERS,
+        (false, None) => accumulators + working_registers(variant.tile, rounds, tiles_per_part),
+    };
     Geometry {
-        threads: 128 * needed * k_groups + producers,
+        threads: if shifted.is_some() { 128 * (consumers + 1) } else { threads },
         stage_bytes,
         shared_bytes,
         accumulators,
-        registers: accumulators + working_registers(variant.tile, rounds, tiles_per_part),
+        registers,
         blocks_per_sm: 1,
         layout: Layout::Wgmma(WgmmaLayout {
             tiles_per_part,
@@ -213,6 +242,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             token_warps,
             decodes_tokens,
             rounds,
+            lines,
+            shifted,
         }),
     }
 }

@@ -26,4 +26,15 @@ __device__ __forceinline__ void multiply(const u32 (&a)[2][4], u64 tokens) {
   wgmma_commit_group();
 }
 
+// Two K blocks, four steps of 32, as one group whose sums begin anew.
+template <int WIDTH>
+__device__ __forceinline__ void multiply_line(const u32 (&a)[2][2][4], u64 tokens) {
+  wgmma_fence();
+  wgmma<WIDTH, true>(a[0][0], tokens);
+  wgmma<WIDTH, false>(a[0][1], tokens + DESCRIPTOR_STEP);
+  wgmma<WIDTH, false>(a[1][0], tokens + 2 * DESCRIPTOR_STEP);
+  wgmma<WIDTH, false>(a[1][1], tokens + 3 * DESCRIPTOR_STEP);
+  wgmma_commit_group();
+}
+
 }  // namespace ws

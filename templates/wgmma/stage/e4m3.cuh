@@ -12,7 +12,22 @@ static_assert(K_BLOCKS % 2 == 0, "checked by Spec: a stage begins with sums that
 // A block's registers are read by the tensor core while the next block's are made.
 using Fragments = u32[2][2][4];
 
-// A stage of BLOCKS K blocks, the first of which is in `loop.rows`; leaves the first of the next stage there.
+// The block in `loop.rows`, which is the first of its stage.
+template <class Loop>
+__device__ __forceinline__ void decode_first(Loop& loop) {
+  loop.rows.decode(loop.a[0][0], 0);
+  loop.rows.decode(loop.a[0][1], 1);
+}
+
+// Before the first stage: its first block.
+template <class Loop>
+__device__ __forceinline__ void begin_stages(Loop& loop) {
+  loop.wait_and_load(loop.at);
+  decode_first(loop);
+}
+
+// A stage of BLOCKS K blocks, the first of which is in `loop.a`; leaves the first of the next stage there. That is decoded
+// before the loop begins anew: in one piece with the wait for the block before, ptxas puts it behind that.
 template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {
   const u32 stage = loop.ring.stage(loop.at.slot);
@@ -22,8 +37,10 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {
     u32(&buffer)[2][4] = loop.a[block % 2];
-    loop.rows.decode(buffer[0], 0);
-    loop.rows.decode(buffer[1], 1);
+    if (block > 0) {
+      loop.rows.decode(buffer[0], 0);
+      loop.rows.decode(buffer[1], 1);
+    }
     // A line of tokens is two K blocks.
     const u64 tokens = token_descriptor(stage + block / 2 * WIDTH * 128) + block % 2 * 2 * DESCRIPTOR_STEP;
     if (block % 2 == 0) {
@@ -36,16 +53,23 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     }
     if (block + 1 < BLOCKS) {
       loop.load(stage + loop.weights + (block + 1) * BLOCK_BYTES);
+      // The other registers are free again. (Those of an even block's neighbour are: all was waited for.)
+      if (block % 2 == 1) wgmma_wait_group<1>();
     } else {
       if (Loop::EAGER) {
         wgmma_wait_group<0>();
         loop.ring.release(loop.at.slot);
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (more) loop.wait_and_load(next);
+      if (more) {
+        loop.wait_and_load(next);
+        if (block % 2 == 1)
+          wgmma_wait_group<1>();
+        else
+          wgmma_wait_group<0>();
+        decode_first(loop);
+      }
     }
-    // The other registers are free again. (Those of an even block's neighbour are: all was waited for.)
-    if (block % 2 == 1) wgmma_wait_group<1>();
   }
   loop.held = loop.at.slot;
   loop.at = next;

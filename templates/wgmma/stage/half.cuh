@@ -9,6 +9,12 @@ namespace ws {
 enum : int { STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4 };
 using Fragments = u32[2][STEPS][4];
 
+// Before the first stage: its first block.
+template <class Loop>
+__device__ __forceinline__ void begin_stages(Loop& loop) {
+  loop.wait_and_load(loop.at);
+}
+
 // A stage of BLOCKS K blocks, the first of which is in `loop.rows`; leaves the first of the next stage there.
 template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {

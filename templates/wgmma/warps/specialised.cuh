@@ -4,7 +4,9 @@
 namespace ws {
 
 inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
-inline constexpr int THREADS = CONSUMER_THREADS + 32 + 32 * Tokens::WARPS;
+// Registers change hands between whole warpgroups: then there are warps that only make up the number.
+inline constexpr int THREADS = CONSUMER_THREADS + (CONSUMER_REGISTERS > 0 ? 128 : 32 + 32 * Tokens::WARPS);
+static_assert(CONSUMER_REGISTERS == 0 || Tokens::WARPS <= 3, "who loads is one warpgroup");
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
@@ -31,17 +33,26 @@ struct InlineProducer {
   __device__ void operator()(u32) const {}
 };
 
+// The warps behind those that multiply.
+__device__ __forceinline__ void produce(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule, int warp) {
+  if (warp == CONSUMER_WARPS) {
+    if (elect_one()) load_weights(params, ring, schedule);
+    __syncwarp();
+  } else if (CONSUMER_REGISTERS == 0 || warp <= CONSUMER_WARPS + Tokens::WARPS) {
+    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
+    __syncwarp();
+  }
+}
+
 template <class Consume>
 __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
-  if (warp == CONSUMER_WARPS) {
-    if (elect_one()) load_weights(params, ring, schedule);
-    __syncwarp();
-  } else if (warp > CONSUMER_WARPS) {
-    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
-    __syncwarp();
+  if (warp >= CONSUMER_WARPS) {
+    if constexpr (CONSUMER_REGISTERS > 0) give_registers<PRODUCER_REGISTERS>();
+    produce(params, maps, ring, schedule, warp);
   } else {
+    if constexpr (CONSUMER_REGISTERS > 0) take_registers<CONSUMER_REGISTERS>();
     const ConsumerId consumer(warp / 4);
     for_each_tile<TILE_GROUPS>(params, schedule, consumer.tile_group,
                                [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });

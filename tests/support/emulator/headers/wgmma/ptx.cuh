@@ -14,6 +14,12 @@ inline void wgmma_wait_group() {
   emu_wgmma::wait<PENDING>();
 }
 
+// Registers are no matter here.
+template <int COUNT>
+inline void take_registers() {}
+template <int COUNT>
+inline void give_registers() {}
+
 template <class T>
 inline T emulated_ld_shared(u32 shared) {
   T value;
