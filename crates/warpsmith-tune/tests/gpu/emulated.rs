@@ -70,9 +70,14 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+/// Whether the GPU that all trials have is an emulated one.
+pub fn is_all() -> bool {
+    std::env::var_os("WARPSMITH_EMULATED_DEVICE").is_some()
+}
+
 /// The trials; none where the GPU is emulated already. The emulator is built if one of them is to run.
 pub fn trials(arguments: &Arguments) -> Vec<Trial> {
-    if std::env::var_os("WARPSMITH_EMULATED_DEVICE").is_some() {
+    if is_all() {
         return Vec::new();
     }
     let cases = cases();

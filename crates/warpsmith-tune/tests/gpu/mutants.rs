@@ -40,6 +40,8 @@ pub struct Mutant {
     pub operation: Operation,
     /// Rows are taken and put by their numbers.
     pub moved: bool,
+    /// It reads too early, and on a GPU may find what it wants all the same: one is sought where a GPU is emulated.
+    pub races: bool,
 }
 
 impl Mutant {
@@ -51,7 +53,8 @@ impl Mutant {
         from: &'static str,
         to: &'static str,
     ) -> Self {
-        Self { what, from, to, also: &[], variant, a, b: Format::Nvfp4, c: Format::F16, operation: SILU, moved: false }
+        let (b, c) = (Format::Nvfp4, Format::F16);
+        Self { what, from, to, also: &[], variant, a, b, c, operation: SILU, moved: false, races: false }
     }
 
     /// What makes such mutants of a variant, for tokens in a format.
@@ -205,7 +208,11 @@ fn moved(variant: &'static str) -> Vec<Mutant> {
         ]
     });
     if variant.starts_with("wgmma") {
-        mutants.push(mutant("the last row of a thread not copied", "round < rounds && i", "round + 1 < rounds && i"));
+        mutants.push(mutant(
+            "the last row of a thread is A's first",
+            "is_there ? row",
+            "is_there && round + 1 < rounds ? row",
+        ));
         mutants.push(mutant("the swizzle left out", "(chunk ^ (first % 8)) * 16", "chunk * 16"));
     }
     mutants

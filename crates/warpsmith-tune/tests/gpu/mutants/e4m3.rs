@@ -26,6 +26,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
     let of = |variant| Mutant::of(variant, Format::E4m3);
     let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared");
     let deep = of("wgmma.t64x32x256.s2.interleaved.ws2.direct");
+    let line = of("wgmma.t48x32x256.s3.interleaved.ws2.direct");
     let product = of("wgmma.t32x64x128.s3.per_product.ws2.direct");
     vec![
         mutant(
@@ -62,7 +63,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "cvt_e4m3x2(2.f * scale, 3.f * scale)",
             "cvt_e4m3x2(2.f * scale, 3.125f * scale)",
         ),
-        mutant("one table entry", "if (index >= MANTISSAS) return;", "if (index >= MANTISSAS || index == 3) return;"),
+        mutant("one table entry", "(128u << 3) + index", "(128u << 3) + (index == 3 ? 2 : index)"),
         mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
         mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
         mutant(
@@ -81,11 +82,25 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "wgmma<WIDTH, false>(a[1], tokens + DESCRIPTOR_STEP)",
             "wgmma<WIDTH, false>(a[1], tokens)",
         ),
-        mutant(
-            "sums promoted that are not there",
-            "wgmma_wait_group<0>();\n      promote",
-            "wgmma_wait_group<1>();\n      promote",
+        Mutant {
+            races: true,
+            ..mutant(
+                "sums promoted that are not there",
+                "wgmma_wait_group<0>();\n      promote",
+                "wgmma_wait_group<1>();\n      promote",
+            )
+        },
+        line("the second line's tokens are the first's", "stage + line * WIDTH * 128", "stage"),
+        line("the second line's weights are the first's", "weights + 2 * BLOCK_BYTES", "weights"),
+        line("a block of a line twice", "loop.load(block + i * BLOCK_BYTES)", "loop.load(block)"),
+        line("a line whose sums do not begin anew", "wgmma<WIDTH, true>(a[0][0]", "wgmma<WIDTH, false>(a[0][0]"),
+        line("a step of a line left out", "wgmma<WIDTH, false>(a[1][1], tokens + 3 * DESCRIPTOR_STEP);", ""),
+        line(
+            "the first lines promoted alone",
+            "    promote_sums<WIDTH>();\n    if (line",
+            "    if (line == 0) promote_sums<WIDTH>();\n    if (line",
         ),
+        line("a line of the same registers", "multiply_line<WIDTH>(loop.a[line]", "multiply_line<WIDTH>(loop.a[0]"),
         Mutant {
             also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
             ..mutant("a stage released before it is read", MORE, RELEASED)
