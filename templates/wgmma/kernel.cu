@@ -3,7 +3,8 @@
 //   C = combine(A·Bᵀ), or combine(A·B1ᵀ, A·B2ᵀ)      A [M, K], B prepared [N, K] (src/format/prepared.rs), C [M, N]
 //
 // Weights (B) are the 64 rows of wgmma.m64nTOKENSk16 and come from registers, where they are decoded; tokens (A) are its
-// columns and come from shared memory, as 16-bit values. (Of e4m3 tokens weights become e4m3, too: m64nTOKENSk32.) A block computes TOKENS × COLUMNS of C:
+// columns and come from shared memory, as 16-bit values. (Of e4m3 tokens weights become e4m3, too: m64nTOKENSk32.) A block
+// computes TOKENS × COLUMNS of C:
 //
 //   producers                                                               consumers
 //   weights (bulk copies)  ─┐                                             ┌─ warpgroup: m64 tile 0, every K_GROUPSth stage

@@ -38,9 +38,9 @@ const FEW_TOKENS: u32 = 32;
 const LINES_K: u32 = 256;
 /// Beside the accumulators, where 128 of K are decoded at a time: A fragments of two such lines, and the rest as elsewhere.
 const LINES_REGISTERS: u32 = 60;
-/// Of three warpgroups each thread has so many at the launch.
+/// With more, a block of one warpgroup that multiplies is alone on an SM.
 const LINES_REGISTERS_MAX: u32 = 168;
-/// Of two that multiply and one that loads: 2 · 216 + 72 = 3 · 168.
+/// Registers of two warpgroups that multiply and one that loads, in place of 3 · 168.
 const SHIFTED: (u32, u32) = (232, 40);
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
@@ -90,6 +90,30 @@ pub(crate) struct WgmmaLayout {
     pub(crate) lines: bool,
     /// Registers of a thread that multiplies and of one that loads, where those at the launch are too few.
     pub(crate) shifted: Option<(u32, u32)>,
+}
+
+/// What a block has for decoding 128 of K while as many are multiplied.
+struct Lines {
+    /// Of a thread at the launch.
+    registers: u32,
+    /// As in [`WgmmaLayout`].
+    shifted: Option<(u32, u32)>,
+}
+
+impl Lines {
+    /// If there are registers for it, or can be: only in persistent blocks, as ptxas spills in others that shift theirs.
+    fn new(accumulators: u32, consumers: u32, threads: u32, persistent: bool) -> Option<Self> {
+        let registers = accumulators + LINES_REGISTERS;
+        match () {
+            () if registers <= Arch::H200.registers_per_thread(threads).min(LINES_REGISTERS_MAX) => {
+                Some(Self { registers, shifted: None })
+            }
+            () if persistent && consumers == 2 && registers <= SHIFTED.0 => {
+                Some(Self { registers: Arch::H200.registers_per_thread(3 * 128), shifted: Some(SHIFTED) })
+            }
+            () => None,
+        }
+    }
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -203,26 +227,18 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     };
     let consumers = needed * k_groups;
     let threads = 128 * consumers + producers;
-    let (lines, shifted) = match variant.warps {
-        Warps::Specialised(_) if rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged => {
-            let registers = accumulators + LINES_REGISTERS;
-            let fits = registers <= Arch::H200.registers_per_thread(threads).min(LINES_REGISTERS_MAX);
-            let shifts = !fits && consumers == 2 && variant.persistent && registers <= SHIFTED.0;
-            (fits || shifts, shifts.then_some(SHIFTED))
-        }
-        _ => (false, None),
-    };
-    let registers = match (lines, shifted) {
-        (_, Some(_)) => LINES_REGISTERS_MAX,
-        (true, None) => accumulators + LINES_REGISTERS,
-        (false, None) => accumulators + working_registers(variant.tile, rounds, tiles_per_part),
-    };
+    let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
+    let lines = may_have_lines.then(|| Lines::new(accumulators, consumers, threads, variant.persistent)).flatten();
+    let shifted = lines.as_ref().and_then(|lines| lines.shifted);
     Geometry {
         threads: if shifted.is_some() { 128 * (consumers + 1) } else { threads },
         stage_bytes,
         shared_bytes,
         accumulators,
-        registers,
+        registers: match &lines {
+            Some(lines) => lines.registers,
+            None => accumulators + working_registers(variant.tile, rounds, tiles_per_part),
+        },
         blocks_per_sm: 1,
         layout: Layout::Wgmma(WgmmaLayout {
             tiles_per_part,
@@ -242,7 +258,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             token_warps,
             decodes_tokens,
             rounds,
-            lines,
+            lines: lines.is_some(),
             shifted,
         }),
     }

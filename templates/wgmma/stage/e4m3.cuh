@@ -1,8 +1,8 @@
 // A stage of a warpgroup's way along K, of weights that become e4m3: two steps of 32 a K block, and every two blocks the sums
 // are promoted.
 //
-//   decode block 0 ─▶ wait for all ─▶ promote what the two blocks before gave ─▶ multiply, sums begin anew
-//   decode block 1 ─▶ multiply      (while the tensor core works, the next block is loaded and decoded)
+//   wait for all ─▶ promote what the two blocks before gave ─▶ multiply block 0, sums begin anew ─▶ decode block 1
+//   multiply block 1 ─▶ load and decode the block behind      (the tensor core is at work meanwhile)
 #pragma once
 
 namespace ws {

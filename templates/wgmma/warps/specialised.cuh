@@ -33,30 +33,41 @@ struct InlineProducer {
   __device__ void operator()(u32) const {}
 };
 
-// The warps behind those that multiply.
-__device__ __forceinline__ void produce(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule, int warp) {
-  if (warp == CONSUMER_WARPS) {
-    if (elect_one()) load_weights(params, ring, schedule);
-    __syncwarp();
-  } else if (CONSUMER_REGISTERS == 0 || warp <= CONSUMER_WARPS + Tokens::WARPS) {
-    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
-    __syncwarp();
-  }
-}
-
 template <class Consume>
 __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
-  if (warp >= CONSUMER_WARPS) {
-    if constexpr (CONSUMER_REGISTERS > 0) give_registers<PRODUCER_REGISTERS>();
-    produce(params, maps, ring, schedule, warp);
-  } else {
-    if constexpr (CONSUMER_REGISTERS > 0) take_registers<CONSUMER_REGISTERS>();
+  const auto bring_weights = [&] {
+    if (elect_one()) load_weights(params, ring, schedule);
+    __syncwarp();
+  };
+  const auto bring_tokens = [&] {
+    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
+    __syncwarp();
+  };
+  const auto multiply = [&] {
     const ConsumerId consumer(warp / 4);
     for_each_tile<TILE_GROUPS>(params, schedule, consumer.tile_group,
                                [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });
     finish_stores();
+  };
+  if constexpr (CONSUMER_REGISTERS == 0) {
+    if (warp == CONSUMER_WARPS)
+      bring_weights();
+    else if (warp > CONSUMER_WARPS)
+      bring_tokens();
+    else
+      multiply();
+  } else if (warp >= CONSUMER_WARPS) {
+    // All warps of a warpgroup by one instruction.
+    give_registers<PRODUCER_REGISTERS>();
+    if (warp == CONSUMER_WARPS)
+      bring_weights();
+    else if (warp <= CONSUMER_WARPS + Tokens::WARPS)
+      bring_tokens();
+  } else {
+    take_registers<CONSUMER_REGISTERS>();
+    multiply();
   }
 }
 
