@@ -48,6 +48,15 @@ __device__ __forceinline__ float combine(const float (&products)[PRODUCTS], cons
   }
 }
 
+// The same of the sums at `i` of each product.
+template <int COUNT, int LENGTH>
+__device__ __forceinline__ float combine_at(int i, const float (&sums)[COUNT][LENGTH], const Alphas& alphas, const Column& column) {
+  float products[PRODUCTS];
+#pragma unroll
+  for (int product = 0; product < PRODUCTS; product++) products[product] = sums[product][i];
+  return combine(products, alphas, column);
+}
+
 // Where a partial sum lies: [split, product, row, column].
 __device__ __forceinline__ float* partial_sum(const Params& params, int split, int product, int row, int column) {
   const long long plane = split * PRODUCTS + product;

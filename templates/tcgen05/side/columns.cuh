@@ -22,12 +22,7 @@ struct StoredTile : StoredColumn {
     for (int i = 0; i < 16; i += 2) {
       float mine[2];
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        float products[PRODUCTS];
-#pragma unroll
-        for (int product = 0; product < PRODUCTS; product++) products[product] = sums[product][i + j];
-        mine[j] = combine(products, alphas, columns.of[0]);
-      }
+      for (int j = 0; j < 2; j++) mine[j] = combine_at(i + j, sums, alphas, columns.of[0]);
       const bool is_odd = column & 1;
       const float other = from_neighbour(is_odd ? mine[0] : mine[1]);
       const int token = part * 16 + i + is_odd, row = tile.first_row + token;

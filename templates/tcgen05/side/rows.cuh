@@ -23,12 +23,7 @@ struct StoredTile {
     if (token >= tile.rows) return;
     float result[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-      float products[PRODUCTS];
-#pragma unroll
-      for (int product = 0; product < PRODUCTS; product++) products[product] = sums[product][i];
-      result[i] = Destination::scaled(params, row, combine(products, alphas, columns.of[i]));
-    }
+    for (int i = 0; i < 16; i++) result[i] = Destination::scaled(params, row, combine_at(i, sums, alphas, columns.of[i]));
     const int to = Destination::row(params, row);
     if (Destination::is_there(params, to)) store_columns<1>(params, tile.group, to, first(part), result);
   }

@@ -30,12 +30,7 @@ struct StoredTile : StoredColumn {
                         const HeldColumns<1>& columns) const {
     float mine[16];
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-      float products[PRODUCTS];
-#pragma unroll
-      for (int product = 0; product < PRODUCTS; product++) products[product] = sums[product][i];
-      mine[i] = combine(products, alphas, columns.of[0]);
-    }
+    for (int i = 0; i < 16; i++) mine[i] = combine_at(i, sums, alphas, columns.of[0]);
     transpose_16(mine);
     const int token = part * 16 + column % 16, row = tile.first_row + token, first = column & ~15;
     if (token >= tile.rows || first >= N) return;

@@ -37,4 +37,11 @@ __device__ __forceinline__ void multiply_line(const u32 (&a)[2][2][4], u64 token
   wgmma_commit_group();
 }
 
+// Behind the last stage.
+template <int WIDTH>
+__device__ __forceinline__ void finish_sums() {
+  wgmma_wait_group<0>();
+  promote_sums<WIDTH>();
+}
+
 }  // namespace ws

@@ -19,4 +19,10 @@ __device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
   wgmma_commit_group();
 }
 
+// Behind the last stage.
+template <int WIDTH>
+__device__ __forceinline__ void finish_sums() {
+  wgmma_wait_group<0>();
+}
+
 }  // namespace ws

@@ -12,18 +12,11 @@ static_assert(K_BLOCKS % 2 == 0, "checked by Spec: a stage begins with sums that
 // A block's registers are read by the tensor core while the next block's are made.
 using Fragments = u32[2][2][4];
 
-// The block in `loop.rows`, which is the first of its stage.
-template <class Loop>
-__device__ __forceinline__ void decode_first(Loop& loop) {
-  loop.rows.decode(loop.a[0][0], 0);
-  loop.rows.decode(loop.a[0][1], 1);
-}
-
 // Before the first stage: its first block.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
   loop.wait_and_load(loop.at);
-  decode_first(loop);
+  decode_block(loop.rows, loop.a[0]);
 }
 
 // A stage of BLOCKS K blocks, the first of which is in `loop.a`; leaves the first of the next stage there. That is decoded
@@ -37,10 +30,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {
     u32(&buffer)[2][4] = loop.a[block % 2];
-    if (block > 0) {
-      loop.rows.decode(buffer[0], 0);
-      loop.rows.decode(buffer[1], 1);
-    }
+    if (block > 0) decode_block(loop.rows, buffer);
     // A line of tokens is two K blocks.
     const u64 tokens = token_descriptor(stage + block / 2 * WIDTH * 128) + block % 2 * 2 * DESCRIPTOR_STEP;
     if (block % 2 == 0) {
@@ -63,24 +53,14 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
       loop.inline_producer(loop.first_stage + loop.index);
       if (more) {
         loop.wait_and_load(next);
-        if (block % 2 == 1)
-          wgmma_wait_group<1>();
-        else
-          wgmma_wait_group<0>();
-        decode_first(loop);
+        wgmma_wait_group<1>();  // only the last stage ends in the middle of a line
+        decode_block(loop.rows, loop.a[0]);
       }
     }
   }
   loop.held = loop.at.slot;
   loop.at = next;
   loop.index += K_GROUPS;
-}
-
-// Behind the last stage.
-template <int WIDTH>
-__device__ __forceinline__ void finish_sums() {
-  wgmma_wait_group<0>();
-  promote_sums<WIDTH>();
 }
 
 }  // namespace ws

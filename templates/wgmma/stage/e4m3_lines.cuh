@@ -19,8 +19,7 @@ __device__ __forceinline__ void decode_line(Loop& loop, u32 (&line)[2][2][4], u3
 #pragma unroll
   for (int i = 0; i < BLOCKS; i++) {
     if (i > 0) loop.load(block + i * BLOCK_BYTES);
-    loop.rows.decode(line[i][0], 0);
-    loop.rows.decode(line[i][1], 1);
+    decode_block(loop.rows, line[i]);
   }
 }
 
@@ -81,13 +80,6 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   loop.held = loop.at.slot;
   loop.at = next;
   loop.index += K_GROUPS;
-}
-
-// Behind the last stage.
-template <int WIDTH>
-__device__ __forceinline__ void finish_sums() {
-  wgmma_wait_group<0>();
-  promote_sums<WIDTH>();
 }
 
 }  // namespace ws

@@ -58,10 +58,4 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   loop.index += K_GROUPS;
 }
 
-// Behind the last stage.
-template <int WIDTH>
-__device__ __forceinline__ void finish_sums() {
-  wgmma_wait_group<0>();
-}
-
 }  // namespace ws
