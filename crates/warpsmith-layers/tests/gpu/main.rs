@@ -19,7 +19,6 @@ use warpsmith_layers::LayerConfig;
 use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
 use warpsmith_tune::wait;
 
-#[path = "gpu/by_hand.rs"]
 mod by_hand;
 use by_hand::{Hand, Mutant};
 
