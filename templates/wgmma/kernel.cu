@@ -46,6 +46,8 @@ inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile gro
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
 // Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
 enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };
+// Tokens of a tile are multiplied in so many parts, one after the other, with registers for the sums of one.
+enum : int { SUM_PARTS = <{ sum_parts }> };
 inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
 inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 

@@ -150,13 +150,13 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
 #define WS_DECLARE_PROMOTED_SUMS(COUNT) \
   __device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<" #COUNT ">; .reg .f32 total<" #COUNT ">;"); }
 
-#define WS_CLEAR_TOTALS(WIDTH, MOVES) \
-  template <>                         \
+#define WS_CLEAR_TOTALS(WIDTH, SUMS_WIDTH, MOVES) \
+  template <>                                     \
   __device__ __forceinline__ void clear_sums<WIDTH>() { asm volatile(MOVES ::: "memory"); }
 
-#define WS_PROMOTE_SUMS(WIDTH, ADDS) \
-  template <>                        \
-  __device__ __forceinline__ void promote_sums<WIDTH>() { asm volatile(ADDS ::: "memory"); }
+#define WS_PROMOTE_SUMS(WIDTH, FIRST, ADDS) \
+  template <>                               \
+  __device__ __forceinline__ void promote_sums<WIDTH, FIRST>() { asm volatile(ADDS ::: "memory"); }
 
 #define WS_GET_TOTALS(WIDTH, MOVES, ...) WS_GET_SUMS(WIDTH, MOVES, __VA_ARGS__)
 

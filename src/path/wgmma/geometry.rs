@@ -36,12 +36,19 @@ fn token_warps(problem: &Problem, variant: &Variant, consumers: u32) -> u32 {
 const FEW_TOKENS: u32 = 32;
 /// Along K, two lines of 128 e4m3 values, which have registers in turn.
 const LINES_K: u32 = 256;
+const K_BLOCKS_OF_LINE: u32 = 2;
 /// Beside the accumulators, where 128 of K are decoded at a time: A fragments of two such lines, and the rest as elsewhere.
 const LINES_REGISTERS: u32 = 60;
 /// With more, a block of one warpgroup that multiplies is alone on an SM.
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Registers of two warpgroups that multiply and one that loads, in place of 3 · 168.
 const SHIFTED: (u32, u32) = (232, 40);
+/// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
+/// more is worth more than two lines' fragments.
+const SUM_TOKENS: u32 = 128;
+const HALVED_TOKENS: u32 = 96;
+/// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
+const HALVES_REGISTERS: u32 = 36;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -86,33 +93,98 @@ pub(crate) struct WgmmaLayout {
     pub(crate) decodes_tokens: bool,
     /// Tokens are e4m3, and so is what weights become.
     pub(crate) rounds: bool,
-    /// 128 of K are decoded while as many are multiplied (templates/wgmma/stage/e4m3_lines.cuh), not 64.
-    pub(crate) lines: bool,
+    /// How a warpgroup goes along K.
+    pub(crate) stage: Stage,
     /// Registers of a thread that multiplies and of one that loads, where those at the launch are too few.
     pub(crate) shifted: Option<(u32, u32)>,
 }
 
-/// What a block has for decoding 128 of K while as many are multiplied.
-struct Lines {
-    /// Of a thread at the launch.
-    registers: u32,
+/// How a warpgroup goes along K (templates/wgmma/stage/).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// Of 16-bit values.
+    Half,
+    /// Of e4m3 values, 64 of K decoded while as many are multiplied.
+    Rounded,
+    /// The same, 128 of K.
+    Lines,
+    /// 128 of K, with one half of the tokens and then with the other, whose sums have the same registers.
+    Halves,
+}
+
+impl Stage {
+    /// Of its template.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Stage::Half => "half",
+            Stage::Rounded => "e4m3",
+            Stage::Lines => "e4m3_lines",
+            Stage::Halves => "e4m3_halves",
+        }
+    }
+}
+
+/// Where the sums of e4m3 values may lie.
+struct Rounding {
+    /// Sums of every token that are kept.
+    totals: u32,
+    consumers: u32,
+    threads: u32,
+    persistent: bool,
+    grouped: bool,
+}
+
+/// Registers of a thread, and how it goes along K with those.
+struct Registers {
+    stage: Stage,
+    accumulators: u32,
+    /// At the launch.
+    needed: u32,
     /// As in [`WgmmaLayout`].
     shifted: Option<(u32, u32)>,
 }
 
-impl Lines {
-    /// If there are registers for it, or can be: only in persistent blocks, as ptxas spills in others that shift theirs.
-    fn new(accumulators: u32, consumers: u32, threads: u32, persistent: bool) -> Option<Self> {
-        let registers = accumulators + LINES_REGISTERS;
+impl Rounding {
+    fn at_launch(&self, threads: u32) -> u32 {
+        Arch::H200.registers_per_thread(threads)
+    }
+
+    /// With others' registers, which the threads of a whole warpgroup give away.
+    fn shifted(&self, stage: Stage, accumulators: u32, shifted: (u32, u32)) -> Registers {
+        Registers { stage, accumulators, needed: self.at_launch(128 * (self.consumers + 1)), shifted: Some(shifted) }
+    }
+
+    /// 128 of K at a time, if there are registers for it, or can be: only in persistent blocks, as ptxas spills in others
+    /// that shift theirs.
+    fn lines(&self) -> Option<Registers> {
+        let accumulators = 2 * self.totals;
+        let needed = accumulators + LINES_REGISTERS;
         match () {
-            () if registers <= Arch::H200.registers_per_thread(threads).min(LINES_REGISTERS_MAX) => {
-                Some(Self { registers, shifted: None })
+            () if needed <= self.at_launch(self.threads).min(LINES_REGISTERS_MAX) => {
+                Some(Registers { stage: Stage::Lines, accumulators, needed, shifted: None })
             }
-            () if persistent && consumers == 2 && registers <= SHIFTED.0 => {
-                Some(Self { registers: Arch::H200.registers_per_thread(3 * 128), shifted: Some(SHIFTED) })
+            () if self.persistent && self.consumers == 2 && needed <= SHIFTED.0 => {
+                Some(self.shifted(Stage::Lines, accumulators, SHIFTED))
             }
             () => None,
         }
+    }
+
+    /// Half of the tokens at a time, if there are registers for it, or can be: ptxas spills also where persistent blocks
+    /// search for their group.
+    fn halves(&self) -> Option<Registers> {
+        let accumulators = self.totals + self.totals / 2;
+        let needed = accumulators + HALVES_REGISTERS;
+        if needed <= self.at_launch(self.threads) {
+            return Some(Registers { stage: Stage::Halves, accumulators, needed, shifted: None });
+        }
+        let shifted = match self.consumers {
+            2 => (240, 24),
+            3 => (160, 32),
+            _ => return None,
+        };
+        let may_shift = self.persistent && !self.grouped && needed <= shifted.0;
+        may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
 }
 
@@ -219,26 +291,34 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         false => exchange_offset.saturating_add(exchange_bytes),
     };
 
-    // Of e4m3 values, what an instruction adds to is not yet what is kept.
-    let accumulators = (sums + u32::from(rounds)) * tokens / 2;
     let producers = match variant.warps {
         Warps::Uniform => 0,
         Warps::Specialised(_) => 32 + 32 * token_warps.max(1),
     };
     let consumers = needed * k_groups;
     let threads = 128 * consumers + producers;
+    let totals = sums * tokens / 2;
+    let rounding =
+        Rounding { totals, consumers, threads, persistent: variant.persistent, grouped: problem.groups().is_some() };
+    let has_one_width = !is_ragged || (variant.persistent && tokens > FEW_ROUNDED_TOKENS);
+    let is_halved = tokens > SUM_TOKENS || (k == K_BLOCKS_OF_LINE * K_BLOCK && tokens >= HALVED_TOKENS);
+    let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
     let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
-    let lines = may_have_lines.then(|| Lines::new(accumulators, consumers, threads, variant.persistent)).flatten();
-    let shifted = lines.as_ref().and_then(|lines| lines.shifted);
+    let halves = may_halve.then(|| rounding.halves()).flatten();
+    let lines = || may_have_lines.then(|| rounding.lines()).flatten();
+    let registers = halves.or_else(lines).unwrap_or_else(|| {
+        // Of e4m3 values, what an instruction adds to is not yet what is kept.
+        let accumulators = if rounds { 2 * totals } else { totals };
+        let needed = accumulators + working_registers(variant.tile, rounds, tiles_per_part);
+        let stage = if rounds { Stage::Rounded } else { Stage::Half };
+        Registers { stage, accumulators, needed, shifted: None }
+    });
     Geometry {
-        threads: if shifted.is_some() { 128 * (consumers + 1) } else { threads },
+        threads: if registers.shifted.is_some() { 128 * (consumers + 1) } else { threads },
         stage_bytes,
         shared_bytes,
-        accumulators,
-        registers: match &lines {
-            Some(lines) => lines.registers,
-            None => accumulators + working_registers(variant.tile, rounds, tiles_per_part),
-        },
+        accumulators: registers.accumulators,
+        registers: registers.needed,
         blocks_per_sm: 1,
         layout: Layout::Wgmma(WgmmaLayout {
             tiles_per_part,
@@ -258,8 +338,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             token_warps,
             decodes_tokens,
             rounds,
-            lines: lines.is_some(),
-            shifted,
+            stage: registers.stage,
+            shifted: registers.shifted,
         }),
     }
 }
@@ -281,12 +361,17 @@ pub(in crate::path) fn can_depend() -> bool {
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
 /// Above, the sums of e4m3 values leave a persistent kernel no registers for another width.
-const FEW_ROUNDED_TOKENS: u32 = 96;
+pub(super) const FEW_ROUNDED_TOKENS: u32 = 96;
 /// Above, ragged tiles come in other widths, and above the second in fewer.
 const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
+    /// Parts of a tile's tokens that are multiplied one after the other.
+    pub(super) fn sum_parts(&self) -> u32 {
+        if self.stage == Stage::Halves { 2 } else { 1 }
+    }
+
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
     /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are

@@ -46,6 +46,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/schedule/grouped.cuh",
             "wgmma/schedule/single.cuh",
             "wgmma/stage/e4m3.cuh",
+            "wgmma/stage/e4m3_halves.cuh",
             "wgmma/stage/e4m3_lines.cuh",
             "wgmma/stage/half.cuh",
             "wgmma/sums.cuh",
@@ -84,11 +85,6 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () if rounds => "e4m3",
         () => "tma",
     };
-    let stage = match (rounds, layout.lines) {
-        (false, _) => "half",
-        (true, false) => "e4m3",
-        (true, true) => "e4m3_lines",
-    };
     let (consumer_registers, producer_registers) = layout.shifted.unwrap_or((0, 0));
     vec![
         ("cluster_splits", variant.cluster.splits().into()),
@@ -116,11 +112,12 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
         ("factors", if rounds { "e4m3" } else { "half" }.into()),
-        ("stage", stage.into()),
+        ("sum_parts", layout.sum_parts().into()),
+        ("stage", layout.stage.file().into()),
         ("consumer_registers", consumer_registers.into()),
         ("producer_registers", producer_registers.into()),
         ("weights", if rounds { compute } else { problem.b_format() }.word().into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
-        ("instruction", instruction::definitions(variant.tile.tokens, &widths, compute).into()),
+        ("instruction", instruction::definitions(variant.tile.tokens, &widths, layout.sum_parts(), compute).into()),
     ]
 }

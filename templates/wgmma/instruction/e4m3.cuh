@@ -8,8 +8,8 @@
 
 namespace ws {
 
-// Adds the sums to the totals. No instruction that adds to them is under way.
-template <int WIDTH>
+// Adds the sums of WIDTH tokens to the totals of those from FIRST on. No instruction that adds to them is under way.
+template <int WIDTH, int FIRST = 0>
 __device__ __forceinline__ void promote_sums();
 
 // "wgmma.mma_async": sums += a·tokens for 32 along K and WIDTH tokens, or sums = a·tokens if they begin anew (scale-d); a from
@@ -41,7 +41,7 @@ __device__ __forceinline__ void multiply_line(const u32 (&a)[2][2][4], u64 token
 template <int WIDTH>
 __device__ __forceinline__ void finish_sums() {
   wgmma_wait_group<0>();
-  promote_sums<WIDTH>();
+  promote_sums<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();
 }
 
 }  // namespace ws

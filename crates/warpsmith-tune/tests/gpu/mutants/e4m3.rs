@@ -28,6 +28,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
     let deep = of("wgmma.t64x32x256.s2.interleaved.ws2.direct");
     let line = of("wgmma.t48x32x256.s3.interleaved.ws2.direct");
     let product = of("wgmma.t32x64x128.s3.per_product.ws2.direct");
+    let half = of("wgmma.t112x32x128.s3.interleaved.ws1.direct.persistent");
+    let halves = of("wgmma.t144x32x256.s2.interleaved.ws1.direct.persistent");
     vec![
         mutant(
             "factors of tokens left out",
@@ -52,7 +54,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
         },
         mutant(
             "promotion of the last sums lost",
-            "wgmma_wait_group<0>();\n  promote_sums<WIDTH>();\n}",
+            "wgmma_wait_group<0>();\n  promote_sums<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();\n}",
             "wgmma_wait_group<0>();\n}",
         ),
         mutant("sums that do not begin anew", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer"),
@@ -107,6 +109,38 @@ pub(super) fn mutants() -> Vec<Mutant> {
         },
         deep("the second line's tokens are the first's", "block / 2 * WIDTH * 128", "0 * WIDTH * 128"),
         deep("the second line loaded twice", "k_tile * TILE_K + line * LINE_K,", "k_tile * TILE_K,"),
+        half(
+            "the second half's tokens are the first's",
+            "token_descriptor(line + HALF * 128)",
+            "token_descriptor(line)",
+        ),
+        half("sums of the first half left out", "  promote_sums<HALF, 0>();\n", ""),
+        half(
+            "sums of the second half to the first's totals",
+            "promote_sums<HALF, HALF>();\n    if (!Loop",
+            "promote_sums<HALF, 0>();\n    if (!Loop",
+        ),
+        half("the last half to the first's totals", "WIDTH - WIDTH / SUM_PARTS>", "0>"),
+        half("a half whose sums do not begin anew", "wgmma<WIDTH, true>(a[0][0]", "wgmma<WIDTH, false>(a[0][0]"),
+        Mutant {
+            races: true,
+            ..half(
+                "a half promoted that is not there",
+                "wgmma_wait_group<0>();\n  promote_sums<HALF, 0>",
+                "wgmma_wait_group<1>();\n  promote_sums<HALF, 0>",
+            )
+        },
+        Mutant {
+            races: true,
+            also: &[("    if (!Loop::EAGER) loop.ring.release(loop.at.slot);\n", "")],
+            ..half(
+                "a stage released before its second half is read",
+                "    loop.wait_and_load(next);\n    wgmma_wait_group<0>();",
+                "    loop.ring.release(loop.at.slot);\n    loop.wait_and_load(next);\n    wgmma_wait_group<0>();",
+            )
+        },
+        halves("halves of the first line twice", "stage + (LINES - 1) * WIDTH * 128", "stage"),
+        halves("weights of the first line twice", "loop.weights + 2 * BLOCK_BYTES", "loop.weights"),
         product("the rows of the other product", "% 128 * 16 + PRODUCT * 8", "% 128 * 16 + (1 - PRODUCT) * 8"),
         product("scales of the other product", "scale_byte<PRODUCT>(bytes)", "scale_byte<1 - PRODUCT>(bytes)"),
     ]

@@ -117,7 +117,7 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 #define WS_CLEAR_SUMS(WIDTH, MOVES) \
   template <>                       \
   inline void clear_sums<WIDTH>() { \
-    emu_wgmma::clear(WIDTH, false); \
+    emu_wgmma::clear(WIDTH, 0);     \
   }
 
 #define WS_GET_SUMS(WIDTH, MOVES, ...)                  \
@@ -137,16 +137,16 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 
 #define WS_DECLARE_PROMOTED_SUMS(COUNT) WS_DECLARE_SUMS(COUNT)
 
-#define WS_CLEAR_TOTALS(WIDTH, MOVES) \
-  template <>                         \
-  inline void clear_sums<WIDTH>() {   \
-    emu_wgmma::clear(WIDTH, true);    \
+#define WS_CLEAR_TOTALS(WIDTH, SUMS_WIDTH, MOVES) \
+  template <>                                     \
+  inline void clear_sums<WIDTH>() {               \
+    emu_wgmma::clear(SUMS_WIDTH, WIDTH);          \
   }
 
-#define WS_PROMOTE_SUMS(WIDTH, ADDS)  \
-  template <>                         \
-  inline void promote_sums<WIDTH>() { \
-    emu_wgmma::promote(WIDTH);        \
+#define WS_PROMOTE_SUMS(WIDTH, FIRST, ADDS)  \
+  template <>                                \
+  inline void promote_sums<WIDTH, FIRST>() { \
+    emu_wgmma::promote(WIDTH, FIRST);        \
   }
 
 #define WS_GET_TOTALS(WIDTH, MOVES, ...)                  \

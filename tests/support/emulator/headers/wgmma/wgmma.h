@@ -108,8 +108,8 @@ inline float& sum_of(float (&sums)[16][256], emu_u32 lane, emu_u32 i) {
   return sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
 }
 
-// `promotes`: the totals too.
-inline void clear(emu_u32 width, bool promotes) {
+// And the totals of so many tokens.
+inline void clear(emu_u32 width, emu_u32 totals) {
   Warp& own = warp();
   if (own.asked != own.waited) emu_fail("the sums of wgmma are cleared while products are under way");
   if (width > own.declared) emu_fail("%u registers for sums of m64n%u are not declared", own.declared / 2, width);
@@ -118,7 +118,7 @@ inline void clear(emu_u32 width, bool promotes) {
   own.lanes[emu_current->lane].count = 0;
   for (emu_u32 i = 0; i < 128; i++) {
     sum_of(own.sums, emu_current->lane, i) = i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
-    sum_of(own.totals, emu_current->lane, i) = promotes && i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
+    sum_of(own.totals, emu_current->lane, i) = i < totals / 2 ? 0.f : emu_float(0x7FFFDEAD);
   }
 }
 
@@ -128,11 +128,12 @@ inline void get(float* sums, emu_u32 width, bool totals) {
   for (emu_u32 i = 0; i < width / 2; i++) sums[i] = sum_of(totals ? own.totals : own.sums, emu_current->lane, i);
 }
 
-inline void promote(emu_u32 width) {
+// To the totals from token `first` on.
+inline void promote(emu_u32 width, emu_u32 first) {
   Warp& own = warp();
   if (own.asked != own.waited) emu_fail("the sums of wgmma are promoted while products are under way");
   if (width != own.width) emu_fail("sums of m64n%u are promoted, and they are of m64n%u", width, own.width);
-  for (emu_u32 i = 0; i < width / 2; i++) sum_of(own.totals, emu_current->lane, i) += sum_of(own.sums, emu_current->lane, i);
+  for (emu_u32 i = 0; i < width / 2; i++) sum_of(own.totals, emu_current->lane, first / 2 + i) += sum_of(own.sums, emu_current->lane, i);
 }
 
 // The nearest value of e4m3, ties to even, at most ±448.
