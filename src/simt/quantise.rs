@@ -40,6 +40,9 @@ pub struct Quantise {
     is_e4m3: bool,
 }
 
+/// A warp keeps rows of up to so many elements in registers.
+const WARP_ROW_MAX: u32 = 2048;
+
 impl Quantise {
     /// K is a multiple of this.
     pub const K_STEP: u32 = 64;
@@ -79,6 +82,11 @@ impl Quantise {
     pub fn e4m3(mut self) -> Self {
         self.is_e4m3 = true;
         self
+    }
+
+    /// Threads that have a row of what becomes e4m3: a warp, or a block where a row is long.
+    pub(crate) fn row_threads(&self) -> u32 {
+        if self.k <= WARP_ROW_MAX { 32 } else { 256 }
     }
 
     /// What it becomes: nvfp4 or e4m3.

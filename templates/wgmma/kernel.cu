@@ -44,6 +44,8 @@ inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 // The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
+// Of factors of tokens.
+enum : int { FACTORS_OFFSET = <{ factors_offset }> };
 // Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
 enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };
 // Tokens of a tile are multiplied in so many parts, one after the other, with registers for the sums of one.
@@ -57,7 +59,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   decode/, weights/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
 //   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
-//   unit/        Units: what makes true sums of those
+//   unit/        Units: what makes true sums of those, and what a tile asks for before
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
@@ -119,10 +121,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
 
   run(params, tokens, ring, schedule, [&](const Tile& tile, const ConsumerId& consumer, u32 stage, const InlineProducer& inline_producer) {
     if constexpr (PERSISTENT) reuse_scratch(consumer);
+    ask_for_factors(params, ring, tile, consumer);
     float sums[Fusion::COUNT][ACCUMULATORS];
     Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
+    wait_for_factors();
     // Scratch memory may be where the ring is.
-    if constexpr (!PERSISTENT) group_sync(consumer);
+    if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
     store_result(params, ring, tile, consumer, CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8, sums);

@@ -50,13 +50,6 @@ __device__ __forceinline__ void st_shared_8(u32 shared, u32 a, u32 b) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(shared), "r"(a), "r"(b) : "memory");
 }
 
-// "Data Conversion: cvt": two fp32 values to e4m3, nearest even, at most ±448, the first into the low byte.
-__device__ __forceinline__ u32 cvt_e4m3x2(float low, float high) {
-  u16 result;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(high), "f"(low));
-  return result;
-}
-
 __device__ __forceinline__ void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }

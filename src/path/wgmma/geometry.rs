@@ -85,6 +85,8 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// Of the table that weights become e4m3 by.
     pub(crate) decode_offset: u32,
+    /// Of the factors of a tile's tokens.
+    pub(crate) factors_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
     /// Warps of the block that bring tokens into shared memory by themselves, if any do.
@@ -286,8 +288,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let exchange_offset = behind_scratch.next_multiple_of(ALIGNMENT);
 
     let decode_offset = exchange_offset.saturating_add(exchange_bytes).next_multiple_of(ALIGNMENT);
+    let factors_offset = decode_offset.saturating_add(DECODE_BYTES);
     let shared_bytes = match rounds {
-        true => decode_offset.saturating_add(DECODE_BYTES),
+        true => factors_offset.saturating_add(4 * tile_groups * (tokens + problem.operation().products() * columns)),
         false => exchange_offset.saturating_add(exchange_bytes),
     };
 
@@ -334,6 +337,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             exchange_offset,
             exchange_bytes,
             decode_offset,
+            factors_offset,
             ragged: is_ragged,
             token_warps,
             decodes_tokens,

@@ -109,6 +109,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("exchange_bytes", layout.exchange_bytes.into()),
         ("load_tokens", load_tokens.into()),
         ("decode_offset", layout.decode_offset.into()),
+        ("factors_offset", layout.factors_offset.into()),
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
         ("factors", if rounds { "e4m3" } else { "half" }.into()),

@@ -6,7 +6,7 @@ use crate::run::LaunchStream;
 use crate::run::simt::{Line, SimtKernel, SimtLaunch};
 use crate::spec::Quantise;
 
-/// Threads of a block, which takes a row at a time.
+/// Threads of a block, which takes one row at a time or several.
 const THREADS: u32 = 256;
 /// Blocks at most: each of so many takes several rows.
 const GRID_MAX: u32 = 1 << 12;
@@ -34,7 +34,12 @@ pub(super) fn launch(
         Line { name: "row factors", needed: m.into(), alignment: 4 },
     ];
     let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m };
-    let launch = SimtLaunch { entry: QUANTISE, grid: m.min(GRID_MAX), threads: THREADS, cluster: 1 };
+    let launch = SimtLaunch {
+        entry: QUANTISE,
+        grid: m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX),
+        threads: THREADS,
+        cluster: 1,
+    };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes.
     unsafe { kernel.launch(stream, operands, &lines, params, &[launch], is_dependent) }

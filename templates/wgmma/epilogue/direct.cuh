@@ -39,9 +39,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
   }
 }
 
-// Before scratch memory is used for a further tile: sums of the one before may still be read there.
+// Before scratch memory is used for a further tile: sums of the one before may still be read there, or its factors.
 __device__ __forceinline__ void reuse_scratch(const ConsumerId& consumer) {
-  if constexpr (K_GROUPS > 1) group_sync(consumer);
+  if constexpr (K_GROUPS > 1 || HAS_FACTORS) group_sync(consumer);
 }
 __device__ __forceinline__ void finish_stores() {}
 

@@ -1,48 +1,75 @@
 // What makes true sums of those of e4m3 values: a factor for each row of the weights, a power of two, and one for each token.
+//
+// A tile's come to shared memory while it is multiplied: at its end nobody waits for them, or works out where they are.
 #pragma once
 
 namespace ws {
+
+enum : bool { HAS_FACTORS = true };
+
+struct Factors {
+  float tokens[TOKENS];
+  float weights[PRODUCTS][COLUMNS];
+};
+static_assert(FACTORS_OFFSET + TILE_GROUPS * sizeof(Factors) <= SHARED_BYTES, "host and device agree");
+
+// Of a tile group.
+__device__ __forceinline__ int factors_offset(const ConsumerId& consumer) {
+  return FACTORS_OFFSET + consumer.tile_group * int(sizeof(Factors));
+}
+
+// Before a tile is multiplied, when all are done with the one before: asks for its factors.
+__device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring& ring, const Tile& tile, const ConsumerId& consumer) {
+  const u32 to = ring.base + factors_offset(consumer);
+  // Of weights: [groups, products, N], behind the blocks of all groups. They lie in the order of columns, not of tiles.
+  const float* of_group = reinterpret_cast<const float*>(weight_block(launch, static_cast<long long>(GROUPS) * TILES_PER_GROUP, 0)) +
+                          static_cast<long long>(tile.group) * PRODUCTS * N;
+#pragma unroll 1
+  for (int i = threadIdx.x % GROUP_THREADS; i < PRODUCTS * COLUMNS; i += GROUP_THREADS)
+    cp_async_4(to + (TOKENS + i) * sizeof(float), of_group + i / COLUMNS * N + min(tile.first_column() + i % COLUMNS, N - 1), true);
+  const float* of_tokens = reinterpret_cast<const float*>(launch.a_scales);
+  // Whoever loads tokens has waited; here nobody has.
+  wait_for_dependencies();
+#pragma unroll 1
+  for (int token = threadIdx.x % GROUP_THREADS; token < TOKENS; token += GROUP_THREADS) {
+    const int row = tile.first_row + min(token, tile.rows - 1);
+    if constexpr (COPIED) {
+      // One that is gathered may be none of A, and is zeros then.
+      const MovedParams& params = static_cast<const MovedParams&>(launch);
+      const int number = params.rows[row];
+      const bool is_there = u32(number) < u32(params.a_rows);
+      cp_async_4(to + token * sizeof(float), of_tokens + (is_there ? number : 0), is_there);
+    } else {
+      cp_async_4(to + token * sizeof(float), of_tokens + row, true);
+    }
+  }
+  cp_async_commit_group();
+}
+
+// Before all threads of the tile meet behind which they are read.
+__device__ __forceinline__ void wait_for_factors() { cp_async_wait_group<0>(); }
 
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>
 struct Units {
   float weights[Fusion::HELD_COLUMNS][COUNT];
-  float tokens[HELD_N8][2];
+  float2 tokens[HELD_N8];
 
-  __device__ Units(const Params& params, const Tile& tile, const ConsumerId& consumer, int first_token, int first_product) {
-    // [groups, products, N], behind the blocks of all groups. They lie in the order of columns, not of tiles.
-    const float* of_group = reinterpret_cast<const float*>(weight_block(params, static_cast<long long>(GROUPS) * TILES_PER_GROUP, 0)) +
-                            static_cast<long long>(tile.group) * PRODUCTS * N;
+  __device__ Units(const Params&, const Tile&, const ConsumerId& consumer, int first_token, int first_product) {
+    const Factors& factors = *reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer));
 #pragma unroll
-    for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
-      const int column = min(tile.first_column() + Fusion::column(consumer, held) + lane_index() / 4, N - 1);
+    for (int held = 0; held < Fusion::HELD_COLUMNS; held++)
 #pragma unroll
-      for (int i = 0; i < COUNT; i++) weights[held][i] = of_group[(first_product + i) * N + column];
-    }
-    // Whoever loads tokens has waited; here nobody has.
-    wait_for_dependencies();
+      for (int i = 0; i < COUNT; i++)
+        weights[held][i] = factors.weights[first_product + i][Fusion::column(consumer, held) + lane_index() / 4];
 #pragma unroll
     for (int n8 = 0; n8 < HELD_N8; n8++)
-#pragma unroll
-      for (int token = 0; token < 2; token++)
-        tokens[n8][token] =
-            token_factor(params, tile.first_row + min(first_token + 8 * n8 + lane_index() % 4 * 2 + token, tile.rows - 1));
-  }
-
-  // Of a row of the product. One that is gathered may be none of A, and is zeros then.
-  __device__ static float token_factor(const Params& launch, int row) {
-    const float* factors = reinterpret_cast<const float*>(launch.a_scales);
-    if constexpr (COPIED) {
-      const MovedParams& params = static_cast<const MovedParams&>(launch);
-      const int number = params.rows[row];
-      return u32(number) < u32(params.a_rows) ? factors[number] : 1.f;
-    }
-    return factors[row];
+      tokens[n8] = *reinterpret_cast<const float2*>(factors.tokens + first_token + 8 * n8 + lane_index() % 4 * 2);
   }
 
   // Never contracted, so that all variants give the same bits.
   __device__ float applied(float sum, int product, int held, int n8, int token) const {
-    return __fmul_rn(__fmul_rn(sum, weights[held][product]), tokens[n8][token]);
+    return __fmul_rn(__fmul_rn(sum, weights[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y);
   }
 };
 

@@ -6,6 +6,11 @@ namespace ws {
 // What makes true weights of decoded ones.
 inline constexpr float WEIGHT_UNIT = WeightFormat::unit();
 
+// Tokens have none.
+enum : bool { HAS_FACTORS = false };
+__device__ __forceinline__ void ask_for_factors(const Params&, const Ring&, const Tile&, const ConsumerId&) {}
+__device__ __forceinline__ void wait_for_factors() {}
+
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>
 struct Units {

@@ -16,7 +16,7 @@ use crate::small::Mutant;
 
 pub fn all() -> Vec<Case> {
     let formats = [Format::F16, Format::Bf16, Format::F32];
-    let of = |format| [64, 192, 7168].map(|k| Case(Quantise::new().x(format).k(k).e4m3()));
+    let of = |format| [64, 192, 1088, 7168].map(|k| Case(Quantise::new().x(format).k(k).e4m3()));
     formats.into_iter().flat_map(of).collect()
 }
 
@@ -148,7 +148,7 @@ pub fn every_number_is_right(bench: &Bench) -> Result<(), String> {
 
 /// One thing wrong in each.
 pub fn mutants() -> Vec<Mutant> {
-    let of: Quantise = "quantise:f32:k1088:e4m3".parse().unwrap();
+    let of: Quantise = "quantise:f32:k2112:e4m3".parse().unwrap();
     // So long that several warps have a part of a row.
     let mutant = Mutant::of(of);
     vec![
@@ -173,8 +173,9 @@ pub fn mutants() -> Vec<Mutant> {
             "(__float_as_uint(x) >> 24 & 0x80u)",
             "(x == 0.0f ? 0u : __float_as_uint(x) >> 24 & 0x80u)",
         ),
-        mutant("the order of K as given", "k / 64 * 64 + k % 64 / 4", "k"),
-        mutant("halves exchanged", "to + 32 * j + 16 * h", "to + 32 * h + 16 * j"),
+        mutant("the order of K as given", "      transpose(words);\n", ""),
+        mutant("halves exchanged", "words[2 * j + h]", "words[2 * h + j]"),
+        mutant("neighbours' words not exchanged", "int distance = 1; distance < 4", "int distance = 2; distance < 4"),
         mutant(
             "the largest of a warp",
             "return redux_max(of_warps[lane_index() % (THREADS / 32)]);",
@@ -182,8 +183,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         mutant(
             "the largest of the half before",
-            "x.load(params.x, first + k + half * 8);",
-            "x.load(params.x, first + k);",
+            "x[half].load(params.x, first + k + half * 8);",
+            "x[half].load(params.x, first + k);",
         ),
         mutant(
             "the factor of another row",

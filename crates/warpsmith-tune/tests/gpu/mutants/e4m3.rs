@@ -10,7 +10,7 @@ pub(super) fn gathered() -> Vec<Mutant> {
     let variant = "wgmma.t32x64x256.s2.interleaved.ws2.direct";
     let mutant = Mutant::of_moved(variant, Format::E4m3);
     vec![
-        mutant("factors of the product's rows", "? factors[number] : 1.f", "? factors[row] : 1.f"),
+        mutant("factors of the product's rows", "is_there ? number : 0), is_there", "is_there ? row : 0), is_there"),
         mutant(
             "the last line of K left out",
             "i * LINE_BLOCKS + block < blocks_of(k_tile)",
@@ -33,20 +33,29 @@ pub(super) fn mutants() -> Vec<Mutant> {
     vec![
         mutant(
             "factors of tokens left out",
-            "__fmul_rn(__fmul_rn(sum, weights[held][product]), tokens[n8][token])",
+            "__fmul_rn(__fmul_rn(sum, weights[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y)",
             "__fmul_rn(sum, weights[held][product])",
         ),
-        mutant(
-            "factors of the neighbour's token",
-            "lane_index() % 4 * 2 + token, tile.rows - 1));",
-            "lane_index() % 4 * 2 + 1 - token, tile.rows - 1));",
-        ),
+        mutant("factors of the neighbour's token", "token == 0 ? tokens[n8].x", "token == 1 ? tokens[n8].x"),
         mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
         mutant(
             "factors of the other product",
-            "of_group[(first_product + i) * N + column]",
-            "of_group[(PRODUCTS - 1 - i) * N + column]",
+            "factors.weights[first_product + i]",
+            "factors.weights[PRODUCTS - 1 - i]",
         ),
+        mutant(
+            "factors of the next column",
+            "tile.first_column() + i % COLUMNS,",
+            "tile.first_column() + i % COLUMNS + 1,",
+        ),
+        Mutant {
+            races: true,
+            ..mutant(
+                "factors that have not come",
+                "wait_for_factors() { cp_async_wait_group<0>(); }",
+                "wait_for_factors() {}",
+            )
+        },
         mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
         Mutant {
             also: &[("promote_sums<WIDTH>();\n      if", "if")],
