@@ -64,8 +64,8 @@ impl Axes {
     /// Every combination with the fusion and columns of one of the [`ways`](Self::ways) whose values go together, for some
     /// number of tokens; one for all tokens, stages and epilogues.
     pub fn families(&self, problem: &Problem, way: &Variant) -> Vec<Variant> {
-        // So many that they can be shared out evenly.
-        const TOKENS: u32 = 64;
+        // So many that they can be shared out evenly, and are not too few for anything.
+        const TOKENS: u32 = 128;
         // Or one instruction's rows.
         const TOKEN_ROWS: u32 = 128;
         let tokens = if way.rows == Rows::Tokens { TOKEN_ROWS * way.cluster.tile_blocks() } else { TOKENS };

@@ -53,12 +53,12 @@ class Rounding {
 
   // Four of eight values.
   __device__ __forceinline__ u32 four(const X& x, int first) const {
-#if __CUDA_ARCH__ >= 890
-    if (is_quick) {
-      const u32 low = cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)));
-      return low | cvt_e4m3x2(quotient(x.at(first + 2)), quotient(x.at(first + 3))) << 16;
+    if constexpr (HAS_CVT_E4M3) {
+      if (is_quick) {
+        const u32 low = cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)));
+        return low | cvt_e4m3x2(quotient(x.at(first + 2)), quotient(x.at(first + 3))) << 16;
+      }
     }
-#endif
     u32 bytes = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) bytes |= e4m3_of(x.at(first + i), factor) << (8 * i);
@@ -71,7 +71,7 @@ class Rounding {
   __device__ __forceinline__ float quotient(float x) const {
     const float near = __fmul_rn(x, reciprocal);
     const float more = __fmaf_rn(near, factor, -x);
-    return __fmaf_rn(-more, reciprocal, near);
+    return __fmaf_rn(more, -reciprocal, near);
   }
 };
 

@@ -152,26 +152,29 @@ pub fn mutants() -> Vec<Mutant> {
     // So long that several warps have a part of a row.
     let mutant = Mutant::of(of);
     vec![
+        mutant("values by the reciprocal", "return __fmaf_rn(more, -reciprocal, near);", "return near;"),
         mutant(
-            "ties away from zero",
-            "__fadd_rn(magnitude, rounder)",
-            "__fadd_rn(__uint_as_float(__float_as_uint(magnitude) + 1), rounder)",
+            "values in another order",
+            "cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)))",
+            "cvt_e4m3x2(quotient(x.at(first + 1)), quotient(x.at(first)))",
         ),
-        mutant("values by the reciprocal", "__fdiv_rn(x, factor)", "__fmul_rn(x, __frcp_rn(factor))"),
         mutant(
             "the factor by the reciprocal",
             "__fdiv_rn(__uint_as_float(largest), 448.0f)",
             "__fmul_rn(__uint_as_float(largest), 1.0f / 448.0f)",
         ),
-        mutant("infinities for the largest", "if (!is_number(x)) return 0x7F;", "if (x != x) return 0x7F;"),
-        mutant("NaN for the largest", "if (!is_number(x)) return 0x7F;", ""),
+        mutant(
+            "infinities for the largest",
+            "return __fmaf_rn(more, -reciprocal, near);",
+            "return fabsf(x) > 0x1.fp127f ? near : __fmaf_rn(more, -reciprocal, near);",
+        ),
         mutant("infinities that count", "if (is_number(magnitude)) largest", "largest"),
         mutant("the factor of zeros", "largest == 0 ? 1.0f", "false ? 1.0f"),
         mutant("factors that are subnormal", ", 0x1p-126f)", ", 0.0f)"),
         mutant(
             "the sign of zeros lost",
-            "(__float_as_uint(x) >> 24 & 0x80u)",
-            "(x == 0.0f ? 0u : __float_as_uint(x) >> 24 & 0x80u)",
+            "const float more = __fmaf_rn(near, factor, -x);",
+            "const float more = __fmaf_rn(near, factor, -x) == 0.0f ? -0.0f : __fmaf_rn(near, factor, -x);",
         ),
         mutant("the order of K as given", "      transpose(words);\n", ""),
         mutant("halves exchanged", "words[2 * j + h]", "words[2 * h + j]"),

@@ -48,14 +48,6 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "tile.first_column() + i % COLUMNS,",
             "tile.first_column() + i % COLUMNS + 1,",
         ),
-        Mutant {
-            races: true,
-            ..mutant(
-                "factors that have not come",
-                "wait_for_factors() { cp_async_wait_group<0>(); }",
-                "wait_for_factors() {}",
-            )
-        },
         mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
         Mutant {
             also: &[("promote_sums<WIDTH>();\n      if", "if")],

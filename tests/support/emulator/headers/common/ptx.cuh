@@ -84,4 +84,19 @@ inline void mma_m16n8k16_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32
   emu_mma_m16n8k16(d, a, b, true);
 }
 
+enum : bool { HAS_CVT_E4M3 = true };
+// The nearest value of e4m3, ties to even, at most ±448.
+inline u32 emulated_e4m3(float value) {
+  const u32 sign = emu_bits(value) >> 24 & 0x80;
+  const float magnitude = __builtin_fabsf(value);
+  if (value != value) return 0x7F;
+  if (magnitude >= 448.f) return sign | 0x7E;
+  int exponent = -6;
+  while (exponent < 8 && magnitude >= __builtin_ldexpf(1.f, exponent + 1)) exponent++;
+  // A carry moves to the next power of two.
+  const u32 eighths = static_cast<u32>(__builtin_rintf(__builtin_ldexpf(magnitude, 3 - exponent)));
+  return sign | (eighths + (static_cast<u32>(exponent + 6) << 3));
+}
+inline u32 cvt_e4m3x2(float low, float high) { return emulated_e4m3(low) | emulated_e4m3(high) << 8; }
+
 }  // namespace ws

@@ -35,7 +35,6 @@ inline void st_shared_8(u32 shared, u32 a, u32 b) {
   __builtin_memcpy(emu_shared(shared, 8, 8, "st.shared"), words, 8);
   emu_generic_write(shared, 8);
 }
-inline u32 cvt_e4m3x2(float low, float high) { return emu_wgmma::to_e4m3(low) | emu_wgmma::to_e4m3(high) << 8; }
 inline void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
   const u32 words[4] = {a, b, c, d};
   __builtin_memcpy(emu_shared(shared, 16, 16, "st.shared"), words, 16);

@@ -136,19 +136,6 @@ inline void promote(emu_u32 width, emu_u32 first) {
   for (emu_u32 i = 0; i < width / 2; i++) sum_of(own.totals, emu_current->lane, first / 2 + i) += sum_of(own.sums, emu_current->lane, i);
 }
 
-// The nearest value of e4m3, ties to even, at most ±448.
-inline emu_u32 to_e4m3(float value) {
-  const emu_u32 sign = emu_bits(value) >> 24 & 0x80;
-  const float magnitude = __builtin_fabsf(value);
-  if (value != value) return 0x7F;
-  if (magnitude >= 448.f) return sign | 0x7E;
-  int exponent = -6;
-  while (exponent < 8 && magnitude >= __builtin_ldexpf(1.f, exponent + 1)) exponent++;
-  // A carry moves to the next power of two.
-  const emu_u32 eighths = static_cast<emu_u32>(__builtin_rintf(__builtin_ldexpf(magnitude, 3 - exponent)));
-  return sign | (eighths + (static_cast<emu_u32>(exponent + 6) << 3));
-}
-
 inline void fence() {
   together("wgmma.fence", {}, [](void** lanes, emu_u32) {
     Warp& own = warp();
