@@ -116,7 +116,7 @@ fn refusals_of_wgmma_name_what_they_need() {
             rounded().gathered(),
             "wgmma.t64x64x128.s4.interleaved.ws2.shared.persistent",
             Arch::H200,
-            "gathering e4m3 rows needs blocks that are not persistent",
+            "gathering e4m3 rows needs a tile of more than 96 tokens, or blocks that are not persistent",
         ),
         (
             rounded(),

@@ -49,6 +49,10 @@ const SUM_TOKENS: u32 = 128;
 const HALVED_TOKENS: u32 = 96;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
+/// More of these where rows are grouped or gathered, and what all of them may be then: above, ptxas spills in one epilogue or
+/// another.
+const HALVES_OF_GROUPS: u32 = 12;
+const HALVES_OF_GROUPS_MAX: u32 = 208;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -133,7 +137,8 @@ struct Rounding {
     consumers: u32,
     threads: u32,
     persistent: bool,
-    grouped: bool,
+    /// Rows are grouped or gathered.
+    moved: bool,
 }
 
 /// Registers of a thread, and how it goes along K with those.
@@ -176,8 +181,9 @@ impl Rounding {
     /// search for their group.
     fn halves(&self) -> Option<Registers> {
         let accumulators = self.totals + self.totals / 2;
-        let needed = accumulators + HALVES_REGISTERS;
-        if needed <= self.at_launch(self.threads) {
+        let needed = accumulators + HALVES_REGISTERS + if self.moved { HALVES_OF_GROUPS } else { 0 };
+        let limit = if self.moved { HALVES_OF_GROUPS_MAX } else { u32::MAX };
+        if needed <= self.at_launch(self.threads).min(limit) {
             return Some(Registers { stage: Stage::Halves, accumulators, needed, shifted: None });
         }
         let shifted = match self.consumers {
@@ -185,7 +191,7 @@ impl Rounding {
             3 => (160, 32),
             _ => return None,
         };
-        let may_shift = self.persistent && !self.grouped && needed <= shifted.0;
+        let may_shift = self.persistent && !self.moved && needed <= shifted.0;
         may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
 }
@@ -301,8 +307,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let consumers = needed * k_groups;
     let threads = 128 * consumers + producers;
     let totals = sums * tokens / 2;
-    let rounding =
-        Rounding { totals, consumers, threads, persistent: variant.persistent, grouped: problem.groups().is_some() };
+    let moved = problem.groups().is_some() || problem.is_gathered();
+    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved };
     let has_one_width = !is_ragged || (variant.persistent && tokens > FEW_ROUNDED_TOKENS);
     let is_halved = tokens > SUM_TOKENS || (k == K_BLOCKS_OF_LINE * K_BLOCK && tokens >= HALVED_TOKENS);
     let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
