@@ -256,7 +256,7 @@ const FAULTS: &[Fault] = &[
     fault("a copy from beyond the end", "are not inside of an allocation", "cp_async_16(at, from + 256, true);"),
     fault("a copy to beyond the end", "are outside of the block's 1024 bytes", "cp_async_16(at + 1024, from, true);"),
     fault("a misaligned copy", "is no multiple of 16", "cp_async_16(at + 8, from, true);"),
-    fault("a load far outside", "an access at", "to[threadIdx.x] = from[1 << 20];"),
+    fault("a load far outside", "an access at", "to[threadIdx.x] = from[-(1ll << 38)];"),
     fault("a store behind the end", "an access at", "if (threadIdx.x == 0) to[256] = 1;"),
     fault("a store before the beginning", "wrote around the allocation", "if (threadIdx.x == 0) to[-1] = 1;"),
     fault("another block's turn", "", "to[threadIdx.x] = blockIdx.x;"),
