@@ -44,6 +44,8 @@ pub struct Quantise {
 const WARP_ROW_MAX: u32 = 2048;
 
 impl Quantise {
+    /// Threads of a block of the kernel that makes e4m3, which has one row at a time or several.
+    pub(crate) const E4M3_THREADS: u32 = 256;
     /// K is a multiple of this.
     pub const K_STEP: u32 = 64;
     /// Elements of the memory for an own factor: the factor, and room for the maxima of parts.
@@ -86,7 +88,7 @@ impl Quantise {
 
     /// Threads that have a row of what becomes e4m3: a warp, or a block where a row is long.
     pub(crate) fn row_threads(&self) -> u32 {
-        if self.k <= WARP_ROW_MAX { 32 } else { 256 }
+        if self.k <= WARP_ROW_MAX { 32 } else { Self::E4M3_THREADS }
     }
 
     /// What it becomes: nvfp4 or e4m3.

@@ -138,12 +138,13 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], u32 a0, u32 a1,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// "Data Conversion: cvt": two fp32 values to e4m3, nearest even, at most ±448, the first into the low byte. From sm_89 on.
 #if __CUDA_ARCH__ >= 890
 enum : bool { HAS_CVT_E4M3 = true };
 #else
 enum : bool { HAS_CVT_E4M3 = false };
 #endif
+
+// "Data Conversion: cvt": two fp32 values to e4m3, nearest even, at most ±448, the first into the low byte. Where there is one.
 __device__ __forceinline__ u32 cvt_e4m3x2(float low, float high) {
   u16 result;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(high), "f"(low));

@@ -44,7 +44,7 @@ inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 // The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
-// Of factors of tokens.
+// Of the factors of a tile.
 enum : int { FACTORS_OFFSET = <{ factors_offset }> };
 // Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
 enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };

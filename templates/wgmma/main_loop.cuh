@@ -48,6 +48,13 @@ struct MainLoop {
     if (!EAGER && held >= 0) ring.release(held);
   }
 
+  // The stage is done with but for what is under way; the next one of this warpgroup is at `next`.
+  __device__ void go_on(Cursor next) {
+    held = at.slot;
+    at = next;
+    index += K_GROUPS;
+  }
+
   __device__ void run() {
     if (index >= tile.k_tiles) return;
     begin_stages(*this);

@@ -1,6 +1,6 @@
 //! What one block has to do.
 
-use super::geometry::{FEW_ROUNDED_TOKENS, Stage, WgmmaLayout, block_bytes, tile_columns};
+use super::geometry::{Stage, WgmmaLayout, block_bytes, has_rounded_widths, tile_columns};
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
@@ -42,9 +42,9 @@ pub(in crate::path) fn block(
     let apart = layout.tiles_per_part == 2;
     let products = tiles / f64::from(layout.tiles_per_part) * f64::from(layout.product_groups) * passes;
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
-    let (rate, promotion) = if layout.rounds { (2.0, PROMOTION) } else { (1.0, 0.0) };
+    let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
-    let has_short_lines = layout.stage == Stage::Rounded && tile.tokens > FEW_ROUNDED_TOKENS;
+    let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
     let decode = lines_cost * (c.decode * if apart { c.decode_apart } else { 1.0 } + width_cycles);
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;

@@ -89,7 +89,7 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// Of the table that weights become e4m3 by.
     pub(crate) decode_offset: u32,
-    /// Of the factors of a tile's tokens.
+    /// Of the factors of a tile's tokens and columns.
     pub(crate) factors_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
@@ -97,8 +97,6 @@ pub(crate) struct WgmmaLayout {
     pub(crate) token_warps: u32,
     /// What they bring is NVFP4, which they decode.
     pub(crate) decodes_tokens: bool,
-    /// Tokens are e4m3, and so is what weights become.
-    pub(crate) rounds: bool,
     /// How a warpgroup goes along K.
     pub(crate) stage: Stage,
     /// Registers of a thread that multiplies and of one that loads, where those at the launch are too few.
@@ -309,7 +307,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let totals = sums * tokens / 2;
     let moved = problem.groups().is_some() || problem.is_gathered();
     let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved };
-    let has_one_width = !is_ragged || (variant.persistent && tokens > FEW_ROUNDED_TOKENS);
+    let has_one_width = !is_ragged || (variant.persistent && !has_rounded_widths(tokens));
     let is_halved = tokens > SUM_TOKENS || (k == K_BLOCKS_OF_LINE * K_BLOCK && tokens >= HALVED_TOKENS);
     let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
     let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
@@ -347,7 +345,6 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             ragged: is_ragged,
             token_warps,
             decodes_tokens,
-            rounds,
             stage: registers.stage,
             shifted: registers.shifted,
         }),
@@ -371,12 +368,23 @@ pub(in crate::path) fn can_depend() -> bool {
 /// Narrower tiles are cheaper to load and multiply whole than to look at.
 const RAGGED_TOKENS: u32 = 64;
 /// Above, the sums of e4m3 values leave a persistent kernel no registers for another width.
-pub(super) const FEW_ROUNDED_TOKENS: u32 = 96;
+const FEW_ROUNDED_TOKENS: u32 = 96;
+
+/// Whether ragged tiles of e4m3 values come in several widths in persistent blocks.
+pub(super) fn has_rounded_widths(tokens: u32) -> bool {
+    tokens <= FEW_ROUNDED_TOKENS
+}
+
 /// Above, ragged tiles come in other widths, and above the second in fewer.
 const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
+    /// Whether tokens are e4m3, and so is what weights become.
+    pub(super) fn rounds(&self) -> bool {
+        self.stage != Stage::Half
+    }
+
     /// Parts of a tile's tokens that are multiplied one after the other.
     pub(super) fn sum_parts(&self) -> u32 {
         if self.stage == Stage::Halves { 2 } else { 1 }
@@ -391,8 +399,8 @@ impl WgmmaLayout {
         let tokens = variant.tile.tokens;
         let sixteenths: &[u32] = match (self.ragged, variant.persistent) {
             (false, _) => &[16],
-            (true, true) if self.rounds && tokens > FEW_ROUNDED_TOKENS => &[16],
-            (true, _) if self.rounds => &[8, 12, 16],
+            (true, true) if self.rounds() && !has_rounded_widths(tokens) => &[16],
+            (true, _) if self.rounds() => &[8, 12, 16],
             (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
             (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],
             (true, true) => &[8, 12, 16],

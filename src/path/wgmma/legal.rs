@@ -1,6 +1,6 @@
 //! Which architectures, problems and values of the axes the path takes.
 
-use super::geometry::{FEW_ROUNDED_TOKENS, Sharing, decodes_tokens, tile_columns};
+use super::geometry::{Sharing, decodes_tokens, has_rounded_widths, tile_columns};
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;
 use crate::path::axes::TILE_TOKENS_MAX;
@@ -92,14 +92,9 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let rounds = problem.compute_format() == Format::E4m3;
     together("e4m3 tokens", !rounds || k >= 128, "tile k 128 or 256: an instruction's sums are kept for 128 of K")?;
     together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
-    // ptxas serialises the instructions of some of them (C7520).
-    let gathers_rounded = rounds && problem.is_gathered();
-    let has_one_width = tokens > FEW_ROUNDED_TOKENS;
-    together(
-        "gathering e4m3 rows",
-        !gathers_rounded || !persistent || has_one_width,
-        "a tile of more than 96 tokens, or blocks that are not persistent",
-    )?;
+    // Of several widths ptxas serialises the instructions (C7520).
+    let serialises = rounds && problem.is_gathered() && persistent && has_rounded_widths(tokens);
+    together("gathering e4m3 rows", !serialises, "a tile of more than 96 tokens, or blocks that are not persistent")?;
     together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {

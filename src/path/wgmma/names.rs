@@ -47,6 +47,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/schedule/single.cuh",
             "wgmma/stage/e4m3.cuh",
             "wgmma/stage/e4m3_halves.cuh",
+            "wgmma/stage/e4m3_line.cuh",
             "wgmma/stage/e4m3_lines.cuh",
             "wgmma/stage/half.cuh",
             "wgmma/sums.cuh",

@@ -6,8 +6,7 @@ use crate::run::LaunchStream;
 use crate::run::simt::{Line, SimtKernel, SimtLaunch};
 use crate::spec::Quantise;
 
-/// Threads of a block, which takes one row at a time or several.
-const THREADS: u32 = 256;
+const THREADS: u32 = Quantise::E4M3_THREADS;
 /// Blocks at most: each of so many takes several rows.
 const GRID_MAX: u32 = 1 << 12;
 

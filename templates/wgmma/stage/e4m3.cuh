@@ -58,9 +58,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
       }
     }
   }
-  loop.held = loop.at.slot;
-  loop.at = next;
-  loop.index += K_GROUPS;
+  loop.go_on(next);
 }
 
 }  // namespace ws

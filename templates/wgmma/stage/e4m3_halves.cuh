@@ -7,41 +7,19 @@
 // instructions.
 #pragma once
 
+#include "wgmma/stage/e4m3_line.cuh"
+
 namespace ws {
 
 static_assert(K_BLOCKS <= 4 && SUM_PARTS == 2 && TileWidths::COUNT == 1 && TOKENS % 16 == 0, "host and device agree");
 
-// Of a line: two K blocks, two steps each.
-using Fragments = u32[2][2][4];
-
-// A line of BLOCKS K blocks from `block` on, the first of which is in `loop.rows`.
-template <int BLOCKS, class Loop>
-__device__ __forceinline__ void decode_line(Loop& loop, u32 block) {
-#pragma unroll
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i > 0) loop.load(block + i * BLOCK_BYTES);
-    decode_block(loop.rows, loop.a[i]);
-  }
-}
-
-// The first line of the tile's stage `index`, at `where` in the ring, whose first K block is loaded.
-template <class Loop>
-__device__ __forceinline__ void decode_first_line(Loop& loop, int index, Cursor where) {
-  const u32 block = loop.ring.stage(where.slot) + loop.weights;
-  if constexpr (K_TAIL && LAST_BLOCKS == 1) {
-    if (loop.tile.first_k_tile + index == K_TILES - 1) {
-      decode_line<1>(loop, block);
-      return;
-    }
-  }
-  decode_line<2>(loop, block);
-}
+using Fragments = Line;
 
 // Before the first stage: its first line.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
   loop.wait_and_load(loop.at);
-  decode_first_line(loop, loop.index, loop.at);
+  decode_first_line(loop, loop.a, loop.index, loop.at);
 }
 
 // A line of BLOCKS K blocks, the tokens of which are at `line`. Sums begin anew; those of the second half are under way.
@@ -49,16 +27,10 @@ template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_halves(const Loop& loop, u32 line) {
   constexpr int HALF = WIDTH / 2;
   const u64 first = token_descriptor(line), second = token_descriptor(line + HALF * 128);
-  if constexpr (BLOCKS == 1)
-    multiply<HALF, true>(loop.a[0], first);
-  else
-    multiply_line<HALF>(loop.a, first);
+  multiply_blocks<HALF>(BLOCKS, loop.a, first);
   wgmma_wait_group<0>();
   promote_sums<HALF, 0>();
-  if constexpr (BLOCKS == 1)
-    multiply<HALF, true>(loop.a[0], second);
-  else
-    multiply_line<HALF>(loop.a, second);
+  multiply_blocks<HALF>(BLOCKS, loop.a, second);
 }
 
 // A stage of BLOCKS K blocks, the first line of which is in `loop.a`; leaves the first of the next stage there.
@@ -74,7 +46,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     loop.load(block);
     wgmma_wait_group<0>();
     promote_sums<HALF, HALF>();
-    decode_line<LAST>(loop, block);
+    decode_line<LAST>(loop, loop.a, block);
   }
   multiply_halves<LAST, WIDTH>(loop, stage + (LINES - 1) * WIDTH * 128);
   if (Loop::EAGER) {
@@ -87,11 +59,9 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     wgmma_wait_group<0>();
     promote_sums<HALF, HALF>();
     if (!Loop::EAGER) loop.ring.release(loop.at.slot);
-    decode_first_line(loop, loop.index + K_GROUPS, next);
+    decode_first_line(loop, loop.a, loop.index + K_GROUPS, next);
   }
-  loop.held = loop.at.slot;
-  loop.at = next;
-  loop.index += K_GROUPS;
+  loop.go_on(next);
 }
 
 }  // namespace ws

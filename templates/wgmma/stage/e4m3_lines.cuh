@@ -6,41 +6,19 @@
 // registers: one's are read by the tensor core while the other's are made.
 #pragma once
 
+#include "wgmma/stage/e4m3_line.cuh"
+
 namespace ws {
 
 static_assert(K_BLOCKS == 4, "host and device agree: a stage is two lines, so that each has its registers");
 
-// Of two lines, two K blocks each, two steps a block.
-using Fragments = u32[2][2][2][4];
-
-// A line of BLOCKS K blocks from `block` on, the first of which is in `loop.rows`.
-template <int BLOCKS, class Loop>
-__device__ __forceinline__ void decode_line(Loop& loop, u32 (&line)[2][2][4], u32 block) {
-#pragma unroll
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i > 0) loop.load(block + i * BLOCK_BYTES);
-    decode_block(loop.rows, line[i]);
-  }
-}
-
-// The first line of the tile's stage `index`, at `where` in the ring, once that has come.
-template <class Loop>
-__device__ __forceinline__ void decode_first_line(Loop& loop, int index, Cursor where) {
-  loop.wait_and_load(where);
-  const u32 block = loop.ring.stage(where.slot) + loop.weights;
-  if constexpr (K_TAIL && LAST_BLOCKS == 1) {
-    if (loop.tile.first_k_tile + index == K_TILES - 1) {
-      decode_line<1>(loop, loop.a[0], block);
-      return;
-    }
-  }
-  decode_line<2>(loop, loop.a[0], block);
-}
+using Fragments = Line[2];
 
 // Before the first stage: its first line.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
-  decode_first_line(loop, loop.index, loop.at);
+  loop.wait_and_load(loop.at);
+  decode_first_line(loop, loop.a[0], loop.index, loop.at);
 }
 
 // A stage of BLOCKS K blocks, the first line of which is in `loop.a`; leaves the first of the next stage there.
@@ -56,10 +34,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     promote_sums<WIDTH>();
     if (line == 0) loop.release_held();
     const u64 tokens = token_descriptor(stage + line * WIDTH * 128);
-    if (BLOCKS - 2 * line == 1)
-      multiply<WIDTH, true>(loop.a[line][0], tokens);
-    else
-      multiply_line<WIDTH>(loop.a[line], tokens);
+    multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[line], tokens);
     if (line + 1 < LINES) {
       // Never, but branches. In one piece ptxas starts the last instruction behind the decoding, and decodes behind the wait
       // for the line before.
@@ -74,12 +49,13 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
         loop.ring.release(loop.at.slot);
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (loop.index + K_GROUPS < loop.tile.k_tiles) decode_first_line(loop, loop.index + K_GROUPS, next);
+      if (loop.index + K_GROUPS < loop.tile.k_tiles) {
+        loop.wait_and_load(next);
+        decode_first_line(loop, loop.a[0], loop.index + K_GROUPS, next);
+      }
     }
   }
-  loop.held = loop.at.slot;
-  loop.at = next;
-  loop.index += K_GROUPS;
+  loop.go_on(next);
 }
 
 }  // namespace ws

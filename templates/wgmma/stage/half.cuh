@@ -53,9 +53,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
       if (!ONLY && block == 0 && first == 0) loop.release_held();
     }
   }
-  loop.held = loop.at.slot;
-  loop.at = next;
-  loop.index += K_GROUPS;
+  loop.go_on(next);
 }
 
 }  // namespace ws

@@ -228,10 +228,6 @@ fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
     for groups in [None, Some(3), Some(40)] {
         for fusion in Fusion::ALL.iter().copied() {
             for (gathered, slots) in [(false, false), (false, true), (true, true)] {
-                // Such rows are not gathered by persistent blocks.
-                if gathered && fusion == Fusion::PingPong {
-                    continue;
-                }
                 let index = families.len();
                 let (n, k) = shapes[index / 2 % shapes.len()];
                 let c = [Format::F32, Format::F16, Format::Bf16][index % 3];

@@ -128,19 +128,26 @@ pub fn is_right(bench: &Bench, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Every f16 and every bf16 number beside others that say the factor.
+/// Devices without a conversion to e4m3 take this way, and others with factors that are far from 1.
+const SLOWLY: (&str, &str) = ("is_quick(QuickQuotients::can_be(factor))", "is_quick(false)");
+
+/// Every f16 and every bf16 number beside others that say the factor, both ways.
 pub fn every_number_is_right(bench: &Bench) -> Result<(), String> {
     let _turn = bench.alone();
     for format in [Format::F16, Format::Bf16] {
         let of = Quantise::new().x(format).k(64).e4m3();
-        let quantiser = bench.engine().quantise(&of).map_err(text)?;
+        let quick = bench.engine().quantise(&of).map_err(text)?;
+        let slow = Mutant::of(of)("none", SLOWLY.0, SLOWLY.1).built(bench)?;
+        let slow = quantiser(&bench.device, of, &slow).map_err(text)?;
         let number = |bits: u16| match format {
             Format::F16 => half::f16::from_bits(bits).to_f32(),
             _ => half::bf16::from_bits(bits).to_f32(),
         };
         let x: Vec<f32> = (0..=u16::MAX).map(number).collect();
-        if let Some(why) = wrong(bench, &quantiser, 1024, &x)? {
-            return Err(format!("{format}: {why}"));
+        for (quantiser, way) in [(&quick, "quickly"), (&slow, "slowly")] {
+            if let Some(why) = wrong(bench, quantiser, 1024, &x)? {
+                return Err(format!("{format}, {way}: {why}"));
+            }
         }
     }
     Ok(())
@@ -151,7 +158,21 @@ pub fn mutants() -> Vec<Mutant> {
     let of: Quantise = "quantise:f32:k2112:e4m3".parse().unwrap();
     // So long that several warps have a part of a row.
     let mutant = Mutant::of(of);
+    let slow = |what, from, to| mutant(what, from, to).with(&[SLOWLY]);
     vec![
+        slow(
+            "slowly, ties away from zero",
+            "__fadd_rn(magnitude, rounder)",
+            "__fadd_rn(__uint_as_float(__float_as_uint(magnitude) + 1), rounder)",
+        ),
+        slow("slowly, values by the reciprocal", "__fdiv_rn(x, factor)", "__fmul_rn(x, __frcp_rn(factor))"),
+        slow("slowly, infinities for the largest", "if (!is_number(x)) return 0x7F;", "if (x != x) return 0x7F;"),
+        slow("slowly, NaN for the largest", "if (!is_number(x)) return 0x7F;", ""),
+        slow(
+            "slowly, the sign of zeros lost",
+            "(__float_as_uint(x) >> 24 & 0x80u)",
+            "(x == 0.0f ? 0u : __float_as_uint(x) >> 24 & 0x80u)",
+        ),
         mutant("values by the reciprocal", "return __fmaf_rn(more, -reciprocal, near);", "return near;"),
         mutant(
             "values in another order",

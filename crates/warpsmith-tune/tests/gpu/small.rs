@@ -18,13 +18,20 @@ pub struct Mutant {
     from: &'static str,
     /// … becomes this.
     to: &'static str,
+    /// Texts that are changed as well.
+    also: &'static [(&'static str, &'static str)],
 }
 
 impl Mutant {
     /// Makes mutants of a kernel: what is wrong, and which text becomes which.
     pub fn of(of: impl Into<Simt>) -> impl Fn(&'static str, &'static str, &'static str) -> Self {
         let of = of.into();
-        move |what, from, to| Self { of, what, from, to }
+        move |what, from, to| Self { of, what, from, to, also: &[] }
+    }
+
+    /// With texts that are changed as well.
+    pub fn with(self, also: &'static [(&'static str, &'static str)]) -> Self {
+        Self { also, ..self }
     }
 
     pub fn name(&self) -> String {
@@ -48,7 +55,8 @@ impl Mutant {
     }
 
     fn source(&self) -> Result<Source, String> {
-        let source = changed(&self.of.render().map_err(text)?, &[(self.from, self.to)]);
+        let changes = [&[(self.from, self.to)], self.also].concat();
+        let source = changed(&self.of.render().map_err(text)?, &changes);
         source.map_err(|from| format!("{}: `{from}` stands nowhere", self.name()))
     }
 

@@ -103,7 +103,11 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "    promote_sums<WIDTH>();\n    if (line",
             "    if (line == 0) promote_sums<WIDTH>();\n    if (line",
         ),
-        line("a line of the same registers", "multiply_line<WIDTH>(loop.a[line]", "multiply_line<WIDTH>(loop.a[0]"),
+        line(
+            "a line of the same registers",
+            "multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[line]",
+            "multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[0]",
+        ),
         Mutant {
             also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
             ..mutant("a stage released before it is read", MORE, RELEASED)

@@ -85,6 +85,7 @@ inline void mma_m16n8k16_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32
 }
 
 enum : bool { HAS_CVT_E4M3 = true };
+
 // The nearest value of e4m3, ties to even, at most ±448.
 inline u32 emulated_e4m3(float value) {
   const u32 sign = emu_bits(value) >> 24 & 0x80;
