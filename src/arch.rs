@@ -86,6 +86,8 @@ const REGISTERS_PER_THREAD: u32 = 255;
 /// Shared memory that the system keeps for itself per resident block, from sm_80 on
 /// (CUDA C++ Programming Guide, compute capabilities 8.x and 9.0).
 const SHARED_RESERVED_PER_BLOCK: u32 = 1024;
+/// Blocks get shared memory in multiples of this.
+const SHARED_UNIT: u32 = 128;
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
@@ -337,6 +339,13 @@ impl Arch {
     #[must_use]
     pub(crate) fn shared_for_blocks(&self, blocks: u32) -> u32 {
         (self.shared_per_sm / blocks.max(1)).saturating_sub(SHARED_RESERVED_PER_BLOCK)
+    }
+
+    /// Dynamic shared memory of a block with which an SM holds so many of them and not one more, in bytes.
+    #[must_use]
+    pub(crate) fn shared_to_keep(&self, blocks: u32) -> u32 {
+        let each = self.shared_per_sm / (blocks + 1) + 1;
+        each.next_multiple_of(SHARED_UNIT).saturating_sub(SHARED_RESERVED_PER_BLOCK)
     }
 
     /// Size of the L2 cache in bytes.

@@ -22,6 +22,8 @@ pub(crate) struct Boxes {
     pub(crate) rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     pub(crate) blocks: u32,
+    /// Of fewer rows a tile is loaded by a box of as many, and of one block of K, whose map comes behind those of the widths.
+    pub(crate) has_few: bool,
 }
 
 /// The boxes of codes: of so many rows of 256 elements along K.

@@ -109,10 +109,19 @@ impl Ready {
         self.launch.grid(m)
     }
 
-    /// What the driver is told of it.
+    pub(super) fn function(&self) -> sys::CUfunction {
+        self.blocks.function()
+    }
+
+    /// As [`Blocks::config`].
     #[inline]
-    pub(super) fn blocks(&self) -> &Blocks {
-        &self.blocks
+    pub(super) fn config(&self, grid: [u32; 3], stream: sys::CUstream, is_dependent: bool) -> CUlaunchConfig {
+        let config = self.blocks.config(grid, stream, is_dependent);
+        if is_dependent {
+            CUlaunchConfig { sharedMemBytes: self.launch.dependent_shared_bytes(grid), ..config }
+        } else {
+            config
+        }
     }
 
     /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does. `None`

@@ -44,7 +44,7 @@ fn set_up(context: &CudaContext, code: &Code, symbol: Option<String>, launch: La
     let function = code.entry(&symbol).map_err(|error| refused(format!("the cubin has no entry {symbol}"), error))?;
     // cudarc binds the context for what goes through it, which this does not.
     context.bind_to_thread().map_err(|error| refused("binding the context", error))?;
-    let bytes = launch.shared_bytes;
+    let bytes = launch.most_shared_bytes();
     if bytes > SHARED_WITHOUT_ASKING {
         let refuses = |error| refused(format!("asking for {bytes} bytes of shared memory a block"), error);
         function.allow_shared(bytes).map_err(refuses)?;

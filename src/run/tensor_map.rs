@@ -22,11 +22,12 @@ const REMEMBERED_LOG2: u32 = 6;
 /// well mixed.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A map for each width; the others are not looked at.
-pub(super) type Maps = [CUtensorMap; WIDTHS_MAX];
+/// A map for each width, and one of few rows behind them; the others are not looked at.
+pub(super) type Maps = [CUtensorMap; MAPS_MAX];
+const MAPS_MAX: usize = WIDTHS_MAX + 1;
 
 /// What a kernel that reads no tokens through maps is given for them.
-pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; WIDTHS_MAX];
+pub(super) static NO_MAPS: Maps = [CUtensorMap { opaque: [0; 16] }; MAPS_MAX];
 
 /// How a kernel reads tokens `[rows, K]`: in 16-bit formats seen as `[K/64][rows][64]`, so that one box is a whole stage of
 /// rows; in e4m3 as they are, so that what a box of 128 has behind an odd K/64 is zeros.
@@ -43,6 +44,20 @@ pub(super) struct TokenBoxes {
     rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     blocks: u32,
+    few: Few,
+    /// The rows of the widest.
+    tile_rows: u32,
+}
+
+/// The rows of the box of few (templates/wgmma/load.cuh).
+#[derive(Clone, Copy, Debug)]
+enum Few {
+    /// There is no such box.
+    Never,
+    /// Those of the last tile, unless it is whole.
+    LastTile,
+    /// All rows of all groups, where they are fewer than a tile has.
+    All,
 }
 
 /// Tokens `[rows, K]` in device memory.
@@ -51,6 +66,8 @@ pub(super) struct Tokens {
     pub(super) address: u64,
     /// Bytes that may be read there: those of `rows` rows, perhaps of more.
     pub(super) bytes: u64,
+    /// Rows of the box of few; 0 if there is none.
+    pub(super) few: u32,
 }
 
 /// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and three words, of the boxes or of
@@ -71,9 +88,26 @@ thread_local! {
 
 impl TokenBoxes {
     pub(super) fn new(problem: &Problem, boxes: &Boxes) -> Self {
-        let Boxes { rows, blocks } = *boxes;
+        let Boxes { rows, blocks, has_few } = *boxes;
         let (k, format) = (problem.depth(), problem.compute_format());
-        Self { words: words(k, format, rows, blocks), ordinal: next_ordinal(), k, format, rows, blocks }
+        let few = match problem.groups() {
+            _ if !has_few => Few::Never,
+            None => Few::LastTile,
+            Some(_) => Few::All,
+        };
+        let tile_rows = rows.into_iter().max().unwrap_or(0);
+        Self { words: words(k, format, rows, blocks), ordinal: next_ordinal(), k, format, rows, blocks, few, tile_rows }
+    }
+
+    /// `m` rows, of which and of what lies behind them `bytes` may be read.
+    #[inline]
+    pub(super) fn tokens(&self, address: u64, bytes: u64, m: u32) -> Tokens {
+        let few = match self.few {
+            Few::LastTile => m.checked_rem(self.tile_rows).unwrap_or(0),
+            Few::All if m < self.tile_rows => m,
+            Few::All | Few::Never => 0,
+        };
+        Tokens { address, bytes, few }
     }
 
     /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
@@ -85,7 +119,7 @@ impl TokenBoxes {
     #[inline]
     pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
         let [first, second, third] = self.words;
-        let key = [tokens.address, tokens.bytes, first, second, third];
+        let key = [tokens.address, tokens.bytes, first, second, third | u64::from(tokens.few) << FEW_SHIFT];
         with_maps(key, self.ordinal, || self.encode(tokens), launch)
     }
 
@@ -101,13 +135,16 @@ impl TokenBoxes {
     pub(super) fn encode(&self, tokens: Tokens) -> Result<Maps, DriverError> {
         let rows = self.rows_of(tokens);
         let mut maps = NO_MAPS;
-        for (map, box_rows) in maps.iter_mut().zip(self.rows).filter(|(_, box_rows)| *box_rows > 0) {
-            *map = self.box_of(tokens.address, rows, box_rows)?;
+        let widths = self.rows.iter().take_while(|box_rows| **box_rows > 0);
+        let whole = widths.map(|box_rows| (*box_rows, self.blocks));
+        let few = (tokens.few > 0).then_some((tokens.few, 1));
+        for (map, (box_rows, blocks)) in maps.iter_mut().zip(whole.chain(few)) {
+            *map = self.box_of(tokens.address, rows, box_rows, blocks)?;
         }
         Ok(maps)
     }
 
-    fn box_of(&self, address: u64, rows: u64, box_rows: u32) -> Result<CUtensorMap, DriverError> {
+    fn box_of(&self, address: u64, rows: u64, box_rows: u32, blocks: u32) -> Result<CUtensorMap, DriverError> {
         if self.format == Format::E4m3 {
             return encode(&Tiled {
                 data_type: CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
@@ -127,7 +164,7 @@ impl TokenBoxes {
             address,
             extents: [u64::from(box_k), rows, u64::from(self.k / box_k)],
             strides: [self.row_bytes(), u64::from(BOX_BYTES)],
-            box_extents: [box_k, box_rows, self.blocks],
+            box_extents: [box_k, box_rows, blocks],
         })
     }
 }
@@ -222,6 +259,9 @@ fn remember(
     place.0 = key;
     Ok(())
 }
+
+/// In the third of the words, behind what boxes say there.
+const FEW_SHIFT: u32 = 40;
 
 /// Boxes as words that are equal if and only if the boxes are. The first is 0 for none: a box has rows.
 fn words(k: u32, format: Format, rows: [u32; WIDTHS_MAX], blocks: u32) -> [u64; 3] {

@@ -71,10 +71,11 @@ impl TokensFrom {
         [a, workspace]: [u64; 2],
         b: [u64; 2],
         readable: u64,
+        m: u32,
         bound: Option<&BoundTokens>,
         launch: impl FnOnce(&Maps) -> R,
     ) -> Result<R, DriverError> {
-        let Some((boxes, tokens)) = self.at(a, workspace, readable) else {
+        let Some((boxes, tokens)) = self.at(a, workspace, readable, m) else {
             return match self {
                 Self::Codes(maps) => maps.with_maps(Codes { a, readable, b }, launch),
                 _ => Ok(launch(&NO_MAPS)),
@@ -86,14 +87,14 @@ impl TokensFrom {
         }
     }
 
-    /// The tokens, of which `readable` bytes may be read, and how they are read, for A and a workspace at these addresses;
-    /// none, if the kernel loads them itself.
+    /// The tokens, `m` rows, of which `readable` bytes may be read, and how they are read, for A and a workspace at these
+    /// addresses; none, if the kernel loads them itself.
     #[inline]
-    pub(super) fn at(&self, a: u64, workspace: u64, readable: u64) -> Option<(&TokenBoxes, Tokens)> {
+    pub(super) fn at(&self, a: u64, workspace: u64, readable: u64, m: u32) -> Option<(&TokenBoxes, Tokens)> {
         match self {
             Self::A | Self::Codes(_) => None,
-            Self::Mapped(boxes, _) => Some((boxes, Tokens { address: a, bytes: readable })),
-            Self::Decoded(boxes, _) => Some((boxes, Tokens { address: workspace, bytes: readable })),
+            Self::Mapped(boxes, _) => Some((boxes, boxes.tokens(a, readable, m))),
+            Self::Decoded(boxes, _) => Some((boxes, boxes.tokens(workspace, readable, m))),
         }
     }
 }
@@ -107,7 +108,8 @@ impl BoundTokens {
     #[inline]
     fn maps(&self, tokens: Tokens) -> Option<&Maps> {
         // Word by word, as they were just written.
-        let differ = (self.tokens.address ^ tokens.address) | (self.tokens.bytes ^ tokens.bytes);
+        let few = u64::from(self.tokens.few ^ tokens.few);
+        let differ = (self.tokens.address ^ tokens.address) | (self.tokens.bytes ^ tokens.bytes) | few;
         (differ == 0).then_some(&self.maps)
     }
 }

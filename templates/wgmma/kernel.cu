@@ -61,7 +61,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
 //   unit/        Units: what makes true sums of those, and what a tile asks for before
 //   schedule/    Schedule: the tiles of a block, one after the other
-//   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
+//   tokens/      Tokens: bytes(params, tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x), linear(up); store_columns(params, group, row, column, values)

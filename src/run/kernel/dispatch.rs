@@ -86,7 +86,7 @@ impl Kernel {
         operands.tokens_are_in(self.context_id(stream)?)?;
         let [a, workspace] = operands.token_addresses(stream);
         check::aligned(&[("a", a), ("workspace", workspace)], 16)?;
-        let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands.token_room()));
+        let tokens = self.tokens.at(a, workspace, self.tokens.readable(operands.token_room()), operands.m());
         let tokens = tokens.filter(|(boxes, tokens)| boxes.rows_of(*tokens) > 0);
         tokens.map(|(boxes, tokens)| BoundTokens::new(boxes, tokens)).transpose().map_err(not_described)
     }
@@ -252,12 +252,13 @@ impl Kernel {
         submit: impl FnOnce(&mut Params, &Maps) -> Result<()>,
     ) -> Result<()> {
         let (places, b) = ([params.kernel.a, params.kernel.workspace], params.kernel.b);
+        let m = params.kernel.m as u32;
         if let Some(row) = self.tokens.decoded_row() {
             let params = &mut params.kernel;
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
-        self.tokens.with_maps(places, b, readable, bound, |maps| submit(params, maps)).map_err(not_described)?
+        self.tokens.with_maps(places, b, readable, m, bound, |maps| submit(params, maps)).map_err(not_described)?
     }
 
     /// Puts all launches into the stream: calls the driver. `maps` are the matrix kernel's.
@@ -277,8 +278,7 @@ impl Kernel {
                 PassKind::Finish => {}
             }
             let grid = ready.grid(params.kernel.m as u32);
-            let blocks = ready.blocks();
-            let config = blocks.config(grid, stream.cu_stream(), is_dependent);
+            let config = ready.config(grid, stream.cu_stream(), is_dependent);
             // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
             let arguments = arguments.as_mut_ptr();
@@ -292,7 +292,7 @@ impl Kernel {
             // promised that order. For raw memory the caller has. A dependent launch reads nothing early but weights,
             // which are known to be written and are written only once (shared.rs), and offsets that the caller calls settled:
             // whatever they are, kernels clamp them.
-            unsafe { sys::cuLaunchKernelEx(&raw const config, blocks.function(), arguments, ptr::null_mut()) }
+            unsafe { sys::cuLaunchKernelEx(&raw const config, ready.function(), arguments, ptr::null_mut()) }
                 .result()
                 .map_err(|error| not_launched(grid, ready.threads(), error))?;
             is_dependent = self.can_depend;

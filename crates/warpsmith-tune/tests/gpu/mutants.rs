@@ -75,6 +75,8 @@ impl Mutant {
         match () {
             () if ["t256x", "t192x", "t144x", "t112x"].iter().any(|tile| self.variant.contains(tile)) => 420,
             () if self.variant.contains("t160x") => 90,
+            // Fewer than a tile has.
+            () if self.variant.contains("t48x64x") => 40,
             () if self.variant.contains("pair") => 150,
             // More than an atom of scales has.
             () if self.moved && self.a == Format::Nvfp4 => 200,

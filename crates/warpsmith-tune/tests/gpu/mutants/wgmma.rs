@@ -12,6 +12,7 @@ pub(super) const RELEASED: &str = "const bool more = loop.index + K_GROUPS < loo
 pub(super) fn mutants() -> Vec<Mutant> {
     let of = Mutant::of;
     let plain = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
+    let few = of("wgmma.t48x64x128.s2.interleaved.ws2.shared", Format::F16);
     let k_groups = of("wgmma.t64x64x128.s4.interleaved.ws4.shared", Format::F16);
     let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
     let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
@@ -43,6 +44,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "word) & 0x7F807F80",
         ),
         plain("the tokens of another K block", "k_tile * K_BLOCKS, place.full", "k_tile * K_BLOCKS + 1, place.full"),
+        few("few tokens in places of other K blocks", "place.stage + block * block_bytes", "place.stage + block * 1024"),
+        few("all K blocks of few tokens the first", "tile.first_row, first + block, place", "tile.first_row, first, place"),
         plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
         plain(
             "the last row of a tile forgotten",
