@@ -348,10 +348,10 @@ fn nvfp4_products_pass_and_their_mutants_do_not() {
     }
 }
 
-/// What is lost by each operand that becomes e4m3, relative to products of the operands as they are, of an expert of Qwen3-30B's
+/// What is lost by each operand that becomes e4m3 or NVFP4, relative to products of the operands as they are, of an expert of Qwen3-30B's
 /// size: normal tokens and weights.
 #[test]
-fn e4m3_products_cost_accuracy() {
+fn products_of_rounded_rows_cost_accuracy() {
     const SIZES: [usize; 3] = [16, 2048, 768];
     let [tokens, hidden, intermediate] = SIZES;
     let mut random = fastrand::Rng::with_seed(30);
@@ -366,13 +366,16 @@ fn e4m3_products_cost_accuracy() {
     let x = normal(tokens * hidden);
     for format in [Format::F16, Format::Bf16] {
         let x: Vec<f32> = x.iter().map(|x| rounded(format, *x)).collect();
-        // Tokens, weights and h as e4m3 values, and h in its format.
-        let y = |of_x: bool, of_weights: bool, of_h: bool, is_rounded: bool| -> Vec<f64> {
+        // Tokens and h as values of a format, weights of e4m3, and h in its own format.
+        let y = |of_x: Option<Format>, of_weights: bool, of_h: Option<Format>, is_rounded: bool| -> Vec<f64> {
             let weights = if of_weights { &e4m3 } else { &plain };
-            let made = |rows: usize, values: Vec<f32>, is_e4m3: bool| -> Matrix<'static> {
+            let made = |rows: usize, values: Vec<f32>, to: Option<Format>| -> Matrix<'static> {
                 let k = values.len() / rows;
-                let values =
-                    if is_e4m3 { E4m3Tensor::quantise(rows, k, &values).unwrap().dequantise() } else { values };
+                let values = match to {
+                    None => values,
+                    Some(Format::E4m3) => E4m3Tensor::quantise(rows, k, &values).unwrap().dequantise(),
+                    Some(_) => Nvfp4Tensor::quantise(rows, k, &values).unwrap().dequantise(),
+                };
                 Matrix::new(rows, k, values).unwrap()
             };
             let x = made(tokens, x.clone(), of_x);
@@ -384,20 +387,27 @@ fn e4m3_products_cost_accuracy() {
             let h: Vec<f32> = h.map(|h| if is_rounded { rounded(format, h as f32) } else { h as f32 }).collect();
             product(&made(tokens, h, of_h), 2)
         };
-        let exact = y(false, false, false, false);
-        let error = |of: [bool; 3]| {
-            let found = y(of[0], of[1], of[2], true);
+        let exact = y(None, false, None, false);
+        let error = |to: Format, of: [bool; 3]| {
+            let [of_x, of_h] = [of[0], of[2]].map(|is_rounded| is_rounded.then_some(to));
+            let found = y(of_x, of[1], of_h, true);
             let squares = exact.iter().zip(&found).map(|(exact, found)| (found - exact).powi(2)).sum::<f64>();
             100.0 * (squares / exact.iter().map(|exact| exact * exact).sum::<f64>()).sqrt()
         };
-        let none = error([false; 3]);
-        let [of_x, of_weights, of_h] = [0, 1, 2].map(|which| error([0, 1, 2].map(|at| at == which)));
-        let all = error([true; 3]);
+        let none = error(Format::E4m3, [false; 3]);
+        let [of_x, of_weights, of_h] = [0, 1, 2].map(|which| error(Format::E4m3, [0, 1, 2].map(|at| at == which)));
+        let all = error(Format::E4m3, [true; 3]);
         println!("{format}: {none:.2} %; x {of_x:.2}, weights {of_weights:.2}, h {of_h:.2}, all {all:.2} %");
         assert!(none < 0.5 && [of_x, of_weights, of_h].iter().all(|one| (0.5..5.0).contains(one)), "{format}");
         // Errors that know nothing of each other.
         let together = (of_x.powi(2) + of_weights.powi(2) + of_h.powi(2)).sqrt();
         assert!((all / together - 1.0).abs() < 0.15, "{format}: {all} {together}");
+        // Weights are NVFP4 as they are given.
+        let of = |x, h| error(Format::Nvfp4, [x, false, h]);
+        let [of_x, of_h, both] = [of(true, false), of(false, true), of(true, true)];
+        println!("{format}: x NVFP4 {of_x:.2}, h {of_h:.2}, both {both:.2} %");
+        assert!([of_x, of_h].iter().all(|one| (5.0..20.0).contains(one)), "{format}");
+        assert!((both / of_x.hypot(of_h) - 1.0).abs() < 0.15, "{format}");
     }
 }
 

@@ -140,13 +140,18 @@ mod tests {
         assert_eq!((rounded.bytes, rounded.e4m3_flop, rounded.flop), (plain.bytes, plain.flop, 0.0));
         let [floor, of_plain] = [rounded, plain].map(|work| work.floor_us(&Arch::H200));
         assert!((of_plain / floor - 2.0).abs() < 1e-9, "{floor} {of_plain}");
+        // The rate of NVFP4 products is the architecture's: on Hopper that of 16-bit ones.
+        let coded = of("qwen3-30b:nvfp4", 8192, 128);
+        assert_eq!((coded.bytes, coded.nvfp4_flop, coded.flop), (plain.bytes, plain.flop, 0.0));
+        assert_eq!(coded.floor_us(&Arch::H200), of_plain);
+        assert!(coded.floor_us(&Arch::B200) < plain.floor_us(&Arch::B200) / 3.0);
         let dense = of("llama-3.1-8b", 64, 1);
         assert_eq!(dense.flop, 2.0 * 64.0 * 3.0 * 4096.0 * 14336.0);
-        for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1)] {
+        for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1), ("llama-3.1-8b:nvfp4", 1)] {
             let config = named(name).unwrap();
             let steps = Step::of(&config).map(|step| Work::of(&config, 32, hit, Some(step)));
             let all = steps.fold(Work::default(), Work::and);
-            assert_eq!(all.flop, of(name, 32, hit).flop);
+            assert_eq!((all.flop, all.nvfp4_flop), (of(name, 32, hit).flop, of(name, 32, hit).nvfp4_flop));
             assert!(all.bytes > of(name, 32, hit).bytes);
         }
     }
