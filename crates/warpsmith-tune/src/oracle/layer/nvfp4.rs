@@ -12,7 +12,7 @@ use crate::oracle::quantise::{NAN_SCALE, code_of, own_factor, quantised_block};
 use crate::oracle::{Expected, Matrix, Reference};
 
 /// Numbers at most that the largest of h may be: each has a factor of its own.
-const LARGEST_MAX: usize = 16;
+const LARGEST_MAX: usize = 64;
 
 /// The whole tensor `x` quantised with the factor of its own maximum: code times block scale, and that factor.
 pub(super) fn coded(x: &Matrix<'_>) -> Result<(Matrix<'static>, f32)> {
