@@ -44,6 +44,7 @@ fn combines() -> Vec<Combine> {
         "combine:f16>bf16:h1032:k32:placed:shared",
         "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate",
         "combine:f16>f32:h8:k1:shared:shared_gate:residual",
+        "combine:f32>f32:h256:k1:weighted",
     ]
     .iter()
     .map(|text| text.parse().unwrap())

@@ -113,6 +113,7 @@ const SIMT: Cuda = Cuda {
         "simt/route/sigmoid_weight.cuh",
         "simt/rows/bf16.cuh",
         "simt/rows/f16.cuh",
+        "simt/rows/f32.cuh",
         "simt/shared_gate/none.cuh",
         "simt/shared_gate/sigmoid.cuh",
         "simt/values.cuh",

@@ -18,6 +18,7 @@ mod code_maps;
 mod combine;
 mod device;
 mod driver;
+mod fill;
 pub(crate) mod given;
 mod guards;
 mod kernel;

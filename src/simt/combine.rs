@@ -73,7 +73,7 @@ impl Combine {
         self
     }
 
-    /// The format of the rows: f16 or bf16.
+    /// The format of the rows: f16, bf16 or f32.
     pub fn rows(mut self, format: Format) -> Self {
         self.rows = format;
         self
@@ -185,8 +185,8 @@ impl Combine {
         if !(1..=Route::K_MAX).contains(&k) {
             return Err(Error::unsupported(format!("k = {k}: must be 1 to {}", Route::K_MAX)));
         }
-        if !matches!(rows, Format::F16 | Format::Bf16) {
-            return Err(Error::unsupported(format!("rows are f16 or bf16, not {rows}")));
+        if !matches!(rows, Format::F16 | Format::Bf16 | Format::F32) {
+            return Err(Error::unsupported(format!("rows are f16, bf16 or f32, not {rows}")));
         }
         if out.is_coded() {
             return Err(Error::unsupported(format!("the result is f16, bf16 or f32, not {out}")));
@@ -286,7 +286,7 @@ mod tests {
         assert!(good.check().is_ok());
         assert!(refusal(good.hidden(60)).ends_with("hidden = 60: must be a multiple of 8 up to 1048576"));
         assert!(refusal(good.k(33)).ends_with("k = 33: must be 1 to 32"));
-        assert!(refusal(good.rows(Format::F32)).ends_with("rows are f16 or bf16, not f32"));
+        assert!(refusal(good.rows(Format::E4m3)).ends_with("rows are f16, bf16 or f32, not e4m3"));
         assert!(refusal(good.out(Format::Nvfp4)).ends_with("not nvfp4"));
         assert!(refusal(good.shared_gate()).ends_with("shared_gate: there is no shared expert"));
     }

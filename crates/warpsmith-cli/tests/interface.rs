@@ -115,6 +115,7 @@ fn json_is_one_document() {
         ("warm-up --arch h200 --list --json".to_owned(), "/kernels/0"),
         ("manifest --layer qwen3-30b --json".to_owned(), "/routes/1"),
         ("manifest --layer qwen3-30b:e4m3 --json".to_owned(), "/quantisers/1"),
+        ("manifest --layer qwen3-30b:nvfp4 --json".to_owned(), "/combines/2"),
         (format!("manifest --checkpoint {FIXTURE} --format f16 --json"), "/problems"),
         (format!("pack {pack} --show --json"), "/kernels"),
         (format!("quantize {model} {model}.nvfp4 --json"), "/weights/0/error"),
@@ -147,7 +148,7 @@ fn a_layer_is_explained_by_its_steps() {
         let sum: f64 = steps.iter().map(predicted).sum();
         assert!((number(&of_tokens["predicted_us"]) / sum - 1.0).abs() < 1e-9 && sum > number(&of_tokens["floor_us"]));
     }
-    // Rows are made e4m3 before products take them: a token once, for a shared expert first.
+    // Rows are rounded before products take them: a token once, for a shared expert first. NVFP4 has a factor more.
     for (layer, expected) in [
         ("linear:bf16:n64:k192:e4m3", &[&["quantise:bf16:k192:e4m3", "gemm:e4m3"][..]][..]),
         (
@@ -170,6 +171,24 @@ fn a_layer_is_explained_by_its_steps() {
                 &["route"],
                 &["combine", "quantise:bf16:k64:e4m3", "grouped8.dual_gemm"],
                 &["quantise:bf16:k64:e4m3", "grouped8.gemm"],
+                &["combine"],
+            ],
+        ),
+        ("linear:bf16:n64:k192:nvfp4", &[&["quantise:bf16:k192:own", "combine:f32>f32:h8", "gemm:nvfp4"]]),
+        (
+            "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared1408:nvfp4",
+            &[
+                &[
+                    "quantise:bf16:k2048:own",
+                    "combine:f32>f32:h8",
+                    "dual_gemm",
+                    "quantise:bf16:k1408:own",
+                    "combine:f32>f32:h8",
+                    "gemm:nvfp4",
+                ],
+                &["route"],
+                &["combine:f32>f32:h120", "grouped60.dual_gemm"],
+                &["quantise:bf16:k704:own", "combine:f32>f32:h64", "grouped60.gemm"],
                 &["combine"],
             ],
         ),

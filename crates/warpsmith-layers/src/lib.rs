@@ -32,13 +32,14 @@
 //! ```
 
 mod config;
-mod e4m3;
 mod linear;
 mod mlp;
 mod moe;
 mod operands;
 mod pad;
 mod product;
+mod rounded;
+mod scaler;
 mod step;
 mod weights;
 mod workspace;

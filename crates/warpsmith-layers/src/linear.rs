@@ -8,19 +8,19 @@ use warpsmith::run::LaunchStream;
 use warpsmith::{Error, Result};
 
 use crate::config::LinearConfig;
-use crate::e4m3::ToE4m3;
 use crate::operands::{Chunk, LayerOperands, Needs};
 use crate::product::Product;
+use crate::rounded::RowQuantiser;
 use crate::weights::Quantised;
-use crate::workspace::{Layout, room};
+use crate::workspace::{Layout, Room, room};
 
 /// A [`LinearConfig`] with its weights and kernels.
 #[derive(Debug)]
 pub struct Linear {
     config: LinearConfig,
     limit: u32,
-    /// Of x, where the product is one of e4m3 values.
-    quantiser: Option<ToE4m3>,
+    /// Of x, where that is rounded.
+    quantiser: Option<RowQuantiser>,
     product: Product,
 }
 
@@ -29,7 +29,7 @@ impl Linear {
     ///
     /// # Errors
     /// Those of [`LinearConfig::problem`], [`Engine::plan`], [`Engine::weights`] and [`Engine::quantise`]; operand, if the weights
-    /// do not fit.
+    /// do not fit; unsupported, if x becomes NVFP4 and the engine's kernels are batch-invariant.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -41,7 +41,7 @@ impl Linear {
         let problem = config.problem(limit)?;
         let made = || {
             let product = Product::new(engine, stream, &problem, [n, k], vec![("weights", weights)])?;
-            Ok((product, config.quantiser().map(|of| ToE4m3::new(engine, &of)).transpose()?))
+            Ok((product, config.quantiser().map(|of| RowQuantiser::new(engine, &of)).transpose()?))
         };
         let (product, quantiser) = made().map_err(|error: Error| error.context(config.to_string()))?;
         Ok(Self { config: *config, limit, quantiser, product })
@@ -83,20 +83,22 @@ impl Linear {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {
                 let (x, out) = (chunk.of_matrix(&operands.x, inputs)?, chunk.of_result(&mut operands.out, outputs)?);
                 let x = match &self.quantiser {
-                    None => x,
+                    None => x.into(),
                     Some(quantiser) => {
-                        quantiser.launch(stream, chunk.count, x, &mut pieces.x_e4m3)?;
-                        pieces.x_e4m3.matrix()?
+                        quantiser.launch(stream, chunk.count, x, &mut pieces.x_rounded)?;
+                        quantiser.made(&pieces.x_rounded)?
                     }
                 };
-                self.product.launch(stream, chunk.count, (x, out), &mut pieces.kernels, |operands| operands)
+                let room = Room { alphas: &mut pieces.alphas, kernels: &mut pieces.kernels };
+                self.product.launch(stream, chunk.count, (x, out), room, |operands| operands)
             })?;
         }
         Ok(())
     }
 
     fn layout(&self, tokens: u32) -> Layout {
-        let x_e4m3 = self.quantiser.as_ref().map_or([0; 2], |quantiser| quantiser.bytes(tokens));
-        Layout { x_e4m3, kernels: self.product.workspace_bytes(tokens), ..Layout::default() }
+        let x_rounded = self.quantiser.as_ref().map_or([0; 3], |quantiser| quantiser.bytes(tokens));
+        let (alphas, kernels) = (self.product.alpha_bytes(), self.product.workspace_bytes(tokens));
+        Layout { x_rounded, alphas, kernels, ..Layout::default() }
     }
 }

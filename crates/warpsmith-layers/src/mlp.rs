@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
-use warpsmith::run::{LaunchStream, Matrix, MatrixMut, MemoryMut};
+use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut};
 use warpsmith::{Error, Result};
 
 use crate::config::MlpConfig;
-use crate::e4m3::{E4m3Rows, ToE4m3};
 use crate::operands::{Chunk, LayerOperands, Needs, check_given, result, tokens};
 use crate::product::Product;
+use crate::rounded::{RoundedRows, RowQuantiser, Taken};
 use crate::step::Step;
 use crate::weights::Quantised;
-use crate::workspace::{Layout, Pieces, room};
+use crate::workspace::{Layout, Pieces, Room, room};
 
 /// The weights of an [MLP](MlpConfig): gate and up `[I, H]`, down `[H, I]`; of experts each `[E, …]`.
 #[derive(Debug)]
@@ -54,15 +54,15 @@ pub struct GatedMlp {
     limit: u32,
     up: Product,
     down: Product,
-    /// Of x and of h, where products are those of e4m3 values.
-    quantisers: Option<[ToE4m3; 2]>,
+    /// Of x and of h, where these are rounded.
+    quantisers: Option<[RowQuantiser; 2]>,
 }
 
 /// Pieces of a workspace that both launches use.
 pub(crate) struct Between<'a, 'b> {
     pub(crate) h: &'a mut MemoryMut<'b, u8>,
-    pub(crate) h_e4m3: &'a mut E4m3Rows<'b>,
-    pub(crate) kernels: &'a mut MemoryMut<'b, u8>,
+    pub(crate) h_rounded: &'a mut RoundedRows<'b>,
+    pub(crate) room: Room<'a, 'b>,
 }
 
 impl GatedMlp {
@@ -70,7 +70,7 @@ impl GatedMlp {
     ///
     /// # Errors
     /// Those of [`MlpConfig::problems`], [`Engine::plan`], [`Engine::weights`] and [`Engine::quantise`]; operand, if the weights
-    /// do not fit.
+    /// do not fit; unsupported, if x becomes NVFP4 and the engine's kernels are batch-invariant.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -84,7 +84,7 @@ impl GatedMlp {
             let (first, last) = weights.split(config.is_gated())?;
             let up = Product::new(engine, stream, &up, [intermediate, hidden], first)?;
             let down = Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?;
-            Ok((up, down, ToE4m3::both(engine, config.quantisers())?))
+            Ok((up, down, RowQuantiser::both(engine, config.quantisers())?))
         };
         let (up, down, quantisers) = products().map_err(|error: Error| error.context(config.to_string()))?;
         Ok(Self { config: *config, limit, up, down, quantisers })
@@ -136,18 +136,19 @@ impl GatedMlp {
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         for chunk in Chunk::each(operands.tokens, room) {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {
-                let Pieces { h, x_e4m3, h_e4m3, kernels, .. } = &mut pieces;
+                let Pieces { h, x_rounded, h_rounded, alphas, kernels, .. } = &mut pieces;
                 let (x, out) = (chunk.of_matrix(&operands.x, hidden)?, chunk.of_result(&mut operands.out, hidden)?);
                 let x = match &self.quantisers {
-                    None => x,
+                    None => x.into(),
                     Some([quantiser, _]) => {
                         if only.is_none_or(|only| only == Step::Up) {
-                            quantiser.launch(stream, chunk.count, x, x_e4m3)?;
+                            quantiser.launch(stream, chunk.count, x, x_rounded)?;
                         }
-                        x_e4m3.matrix()?
+                        quantiser.made(x_rounded)?
                     }
                 };
-                self.launch(stream, chunk.count, (x, out), Between { h, h_e4m3, kernels }, only)
+                let between = Between { h, h_rounded, room: Room { alphas, kernels } };
+                self.launch(stream, chunk.count, (x, out), between, only)
             })?;
         }
         Ok(())
@@ -158,25 +159,25 @@ impl GatedMlp {
         &self,
         stream: &impl LaunchStream,
         count: u32,
-        (x, out): (Matrix<'_>, MatrixMut<'_>),
-        Between { h, h_e4m3, kernels }: Between<'_, '_>,
+        (x, out): (Taken<'_>, MatrixMut<'_>),
+        Between { h, h_rounded, mut room }: Between<'_, '_>,
         only: Option<Step>,
     ) -> Result<()> {
         let format = self.config.token_format();
         let does = |step| only.is_none_or(|only| only == step);
         if does(Step::Up) {
-            self.up.launch(stream, count, (x, result(h, format)?), kernels, |operands| operands)?;
+            self.up.launch(stream, count, (x, result(h, format)?), room.again(), |operands| operands)?;
         }
         if does(Step::Down) {
             let h = tokens(h, format)?;
             let h = match &self.quantisers {
-                None => h,
+                None => h.into(),
                 Some([_, quantiser]) => {
-                    quantiser.launch(stream, count, h, h_e4m3)?;
-                    h_e4m3.matrix()?
+                    quantiser.launch(stream, count, h, h_rounded)?;
+                    quantiser.made(h_rounded)?
                 }
             };
-            self.down.launch(stream, count, (h, out), kernels, |operands| operands)?;
+            self.down.launch(stream, count, (h, out), room, |operands| operands)?;
         }
         Ok(())
     }
@@ -184,10 +185,11 @@ impl GatedMlp {
     pub(crate) fn layout(&self, tokens: u32) -> Layout {
         let (h, rows) = (self.config.token_format().bytes(self.config.padded_size() as usize), u64::from(tokens));
         let kernels = self.up.workspace_bytes(tokens).max(self.down.workspace_bytes(tokens));
-        let [x_e4m3, h_e4m3] = match &self.quantisers {
-            None => [[0; 2]; 2],
+        let alphas = self.up.alpha_bytes().max(self.down.alpha_bytes());
+        let [x_rounded, h_rounded] = match &self.quantisers {
+            None => [[0; 3]; 2],
             Some(quantisers) => quantisers.each_ref().map(|quantiser| quantiser.bytes(tokens)),
         };
-        Layout { h: rows * h as u64, x_e4m3, h_e4m3, kernels, ..Layout::default() }
+        Layout { h: rows * h as u64, x_rounded, h_rounded, alphas, kernels, ..Layout::default() }
     }
 }

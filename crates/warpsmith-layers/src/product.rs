@@ -5,11 +5,14 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::internal::Raise;
-use warpsmith::run::{LaunchStream, Matrix, MatrixMut, MemoryMut, Operands, Weights};
+use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut, Operands, Weights};
 use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
+use crate::rounded::Taken;
+use crate::scaler::Scaler;
 use crate::weights::{Beside, Padding, Quantised};
+use crate::workspace::Room;
 
 /// A problem with its weights.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Product {
     beside: Beside,
     /// Of a dual GEMM.
     second: Option<Beside>,
+    /// Where tokens have a factor of their own.
+    scaler: Option<Scaler>,
 }
 
 impl Product {
@@ -53,12 +58,20 @@ impl Product {
         let weights = engine.weights(stream, &problem, matrices)?;
         let mut beside = beside.into_iter();
         let first = beside.next().ok_or_else(|| Error::operand(format!("{problem} without weights")))?;
-        Ok(Self { plan, weights, beside: first, second: beside.next() })
+        let second = beside.next();
+        let alphas = [&first].into_iter().chain(&second).map(|beside| beside.alpha.alpha());
+        let scaler = Scaler::new(engine, stream, &problem, alphas)?;
+        Ok(Self { plan, weights, beside: first, second, scaler })
     }
 
     /// The most bytes of workspace that a launch of up to `rows` rows needs.
     pub(crate) fn workspace_bytes(&self, rows: u32) -> u64 {
         self.plan.workspace_bytes(rows)
+    }
+
+    /// Bytes for factors that a launch makes of its weights' and its tokens'.
+    pub(crate) fn alpha_bytes(&self) -> u64 {
+        self.scaler.as_ref().map_or(0, Scaler::bytes)
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -70,15 +83,24 @@ impl Product {
         &'a self,
         stream: &impl LaunchStream,
         m: u32,
-        (a, c): (Matrix<'a>, MatrixMut<'a>),
-        workspace: &'a mut MemoryMut<'_, u8>,
+        (a, c): (Taken<'a>, MatrixMut<'a>),
+        Room { alphas, kernels }: Room<'a, '_>,
         with: impl FnOnce(Operands<'a>) -> Operands<'a>,
     ) -> Result<()> {
-        let operands = Operands::new(m, a, &self.weights, c);
-        let Beside { alpha, row_scale, bias } = &self.beside;
+        let Taken { matrix, factor } = a;
+        if let (Some(scaler), Some(factor)) = (&self.scaler, factor) {
+            scaler.launch(stream, factor, alphas)?;
+        }
+        let alphas: &'a MemoryMut<'_, u8> = alphas;
+        let alpha = |nth, beside: &'a Beside| match &self.scaler {
+            Some(scaler) => scaler.made(nth, alphas),
+            None => Ok(beside.alpha.alpha()),
+        };
+        let operands = Operands::new(m, matrix, &self.weights, c);
+        let Beside { row_scale, bias, .. } = &self.beside;
         let operands = match &self.second {
-            None => operands.alpha(alpha.alpha()),
-            Some(second) => operands.alphas(alpha.alpha(), second.alpha.alpha()),
+            None => operands.alpha(alpha(0, &self.beside)?),
+            Some(second) => operands.alphas(alpha(0, &self.beside)?, alpha(1, second)?),
         };
         let operands = match (bias, self.second.as_ref().and_then(|second| second.bias.as_ref())) {
             (Some(first), Some(second)) => operands.biases(first.values(), second.values()),
@@ -89,8 +111,8 @@ impl Product {
             Some(factors) => operands.row_scale(factors),
             None => operands,
         };
-        let bytes = workspace.elements() as usize;
-        let operands = workspace.part(0..bytes).into_iter().fold(operands, Operands::workspace);
+        let bytes = kernels.elements() as usize;
+        let operands = kernels.part(0..bytes).into_iter().fold(operands, Operands::workspace);
         self.plan.launch_dependent(stream, with(operands))
     }
 }

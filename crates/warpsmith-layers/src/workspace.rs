@@ -4,11 +4,11 @@ use warpsmith::internal::Raise;
 use warpsmith::run::MemoryMut;
 use warpsmith::{Error, Result};
 
-use crate::e4m3::E4m3Rows;
+use crate::rounded::RoundedRows;
 
 /// Every piece begins at a multiple of so many bytes, as the workspace does.
 pub(crate) const ALIGNMENT: u64 = 256;
-const PIECES: usize = 11;
+const PIECES: usize = 14;
 
 /// How large each piece is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,19 +25,21 @@ pub(crate) struct Layout {
     pub(crate) weights: u64,
     /// i32.
     pub(crate) lists: u64,
-    /// In e4m3, values and factors: tokens, `[tokens, H]`.
-    pub(crate) x_e4m3: [u64; 2],
+    /// Values, scales and factor of rounded rows: tokens, `[tokens, H]`.
+    pub(crate) x_rounded: [u64; 3],
     /// The same of `h`.
-    pub(crate) h_e4m3: [u64; 2],
+    pub(crate) h_rounded: [u64; 3],
+    /// Factors of a product's weights times that of its tokens.
+    pub(crate) alphas: u64,
     /// What one kernel needs, whichever needs most.
     pub(crate) kernels: u64,
 }
 
 impl Layout {
     fn sizes(&self) -> [u64; PIECES] {
-        let Self { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels } = *self;
-        let ([x_values, x_factors], [h_values, h_factors]) = (x_e4m3, h_e4m3);
-        let all = [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels];
+        let Self { h, y, shared, ids, weights, lists, x_rounded, h_rounded, alphas, kernels } = *self;
+        let ([a, b, c], [d, e, f]) = (x_rounded, h_rounded);
+        let all = [h, y, shared, ids, weights, lists, a, b, c, d, e, f, alphas, kernels];
         all.map(|size| size.next_multiple_of(ALIGNMENT))
     }
 
@@ -55,7 +57,7 @@ impl Layout {
         memory: &mut MemoryMut<'_, u8>,
         put: impl FnOnce(Pieces<'_>) -> Result<R>,
     ) -> Result<R> {
-        let [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels] = self.sizes();
+        let [h, y, shared, ids, weights, lists, a, b, c, d, e, f, alphas, kernels] = self.sizes();
         let given = memory.elements();
         let short = || too_short(self.bytes(), given);
         let (h, mut rest) = memory.split_at(h as usize).ok_or_else(short)?;
@@ -64,14 +66,17 @@ impl Layout {
         let (ids, mut rest) = rest.split_at(ids as usize).ok_or_else(short)?;
         let (weights, mut rest) = rest.split_at(weights as usize).ok_or_else(short)?;
         let (lists, mut rest) = rest.split_at(lists as usize).ok_or_else(short)?;
-        let (values, mut rest) = rest.split_at(x_values as usize).ok_or_else(short)?;
-        let (factors, mut rest) = rest.split_at(x_factors as usize).ok_or_else(short)?;
-        let x_e4m3 = E4m3Rows { values, factors };
-        let (values, mut rest) = rest.split_at(h_values as usize).ok_or_else(short)?;
-        let (factors, mut rest) = rest.split_at(h_factors as usize).ok_or_else(short)?;
-        let h_e4m3 = E4m3Rows { values, factors };
+        let (values, mut rest) = rest.split_at(a as usize).ok_or_else(short)?;
+        let (scales, mut rest) = rest.split_at(b as usize).ok_or_else(short)?;
+        let (factor, mut rest) = rest.split_at(c as usize).ok_or_else(short)?;
+        let x_rounded = RoundedRows { values, scales, factor };
+        let (values, mut rest) = rest.split_at(d as usize).ok_or_else(short)?;
+        let (scales, mut rest) = rest.split_at(e as usize).ok_or_else(short)?;
+        let (factor, mut rest) = rest.split_at(f as usize).ok_or_else(short)?;
+        let h_rounded = RoundedRows { values, scales, factor };
+        let (alphas, mut rest) = rest.split_at(alphas as usize).ok_or_else(short)?;
         let (kernels, _) = rest.split_at(kernels as usize).ok_or_else(short)?;
-        put(Pieces { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels })
+        put(Pieces { h, y, shared, ids, weights, lists, x_rounded, h_rounded, alphas, kernels })
     }
 }
 
@@ -83,9 +88,24 @@ pub(crate) struct Pieces<'a> {
     pub(crate) ids: MemoryMut<'a, u8>,
     pub(crate) weights: MemoryMut<'a, u8>,
     pub(crate) lists: MemoryMut<'a, u8>,
-    pub(crate) x_e4m3: E4m3Rows<'a>,
-    pub(crate) h_e4m3: E4m3Rows<'a>,
+    pub(crate) x_rounded: RoundedRows<'a>,
+    pub(crate) h_rounded: RoundedRows<'a>,
+    pub(crate) alphas: MemoryMut<'a, u8>,
     pub(crate) kernels: MemoryMut<'a, u8>,
+}
+
+/// What a product's launches need of it.
+#[derive(Debug)]
+pub(crate) struct Room<'a, 'b> {
+    pub(crate) alphas: &'a mut MemoryMut<'b, u8>,
+    pub(crate) kernels: &'a mut MemoryMut<'b, u8>,
+}
+
+impl<'b> Room<'_, 'b> {
+    /// The same, for one of several launches.
+    pub(crate) fn again(&mut self) -> Room<'_, 'b> {
+        Room { alphas: self.alphas, kernels: self.kernels }
+    }
 }
 
 /// The most tokens, `limit` at most, that `given` bytes of workspace are enough for at a time, where `bytes` says how many so
@@ -126,29 +146,29 @@ mod tests {
         ids: 12,
         weights: 256,
         lists: 257,
-        x_e4m3: [640, 40],
-        h_e4m3: [0, 0],
+        x_rounded: [640, 40, 0],
+        h_rounded: [0, 0, 2052],
+        alphas: 32,
         kernels: 1,
     };
 
     #[test]
     fn pieces_are_aligned_and_apart() {
-        assert_eq!(LAYOUT.bytes(), 1024 + 4096 + 256 + 256 + 512 + 768 + 256 + 256);
+        assert_eq!(LAYOUT.bytes(), 1024 + 4096 + 256 + 256 + 512 + 768 + 256 + 2304 + 256 + 256);
         assert_eq!(Layout::default().bytes(), 0);
         // SAFETY: nothing is launched.
         let memory = |bytes| unsafe { MemoryMut::<u8>::from_raw(1 << 20, bytes) };
         let mut whole = memory(LAYOUT.bytes() as usize + 3);
         let sizes = LAYOUT.cut(&mut whole, |pieces| {
-            let Pieces { h, y, shared, ids, weights, lists, x_e4m3, h_e4m3, kernels } = pieces;
-            let (x, of_h) = ([x_e4m3.values, x_e4m3.factors], [h_e4m3.values, h_e4m3.factors]);
-            let ([x_values, x_factors], [h_values, h_factors]) = (x, of_h);
-            let all = [h, y, shared, ids, weights, lists, x_values, x_factors, h_values, h_factors, kernels];
+            let Pieces { h, y, shared, ids, weights, lists, x_rounded, h_rounded, alphas, kernels } = pieces;
+            let [[a, b, c], [d, e, f]] = [x_rounded, h_rounded].map(|of| [of.values, of.scales, of.factor]);
+            let all = [h, y, shared, ids, weights, lists, a, b, c, d, e, f, alphas, kernels];
             Ok(all.map(|piece| (format!("{piece:?}"), piece.elements())))
         });
         let sizes = sizes.unwrap().map(|(_, size)| size);
-        assert_eq!(sizes, [1024, 4096, 0, 256, 256, 512, 768, 256, 0, 0, 256]);
+        assert_eq!(sizes, [1024, 4096, 0, 256, 256, 512, 768, 256, 0, 0, 0, 2304, 256, 256]);
         let error = LAYOUT.cut(&mut memory(LAYOUT.bytes() as usize - 1), |_| Ok(())).unwrap_err();
-        assert!(error.is_operand() && error.to_string().contains("has 7423 bytes"), "{error}");
+        assert!(error.is_operand() && error.to_string().contains("has 9983 bytes"), "{error}");
     }
 
     #[test]

@@ -26,6 +26,9 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "mlp.silu:f16:h64:i96:e4m3",
         "mlp.silu:f16:h64:i96:bias_f16:ungated:e4m3",
         "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:weighted_inputs:e4m3:residual",
+        "linear:bf16:n16:k192:bias_f32:nvfp4",
+        "mlp.silu:f16:h64:i96:bias_f16:ungated:nvfp4",
+        "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:weighted_inputs:nvfp4:residual",
         "moe.gelu:f16:h64:i64:given:e8:k2:ungated",
         "moe.silu:f16:h64:i64:given:e8:k2:local0-8",
         "moe.silu:f16:h64:i64:softmax:e8:k4:renormalised:local6-8:shared64:residual",
@@ -47,6 +50,9 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "mlp.silu:bf16:h64:i64:e4m3:mxfp4",
         "mlp.silu:bf16:h64:i64:e4m3:bias_f16",
         "mlp.silu:e4m3:bf16:h64:i64",
+        "mlp.silu:bf16:h64:i64:nvfp4:mxfp4",
+        "mlp.silu:bf16:h64:i64:e4m3:nvfp4",
+        "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:nvfp4",
         "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:e4m3",
         "moe.silu:bf16:h64:i64",
         "moe.silu:bf16:h64:i64:softmax:f32:e8:k2",
@@ -77,6 +83,8 @@ fn builders_give_what_is_spelt() {
     assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).ungated().to_string(), "mlp.silu:f16:h64:i96:ungated");
     assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).e4m3().to_string(), "mlp.silu:f16:h64:i96:e4m3");
     assert_eq!(LinearConfig::new(16, 64).e4m3().to_string(), "linear:f16:n16:k64:e4m3");
+    assert_eq!(LinearConfig::new(16, 64).e4m3().nvfp4().to_string(), "linear:f16:n16:k64:nvfp4");
+    assert_eq!(moe.nvfp4().shared_expert().unwrap().to_string(), "mlp.silu:f16:h5120:i8192:nvfp4");
     assert_eq!(moe.e4m3().shared_expert().unwrap().to_string(), "mlp.silu:f16:h5120:i8192:e4m3");
     assert_eq!(LinearConfig::new(16, 64).bias(Format::F32).to_string(), "linear:f16:n16:k64:bias_f32");
 }
@@ -89,12 +97,15 @@ fn known_layers_are_spelt_as_they_are() {
         let problems = layer.problems(8192).unwrap();
         assert!(problems.len() == 2 && problems.iter().all(|problem| problem.check().is_ok()), "{name}");
     }
-    for name in ["qwen3", "qwen3-30b:", "qwen3-30b:mxfp4", "qwen3-30b:e4m3:e4m3", "qwen3-30b:residual", ":e4m3"] {
+    for name in ["qwen3", "qwen3-30b:", "qwen3-30b:mxfp4", "qwen3-30b:e4m3:nvfp4", "qwen3-30b:residual", ":e4m3"] {
         assert!(named(name).is_none(), "{name}");
     }
     for (name, _) in KNOWN {
         let layer = named(&format!("{name}:e4m3")).unwrap();
-        assert!(layer.is_e4m3() && !named(name).unwrap().is_e4m3() && layer == named(name).unwrap().e4m3());
+        assert!(layer.rounded() == Some(Format::E4m3) && layer == named(name).unwrap().e4m3());
+        let layer = named(&format!("{name}:nvfp4")).unwrap();
+        assert!(layer.rounded() == Some(Format::Nvfp4) && layer == named(name).unwrap().nvfp4());
+        assert_eq!(named(name).unwrap().rounded(), None);
     }
     let layer = named("qwen3-30b:e4m3").unwrap().to_string();
     assert_eq!(layer, "moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised:e4m3");
@@ -139,7 +150,26 @@ fn problems_are_those_of_the_layer() {
     assert_eq!(quantisers(layer), ["quantise:bf16:k2048:e4m3", "quantise:bf16:k128:e4m3", "quantise:bf16:k320:e4m3"]);
     assert_eq!(quantisers("mlp.silu:f16:h64:i192:e4m3"), ["quantise:f16:k64:e4m3", "quantise:f16:k192:e4m3"]);
     assert_eq!(quantisers("linear:f16:n16:k64:e4m3"), ["quantise:f16:k64:e4m3"]);
-    assert!(quantisers(layer.strip_suffix(":e4m3").unwrap()).is_empty());
+    let plain = layer.strip_suffix(":e4m3").unwrap();
+    assert!(quantisers(plain).is_empty());
+    let layer = format!("{plain}:nvfp4");
+    assert_eq!(
+        problems(&layer, 512),
+        [
+            "grouped128.dual_gemm.silu:nvfp4*nvfp4>bf16:n128:k2048:gathered:top8:m4096",
+            "grouped128.gemm:nvfp4*nvfp4>bf16:n2048:k128:top8:m4096",
+            "dual_gemm.silu:nvfp4*nvfp4>bf16:n320:k2048:m512",
+            "gemm:nvfp4*nvfp4>bf16:n2048:k320:m512",
+        ]
+    );
+    assert_eq!(quantisers(&layer), ["quantise:bf16:k2048:own", "quantise:bf16:k128:own", "quantise:bf16:k320:own"]);
+    // A row of the factors of gate and up, and one of down's; a shared expert has one each.
+    let scalers = |text: &str| {
+        let scalers = text.parse::<LayerConfig>().unwrap().scalers().unwrap();
+        scalers.iter().map(|scaler| scaler.hidden_size()).collect::<Vec<_>>()
+    };
+    assert_eq!((scalers(&layer), scalers(plain)), (vec![256, 128, 8, 8], vec![]));
+    assert!(scalers("mlp.silu:f16:h64:i64:e4m3").is_empty());
     assert_eq!(problems("linear:f16:n48:k64:row_scale", 3), ["gemm:f16*nvfp4>f16:n48:k64:row_scale:m3"]);
     assert_eq!(problems("linear:f16:n48:k64:bias_f32:mxfp4", 3), ["gemm:f16*mxfp4>f16:n48:k64:bias_f32:m3"]);
     assert_eq!(
@@ -170,6 +200,8 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("moe.silu:f16:h64:i64:softmax:e8:k2:shared64:mxfp4:e4m3", "e4m3: weights are nvfp4, not mxfp4"),
         ("linear:f16:n16:k64:mxfp4:e4m3", "e4m3: weights are nvfp4, not mxfp4"),
         ("linear:f16:n16:k96:e4m3", "K = 96"),
+        ("linear:f16:n16:k96:nvfp4", "K = 96"),
+        ("mlp.silu:f16:h64:i64:mxfp4:nvfp4", "nvfp4: weights are nvfp4, not mxfp4"),
         ("mlp.silu:e4m3:h64:i64", "activations are f16 or bf16, not e4m3"),
         ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),

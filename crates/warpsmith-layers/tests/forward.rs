@@ -11,6 +11,7 @@ use warpsmith::cache::{KernelCache, Seal};
 use warpsmith::engine::{Engine, Manifest, Plan, Rows};
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
+use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::{Device, MemoryMut};
 use warpsmith::spec::Spec;
 use warpsmith_layers::{
@@ -22,6 +23,7 @@ use warpsmith_testing::null::Null;
 
 const MOE: &str = "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:residual";
 const MOE_E4M3: &str = "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:e4m3:residual";
+const MOE_NVFP4: &str = "moe.silu:bf16:h256:i96:softmax:e8:k2:renormalised:shared64:nvfp4:residual";
 const HIDDEN: usize = 256;
 const EXPERTS: usize = 8;
 const K: usize = 2;
@@ -154,7 +156,7 @@ fn a_forward_is_its_launches_in_their_order() {
 /// Behind a seal a layer of any limit is made of what its manifest has warmed up.
 #[test]
 fn a_warm_layer_compiles_nothing() {
-    [MOE, MOE_E4M3].into_iter().for_each(is_warm);
+    [MOE, MOE_E4M3, MOE_NVFP4].into_iter().for_each(is_warm);
 }
 
 fn is_warm(spelling: &str) {
@@ -195,7 +197,7 @@ fn is_warm(spelling: &str) {
 
 /// Tokens are quantised once for all that take them, rows between up and down always.
 #[test]
-fn products_of_e4m3_values_are_quantised_for() {
+fn products_of_rounded_rows_are_quantised_for() {
     let bench = Bench::new();
     let stream = &bench.stream;
     bench.null.watch(true);
@@ -218,7 +220,7 @@ fn products_of_e4m3_values_are_quantised_for() {
             let (begin, end) = (buffers.workspace.device_ptr(stream).0, buffers.workspace.len() as u64);
             let within = |address: u64| (begin..begin + end).contains(&address) && address.is_multiple_of(256);
             // Products are of what a quantiser wrote, not of x, and not of what is at the workspace's begin: h.
-            if config.expert().is_e4m3() && [Step::Up, Step::Down].contains(&step) {
+            if config.expert().rounded().is_some() && [Step::Up, Step::Down].contains(&step) {
                 assert!(seen.m() == rows && within(seen.param(0)) && seen.param(0) != begin, "{layer} {step:?}");
             }
             bench.null.launches() - before
@@ -227,10 +229,11 @@ fn products_of_e4m3_values_are_quantised_for() {
         (counts, products, moe.workspace_bytes(17))
     };
     let plain = "moe.silu:bf16:h256:i96:softmax:e8:k2";
-    for (layer, more) in [
-        (plain, [0, 0, 1, 1, 0]),
-        (&format!("{plain}:shared64"), [2, 0, 0, 1, 0]),
-        ("moe.silu:bf16:h256:i96:sigmoid:e8:k1:shared64:weighted_inputs", [2, 0, 1, 1, 0]),
+    // And of NVFP4: a quantiser is two launches, and each product's factors are one.
+    for (layer, more, of_nvfp4) in [
+        (plain, [0, 0, 1, 1, 0], [0, 0, 3, 3, 0]),
+        (&format!("{plain}:shared64"), [2, 0, 0, 1, 0], [6, 0, 1, 3, 0]),
+        ("moe.silu:bf16:h256:i96:sigmoid:e8:k1:shared64:weighted_inputs", [2, 0, 1, 1, 0], [6, 0, 3, 3, 0]),
     ] {
         let (of_plain, products, bytes) = launches(layer);
         let (found, of_e4m3, more_bytes) = launches(&format!("{layer}:e4m3"));
@@ -239,6 +242,11 @@ fn products_of_e4m3_values_are_quantised_for() {
         let expected: Vec<u64> = (0..5).map(|at| of_plain[at] + of_products[at] + more[at]).collect();
         assert_eq!(found.to_vec(), expected, "{layer}");
         assert!(more_bytes >= bytes + 17 * 256 + 17 * 128, "{layer}: {more_bytes} {bytes}");
+        let (found, coded, more_bytes) = launches(&format!("{layer}:nvfp4"));
+        let of_products = [0, 0, coded[0] - products[0], coded[1] - products[1], 0];
+        let expected: Vec<u64> = (0..5).map(|at| of_plain[at] + of_products[at] + of_nvfp4[at]).collect();
+        assert_eq!(found.to_vec(), expected, "{layer} of NVFP4");
+        assert!(more_bytes >= bytes + 17 * 144 + 17 * 72, "{layer}: {more_bytes} {bytes}");
     }
     bench.null.watch(false);
     // Values, then factors, of an awkward number of rows; what the kernel itself takes is behind.
@@ -257,9 +265,41 @@ fn products_of_e4m3_values_are_quantised_for() {
     }
 }
 
+/// A token's bits would depend on those beside it; and factors of weights are one, or one a group.
+#[test]
+fn products_of_nvfp4_values_are_refused_with_batch_invariant_kernels() {
+    let bench = Bench::new();
+    let (engine, stream) = (&bench.engine, &bench.stream);
+    let device = engine.device();
+    let picker = Picker::builder(device.name(), device.arch()).policy(Policy::BatchInvariant).build().unwrap();
+    // SAFETY: the null driver runs nothing.
+    let cache = unsafe { KernelCache::builder().install_if_missing().render(small) }.build();
+    let invariant = Engine::with_cache_and_picker(device, cache, picker);
+    let config: LinearConfig = "linear:bf16:n48:k192:nvfp4".parse().unwrap();
+    let error = Linear::new(&invariant, stream, &config, bench.quantised(48, 192), 8).unwrap_err();
+    assert!(error.is_unsupported(), "{error:?}");
+    let why = "a token's bits depend on the others: not with kernels that are batch-invariant";
+    assert!(error.to_string().starts_with("linear:bf16:n48:k192:nvfp4") && error.to_string().ends_with(why), "{error}");
+    let weights = bench.quantised(48, 192).alpha(stream.alloc_zeros::<f32>(2).unwrap());
+    let error = Linear::new(engine, stream, &config, weights, 8).unwrap_err();
+    assert!(error.is_operand() && error.to_string().ends_with("weights have 2 factors: 1 are needed"), "{error}");
+    // Codes, block scales, the factor with its maxima, and factors that are scaled; what the kernel itself takes is behind.
+    let linear = Linear::new(engine, stream, &config, bench.quantised(48, 192).alpha(0.5), 100).unwrap();
+    for tokens in [1, 3, 17, 100] {
+        let pieces =
+            [u64::from(tokens) * 96, u64::from(tokens) * 12, 513 * 4, 32, linear.plan().workspace_bytes(tokens)];
+        assert_eq!(linear.workspace_bytes(tokens), pieces.map(|bytes| bytes.next_multiple_of(256)).iter().sum::<u64>());
+        let (x, mut out) = (stream.alloc_zeros::<bf16>(100 * 192).unwrap(), stream.alloc_zeros::<bf16>(4800).unwrap());
+        let mut workspace = stream.alloc_zeros::<u8>(linear.workspace_bytes(tokens) as usize).unwrap();
+        let before = bench.null.launches();
+        linear.forward(stream, LayerOperands::new(tokens, &x, &mut out, &mut workspace)).unwrap();
+        assert_eq!(bench.null.launches() - before, 3 + passes(linear.plan(), tokens));
+    }
+}
+
 #[test]
 fn a_forward_allocates_nothing() {
-    [MOE, MOE_E4M3].into_iter().for_each(allocates_nothing);
+    [MOE, MOE_E4M3, MOE_NVFP4].into_iter().for_each(allocates_nothing);
 }
 
 fn allocates_nothing(spelling: &str) {

@@ -62,8 +62,9 @@ fn a_models_layers_have_few_kernels_that_are_found_at_once() {
 fn no_number_of_tokens_needs_a_kernel_that_is_not_there() {
     let known = ["mixtral-8x7b", "gpt-oss-120b", "llama-3.1-8b"].map(|name| named(name).unwrap());
     let shared = "moe.silu:bf16:h2048:i704:sigmoid_bias:e60:k4:renormalised:shared1408:residual".parse().unwrap();
-    let rounded: LayerConfig = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:e4m3".parse().unwrap();
-    for layer in model().into_iter().chain(known).chain([shared, rounded]) {
+    let rounded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:e4m3".parse().unwrap();
+    let coded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:nvfp4".parse().unwrap();
+    for layer in model().into_iter().chain(known).chain([shared, rounded, coded]) {
         let manifest = manifest(&[layer], &format!("1..={TOKENS}"), &Arch::H200);
         for policy in [Policy::Fastest, Policy::BatchInvariant] {
             let warm: HashSet<Spec> = KernelSet::new(&picker(policy), &manifest).specs().copied().collect();
@@ -137,6 +138,13 @@ fn a_manifest_is_of_its_tokens_and_its_architecture() {
         \"grouped128.dual_gemm.silu:e4m3*nvfp4>bf16:n768:k2048:gathered:prepared:top8\" = \"64\"\n\
         \"grouped128.gemm:e4m3*nvfp4>bf16:n2048:k768:prepared:top8\" = \"64\"\n";
     assert!(rounded.ends_with(expected), "{rounded}");
+    let coded = of("qwen3-30b:nvfp4", "8", Arch::H200);
+    let expected = "combines = [\"combine:bf16>bf16:h2048:k8:weighted:placed\", \"combine:f32>f32:h128:k1:weighted\", \
+        \"combine:f32>f32:h256:k1:weighted\"]\n\
+        quantisers = [\"quantise:bf16:k2048:own\", \"quantise:bf16:k768:own\"]\n\n[problems]\n\
+        \"grouped128.dual_gemm.silu:nvfp4*nvfp4>bf16:n768:k2048:gathered:top8\" = \"64\"\n\
+        \"grouped128.gemm:nvfp4*nvfp4>bf16:n2048:k768:prepared:top8\" = \"64\"\n";
+    assert!(coded.ends_with(expected), "{coded}");
     let refused: LayerConfig = "mlp.silu:bf16:h96:i64".parse().unwrap();
     assert!(refused.manifest(&"1".parse().unwrap(), &Arch::H200).unwrap_err().is_unsupported());
     let too_many = named("qwen3-30b").unwrap().manifest(&"1..=4000000".parse().unwrap(), &Arch::H200);

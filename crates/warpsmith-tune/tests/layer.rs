@@ -31,11 +31,13 @@ enum Mutant {
     SharedLeftOut,
     BiasOfAnother,
     HCoarse,
-    /// Of products of e4m3 values.
+    /// Of products of e4m3 and of NVFP4 values.
     FactorsOfHLeftOut,
     FactorsOfWeightsLeftOut,
     NeighboursTokens,
     HOfNvfp4Steps,
+    /// Of NVFP4: each row with the factor of its own maximum.
+    FactorsOfRows,
 }
 
 struct Owned {
@@ -56,7 +58,8 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(activation: Activation, is_gated: bool, format: Format, is_e4m3: bool) -> Self {
+    fn new(activation: Activation, is_gated: bool, format: Format, to: Option<Format>) -> Self {
+        let is_e4m3 = to == Some(Format::E4m3);
         let mut rng = rng(0x1A7E);
         let mut random = fastrand::Rng::with_seed(5);
         let mut expert = |intermediate: usize| {
@@ -90,7 +93,7 @@ impl Layer {
         let mut logits = values(TOKENS * EXPERTS);
         // The second of the last token is one of two that are equal.
         logits[(TOKENS - 1) * EXPERTS..].copy_from_slice(&[-1.0, 0.5, -2.0, 2.0, 0.5, -1.0]);
-        Self { kind: Kind { activation, format, is_e4m3 }, is_gated, experts, shared, x, logits, residual }
+        Self { kind: Kind { activation, format, rounded: to }, is_gated, experts, shared, x, logits, residual }
     }
 
     fn route(&self) -> Route {
@@ -105,30 +108,50 @@ impl Layer {
         Expert { gate: self.is_gated.then(|| weight(0)), up: weight(1), down: weight(2) }
     }
 
-    /// As kernels do it: in f32, rounded between them.
-    fn mlp(&self, x: &[f32], of: &Owned, mutant: Mutant) -> Vec<f32> {
-        let Kind { activation, format, is_e4m3 } = self.kind;
-        let product = |x: &[f32], nth: usize| -> Vec<f32> {
-            let (x, factor) = if is_e4m3 { self.quantised(x, nth == 2, mutant) } else { (x.to_vec(), 1.0) };
-            let sum = |row: usize| {
-                let parts = x.chunks(16).zip(of.values[nth].row(row).chunks(16));
-                parts.map(|(x, w)| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>()).sum::<f32>()
-            };
-            let bias = if mutant == Mutant::BiasOfAnother && nth == 2 { &self.experts[0].bias } else { &of.bias };
-            (0..of.values[nth].rows()).map(|row| of.alpha[nth] * (sum(row) * factor) + bias[nth][row]).collect()
+    /// A product as kernels do it, in f32.
+    fn product(&self, (x, factor): &(Vec<f32>, f32), of: &Owned, nth: usize, mutant: Mutant) -> Vec<f32> {
+        let sum = |row: usize| {
+            let parts = x.chunks(16).zip(of.values[nth].row(row).chunks(16));
+            parts.map(|(x, w)| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>()).sum::<f32>()
         };
+        let bias = if mutant == Mutant::BiasOfAnother && nth == 2 { &self.experts[0].bias } else { &of.bias };
+        (0..of.values[nth].rows()).map(|row| of.alpha[nth] * (sum(row) * factor) + bias[nth][row]).collect()
+    }
+
+    /// Of a row that is rounded already, rounded to the tokens' format.
+    fn between(&self, x: &(Vec<f32>, f32), of: &Owned, mutant: Mutant) -> Vec<f32> {
+        let Kind { activation, format, .. } = self.kind;
+        let product = |nth: usize| self.product(x, of, nth, mutant);
         let device = Device::default();
         let [gate, up] = if mutant == Mutant::GateAndUpExchanged { [1, 0] } else { [0, 1] };
         let h: Vec<f32> = if self.is_gated {
-            let (gate, up) = (product(x, gate), product(x, up));
+            let (gate, up) = (product(gate), product(up));
             let passed = |up: f32| linear(activation, f64::from(up)) as f32;
             gate.iter().zip(&up).map(|(gate, up)| device.activate(activation, *gate) * passed(*up)).collect()
         } else {
-            product(x, 1).iter().map(|up| device.activate(activation, *up)).collect()
+            product(1).iter().map(|up| device.activate(activation, *up)).collect()
         };
         let coarse = if mutant == Mutant::HCoarse { 8.0 } else { 0.0 };
-        let h: Vec<f32> = h.iter().map(|h| rounded(format, *h + coarse) - coarse).collect();
-        product(&h, 2).iter().map(|y| rounded(format, *y)).collect()
+        h.iter().map(|h| rounded(format, *h + coarse) - coarse).collect()
+    }
+
+    /// Rows of one call as products take them: numbers, and a factor.
+    fn taken(&self, rows: &[Vec<f32>], is_h: bool, mutant: Mutant) -> Vec<(Vec<f32>, f32)> {
+        match self.kind.rounded {
+            None => rows.iter().map(|row| (row.clone(), 1.0)).collect(),
+            Some(Format::E4m3) => rows.iter().map(|row| self.quantised(row, is_h, mutant)).collect(),
+            Some(_) if mutant == Mutant::FactorsOfRows && is_h => {
+                let coded: Vec<_> = rows.iter().map(|row| coded(std::slice::from_ref(row)).remove(0)).collect();
+                let factor = coded.iter().map(|(_, factor)| *factor).fold(0.0, f32::max);
+                coded.into_iter().map(|(row, _)| (row, factor)).collect()
+            }
+            Some(_) => {
+                let is_left_out = mutant == Mutant::FactorsOfHLeftOut && is_h;
+                let times = if mutant == Mutant::FactorsOfWeightsLeftOut { 8.0 } else { 1.0 };
+                let of = |factor: f32| if is_left_out { 1.0 } else { factor * times };
+                coded(rows).into_iter().map(|(row, factor)| (row, of(factor))).collect()
+            }
+        }
     }
 
     /// A row's bytes, as numbers, and its factor.
@@ -145,7 +168,11 @@ impl Layer {
     }
 
     fn evaluated(&self, mutant: Mutant) -> Vec<f32> {
-        let mut out = Vec::new();
+        // Each slot's expert, weight and how often it counts; then what all of them are given.
+        let mut slots: Vec<(usize, &Owned, f32, usize)> = Vec::new();
+        let tokens: Vec<Vec<f32>> = (0..TOKENS).map(|token| self.x.row(token).to_vec()).collect();
+        let x = self.taken(&tokens, false, mutant);
+        let mut h = Vec::new();
         for token in 0..TOKENS {
             let logits = &self.logits[token * EXPERTS..][..EXPERTS];
             let mut order: Vec<usize> = (0..EXPERTS).collect();
@@ -154,7 +181,6 @@ impl Layer {
             let all: f32 = logits.iter().map(|logit| logit.exp()).sum();
             let own: f32 = order[..K].iter().map(|expert| logits[*expert].exp()).sum();
             let over = if mutant == Mutant::NotRenormalised { all } else { own };
-            let mut sum = vec![0f32; HIDDEN];
             for (slot, expert) in order[..K].iter().enumerate() {
                 if mutant == Mutant::TokenLeftOut && token == 3 {
                     continue;
@@ -165,16 +191,29 @@ impl Layer {
                     _ => &self.experts[*expert],
                 };
                 let from = if mutant == Mutant::NeighboursTokens { (token + 1) % TOKENS } else { token };
-                let row = self.mlp(self.x.row(from), of, mutant);
-                let weight = logits[*expert].exp() / over;
+                h.push(self.between(&x[from], of, mutant));
                 let times = if mutant == Mutant::RowTwice && (token, slot) == (5, 1) { 2 } else { 1 };
-                for _ in 0..times {
-                    sum.iter_mut().zip(&row).for_each(|(sum, y)| *sum = weight.mul_add(*y, *sum));
-                }
+                slots.push((token, of, logits[*expert].exp() / over, times));
             }
+        }
+        let row = |h: &(Vec<f32>, f32), of: &Owned, mutant| -> Vec<f32> {
+            self.product(h, of, 2, mutant).iter().map(|y| rounded(self.kind.format, *y)).collect()
+        };
+        let mut sums = vec![vec![0f32; HIDDEN]; TOKENS];
+        for (h, (token, of, weight, times)) in self.taken(&h, true, mutant).iter().zip(slots) {
+            let row = row(h, of, mutant);
+            for _ in 0..times {
+                sums[token].iter_mut().zip(&row).for_each(|(sum, y)| *sum = weight.mul_add(*y, *sum));
+            }
+        }
+        let given = self.taken(&tokens, false, Mutant::None);
+        let h: Vec<_> = given.iter().map(|x| self.between(x, &self.shared, Mutant::None)).collect();
+        let h = self.taken(&h, true, Mutant::None);
+        let mut out = Vec::new();
+        for (token, sum) in sums.iter().enumerate() {
             let shared = match mutant {
                 Mutant::SharedLeftOut => vec![0.0; HIDDEN],
-                _ => self.mlp(self.x.row(token), &self.shared, Mutant::None),
+                _ => row(&h[token], &self.shared, Mutant::None),
             };
             let residual = &self.residual[token * HIDDEN..];
             let added = sum.iter().zip(&shared).zip(residual).map(|((sum, shared), residual)| sum + shared + residual);
@@ -208,15 +247,26 @@ fn rounded_weights(given: &Nvfp4Tensor) -> Matrix<'static> {
     Matrix::new(rows, k, values).unwrap()
 }
 
-fn layers_of(is_e4m3: bool) -> impl Iterator<Item = Layer> {
+/// All rows as NVFP4, by the host: code times scale, and the one factor.
+fn coded(rows: &[Vec<f32>]) -> Vec<(Vec<f32>, f32)> {
+    let k = rows[0].len();
+    let padded =
+        |row: &Vec<f32>| row.iter().copied().chain(std::iter::repeat(0.0)).take(k.next_multiple_of(64)).collect();
+    let all: Vec<Vec<f32>> = rows.iter().map(padded).collect();
+    let tensor = Nvfp4Tensor::quantise(rows.len(), k.next_multiple_of(64), &all.concat()).unwrap();
+    let values = tensor.dequantise_unscaled();
+    values.chunks(tensor.k()).map(|row| (row[..k].to_vec(), tensor.tensor_scale())).collect()
+}
+
+fn layers_of(to: Option<Format>) -> impl Iterator<Item = Layer> {
     [Format::F16, Format::Bf16].into_iter().flat_map(move |format| {
         [(Activation::Silu, true), (Activation::SwigluOai, true), (Activation::Relu2, false)]
-            .map(|(activation, is_gated)| Layer::new(activation, is_gated, format, is_e4m3))
+            .map(|(activation, is_gated)| Layer::new(activation, is_gated, format, to))
     })
 }
 
 fn layers() -> impl Iterator<Item = Layer> {
-    layers_of(false)
+    layers_of(None)
 }
 
 #[test]
@@ -255,7 +305,7 @@ fn every_mutant_is_caught() {
 /// The bounds are wider, by what tensor cores cut off of sums; what is here is in f32.
 #[test]
 fn e4m3_products_pass_and_their_mutants_do_not() {
-    for layer in layers_of(true) {
+    for layer in layers_of(Some(Format::E4m3)) {
         let worst = layer.worst(Mutant::None);
         assert!((0.001..=1.0).contains(&worst), "{:?}: {worst}", layer.kind);
         for mutant in [
@@ -274,10 +324,34 @@ fn e4m3_products_pass_and_their_mutants_do_not() {
     }
 }
 
-/// What is lost by each operand that becomes e4m3, relative to products of the operands as they are, of an expert of Qwen3-30B's
+/// Dense tokens, whose bounds are narrow: what becomes of nearly every element is known.
+#[test]
+fn nvfp4_products_pass_and_their_mutants_do_not() {
+    for layer in layers_of(Some(Format::Nvfp4)) {
+        let worst = layer.worst(Mutant::None);
+        assert!((0.01..=1.0).contains(&worst), "{:?}: {worst}", layer.kind);
+        for mutant in [
+            Mutant::FactorsOfHLeftOut,
+            Mutant::FactorsOfWeightsLeftOut,
+            Mutant::FactorsOfRows,
+            Mutant::NeighboursTokens,
+            Mutant::TokenLeftOut,
+            Mutant::ExpertsExchanged,
+            Mutant::RowTwice,
+            Mutant::SharedLeftOut,
+            Mutant::BiasOfAnother,
+            Mutant::HCoarse,
+        ] {
+            let worst = layer.worst(mutant);
+            assert!(worst > 1.0, "{:?}: {mutant:?}: {worst}", layer.kind);
+        }
+    }
+}
+
+/// What is lost by each operand that becomes e4m3 or NVFP4, relative to products of the operands as they are, of an expert of Qwen3-30B's
 /// size: normal tokens and weights.
 #[test]
-fn e4m3_products_cost_accuracy() {
+fn products_of_rounded_rows_cost_accuracy() {
     const SIZES: [usize; 3] = [16, 2048, 768];
     let [tokens, hidden, intermediate] = SIZES;
     let mut random = fastrand::Rng::with_seed(30);
@@ -292,13 +366,16 @@ fn e4m3_products_cost_accuracy() {
     let x = normal(tokens * hidden);
     for format in [Format::F16, Format::Bf16] {
         let x: Vec<f32> = x.iter().map(|x| rounded(format, *x)).collect();
-        // Tokens, weights and h as e4m3 values, and h in its format.
-        let y = |of_x: bool, of_weights: bool, of_h: bool, is_rounded: bool| -> Vec<f64> {
+        // Tokens and h as values of a format, weights of e4m3, and h in its own format.
+        let y = |of_x: Option<Format>, of_weights: bool, of_h: Option<Format>, is_rounded: bool| -> Vec<f64> {
             let weights = if of_weights { &e4m3 } else { &plain };
-            let made = |rows: usize, values: Vec<f32>, is_e4m3: bool| -> Matrix<'static> {
+            let made = |rows: usize, values: Vec<f32>, to: Option<Format>| -> Matrix<'static> {
                 let k = values.len() / rows;
-                let values =
-                    if is_e4m3 { E4m3Tensor::quantise(rows, k, &values).unwrap().dequantise() } else { values };
+                let values = match to {
+                    None => values,
+                    Some(Format::E4m3) => E4m3Tensor::quantise(rows, k, &values).unwrap().dequantise(),
+                    Some(_) => Nvfp4Tensor::quantise(rows, k, &values).unwrap().dequantise(),
+                };
                 Matrix::new(rows, k, values).unwrap()
             };
             let x = made(tokens, x.clone(), of_x);
@@ -310,26 +387,33 @@ fn e4m3_products_cost_accuracy() {
             let h: Vec<f32> = h.map(|h| if is_rounded { rounded(format, h as f32) } else { h as f32 }).collect();
             product(&made(tokens, h, of_h), 2)
         };
-        let exact = y(false, false, false, false);
-        let error = |of: [bool; 3]| {
-            let found = y(of[0], of[1], of[2], true);
+        let exact = y(None, false, None, false);
+        let error = |to: Format, of: [bool; 3]| {
+            let [of_x, of_h] = [of[0], of[2]].map(|is_rounded| is_rounded.then_some(to));
+            let found = y(of_x, of[1], of_h, true);
             let squares = exact.iter().zip(&found).map(|(exact, found)| (found - exact).powi(2)).sum::<f64>();
             100.0 * (squares / exact.iter().map(|exact| exact * exact).sum::<f64>()).sqrt()
         };
-        let none = error([false; 3]);
-        let [of_x, of_weights, of_h] = [0, 1, 2].map(|which| error([0, 1, 2].map(|at| at == which)));
-        let all = error([true; 3]);
+        let none = error(Format::E4m3, [false; 3]);
+        let [of_x, of_weights, of_h] = [0, 1, 2].map(|which| error(Format::E4m3, [0, 1, 2].map(|at| at == which)));
+        let all = error(Format::E4m3, [true; 3]);
         println!("{format}: {none:.2} %; x {of_x:.2}, weights {of_weights:.2}, h {of_h:.2}, all {all:.2} %");
         assert!(none < 0.5 && [of_x, of_weights, of_h].iter().all(|one| (0.5..5.0).contains(one)), "{format}");
         // Errors that know nothing of each other.
         let together = (of_x.powi(2) + of_weights.powi(2) + of_h.powi(2)).sqrt();
         assert!((all / together - 1.0).abs() < 0.15, "{format}: {all} {together}");
+        // Weights are NVFP4 as they are given.
+        let of = |x, h| error(Format::Nvfp4, [x, false, h]);
+        let [of_x, of_h, both] = [of(true, false), of(false, true), of(true, true)];
+        println!("{format}: x NVFP4 {of_x:.2}, h {of_h:.2}, both {both:.2} %");
+        assert!([of_x, of_h].iter().all(|one| (5.0..20.0).contains(one)), "{format}");
+        assert!((both / of_x.hypot(of_h) - 1.0).abs() < 0.15, "{format}");
     }
 }
 
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
-    let layer = Layer::new(Activation::Silu, true, Format::F16, false);
+    let layer = Layer::new(Activation::Silu, true, Format::F16, None);
     let (ids, weights) = ([0; TOKENS * K], [(0.5, 0.0); TOKENS * K]);
     let expert = |id: usize| Ok(layer.borrowed(&layer.experts[id]));
     let refusal = |chosen: Chosen<'_>| moe(&layer.x, &chosen, expert, None, layer.kind).unwrap_err().to_string();

@@ -34,8 +34,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub quantise: Vec<Quantise>,
 
-    /// Whole layers instead of products: names such as qwen3-30b, with e4m3 products qwen3-30b:e4m3, or spellings such as
-    /// mlp.silu:bf16:h4096:i14336.
+    /// Whole layers instead of products: names such as qwen3-30b, with e4m3 or NVFP4 products
+    /// qwen3-30b:e4m3 or qwen3-30b:nvfp4, or spellings such as mlp.silu:bf16:h4096:i14336.
     #[arg(long, value_delimiter = ',', value_parser = layer, group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub layer: Vec<LayerConfig>,
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warpsmith::cache::KernelCache;
+use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
 use warpsmith::pick::{Picker, Table};
 use warpsmith::spec::Arch;
@@ -17,7 +18,7 @@ use super::Args;
 use crate::shared::gpu::Gpu;
 use crate::shared::layers::TOKENS;
 use crate::shared::place::Place;
-use crate::shared::{Result, document, prepares, say};
+use crate::shared::{Result, document, say};
 
 /// Columns that are checked, of the first and the last token.
 const COLUMNS: usize = 32;
@@ -34,9 +35,13 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     let gpu = Gpu::with_picker(device, cache, picker(args, place)?)?;
     let arch = *gpu.engine().device().arch();
     let (memory, matrix) = (arch.memory_bytes_per_s() / 1e9, arch.matrix_flop_per_s() / 1e12);
-    let of_e4m3 = if args.layer.iter().any(LayerConfig::is_e4m3) { ", of e4m3 values at twice that" } else { "" };
+    let has = |to| args.layer.iter().any(|layer| layer.rounded() == Some(to));
+    let of_e4m3 = if has(Format::E4m3) { ", of e4m3 values at twice that" } else { "" };
+    let coded = arch.coded_flop_per_s() / 1e12;
+    let of_nvfp4 = if has(Format::Nvfp4) { format!(", of NVFP4 ones at {coded:.0}") } else { String::new() };
     say!(
-        "floor: bytes at {memory:.0} GB/s or products at {matrix:.0} TFLOP/s{of_e4m3}; medians, weights not in the L2 cache"
+        "floor: bytes at {memory:.0} GB/s or products at {matrix:.0} TFLOP/s{of_e4m3}{of_nvfp4}; medians, weights not in the \
+         L2 cache"
     )?;
     say!("{:>7} {:>9} {:>9} {:>6}  layer, and its steps alone", "tokens", "us", "floor us", "share")?;
     let (mut is_right, mut rows) = (true, Vec::new());
@@ -74,13 +79,14 @@ fn built(args: &Args, tokens: &[u32], place: &Place, cache: &KernelCache) -> Res
         let mut specs = BTreeSet::new();
         for tokens in tokens {
             for problem in config.problems(*tokens)? {
-                let problem = if prepares(&arch) { problem.prepared() } else { problem };
+                let problem = problem.native(&arch);
                 let choice = picker.choose(&problem, problem.m_limit().unwrap_or(*tokens))?;
                 let fetched = cache.cubin(choice.spec())?;
                 specs.insert(fetched.built().of().symbol());
             }
         }
         let mut beside: Vec<Simt> = config.quantisers().into_iter().map(Simt::from).collect();
+        beside.extend(config.scalers()?.into_iter().map(Simt::from));
         if let LayerConfig::Moe(of) = config {
             beside.extend([Simt::from(*of.route()), of.combine().into()]);
             beside.extend(of.weigh().map(Simt::from));

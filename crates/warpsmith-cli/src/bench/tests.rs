@@ -101,7 +101,7 @@ fn layers_are_known_by_name_and_by_spelling() {
         let all = ["bench"].iter().chain(arguments);
         Options::<Args>::try_parse_from(all).map_err(|error| error.to_string())
     };
-    let layers = "qwen3-30b,qwen3-30b:e4m3,mlp.silu:bf16:h4096:i14336";
+    let layers = "qwen3-30b,qwen3-30b:e4m3,qwen3-30b:nvfp4,mlp.silu:bf16:h4096:i14336";
     assert!(parse(&["--layer", layers, "--tokens", "1,8192", "--skew", "1"]).is_ok());
     assert!(parse(&["--layer", "qwen3"]).is_err_and(|error| error.contains("expected linear:…, mlp.… or moe.…")));
     assert!(parse(&["--skew", "1"]).is_err());

@@ -47,6 +47,9 @@ impl Told {
     /// As an engine with this picker would have it.
     pub fn new(config: &LayerConfig, tokens: u32, picker: &Picker, arch: &Arch) -> Result<Self> {
         let problems: Vec<Problem> = config.problems(tokens)?.iter().map(|problem| problem.native(arch)).collect();
+        // What scales the factors of each one's weights, if anything does.
+        let scalers = config.scalers()?.into_iter().map(Some).chain(repeat(None));
+        let products: Vec<_> = problems.iter().zip(scalers).collect();
         let hit = match (config, &problems[..]) {
             (LayerConfig::Moe(_), [up, ..]) => {
                 Some(with_rows(&load(up, up.m_limit().unwrap_or(tokens))).round() as u32)
@@ -67,11 +70,12 @@ impl Told {
         let only_one =
             |spelling: String| Ok(Chosen { problem: spelling, variant: None, origin: None, predicted_us: None });
         let part = |step: Option<Step>| -> Result<Part> {
-            let products = step.map_or(&problems[..], |step| of_step(&problems, step));
+            let products = step.map_or(&products[..], |step| of_step(&products, step));
             let before = quantisers(config, step).into_iter().chain(repeat(None));
-            let products = products.iter().zip(before).flat_map(|(problem, quantiser)| {
+            let products = products.iter().zip(before).flat_map(|((problem, scaler), quantiser)| {
                 let quantiser = quantiser.map(|quantiser| only_one(quantiser.to_string()));
-                quantiser.into_iter().chain([chosen(problem)])
+                let scaler = scaler.map(|scaler| only_one(scaler.to_string()));
+                quantiser.into_iter().chain(scaler).chain([chosen(problem)])
             });
             let kernels: Result<Vec<_>> = match (config, step) {
                 (LayerConfig::Moe(of), Some(Step::Route)) => vec![only_one(of.route().to_string())],
@@ -119,7 +123,7 @@ impl Told {
     }
 }
 
-/// What is launched before each product of a step, where what it takes is not e4m3 yet: x is made so for a shared expert first.
+/// What is launched before each product of a step, where what it takes is not rounded yet: x is made so for a shared expert first.
 fn quantisers(config: &LayerConfig, step: Option<Step>) -> Vec<Option<Quantise>> {
     let is_new = match config {
         LayerConfig::Moe(of) => of.shared_expert().is_none() || of.has_weighted_inputs(),
@@ -135,12 +139,12 @@ fn quantisers(config: &LayerConfig, step: Option<Step>) -> Vec<Option<Quantise>>
 }
 
 /// The products of a step: up, down, and those of a shared expert are in this order.
-fn of_step(problems: &[Problem], step: Step) -> &[Problem] {
+fn of_step<T>(products: &[T], step: Step) -> &[T] {
     let range = match step {
         Step::Up => 0..1,
         Step::Down => 1..2,
-        Step::Shared => 2..problems.len(),
+        Step::Shared => 2..products.len(),
         Step::Route | Step::Combine => 0..0,
     };
-    problems.get(range).unwrap_or_default()
+    products.get(range).unwrap_or_default()
 }

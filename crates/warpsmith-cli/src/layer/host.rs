@@ -40,7 +40,7 @@ pub(super) fn reference(job: &Job<'_>, which: &[usize]) -> Result<Reference> {
 
 /// What a checkpoint's layers are computed by: products of 16-bit values.
 fn kind(activation: Activation, format: Format) -> Kind {
-    Kind { activation, format, is_e4m3: false }
+    Kind { activation, format, rounded: None }
 }
 
 fn experts(of: &Moe<'_>, x: &Matrix<'_>, routing: &Routing, tokens: &Tokens) -> Result<Reference> {

@@ -1,6 +1,8 @@
 //! Layers of published models.
 
-use super::{E4M3, LayerConfig};
+use warpsmith::format::Format;
+
+use super::{LayerConfig, ROUNDED};
 
 /// Names and spellings.
 pub const KNOWN: &[(&str, &str)] = &[
@@ -13,15 +15,16 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("llama-3.1-8b", "mlp.silu:bf16:h4096:i14336"),
 ];
 
-/// The layer of this name, behind which `:e4m3` may stand: the same with [products of e4m3 values](LayerConfig::e4m3).
+/// The layer of this name, behind which `:e4m3` or `:nvfp4` may stand: the same with products of
+/// [e4m3](LayerConfig::e4m3) or [NVFP4](LayerConfig::nvfp4) values.
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
     let (name, word) = name.split_once(':').map_or((name, None), |(name, word)| (name, Some(word)));
     let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
     let layer: LayerConfig = spelling.parse().ok()?;
-    match word {
-        None => Some(layer),
-        Some(E4M3) => Some(layer.e4m3()),
-        Some(_) => None,
+    let Some(word) = word else { return Some(layer) };
+    match ROUNDED.into_iter().find(|format| format.word() == word)? {
+        Format::E4m3 => Some(layer.e4m3()),
+        _ => Some(layer.nvfp4()),
     }
 }

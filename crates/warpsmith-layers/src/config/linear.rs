@@ -9,13 +9,13 @@ use warpsmith::{Error, Result};
 
 use super::segments::Segments;
 use super::{
-    E4M3, check_format, check_rows, check_weights, e4m3_word, multiplied, quantiser, weights_of, weights_word,
+    check_format, check_rows, check_weights, multiplied, quantiser, rounded_of, rounded_word, weights_of, weights_word,
 };
 
 /// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such.
 ///
 /// # Spelling
-/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3]`, such as `linear:bf16:n6144:k4096`.
+/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3|:nvfp4]`, such as `linear:bf16:n6144:k4096`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct LinearConfig {
@@ -25,13 +25,13 @@ pub struct LinearConfig {
     has_row_scale: bool,
     bias: Option<Format>,
     weights: Format,
-    is_e4m3: bool,
+    rounded: Option<Format>,
 }
 
 impl LinearConfig {
     /// From K to N values, f16 unless said otherwise.
     pub fn new(n: u32, k: u32) -> Self {
-        Self { format: Format::F16, n, k, has_row_scale: false, bias: None, weights: Format::Nvfp4, is_e4m3: false }
+        Self { format: Format::F16, n, k, has_row_scale: false, bias: None, weights: Format::Nvfp4, rounded: None }
     }
 
     /// The format of x and y: f16 or bf16.
@@ -60,7 +60,13 @@ impl LinearConfig {
 
     /// The product is one of e4m3 values: see [`MlpConfig::e4m3`](super::MlpConfig::e4m3).
     pub fn e4m3(mut self) -> Self {
-        self.is_e4m3 = true;
+        self.rounded = Some(Format::E4m3);
+        self
+    }
+
+    /// The product is one of NVFP4 values: see [`MlpConfig::nvfp4`](super::MlpConfig::nvfp4).
+    pub fn nvfp4(mut self) -> Self {
+        self.rounded = Some(Format::Nvfp4);
         self
     }
 
@@ -86,16 +92,16 @@ impl LinearConfig {
         self.bias
     }
 
-    /// Whether the product is one of e4m3 values.
+    /// What x becomes before the product takes it, e4m3 or nvfp4, if it does not stay what it is.
     #[must_use]
-    pub fn is_e4m3(&self) -> bool {
-        self.is_e4m3
+    pub fn rounded(&self) -> Option<Format> {
+        self.rounded
     }
 
-    /// What makes x e4m3, if it becomes that.
+    /// What makes x so.
     #[must_use]
     pub fn quantiser(&self) -> Option<Quantise> {
-        self.is_e4m3.then(|| quantiser(self.format, self.k))
+        self.rounded.map(|to| quantiser(self.format, self.k, to))
     }
 
     /// For up to `tokens` tokens.
@@ -103,11 +109,11 @@ impl LinearConfig {
     /// # Errors
     /// Unsupported, with the value and its limit.
     pub fn problem(&self, tokens: u32) -> Result<Problem> {
-        let Self { format, n, k, has_row_scale, bias, weights, is_e4m3 } = *self;
+        let Self { format, n, k, has_row_scale, bias, weights, rounded } = *self;
         let problem = || {
             check_format(format)?;
             check_weights(weights)?;
-            let a = multiplied(format, weights, is_e4m3)?;
+            let a = multiplied(format, weights, rounded)?;
             let problem = Problem::gemm().n(n).k(k).a(a).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
             let problem = if has_row_scale { problem.row_scale() } else { problem };
             let problem = bias.map_or(problem, |bias| problem.bias(bias));
@@ -124,7 +130,7 @@ impl fmt::Display for LinearConfig {
             f.write_str(":row_scale")?;
         }
         self.bias.map_or(Ok(()), |format| write!(f, ":bias_{format}"))?;
-        f.write_str(&(weights_word(self.weights) + &e4m3_word(self.is_e4m3)))
+        f.write_str(&(weights_word(self.weights) + &rounded_word(self.rounded)))
     }
 }
 
@@ -133,7 +139,7 @@ impl FromStr for LinearConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3]");
+            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3|:nvfp4]");
             if let rest @ 1.. = segments.head("linear")?.len() {
                 return Err(segments.wrong(&text[..rest]));
             }
@@ -145,7 +151,7 @@ impl FromStr for LinearConfig {
                 has_row_scale: segments.is_next("row_scale"),
                 bias: segments.behind("bias_")?,
                 weights: weights_of(&mut segments),
-                is_e4m3: segments.is_next(E4M3),
+                rounded: rounded_of(&mut segments),
             };
             segments.end().map(|()| linear)
         };

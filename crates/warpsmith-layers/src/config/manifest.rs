@@ -8,7 +8,7 @@ use super::LayerConfig;
 
 impl LayerConfig {
     /// All that the layer launches for these numbers of tokens, on devices of this architecture: its products, weights as
-    /// they are taken there, with the rows that so many tokens are; quantisers, where products are those of e4m3 values; of
+    /// they are taken there, with the rows that so many tokens are; quantisers and what scales factors, where rows are rounded; of
     /// experts the routers (by logits, and by given ids) and the combiner, too (two, where weights multiply what experts get).
     ///
     /// ```
@@ -36,6 +36,7 @@ impl LayerConfig {
             }
         }
         manifest = self.quantisers().iter().fold(manifest, Manifest::with_quantiser);
+        manifest = self.scalers()?.iter().fold(manifest, Manifest::with_combine);
         if let Self::Moe(moe) = self {
             manifest = manifest.with_route(moe.route()).with_route(&moe.by_ids()).with_combine(&moe.combine());
             manifest = moe.weigh().iter().fold(manifest, Manifest::with_combine);

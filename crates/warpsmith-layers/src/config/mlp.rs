@@ -9,14 +9,15 @@ use warpsmith::{Error, Result};
 
 use super::segments::Segments;
 use super::{
-    E4M3, check, check_rows, e4m3_word, first, has_gate, multiplied, padded, quantiser, weights_of, weights_word,
+    check, check_rows, first, has_gate, multiplied, padded, quantiser, rounded_of, rounded_word, weights_of,
+    weights_word,
 };
 
 /// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up `[I, H]`, down
 /// `[H, I]`, all NVFP4, or said to be MXFP4. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
 ///
 /// # Spelling
-/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
 /// activation that has no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
@@ -28,7 +29,7 @@ pub struct MlpConfig {
     intermediate: u32,
     bias: Option<Format>,
     weights: Format,
-    is_e4m3: bool,
+    rounded: Option<Format>,
 }
 
 impl MlpConfig {
@@ -36,7 +37,7 @@ impl MlpConfig {
     pub fn new(activation: Activation, hidden: u32, intermediate: u32) -> Self {
         let is_gated = has_gate(activation);
         let (format, weights) = (Format::F16, Format::Nvfp4);
-        Self { activation, is_gated, format, hidden, intermediate, bias: None, weights, is_e4m3: false }
+        Self { activation, is_gated, format, hidden, intermediate, bias: None, weights, rounded: None }
     }
 
     /// The format of x, h and y: f16 or bf16.
@@ -61,7 +62,15 @@ impl MlpConfig {
     /// NVFP4 weights rounded. Less exact than products of 16-bit values, so that nothing but this chooses it; h and y stay what
     /// they are.
     pub fn e4m3(mut self) -> Self {
-        self.is_e4m3 = true;
+        self.rounded = Some(Format::E4m3);
+        self
+    }
+
+    /// Products are those of NVFP4 values, as weights are (W4A4): x and h are quantised to them, each with a factor that follows from
+    /// the largest of all tokens of a call, so that a token's bits depend on those beside it; of chunks each has its own. Less exact
+    /// than products of 16-bit or of e4m3 values, so that nothing but this chooses it; h and y stay what they are.
+    pub fn nvfp4(mut self) -> Self {
+        self.rounded = Some(Format::Nvfp4);
         self
     }
 
@@ -93,16 +102,16 @@ impl MlpConfig {
         self.weights
     }
 
-    /// Whether products are those of e4m3 values.
+    /// What x and h become before products take them, e4m3 or nvfp4, if they do not stay what they are.
     #[must_use]
-    pub fn is_e4m3(&self) -> bool {
-        self.is_e4m3
+    pub fn rounded(&self) -> Option<Format> {
+        self.rounded
     }
 
-    /// What makes x and h e4m3, if they become that.
+    /// What makes x and h so.
     #[must_use]
     pub fn quantisers(&self) -> Option<[Quantise; 2]> {
-        self.is_e4m3.then(|| [self.hidden, self.padded_size()].map(|k| quantiser(self.format, k)))
+        self.rounded.map(|to| [self.hidden, self.padded_size()].map(|k| quantiser(self.format, k, to)))
     }
 
     /// The format of the biases, if there are any.
@@ -140,9 +149,9 @@ impl MlpConfig {
 
     /// The same for so many rows.
     pub(super) fn of_rows(&self, rows: u32) -> Result<[Problem; 2]> {
-        let Self { activation, is_gated, format, hidden, intermediate, bias, weights, is_e4m3 } = *self;
+        let Self { activation, is_gated, format, hidden, intermediate, bias, weights, rounded } = *self;
         check(format, weights, hidden, intermediate)?;
-        let a = multiplied(format, weights, is_e4m3)?;
+        let a = multiplied(format, weights, rounded)?;
         let finished = |problem: Problem| {
             let problem = problem.a(a).b(weights).c(format).m_up_to(rows);
             bias.map_or(problem, |bias| problem.bias(bias))
@@ -168,7 +177,7 @@ impl MlpConfig {
     pub(super) fn words(&self) -> String {
         let bias = self.bias.map_or_else(String::new, |format| format!(":bias_{format}"));
         let ungated = if self.is_gated || !has_gate(self.activation) { "" } else { ":ungated" };
-        bias + ungated + &weights_word(self.weights) + &e4m3_word(self.is_e4m3)
+        bias + ungated + &weights_word(self.weights) + &rounded_word(self.rounded)
     }
 
     /// With what a spelling says of it besides.
@@ -176,7 +185,7 @@ impl MlpConfig {
         self.bias = segments.behind("bias_")?;
         self.is_gated = self.is_gated && !segments.is_next("ungated");
         self.weights = weights_of(segments);
-        self.is_e4m3 = segments.is_next(E4M3);
+        self.rounded = rounded_of(segments);
         Ok(self)
     }
 }
@@ -192,7 +201,7 @@ impl FromStr for MlpConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3]");
+            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4]");
             let activation: Activation = segments.head("mlp.")?.parse()?;
             let format = segments.next().parse()?;
             let mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);

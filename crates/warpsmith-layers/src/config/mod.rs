@@ -17,7 +17,7 @@ pub use moe::MoeConfig;
 use segments::Segments;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::spec::{Activation, Problem, Quantise};
+use warpsmith::spec::{Activation, Combine, Problem, Quantise};
 use warpsmith::{Error, Result};
 
 /// Any layer.
@@ -71,17 +71,26 @@ impl LayerConfig {
         }
     }
 
-    /// Whether products are those of e4m3 values.
-    #[must_use]
-    pub fn is_e4m3(&self) -> bool {
+    /// With products of NVFP4 values: see [`MlpConfig::nvfp4`].
+    pub fn nvfp4(self) -> Self {
         match self {
-            Self::Linear(of) => of.is_e4m3(),
-            Self::Mlp(of) => of.is_e4m3(),
-            Self::Moe(of) => of.expert().is_e4m3(),
+            Self::Linear(of) => Self::Linear(of.nvfp4()),
+            Self::Mlp(of) => Self::Mlp(of.nvfp4()),
+            Self::Moe(of) => Self::Moe(of.nvfp4()),
         }
     }
 
-    /// What makes rows e4m3 before products take them: of a linear layer of x; else of x, of what is between up and down, and of
+    /// What rows become before products take them, e4m3 or nvfp4, if they do not stay what they are.
+    #[must_use]
+    pub fn rounded(&self) -> Option<Format> {
+        match self {
+            Self::Linear(of) => of.rounded(),
+            Self::Mlp(of) => of.rounded(),
+            Self::Moe(of) => of.expert().rounded(),
+        }
+    }
+
+    /// What rounds rows before products take them: of a linear layer of x; else of x, of what is between up and down, and of
     /// that of a shared expert. None, where products are those of 16-bit values.
     #[must_use]
     pub fn quantisers(&self) -> Vec<Quantise> {
@@ -90,6 +99,15 @@ impl LayerConfig {
             Self::Mlp(of) => of.quantisers().into_iter().flatten().collect(),
             Self::Moe(of) => of.quantisers(),
         }
+    }
+
+    /// What multiplies the factors of weights by that of the tokens, ahead of each product of NVFP4 values, in the order of
+    /// [`LayerConfig::problems`]. None, where products are those of other values.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such layer.
+    pub fn scalers(&self) -> Result<Vec<Combine>> {
+        Ok(self.problems(1)?.iter().filter_map(scaler).collect())
     }
 
     /// The problems of its kernels for up to `tokens` tokens: what a
@@ -188,26 +206,39 @@ fn weights_of(segments: &mut Segments<'_>) -> Format {
     if segments.is_next(Format::Mxfp4.word()) { Format::Mxfp4 } else { Format::Nvfp4 }
 }
 
-/// How a spelling says that products are those of e4m3 values.
-const E4M3: &str = "e4m3";
+/// What rows may become before products take them.
+const ROUNDED: [Format; 2] = [Format::E4m3, Format::Nvfp4];
 
-/// The same, behind a colon.
-fn e4m3_word(is_e4m3: bool) -> String {
-    if is_e4m3 { format!(":{E4M3}") } else { String::new() }
+/// How a spelling says that.
+fn rounded_word(rounded: Option<Format>) -> String {
+    rounded.map_or_else(String::new, |format| format!(":{format}"))
 }
 
-/// The format that products take tokens in. Refuses weights that become no e4m3.
-fn multiplied(format: Format, weights: Format, is_e4m3: bool) -> Result<Format> {
-    match (is_e4m3, weights) {
-        (false, _) => Ok(format),
-        (true, Format::Nvfp4) => Ok(Format::E4m3),
-        (true, other) => Err(Error::unsupported(format!("{E4M3}: weights are nvfp4, not {other}"))),
+/// The other way round.
+fn rounded_of(segments: &mut Segments<'_>) -> Option<Format> {
+    ROUNDED.into_iter().find(|format| segments.is_next(format.word()))
+}
+
+/// The format that products take tokens in. Refuses weights that are not multiplied with such.
+fn multiplied(format: Format, weights: Format, rounded: Option<Format>) -> Result<Format> {
+    match (rounded, weights) {
+        (None, _) => Ok(format),
+        (Some(to), Format::Nvfp4) => Ok(to),
+        (Some(to), other) => Err(Error::unsupported(format!("{to}: weights are nvfp4, not {other}"))),
     }
 }
 
-/// What makes rows of so many elements e4m3.
-fn quantiser(format: Format, k: u32) -> Quantise {
-    Quantise::new().k(k).x(format).e4m3()
+/// What rounds rows of so many elements; to NVFP4 with the factor of their own maximum.
+fn quantiser(format: Format, k: u32, to: Format) -> Quantise {
+    let quantise = Quantise::new().k(k).x(format);
+    if to == Format::E4m3 { quantise.e4m3() } else { quantise.own() }
+}
+
+/// What multiplies all factors of a problem's weights, in a row, by that of its tokens, if these have one of their own.
+pub(crate) fn scaler(problem: &Problem) -> Option<Combine> {
+    let factors = problem.operation().products() * problem.groups().unwrap_or(1);
+    let row = Combine::new().hidden(factors.next_multiple_of(Combine::HIDDEN_STEP)).rows(Format::F32).out(Format::F32);
+    (problem.a_format() == Format::Nvfp4).then(|| row.k(1).weighted())
 }
 
 /// Refuses what no layer has.

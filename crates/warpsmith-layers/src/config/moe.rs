@@ -10,7 +10,7 @@ use warpsmith::spec::{Activation, Combine, Problem, Quantise, Route, Scoring};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{E4M3, MlpConfig, check_rows};
+use super::{MlpConfig, ROUNDED, check_rows};
 
 /// A mixture of experts: each token goes to k of E experts, whose rows are added by their weights, then a shared expert's row
 /// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
@@ -21,7 +21,7 @@ use super::{E4M3, MlpConfig, check_rows};
 /// (Llama-4); a token then has one expert.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3][:residual]`, where ROUTE
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4][:residual]`, where ROUTE
 /// is that of a [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
@@ -86,6 +86,12 @@ impl MoeConfig {
     /// Products of all experts, and of a shared one, are those of e4m3 values: see [`MlpConfig::e4m3`].
     pub fn e4m3(mut self) -> Self {
         self.expert = self.expert.e4m3();
+        self
+    }
+
+    /// Products of all experts, and of a shared one, are those of NVFP4 values: see [`MlpConfig::nvfp4`].
+    pub fn nvfp4(mut self) -> Self {
+        self.expert = self.expert.nvfp4();
         self
     }
 
@@ -171,7 +177,7 @@ impl MoeConfig {
         self.has_weighted_inputs.then(|| self.of_format().k(1).weighted())
     }
 
-    /// What makes x, h and the shared expert's h e4m3, as far as there are such.
+    /// What rounds x, h and the shared expert's h, as far as anything does.
     pub(super) fn quantisers(&self) -> Vec<Quantise> {
         let of_shared = self.shared_expert().and_then(|shared| shared.quantisers()).map(|[_, h]| h);
         self.expert.quantisers().into_iter().flatten().chain(of_shared).collect()
@@ -245,14 +251,15 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str = "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4]\
-                           [:e4m3][:residual], ROUTE that of a router";
+                           [:e4m3|:nvfp4][:residual], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
         ["shared", "bias_"].iter().any(|word| segment.starts_with(word))
-            || [WEIGHTED_INPUTS, "ungated", "mxfp4", E4M3, "residual"].contains(&segment)
+            || [WEIGHTED_INPUTS, "ungated", "mxfp4", "residual"].contains(&segment)
+            || ROUNDED.iter().any(|format| format.word() == segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);

@@ -1,5 +1,6 @@
 //! The launches of a layer for some tokens.
 
+use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOperands, Values};
 use warpsmith::{Error, Result};
@@ -8,7 +9,7 @@ use super::{Chooses, Moe};
 use crate::mlp::Between;
 use crate::operands::{Chunk, as_values, result, tokens, values};
 use crate::step::Step;
-use crate::workspace::Pieces;
+use crate::workspace::{Pieces, Room};
 
 /// From so many tokens on a router's launches do not begin while what is before them runs: its blocks would take the room of
 /// those that it waits for, and that was slower where it was measured.
@@ -42,17 +43,18 @@ impl<S: LaunchStream> Launches<'_, S> {
         let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let (count, k) = (chunk.count, route.experts_per_token());
         let x = || chunk.of_matrix(x, hidden);
-        let to_e4m3 = moe.quantisers.as_ref();
+        let quantisers = moe.quantisers.as_ref();
         if let Some(shared) = moe.shared.as_ref().filter(|_| self.does(Step::Shared)) {
-            let Pieces { h, shared: rows, x_e4m3, h_e4m3, kernels, .. } = &mut pieces;
-            let given = match to_e4m3 {
-                None => x()?,
+            let Pieces { h, shared: rows, x_rounded, h_rounded, alphas, kernels, .. } = &mut pieces;
+            let given = match quantisers {
+                None => x()?.into(),
                 Some([quantiser, _]) => {
-                    quantiser.launch(stream, count, x()?, x_e4m3)?;
-                    x_e4m3.matrix()?
+                    quantiser.launch(stream, count, x()?, x_rounded)?;
+                    quantiser.made(x_rounded)?
                 }
             };
-            shared.launch(stream, count, (given, result(rows, format)?), Between { h, h_e4m3, kernels }, None)?;
+            let between = Between { h, h_rounded, room: Room { alphas, kernels } };
+            shared.launch(stream, count, (given, result(rows, format)?), between, None)?;
         }
         if self.does(Step::Route) {
             self.route(chunk, from, &mut pieces)?;
@@ -66,6 +68,10 @@ impl<S: LaunchStream> Launches<'_, S> {
             Chooses::Ids(_, weights) => chunk.of(weights, k),
         };
         if self.does(Step::Up) {
+            if self.leaves_rows(from) {
+                let bytes = format.bytes(expert.padded_size() as usize) * (count * k) as usize;
+                pieces.h.part(0..bytes).ok_or_else(lost)?.clear(stream)?;
+            }
             if let Some(weigher) = &moe.weigher {
                 let operands = CombineOperands::new(count, as_values(x()?)?, result(&mut pieces.y, format)?);
                 weigher.launch_dependent(stream, operands.weights(weights()?))?;
@@ -74,34 +80,34 @@ impl<S: LaunchStream> Launches<'_, S> {
             let h = result(&mut pieces.h, format)?;
             // A token that is weighted has one expert: its row has the number that it had.
             let given = if moe.weigher.is_some() { tokens(&pieces.y, format)? } else { x()? };
-            let given = match to_e4m3 {
-                None => given,
+            let given = match quantisers {
+                None => given.into(),
                 Some([quantiser, _]) => {
-                    // Of what a shared expert gets, too, there are e4m3 values.
+                    // What a shared expert gets, too, is rounded already.
                     if moe.shared.is_none() || moe.weigher.is_some() {
-                        quantiser.launch(stream, count, given, &mut pieces.x_e4m3)?;
+                        quantiser.launch(stream, count, given, &mut pieces.x_rounded)?;
                     }
-                    pieces.x_e4m3.matrix()?
+                    quantiser.made(&pieces.x_rounded)?
                 }
             };
-            moe.up.launch(stream, count * k, (given, h), &mut pieces.kernels, |operands| {
-                operands.rows(rows).offsets(offsets)
-            })?;
+            let room = Room { alphas: &mut pieces.alphas, kernels: &mut pieces.kernels };
+            moe.up.launch(stream, count * k, (given, h), room, |operands| operands.rows(rows).offsets(offsets))?;
         }
         if self.does(Step::Down) {
             let (offsets, y) = (list(lists.offsets.clone())?, result(&mut pieces.y, format)?);
             let h = tokens(&pieces.h, format)?;
-            let h = match to_e4m3 {
-                None => h,
+            let h = match quantisers {
+                None => h.into(),
                 // Of all rows that there may be: how many there are, the host does not know.
                 Some([_, quantiser]) => {
-                    quantiser.launch(stream, count * k, h, &mut pieces.h_e4m3)?;
-                    pieces.h_e4m3.matrix()?
+                    quantiser.launch(stream, count * k, h, &mut pieces.h_rounded)?;
+                    quantiser.made(&pieces.h_rounded)?
                 }
             };
             // The router wrote them, and up waited for that before what is ahead began.
             let settled = self.only.is_none();
-            moe.down.launch(stream, count * k, (h, y), &mut pieces.kernels, |operands| {
+            let room = Room { alphas: &mut pieces.alphas, kernels: &mut pieces.kernels };
+            moe.down.launch(stream, count * k, (h, y), room, |operands| {
                 let operands = operands.offsets(offsets);
                 if settled { operands.offsets_settled() } else { operands }
             })?;
@@ -125,6 +131,13 @@ impl<S: LaunchStream> Launches<'_, S> {
             moe.combiner.launch_dependent(stream, operands)?;
         }
         Ok(())
+    }
+
+    /// Whether up may leave rows of h as they are, and these count: what lies there would be a part of the factor of all.
+    fn leaves_rows(&self, from: &Chooses<'_>) -> bool {
+        let route = self.moe.config.route();
+        let has_all = route.local_experts() == (0..route.expert_count()) && matches!(from, Chooses::Logits(_));
+        self.moe.config.expert().rounded() == Some(Format::Nvfp4) && !has_all
     }
 
     fn route(&self, chunk: Chunk, from: &Chooses<'_>, pieces: &mut Pieces<'_>) -> Result<()> {

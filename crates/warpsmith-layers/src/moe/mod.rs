@@ -14,10 +14,10 @@ use warpsmith::spec::{Route, Scoring};
 use warpsmith::{Error, Result};
 
 use crate::config::MoeConfig;
-use crate::e4m3::ToE4m3;
 use crate::mlp::GatedMlp;
 use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
 use crate::product::Product;
+use crate::rounded::RowQuantiser;
 use crate::step::Step;
 use crate::workspace::{Layout, room};
 use launches::{Launches, Part};
@@ -37,8 +37,8 @@ pub struct Moe {
     combiner: Combiner,
     /// Multiplies tokens by their weights, where experts get them so.
     weigher: Option<Combiner>,
-    /// Of x and of h, where products are those of e4m3 values.
-    quantisers: Option<[ToE4m3; 2]>,
+    /// Of x and of h, where these are rounded.
+    quantisers: Option<[RowQuantiser; 2]>,
     shared: Option<GatedMlp>,
     shared_gate: Option<Shared<f32>>,
     router_bias: Option<Shared<f32>>,
@@ -56,7 +56,8 @@ impl Moe {
     ///
     /// # Errors
     /// Those of [`MoeConfig::problems`], [`Engine::plan`], [`Engine::weights`], [`Engine::route`], [`Engine::combine`] and
-    /// [`Engine::quantise`]; operand, if the weights do not fit.
+    /// [`Engine::quantise`]; operand, if the weights do not fit; unsupported, if x becomes NVFP4 and the engine's kernels are
+    /// batch-invariant.
     pub fn new(
         engine: &Engine,
         stream: &Arc<CudaStream>,
@@ -95,7 +96,7 @@ impl Moe {
             down: Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?,
             combiner: engine.combine(&config.combine())?,
             weigher: config.weigh().map(|weigh| engine.combine(&weigh)).transpose()?,
-            quantisers: ToE4m3::both(engine, expert.quantisers())?,
+            quantisers: RowQuantiser::both(engine, expert.quantisers())?,
             shared,
             shared_gate,
             router_bias,
@@ -224,8 +225,9 @@ impl Moe {
         let of_shared = self.shared.as_ref().map_or_else(Layout::default, |shared| shared.layout(tokens));
         let routers = self.router.iter().chain([&self.chosen]).map(|router| router.workspace_bytes(tokens));
         let products = [&self.up, &self.down].map(|product| product.workspace_bytes(slots));
-        let [x_e4m3, h_e4m3] = match &self.quantisers {
-            None => [[0; 2]; 2],
+        let alphas = [&self.up, &self.down].map(Product::alpha_bytes);
+        let [x_rounded, h_rounded] = match &self.quantisers {
+            None => [[0; 3]; 2],
             Some([x, h]) => [x.bytes(tokens), h.bytes(slots)],
         };
         Layout {
@@ -237,9 +239,10 @@ impl Moe {
             ids: 4 * u64::from(slots),
             weights: 4 * u64::from(slots),
             lists: 4 * route.lists(tokens).len() as u64,
-            x_e4m3,
+            x_rounded,
             // As `h`.
-            h_e4m3: [0, 1].map(|at| h_e4m3[at].max(of_shared.h_e4m3[at])),
+            h_rounded: [0, 1, 2].map(|at| h_rounded[at].max(of_shared.h_rounded[at])),
+            alphas: alphas.into_iter().max().unwrap_or(0).max(of_shared.alphas),
             kernels: routers.chain(products).max().unwrap_or(0).max(of_shared.kernels),
         }
     }

@@ -1,4 +1,4 @@
-//! The kernels of a layer of e4m3 products, launched by hand one after the other: what the layer's bits are, and, with one thing
+//! The kernels of a layer of e4m3 or of NVFP4 products, launched by hand one after the other: what the layer's bits are, and, with one thing
 //! wrong, what the oracle refuses.
 
 use std::sync::Arc;
@@ -7,14 +7,18 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use half::bf16;
 use warpsmith::Result;
 use warpsmith::engine::{Engine, Plan};
+use warpsmith::format::Format;
 use warpsmith::run::{CombineOperands, Matrix, Operands, QuantiseOperands, RouteOperands, Weights};
 use warpsmith::spec::{Problem, Quantise};
 use warpsmith_layers::{LayerConfig, MoeConfig};
 use warpsmith_tune::layer::{HostLayer, HostTokens};
 
 /// What is launched so: experts without biases, a shared expert or a residual, whose I needs no padding; tokens in bf16.
-pub(crate) const LAYERS: [&str; 2] =
-    ["moe.silu:bf16:h256:i192:softmax:e8:k2:renormalised:e4m3", "moe.silu:bf16:h320:i64:softmax:e60:k4:e4m3"];
+pub(crate) const LAYERS: [&str; 3] = [
+    "moe.silu:bf16:h256:i192:softmax:e8:k2:renormalised:e4m3",
+    "moe.silu:bf16:h320:i64:softmax:e60:k4:e4m3",
+    "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised:nvfp4",
+];
 
 /// One thing wrong, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,10 +46,23 @@ struct Product {
     alphas: Vec<CudaSlice<f32>>,
 }
 
-/// Rows in e4m3.
+/// Rounded rows.
 struct Rows {
     values: CudaSlice<u8>,
+    /// Of NVFP4 block scales.
+    scales: CudaSlice<u8>,
+    /// Those of rows; of NVFP4 the only one.
     factors: CudaSlice<f32>,
+    to: Format,
+}
+
+impl Rows {
+    fn matrix(&self) -> Matrix<'_> {
+        match self.to {
+            Format::Nvfp4 => (&self.values, &self.scales).into(),
+            _ => Matrix::e4m3(&self.values, &self.factors),
+        }
+    }
 }
 
 pub(crate) struct Hand<'a> {
@@ -111,29 +128,32 @@ impl<'a> Hand<'a> {
             .collect();
         let x = stream.clone_htod(&x)?;
         let given = match mutant {
-            Mutant::NotQuantised => self.zeros(count, hidden)?,
+            Mutant::NotQuantised => self.zeros(&quantisers[0], count)?,
             _ => self.quantised(&quantisers[0], &x, count, count)?,
         };
         let mut h = stream.alloc_zeros::<bf16>(rows * intermediate)?;
         let mut room = up.plan.workspace(stream, m)?;
-        let operands = Operands::new(m, Matrix::e4m3(&given.values, &given.factors), &up.weights, &mut h);
-        let operands = operands.alphas(&up.alphas[0], &up.alphas[1]).rows(of(&lists.rows)).offsets(of(&lists.offsets));
+        let operands = Operands::new(m, given.matrix(), &up.weights, &mut h);
+        let alphas = self.scaled(up, &given)?;
+        let operands = operands.alphas(&alphas[0], &alphas[1]).rows(of(&lists.rows)).offsets(of(&lists.offsets));
         up.plan.launch(stream, operands.workspace(&mut room))?;
 
         let kept = if mutant == Mutant::FewRows { count } else { rows };
         let mut between = self.quantised(&quantisers[1], &h, kept, rows)?;
         match mutant {
-            Mutant::FactorsLeftOut => between.factors = stream.clone_htod(&vec![1.0; rows])?,
+            Mutant::FactorsLeftOut => between.factors = stream.clone_htod(&vec![1.0; between.factors.len()])?,
             Mutant::FactorsOfTokens => {
                 let of_tokens = stream.clone_dtoh(&given.factors)?;
-                between.factors = stream.clone_htod(&of_tokens.repeat(k))?;
+                let all = of_tokens.iter().copied().cycle().take(between.factors.len());
+                between.factors = stream.clone_htod(&all.collect::<Vec<_>>())?;
             }
             _ => {}
         }
         let mut y = stream.alloc_zeros::<bf16>(rows * hidden)?;
         let mut room = down.plan.workspace(stream, m)?;
-        let operands = Operands::new(m, Matrix::e4m3(&between.values, &between.factors), &down.weights, &mut y);
-        let operands = operands.alpha(&down.alphas[0]).offsets(of(&lists.offsets));
+        let operands = Operands::new(m, between.matrix(), &down.weights, &mut y);
+        let alphas = self.scaled(down, &between)?;
+        let operands = operands.alpha(&alphas[0]).offsets(of(&lists.offsets));
         down.plan.launch(stream, operands.workspace(&mut room))?;
 
         let mut out = stream.alloc_zeros::<bf16>(count * hidden)?;
@@ -144,16 +164,34 @@ impl<'a> Hand<'a> {
         Ok(out.iter().flat_map(|y| y.to_le_bytes()).collect())
     }
 
-    fn zeros(&self, rows: usize, columns: usize) -> Result<Rows> {
-        let (values, factors) = (self.stream.alloc_zeros(rows * columns)?, self.stream.alloc_zeros(rows)?);
-        Ok(Rows { values, factors })
+    fn zeros(&self, quantise: &Quantise, rows: usize) -> Result<Rows> {
+        let (to, k, stream) = (quantise.to_format(), quantise.row_length() as usize, self.stream);
+        let (scales, factors) = match to {
+            Format::Nvfp4 => (rows * k / 16, Quantise::OWN_LENGTH),
+            _ => (0, rows),
+        };
+        let values = stream.alloc_zeros(to.bytes(rows * k))?;
+        Ok(Rows { values, scales: stream.alloc_zeros(scales)?, factors: stream.alloc_zeros(factors)?, to })
+    }
+
+    /// The factors of a product's weights, of NVFP4 times that of its tokens.
+    fn scaled(&self, product: &Product, rows: &Rows) -> Result<Vec<CudaSlice<f32>>> {
+        let factor = if rows.to == Format::Nvfp4 { self.stream.clone_dtoh(&rows.factors)?[0] } else { 1.0 };
+        let scaled = |alphas: &CudaSlice<f32>| {
+            let alphas = self.stream.clone_dtoh(alphas)?;
+            Ok(self.stream.clone_htod(&alphas.iter().map(|alpha| alpha * factor).collect::<Vec<_>>())?)
+        };
+        product.alphas.iter().map(scaled).collect()
     }
 
     /// The first `kept` of `rows` rows; the others are zeros.
     fn quantised(&self, quantise: &Quantise, x: &CudaSlice<bf16>, kept: usize, rows: usize) -> Result<Rows> {
-        let mut made = self.zeros(rows, quantise.row_length() as usize)?;
-        let Rows { values, factors } = &mut made;
-        let operands = QuantiseOperands::e4m3(kept as u32, x, values, factors);
+        let mut made = self.zeros(quantise, rows)?;
+        let Rows { values, scales, factors, to } = &mut made;
+        let operands = match to {
+            Format::Nvfp4 => QuantiseOperands::new(kept as u32, x, values, scales).own_factor(factors),
+            _ => QuantiseOperands::e4m3(kept as u32, x, values, factors),
+        };
         self.engine.quantise(quantise)?.launch(self.stream, operands)?;
         Ok(made)
     }

@@ -13,6 +13,7 @@ use half::bf16;
 use libtest_mimic::{Arguments, Trial};
 use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
+use warpsmith::format::Format;
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::Device;
 use warpsmith_layers::LayerConfig;
@@ -72,6 +73,18 @@ const LAYERS: &[&str] = &[
     "moe.silu:bf16:h128:i96:softmax:e60:k8:renormalised:local20-35:shared64:e4m3:residual",
     "moe.silu:bf16:h192:i96:sigmoid:e16:k1:shared320:weighted_inputs:e4m3",
     "moe.swiglu_oai:f16:h320:i64:softmax:e8:k4:shared128:shared_gate:bias_f16:e4m3",
+    "linear:f16:n272:k192:nvfp4",
+    "linear:bf16:n64:k512:bias_f32:nvfp4",
+    "mlp.silu:f16:h256:i96:nvfp4",
+    "mlp.relu2:bf16:h192:i320:nvfp4",
+    "mlp.swiglu_oai:bf16:h320:i320:bias_bf16:nvfp4",
+    "moe.silu:f16:h256:i96:softmax:e8:k1:renormalised:nvfp4",
+    "moe.silu:bf16:h128:i64:softmax:bf16:e128:k8:renormalised:nvfp4",
+    "moe.silu:bf16:h128:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:shared192:nvfp4:residual",
+    "moe.relu2:f16:h192:i64:sigmoid_bias:e60:k4:renormalised:shared320:nvfp4",
+    "moe.silu:bf16:h128:i96:softmax:e60:k8:renormalised:local20-35:shared64:nvfp4:residual",
+    "moe.silu:bf16:h192:i96:sigmoid:e16:k1:shared320:weighted_inputs:nvfp4",
+    "moe.swiglu_oai:f16:h320:i64:softmax:e8:k4:shared128:shared_gate:bias_f16:nvfp4",
 ];
 
 struct Bench {
@@ -139,13 +152,13 @@ fn main() -> ExitCode {
             }
         }
     }
-    let of_e4m3: [(&str, Test); 3] = [
+    let of_rounded: [(&str, Test); 3] = [
         ("the bits of its kernels", has_the_bits_of_its_kernels),
         ("mutants refused", refuses_mutants),
         ("no number", keeps_what_is_no_number),
     ];
     for layer in by_hand::LAYERS {
-        for (name, test) in of_e4m3 {
+        for (name, test) in of_rounded {
             trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, test));
         }
     }
@@ -179,7 +192,7 @@ impl<'a> Layer<'a> {
     fn tokens(&self, tokens: u32) -> HostTokens {
         let dense = self.dense(tokens);
         // The bounds of others are wide.
-        if self.host.config().is_e4m3() { dense.sparse(u64::from(tokens)) } else { dense }
+        if self.host.config().rounded() == Some(Format::E4m3) { dense.sparse(u64::from(tokens)) } else { dense }
     }
 
     fn dense(&self, tokens: u32) -> HostTokens {
@@ -229,7 +242,7 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
         if layer.run(&mut tokens)? != first {
             return Err(format!("{count} tokens: other bits the second time"));
         }
-        if layer.host.config().is_e4m3() {
+        if layer.host.config().rounded() == Some(Format::E4m3) {
             let host = layer.dense(count);
             let mut tokens = layer.upload(&host, LIMIT)?;
             layer.run(&mut tokens)?;
@@ -273,6 +286,10 @@ fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String
 
 fn is_the_same_in_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
     let _turn = bench.alone();
+    let config: LayerConfig = layer.parse().map_err(text)?;
+    if config.rounded() == Some(Format::Nvfp4) {
+        return is_that_of_its_chunks(bench, layer);
+    }
     let layer = Layer::new(bench, &bench.invariant()?, layer)?;
     let host = layer.tokens(257);
     let mut whole = layer.upload(&host, LIMIT)?;
@@ -281,6 +298,35 @@ fn is_the_same_in_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
     for room in [1, 7, 100, 256] {
         if layer.run(&mut layer.upload(&host, room)?)? != expected {
             return Err(format!("other bits with a workspace for {room} tokens"));
+        }
+    }
+    Ok(())
+}
+
+/// Rows of one call have one factor, so that each chunk is as it is alone; kernels whose bits are to be those of any other tokens
+/// beside them are refused.
+fn is_that_of_its_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
+    let Err(why) = Layer::new(bench, &bench.invariant()?, layer) else {
+        return Err("made with batch-invariant kernels".to_owned());
+    };
+    if !why.contains("a token's bits depend on the others") {
+        return Err(why);
+    }
+    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    let host = layer.tokens(257);
+    for room in [1, 100, 256] {
+        let chunks = (0..257).step_by(room as usize).map(|first| host.part(first..(first + room as usize).min(257)));
+        // The first alone, and the last: of one token at a time there are many.
+        let chunks: Vec<_> = chunks.collect();
+        let found = layer.run(&mut layer.upload(&host, room)?)?;
+        let bytes = found.len() / 257;
+        for (nth, chunk) in chunks.iter().enumerate().filter(|(nth, _)| [0, chunks.len() - 1].contains(nth)) {
+            let mut alone = layer.upload(chunk, room)?;
+            let expected = layer.run(&mut alone)?;
+            layer.check(chunk, &alone).map_err(|why| format!("chunk {nth} of {room} tokens: {why}"))?;
+            if found[nth * room as usize * bytes..][..expected.len()] != expected {
+                return Err(format!("chunk {nth} of {room} tokens: other bits than alone"));
+            }
         }
     }
     Ok(())
@@ -338,7 +384,8 @@ fn has_the_bits_of_its_kernels(bench: &Bench, layer: &str) -> Result<(), String>
     Ok(())
 }
 
-/// NaN and infinities are NaN in the rows of their tokens, and change no bit of others.
+/// NaN and infinities are NaN in the rows of their tokens, and change no bit of others. Of NVFP4, NaN is; infinities are the largest
+/// numbers that there are, and the factor of all is another where a token is: so that this is the oracle's to say.
 fn keeps_what_is_no_number(bench: &Bench, layer: &str) -> Result<(), String> {
     const WRONG: [(usize, f32); 3] = [(2, f32::NAN), (7, f32::INFINITY), (16, f32::NEG_INFINITY)];
     let _turn = bench.alone();
@@ -349,7 +396,11 @@ fn keeps_what_is_no_number(bench: &Bench, layer: &str) -> Result<(), String> {
     let mut x = host.x().to_vec();
     WRONG.iter().for_each(|(token, value)| x[token * columns + 5 * token] = *value);
     let host = HostTokens::given(layer.host.config(), x, host.logits().to_vec());
-    let found = layer.run(&mut layer.upload(&host, LIMIT)?)?;
+    let mut tokens = layer.upload(&host, LIMIT)?;
+    let found = layer.run(&mut tokens)?;
+    if layer.host.config().rounded() == Some(Format::Nvfp4) {
+        return layer.check(&host, &tokens);
+    }
     for (token, (found, plain)) in found.chunks(2 * outputs).zip(plain.chunks(2 * outputs)).enumerate() {
         let is_nan = |bytes: &[u8]| bf16::from_le_bytes([bytes[0], bytes[1]]).is_nan();
         let is_right = match WRONG.iter().any(|(wrong, _)| *wrong == token) {

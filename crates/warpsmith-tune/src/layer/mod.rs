@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream};
 use warpsmith::engine::Engine;
+use warpsmith::format::Format;
 use warpsmith::spec::Activation;
 use warpsmith::{Error, Result};
 use warpsmith_layers::{GatedMlp, LayerConfig, Linear, MlpConfig, MlpWeights, Moe, MoeConfig, MoeWeights};
@@ -21,9 +22,9 @@ pub use tokens::HostTokens;
 use weights::{Drawn, HostWeight, Shape};
 pub use work::Work;
 
-use crate::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert};
+use crate::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert, Taken};
 use crate::oracle::route::{Given, route};
-use crate::oracle::{Matrix, Products, Reference, gemm};
+use crate::oracle::{Matrix, Reference, gemm};
 use warpsmith::internal::Raise;
 
 /// A layer with random weights.
@@ -50,7 +51,7 @@ impl HostLayer {
         let drawn = Drawn::new(&mut rng);
         let mut mlp = |groups, of: &MlpConfig| {
             let (hidden, intermediate, format) = (of.hidden_size(), of.intermediate_size(), of.weight_format());
-            let is_e4m3 = of.is_e4m3();
+            let is_e4m3 = of.rounded() == Some(Format::E4m3);
             let (up, down) = (
                 Shape { format, groups, n: intermediate, k: hidden, is_e4m3 },
                 Shape { format, groups, n: hidden, k: intermediate, is_e4m3 },
@@ -64,7 +65,7 @@ impl HostLayer {
             LayerConfig::Linear(linear) => {
                 let [k, n] = linear.columns();
                 let (format, bias) = (linear.weight_format(), linear.bias_format());
-                let shape = Shape { format, groups: 1, n, k, is_e4m3: linear.is_e4m3() };
+                let shape = Shape { format, groups: 1, n, k, is_e4m3: linear.rounded() == Some(Format::E4m3) };
                 vec![HostWeight::random(&mut rng, &drawn, shape, 2.0, bias)]
             }
             LayerConfig::Mlp(of) => mlp(1, of),
@@ -175,7 +176,8 @@ impl HostLayer {
         Ok((routed.ids, weights))
     }
 
-    /// What should come out for some tokens, in some columns: `[which, columns]`.
+    /// What should come out for some tokens, in some columns: `[which, columns]`. Where rows become NVFP4, all tokens are those of one
+    /// call, and count.
     ///
     /// # Errors
     /// Data, if a token or a column is not there; those of the oracle.
@@ -183,6 +185,12 @@ impl HostLayer {
         let [inputs, outputs] = tokens.columns();
         if which.iter().any(|token| *token >= tokens.count()) || columns.iter().any(|column| *column >= outputs) {
             return Err(Error::data(format!("{} tokens of {outputs} columns have not all of them", tokens.count())));
+        }
+        if self.config.rounded() == Some(Format::Nvfp4) && !which.iter().copied().eq(0..tokens.count()) {
+            // Of all tokens together are the factors.
+            let all: Vec<usize> = (0..tokens.count()).collect();
+            let rows: Vec<_> = which.iter().copied().map(Some).collect();
+            return Ok(self.reference(tokens, &all, columns)?.of_rows(&rows));
         }
         let of_tokens = |values: &[f32], columns: usize| -> Vec<f32> {
             which.iter().flat_map(|token| &values[token * columns..(token + 1) * columns]).copied().collect()
@@ -193,11 +201,8 @@ impl HostLayer {
                 let Some(weight) = self.weights.first() else { return Err(Error::internal("a layer without weights")) };
                 let held = weight.bias_of(0, columns);
                 let weight = weight.decoded(&self.drawn, 0, columns, &held)?;
-                let products = match of.is_e4m3() {
-                    true => layer::e4m3_products(&x, &weight.values)?,
-                    false => Products::new(&x, &weight.values)?,
-                };
-                gemm(&products, weight.scaling, Activation::None, of.token_format())
+                let (products, scaling) = Taken::new(&x, of.rounded())?.products(&weight)?;
+                gemm(&products, scaling, Activation::None, of.token_format())
             }
             LayerConfig::Mlp(of) => {
                 let held = biases(&self.weights, 0, columns);
@@ -281,5 +286,5 @@ fn biases(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Vec<f32>> {
 }
 
 fn kind_of(of: &MlpConfig) -> Kind {
-    Kind { activation: of.activation(), format: of.token_format(), is_e4m3: of.is_e4m3() }
+    Kind { activation: of.activation(), format: of.token_format(), rounded: of.rounded() }
 }

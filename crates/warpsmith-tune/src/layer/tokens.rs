@@ -1,5 +1,7 @@
 //! Tokens.
 
+use std::ops::Range;
+
 use fastrand::Rng;
 use warpsmith::format::Format;
 use warpsmith_layers::LayerConfig;
@@ -63,6 +65,21 @@ impl HostTokens {
             *x = if rng.u32(..32) > 0 { 0.0 } else { magnitude * [1.0, -1.0][rng.usize(..2)] };
         }
         self
+    }
+
+    /// Some of them, alone.
+    ///
+    /// # Panics
+    /// If `range` is out of range.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let Self { count, columns, .. } = *self;
+        let of = |values: &[f32]| {
+            let each = values.len() / count.max(1);
+            values[range.start * each..range.end * each].to_vec()
+        };
+        let (x, logits, residual) = (of(&self.x), of(&self.logits), of(&self.residual));
+        Self { count: range.len(), columns, x, logits, residual }
     }
 
     /// The same with these logits, `[tokens, E]`, exact in their format.

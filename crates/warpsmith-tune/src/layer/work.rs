@@ -1,5 +1,6 @@
 //! What a layer has to move and to compute, whoever does it.
 
+use warpsmith::format::Format;
 use warpsmith::spec::Arch;
 use warpsmith_layers::{LayerConfig, Step};
 
@@ -12,6 +13,8 @@ pub struct Work {
     pub flop: f64,
     /// Of products of e4m3 values, which take half the time.
     pub e4m3_flop: f64,
+    /// Of products of NVFP4 values, which take what the architecture says.
+    pub nvfp4_flop: f64,
 }
 
 /// NVFP4: half a byte, and a scale for 16.
@@ -25,15 +28,22 @@ impl Work {
     #[must_use]
     pub fn of(config: &LayerConfig, tokens: u32, hit: u32, only: Option<Step>) -> Self {
         let tokens = f64::from(tokens);
-        let is_e4m3 = config.is_e4m3();
-        let product = |n: f64, k: f64, rows: f64, groups: f64| {
-            let (bytes, flop) = (n * k * groups * WEIGHT_BYTES, 2.0 * rows * n * k);
-            if is_e4m3 { Self { bytes, flop: 0.0, e4m3_flop: flop } } else { Self { bytes, flop, e4m3_flop: 0.0 } }
-        };
+        let rounded = config.rounded();
         let of_bytes = |bytes: f64| Self { bytes, ..Self::default() };
+        let product = |n: f64, k: f64, rows: f64, groups: f64| {
+            let (work, flop) = (of_bytes(n * k * groups * WEIGHT_BYTES), 2.0 * rows * n * k);
+            match rounded {
+                Some(Format::Nvfp4) => Self { nvfp4_flop: flop, ..work },
+                Some(_) => Self { e4m3_flop: flop, ..work },
+                None => Self { flop, ..work },
+            }
+        };
         let moved = |elements: f64| of_bytes(elements * TOKEN_BYTES);
-        // Written and read once more, a byte each.
-        let quantised = |elements: f64| of_bytes(if is_e4m3 { 2.0 * elements } else { 0.0 });
+        // What an element takes that is rounded, which is written and read once more.
+        let each = rounded.map_or(0.0, |to| if to == Format::Nvfp4 { WEIGHT_BYTES } else { 1.0 });
+        // The maximum of NVFP4 is found first, of the same elements.
+        let again = if rounded == Some(Format::Nvfp4) { TOKEN_BYTES } else { 0.0 };
+        let quantised = |elements: f64| of_bytes((2.0 * each + again) * elements);
         match config {
             LayerConfig::Linear(of) => {
                 let [k, n] = of.columns().map(f64::from);
@@ -74,8 +84,8 @@ impl Work {
                     // Ids, weights, rows, slots and positions.
                     Some(Step::Route) => logits.and(of_bytes(20.0 * rows)),
                     // What the shared expert got is there already.
-                    Some(Step::Up) if is_e4m3 && shared.is_some() && !of.has_weighted_inputs() => {
-                        up.and(of_bytes(x)).and(moved(h))
+                    Some(Step::Up) if rounded.is_some() && shared.is_some() && !of.has_weighted_inputs() => {
+                        up.and(of_bytes(each * x)).and(moved(h))
                     }
                     Some(Step::Up) => up.and(moved(x + of_inputs + h)).and(quantised(x)),
                     Some(Step::Down) => down.and(moved(h + y)).and(quantised(h)),
@@ -97,6 +107,7 @@ impl Work {
             bytes: self.bytes + other.bytes,
             flop: self.flop + other.flop,
             e4m3_flop: self.e4m3_flop + other.e4m3_flop,
+            nvfp4_flop: self.nvfp4_flop + other.nvfp4_flop,
         }
     }
 
@@ -104,7 +115,8 @@ impl Work {
     #[must_use]
     pub fn floor_us(&self, arch: &Arch) -> f64 {
         let flop = self.flop + self.e4m3_flop / 2.0;
-        f64::max(self.bytes / arch.memory_bytes_per_s(), flop / arch.matrix_flop_per_s()) * 1e6
+        let products = flop / arch.matrix_flop_per_s() + self.nvfp4_flop / arch.coded_flop_per_s();
+        f64::max(self.bytes / arch.memory_bytes_per_s(), products) * 1e6
     }
 }
 
@@ -128,13 +140,18 @@ mod tests {
         assert_eq!((rounded.bytes, rounded.e4m3_flop, rounded.flop), (plain.bytes, plain.flop, 0.0));
         let [floor, of_plain] = [rounded, plain].map(|work| work.floor_us(&Arch::H200));
         assert!((of_plain / floor - 2.0).abs() < 1e-9, "{floor} {of_plain}");
+        // The rate of NVFP4 products is the architecture's: on Hopper that of 16-bit ones.
+        let coded = of("qwen3-30b:nvfp4", 8192, 128);
+        assert_eq!((coded.bytes, coded.nvfp4_flop, coded.flop), (plain.bytes, plain.flop, 0.0));
+        assert_eq!(coded.floor_us(&Arch::H200), of_plain);
+        assert!(coded.floor_us(&Arch::B200) < plain.floor_us(&Arch::B200) / 3.0);
         let dense = of("llama-3.1-8b", 64, 1);
         assert_eq!(dense.flop, 2.0 * 64.0 * 3.0 * 4096.0 * 14336.0);
-        for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1)] {
+        for (name, hit) in [("mixtral-8x7b", 8), ("llama-3.1-8b", 1), ("llama-3.1-8b:nvfp4", 1)] {
             let config = named(name).unwrap();
             let steps = Step::of(&config).map(|step| Work::of(&config, 32, hit, Some(step)));
             let all = steps.fold(Work::default(), Work::and);
-            assert_eq!(all.flop, of(name, 32, hit).flop);
+            assert_eq!((all.flop, all.nvfp4_flop), (of(name, 32, hit).flop, of(name, 32, hit).nvfp4_flop));
             assert!(all.bytes > of(name, 32, hit).bytes);
         }
     }

@@ -12,6 +12,12 @@
 //!   `|byte·f − h'| ≤ max(2⁻⁴·|h'|, 2⁻¹⁰·f) + 2⁻²³·|h'|`: half the distance of neighbours, which is an eighth of their power of
 //!   two, and 2⁻⁹ below 2⁻⁶, for the largest f; and what f and the quotient round in f32. The center of what may be is then the
 //!   value, half of it bₕ. Where all bytes of a row are known, sums of 128 are exact as far as these allow.
+//! * **Products of NVFP4 values:** x is what the quantiser makes of all tokens of a call, which is exact. The factor of h is that of
+//!   its largest magnitude M, over all rows of all experts: M lies between the largest of |h| − bₕ and the largest of |h| + bₕ and is a
+//!   number of the 16-bit format, which are few, often one. Under each of these factors the scale of a block rises with the
+//!   largest of the block, as [`RightScales`](super::RightScales) has it, and under each scale that is right the code rises with h': so code
+//!   times scale lies between those of the ends, and is known where they are equal. What may come of down is then what may
+//!   come of it under one of the factors. Products and sums are those of NVFP4 values, α times the factor is rounded to f32.
 //! * **down:** Σ w·h with h off by bₕ is off by Σ|w|·bₕ, beside what the accumulation of terms of at most |w|·(|h| + bₕ) adds, and
 //!   half an ulp of the format: y ± b_y.
 //! * **combine:** a weight w ± b_w (of a router, see [`route`](super::route)) times y ± b_y is off by |w|·b_y + |y|·b_w + b_w·b_y. Each
@@ -26,13 +32,17 @@
 //! Which experts a token goes to is no matter of bounds: the router's choice is exact.
 
 mod e4m3;
+mod nvfp4;
+mod row;
+mod taken;
 
 use super::combine::rounded;
 use super::finish::Sum;
 use super::uncertain::Uncertain;
-use super::{Expected, Matrix, Products, Reference, Scaling, dual_gemm, gemm, grain};
-use e4m3::Row;
-pub use e4m3::e4m3_products;
+use super::{Expected, Matrix, Reference, Scaling, dual_gemm, gemm, grain};
+use row::Row;
+pub use taken::Taken;
+use taken::times;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::spec::Activation;
@@ -65,8 +75,8 @@ pub struct Kind {
     pub activation: Activation,
     /// The format of x, h, the rows of experts and the result.
     pub format: Format,
-    /// Whether products are those of e4m3 values.
-    pub is_e4m3: bool,
+    /// What x and h become before products take them, e4m3 or nvfp4, if they do not stay what they are.
+    pub rounded: Option<Format>,
 }
 
 /// What all tokens have besides.
@@ -99,42 +109,71 @@ pub struct Chosen<'a> {
     pub residual: &'a [f32],
 }
 
-/// What an MLP should give for the rows of `x`: `[rows, N of down]`.
+/// What an MLP should give for the rows of `x`, which are all of a call: `[rows, N of down]`.
 ///
 /// # Errors
-/// Data, if shapes do not fit, or what is between up and down may be beyond its format and is to become e4m3; those of
-/// [`dual_gemm`].
+/// Data, if shapes do not fit, or too little is known of what is between up and down and is rounded; those of [`dual_gemm`].
 pub fn mlp(x: &Matrix<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference> {
-    let Kind { activation, format, is_e4m3 } = kind;
-    let products = |weight: &Weight<'_>| match is_e4m3 {
-        true => e4m3_products(x, &weight.values),
-        false => Products::new(x, &weight.values),
-    };
-    let up = products(&expert.up)?;
-    let h = match &expert.gate {
-        None => gemm(&up, expert.up.scaling, activation, format)?,
+    let h = between(&Taken::new(x, kind.rounded)?, expert, kind)?;
+    let factors = kind.factors([&h].into_iter())?;
+    last(&h, &expert.down, kind, &factors)
+}
+
+impl Kind {
+    /// What all rows between up and down together may be multiplied with, where that is one factor.
+    fn factors<'a>(&self, all: impl Iterator<Item = &'a Reference>) -> Result<Vec<f32>> {
+        if self.rounded == Some(Format::Nvfp4) { nvfp4::factors(all, self.format) } else { Ok(Vec::new()) }
+    }
+}
+
+/// What is between up and down.
+fn between(x: &Taken<'_>, expert: &Expert<'_>, kind: Kind) -> Result<Reference> {
+    let Kind { activation, format, .. } = kind;
+    let (up, of_up) = x.products(&expert.up)?;
+    match &expert.gate {
+        None => gemm(&up, of_up, activation, format),
         Some(gate) => {
-            let scaling = [gate.scaling, expert.up.scaling];
-            dual_gemm(&products(gate)?, &up, scaling, activation, format)?
+            let (gate, of_gate) = x.products(gate)?;
+            dual_gemm(&gate, &up, [of_gate, of_up], activation, format)
         }
-    };
-    let Weight { values, scaling } = &expert.down;
+    }
+}
+
+/// What down makes of it; `factors` are those that it may have.
+fn last(h: &Reference, down: &Weight<'_>, kind: Kind, factors: &[f32]) -> Result<Reference> {
+    let Kind { format, rounded, .. } = kind;
+    let Weight { values, scaling } = down;
     scaling.check_columns(values.rows())?;
     if values.k() != h.n() {
         return Err(Error::data(format!("h has {} columns and down has k = {}", h.n(), values.k())));
     }
     let grain_of = |column: usize| grain(values.row(column).iter().map(|w| f64::from(*w)));
-    let grains: Vec<f64> = if is_e4m3 { (0..values.rows()).map(grain_of).collect() } else { Vec::new() };
-    let mut elements = Vec::with_capacity(x.rows() * values.rows());
+    let grains: Vec<f64> = match rounded {
+        Some(Format::E4m3) => (0..values.rows()).map(grain_of).collect(),
+        _ => Vec::new(),
+    };
+    let mut elements = Vec::with_capacity(h.m() * values.rows());
     for h in h.elements().chunks(h.n().max(1)) {
-        let row = if is_e4m3 { Row::quantised(h, format)? } else { Row::plain(h) };
-        let element = |column: usize| {
-            let sum = row.times(values.row(column), grains.get(column).copied().unwrap_or(0.0));
-            sum.scaled(scaling, column).finished(format)
+        // Under each factor, with what that does to α.
+        let rows: Vec<(Row, Scaling<'_>)> = match rounded {
+            Some(Format::E4m3) => vec![(Row::quantised(h, format)?, *scaling)],
+            Some(Format::Nvfp4) => {
+                let row = |factor: &f32| Ok((Row::coded(h, format, *factor)?, times(*scaling, *factor)));
+                factors.iter().map(row).collect::<Result<_>>()?
+            }
+            _ => vec![(Row::plain(h), *scaling)],
         };
-        elements.extend((0..values.rows()).map(element));
+        let element = |column: usize| {
+            let grain = grains.get(column).copied().unwrap_or(0.0);
+            let of = |(row, scaling): &(Row, Scaling<'_>)| {
+                row.times(values.row(column), grain).scaled(scaling, column).finished(format)
+            };
+            rows.iter().map(of).reduce(nvfp4::hull)
+        };
+        let known = (0..values.rows()).map(|column| element(column).ok_or_else(|| Error::data("h has no factor")));
+        elements.extend(known.collect::<Result<Vec<_>>>()?);
     }
-    Reference::new(x.rows(), values.rows(), format, elements)
+    Reference::new(h.m(), values.rows(), format, elements)
 }
 
 /// Each row times its weight, rounded to f32 and to `format`: what experts get whose inputs are weighted.
@@ -216,13 +255,21 @@ pub fn moe<'e>(
         return Err(Error::data(format!("{} weights of a shared expert for {tokens} tokens", shared.weights.len())));
     }
     let mut columns = shared.map(|shared| shared.expert.down.values.rows());
+    let (taken, mut all) = (Taken::new(x, kind.rounded)?, Vec::new());
     for id in hit {
         let own: Vec<usize> = (0..slots).filter(|slot| chosen.ids[*slot] == id).collect();
-        let values: Vec<f32> = own.iter().flat_map(|slot| x.row(slot / k)).copied().collect();
-        let found = mlp(&Matrix::new(own.len(), x.k(), values)?, &expert(id as usize)?, kind)?;
-        if *columns.get_or_insert(found.n()) != found.n() {
-            return Err(Error::data(format!("expert {id} has {} columns, others have another number", found.n())));
+        let expert = expert(id as usize)?;
+        let h = between(&taken.rows(own.iter().map(|slot| slot / k))?, &expert, kind)?;
+        if *columns.get_or_insert(expert.down.values.rows()) != expert.down.values.rows() {
+            let columns = expert.down.values.rows();
+            return Err(Error::data(format!("expert {id} has {columns} columns, others have another number")));
         }
+        all.push((own, h, expert.down));
+    }
+    // Of the rows of all experts.
+    let factors = kind.factors(all.iter().map(|(_, h, _)| h))?;
+    for (own, h, down) in all {
+        let found = last(&h, &down, kind, &factors)?;
         for (slot, row) in own.into_iter().zip(found.elements().chunks(found.n().max(1))) {
             rows[slot] = Some(row.to_vec());
         }

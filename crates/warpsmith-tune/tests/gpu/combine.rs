@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const MARGIN: usize = 64;
 const FILL: u8 = 0x5A;
 
-const CASES: [(&str, &[u32]); 9] = [
+const CASES: [(&str, &[u32]); 10] = [
     ("combine:f16>f16:h7168:k8:weighted", &[0, 1, 3, 65]),
     ("combine:bf16>bf16:h2048:k8:weighted:placed:shared:residual", &[1, 17, 257]),
     ("combine:f16>f32:h2688:k22:weighted:placed:residual", &[1, 33]),
@@ -30,6 +30,7 @@ const CASES: [(&str, &[u32]); 9] = [
     ("combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate", &[1, 17, 65]),
     ("combine:f16>f32:h1032:k4:shared:shared_gate:residual", &[1, 33]),
     ("combine:bf16>f16:h8:k1:shared:shared_gate", &[1, 1000]),
+    ("combine:f32>f32:h1032:k1:weighted", &[0, 1, 5]),
 ];
 
 pub struct Case(Combine, &'static [u32]);

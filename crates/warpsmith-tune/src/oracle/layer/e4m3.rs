@@ -1,14 +1,12 @@
 //! Rows made e4m3, as far as they are known before.
 
+use warpsmith::Result;
 use warpsmith::format::Format;
-use warpsmith::internal::Raise;
 use warpsmith::internal::format::e4m3;
-use warpsmith::{Error, Result};
 
-use crate::oracle::expected::{half_ulp, largest_finite};
-use crate::oracle::finish::Sum;
+use super::row::{Row, ends};
 use crate::oracle::quantise::{e4m3_of, factor_of};
-use crate::oracle::{CHUNK, Expected, Matrix, Products, grain};
+use crate::oracle::{Expected, Matrix, Products, grain};
 
 /// Half of the distance of neighbours, relative to numbers from 2⁻⁶ on, and absolute below.
 const HALF_STEP: f64 = 1.0 / 16.0;
@@ -20,7 +18,7 @@ const ROUNDINGS: f64 = 1.0 / (1 << 23) as f64;
 ///
 /// # Errors
 /// Those of [`Products::new`].
-pub fn e4m3_products(x: &Matrix<'_>, weights: &Matrix<'_>) -> Result<Products> {
+pub(super) fn e4m3_products(x: &Matrix<'_>, weights: &Matrix<'_>) -> Result<Products> {
     let factors: Vec<f32> = (0..x.rows()).map(|row| factor_of(x.row(row))).collect();
     let byte = |row: usize, x: &f32| e4m3::decode(e4m3_of(*x, factors[row]));
     let values = (0..x.rows()).flat_map(|row| x.row(row).iter().map(move |x| byte(row, x)));
@@ -30,28 +28,15 @@ pub fn e4m3_products(x: &Matrix<'_>, weights: &Matrix<'_>) -> Result<Products> {
     Ok(products)
 }
 
-/// A row of h as the last product takes it.
-pub(super) struct Row {
-    /// In units of the factor.
-    values: Vec<Expected>,
-    factor: f64,
-    /// The least power of two that all are multiples of, where each is known.
-    grain: Option<f64>,
-    is_e4m3: bool,
-}
-
 impl Row {
-    /// As it is.
-    pub(super) fn plain(h: &[Expected]) -> Self {
-        Self { values: h.to_vec(), factor: 1.0, grain: None, is_e4m3: false }
-    }
-
     /// Quantised; h are numbers of `format`.
     ///
     /// # Errors
     /// Data, if one of them may be an infinity or a number: what becomes of it has no bound.
     pub(super) fn quantised(h: &[Expected], format: Format) -> Result<Self> {
-        let ends = h.iter().map(|h| ends(h, format)).collect::<Result<Vec<_>>>()?;
+        // Infinities become NaN, too.
+        let of = |[low, high]: [f64; 2]| if low.is_infinite() { [f64::NAN; 2] } else { [low, high] };
+        let ends = h.iter().map(|h| ends(h, format).map(of)).collect::<Result<Vec<_>>>()?;
         // The largest magnitude, at least and at most, of those that are numbers.
         let numbers = || ends.iter().filter(|[low, _]| !low.is_nan());
         let least = numbers().map(|[low, high]| if low * high > 0.0 { low.abs().min(high.abs()) } else { 0.0 });
@@ -70,38 +55,6 @@ impl Row {
         let grain = is_known.then(|| grain(values.iter().map(|value| value.value)));
         Ok(Self { values, factor: factor.into(), grain, is_e4m3: true })
     }
-
-    /// Its product with a row of weights, whose grain is given.
-    pub(super) fn times(&self, weights: &[f32], of_weights: f64) -> Sum {
-        let Self { values, factor, grain, is_e4m3 } = self;
-        let sum = super::sum(values, weights).times(*factor);
-        match grain {
-            _ if !is_e4m3 => sum,
-            None => sum.cut(f64::INFINITY),
-            Some(grain) => {
-                let size = |(h, w): (&Expected, &f32)| (h.value * f64::from(*w)).abs();
-                let chunks = values.chunks(CHUNK).zip(weights.chunks(CHUNK));
-                let chunk = chunks.map(|(h, w)| h.iter().zip(w).map(size).sum()).fold(0.0, f64::max);
-                sum.cut(if chunk == 0.0 { 0.0 } else { chunk / (grain * of_weights) })
-            }
-        }
-    }
-}
-
-/// The least and the largest number of a format that an element may be; NaN, where it is one, or an infinity.
-fn ends(h: &Expected, format: Format) -> Result<[f64; 2]> {
-    let Expected { value, bound } = *h;
-    let (most, largest) = (value.abs() + bound, largest_finite(format));
-    match () {
-        () if value.is_nan() || value.is_infinite() || value.abs() - bound > largest => return Ok([f64::NAN; 2]),
-        () if most <= largest => {}
-        () => {
-            return Err(Error::data(format!("h = {value} ± {bound:e} may be beyond {format}: its e4m3 has no bound")));
-        }
-    }
-    let step = |end: f64| 2.0 * half_ulp(format, end.abs());
-    let (low, high) = (value - bound, value + bound);
-    Ok([(low / step(low)).ceil() * step(low), (high / step(high)).floor() * step(high)])
 }
 
 /// What a number between these becomes, under a factor that is not known, but at most this.
@@ -115,6 +68,7 @@ fn within([low, high]: [f64; 2], factor: f64) -> Expected {
 mod tests {
     use super::*;
     use crate::oracle::combine::rounded;
+    use crate::oracle::expected::half_ulp;
 
     /// Whatever h is within its bounds, what becomes of it is within those of the row.
     #[test]

@@ -1,0 +1,81 @@
+//! Device memory that is cleared, or copied, in a stream: between launches, without the host.
+
+use cudarc::driver::sys::{cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
+
+use super::guards::Tracked;
+use super::memory::{Memory, MemoryMut};
+use super::{LaunchStream, is_captured, refused};
+use crate::error::{Error, Result};
+
+impl MemoryMut<'_, u8> {
+    /// Makes every byte 0 when `stream` has come to this point; it can be captured. What is in the stream next with this memory holds
+    /// its owner, if it has one.
+    ///
+    /// # Errors
+    /// Operand, if the memory is in another context; driver, if it refuses.
+    pub fn clear(&mut self, stream: &impl LaunchStream) -> Result<()> {
+        self.check_context(stream, "what is cleared")?;
+        let (stream, bytes) = (stream.stream(), self.elements());
+        if bytes == 0 {
+            return Ok(());
+        }
+        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+        let mut guards = Tracked::default();
+        let address = self.address(stream, &mut guards);
+        // SAFETY: so many bytes lie there, live and not used by others until the stream has come to this point: a view's guard sees
+        // to that, of raw memory its caller vouches for it.
+        unsafe { cuMemsetD8Async(address, 0, bytes as usize, stream.cu_stream()) }
+            .result()
+            .map_err(|error| refused(format!("clearing {bytes} bytes"), error))
+    }
+}
+
+impl<T> Memory<'_, T> {
+    /// Copies all of it when `stream` has come to this point.
+    ///
+    /// # Errors
+    /// Operand, if `to` has another number of elements, or one of both is in another context; driver, if it refuses.
+    pub fn copy_to(&self, stream: &impl LaunchStream, to: &mut MemoryMut<'_, T>) -> Result<()> {
+        self.check_context(stream, "what is copied")?;
+        to.check_context(stream, "where it is copied to")?;
+        let (stream, elements) = (stream.stream(), self.elements());
+        if to.elements() != elements {
+            return Err(Error::operand(format!("{elements} elements are copied to {}", to.elements())));
+        }
+        if elements == 0 {
+            return Ok(());
+        }
+        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+        self.order(stream, is_captured(stream)?)?;
+        let mut guards = Tracked::default();
+        let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
+        // SAFETY: so many elements lie at both, which are borrowed apart; they are live until the stream has come to this point, by
+        // their guards, or as the caller of raw memory vouches.
+        unsafe { cuMemcpyDtoDAsync_v2(to, from, elements as usize * size_of::<T>(), stream.cu_stream()) }
+            .result()
+            .map_err(|error| refused(format!("copying {elements} elements"), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith_testing::null::Null;
+
+    use crate::run::{Device, Memory, MemoryMut, Shared};
+
+    /// By this driver, whose device is the host.
+    #[test]
+    fn memory_is_cleared_and_copied() {
+        Null::driver();
+        let stream = Device::open(0).unwrap().context().new_stream().unwrap();
+        let mut bytes = stream.clone_htod(&[7u8; 16]).unwrap();
+        MemoryMut::from(bytes.slice_mut(4..9)).clear(&stream).unwrap();
+        assert_eq!(stream.clone_dtoh(&bytes).unwrap(), [7, 7, 7, 7, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7]);
+        let given: Shared<f32> = stream.clone_htod(&[1.0f32, 2.0, 3.0]).unwrap().into();
+        let mut to = stream.alloc_zeros::<f32>(3).unwrap();
+        Memory::from(&given).copy_to(&stream, &mut MemoryMut::from(&mut to)).unwrap();
+        assert_eq!(stream.clone_dtoh(&to).unwrap(), [1.0, 2.0, 3.0]);
+        let error = Memory::from(&given).copy_to(&stream, &mut MemoryMut::from(&mut stream.alloc_zeros(2).unwrap()));
+        assert!(error.unwrap_err().to_string().ends_with("3 elements are copied to 2"));
+    }
+}
