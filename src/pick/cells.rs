@@ -43,10 +43,7 @@ const KERNELS: usize = 9;
 const ENOUGH: f64 = 1.005;
 /// How much slower nothing at all is taken to be.
 const NOTHING_FITS: f64 = 100.0;
-/// A cell counts by its octaves to this power: between 0, where what serves a few sequences counts least, and 1, where it
-/// counts for everything.
-const OF_OCTAVES: f64 = 0.7;
-/// A cell of more rows than these counts little.
+/// A cell counts by its octaves: 1 to 8 rows, what serves a few sequences, for three. One of more rows than these counts little.
 const COMMON: u32 = 8192;
 const RARE: f64 = 0.5;
 
@@ -214,7 +211,7 @@ fn share(lasts: &[u32]) -> usize {
 /// How much the rows behind `before`, up to `last`, count. The first rows begin at half a row.
 fn weight(before: u32, last: u32) -> f64 {
     let octaves = (f64::from(last) / f64::from(before).max(0.5)).log2();
-    if last > COMMON { RARE } else { octaves.powf(OF_OCTAVES) }
+    if last > COMMON { RARE } else { octaves }
 }
 
 #[cfg(test)]

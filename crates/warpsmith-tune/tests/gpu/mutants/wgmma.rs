@@ -44,8 +44,16 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "word) & 0x7F807F80",
         ),
         plain("the tokens of another K block", "k_tile * K_BLOCKS, place.full", "k_tile * K_BLOCKS + 1, place.full"),
-        few("few tokens in places of other K blocks", "place.stage + block * block_bytes", "place.stage + block * 1024"),
-        few("all K blocks of few tokens the first", "tile.first_row, first + block, place", "tile.first_row, first, place"),
+        few(
+            "few tokens in places of other K blocks",
+            "place.stage + block * block_bytes",
+            "place.stage + block * 1024",
+        ),
+        few(
+            "all K blocks of few tokens the first",
+            "tile.first_row, first + block, place",
+            "tile.first_row, first, place",
+        ),
         plain("groups begin a row late", "found.first_row + offset;", "found.first_row + offset + 1;"),
         plain(
             "the last row of a tile forgotten",
