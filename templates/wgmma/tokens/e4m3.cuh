@@ -19,9 +19,18 @@ struct Tokens {
                      tile.first_row, place.full);
   }
 
-  // All stages of a tile, by one thread.
-  __device__ static void load(const Params&, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
-    producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
+  // All stages of a tile, by one thread; by a warp, if factors come with them.
+  __device__ static void load(const Params& params, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
+    if constexpr (K_FACTORS) {
+      const FactorShare<32> factors(params, tile, lane_index());
+      producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) {
+        if (elect_one()) copy(maps, place, tile, k_tile);
+        factors.ask(place, k_tile);
+        cp_async_arrive(place.full);
+      });
+    } else {
+      producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
+    }
   }
 };
 
