@@ -11,7 +11,7 @@ const NARROW: u64 = 4;
 /// What a piece of memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `m × K` values of A, or their block scales (of e4m3 an f32 factor a row).
+    /// `m × K` values of A, or their block scales (of e4m3 f32 factors of rows).
     Tokens,
     TokenScales,
     /// `[G, N, K]` values of a B (the first may be prepared weights), or their block scales.
@@ -195,7 +195,7 @@ impl Operand {
         let scales_of_rows = |format: Format, length: u64, is_any: bool| {
             let rows = layout.rows();
             let (each, mask) = match format {
-                Format::E4m3 => (1, 0),
+                Format::E4m3 => (problem.token_factors().into(), 0),
                 _ if format.is_coded() => {
                     ((format.scale_bytes(layout, rows, length as usize) / rows) as u64, rows as u32 - 1)
                 }

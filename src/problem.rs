@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::format::{Format, PreparedLayout, ScaleLayout};
+use crate::format::{E4m3Tensor, Format, PreparedLayout, ScaleLayout};
 use crate::routing::{Load, Routing};
 use crate::spelling::{number, prefixed, spelled, word};
 
@@ -55,10 +55,10 @@ impl Operation {
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
 /// `dual_gemm.ACT`, ACT an [`Activation`] (of a `gemm` left out for `none`); for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
+/// `:k_factors` that tokens in e4m3 have a factor for each 128 of K, `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
 /// groups, `:skewS` [how unlike](Problem::skew) they are, `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
@@ -83,6 +83,7 @@ pub struct Problem {
     c: Format,
     scales: ScaleLayout,
     prepared: bool,
+    k_factors: bool,
     row_scale: bool,
     bias: Option<Format>,
     gathered: bool,
@@ -116,6 +117,7 @@ impl Problem {
             c: Format::F16,
             scales: ScaleLayout::Linear,
             prepared: false,
+            k_factors: false,
             row_scale: false,
             bias: None,
             gathered: false,
@@ -198,6 +200,13 @@ impl Problem {
     /// B is given as prepared weights: repacked once at load, for the matrix path `wgmma`, which takes nothing else.
     pub fn prepared(mut self) -> Self {
         self.prepared = true;
+        self
+    }
+
+    /// Tokens in e4m3 have an f32 factor for each row and 128 of K, not one a row: `[M, ⌈K/128⌉]`, row-major. The last one of a row
+    /// is that of what is left.
+    pub fn k_factors(mut self) -> Self {
+        self.k_factors = true;
         self
     }
 
@@ -319,6 +328,21 @@ impl Problem {
         self.prepared
     }
 
+    /// Whether tokens in e4m3 have factors for each 128 of K.
+    #[must_use]
+    pub fn has_k_factors(&self) -> bool {
+        self.k_factors
+    }
+
+    /// f32 factors of a row of A: those of tokens in e4m3.
+    pub(crate) fn token_factors(&self) -> u32 {
+        match self.a {
+            Format::E4m3 if self.k_factors => self.k.div_ceil(E4m3Tensor::K_FACTOR as u32),
+            Format::E4m3 => 1,
+            _ => 0,
+        }
+    }
+
     /// Whether rows of B have factors.
     #[must_use]
     pub fn has_row_scale(&self) -> bool {
@@ -416,15 +440,14 @@ impl Problem {
     pub(crate) fn bytes_with(&self, m: u64, groups: f64) -> f64 {
         let row = |format: Format, length: u32| {
             let length = length as usize;
-            let factor = if format == Format::E4m3 { 4 } else { 0 };
-            (format.bytes(length) + format.scale_block().map_or(0, |block| length / block) + factor) as f64
+            (format.bytes(length) + format.scale_block().map_or(0, |block| length / block)) as f64
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;
         let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
         // Gathered, a token is read once, however many groups it chooses.
         let tokens = m as f64 / if self.gathered { f64::from(self.routing.top_k.unwrap_or(1)) } else { 1.0 };
-        row(self.a, self.k) * tokens
+        (row(self.a, self.k) + 4.0 * f64::from(self.token_factors())) * tokens
             + (row(self.b, self.k) + columns as f64) * weight_rows
             + m as f64 * row(self.c, self.n)
     }
@@ -453,6 +476,9 @@ impl fmt::Display for Problem {
         if self.scales != ScaleLayout::Linear {
             write!(f, ":sf{}", self.scales)?;
         }
+        if self.k_factors {
+            f.write_str(":k_factors")?;
+        }
         if self.row_scale {
             f.write_str(":row_scale")?;
         }
@@ -472,7 +498,7 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -521,6 +547,7 @@ fn parse(text: &str) -> Result<Problem> {
     if let Some(layout) = segments.next_if(|segment| segment.starts_with("sf")) {
         problem.scales = word(&[ScaleLayout::Swizzled128x4], ScaleLayout::word, "scale layout", &layout[2..])?;
     }
+    problem.k_factors = segments.next_if_eq(&"k_factors").is_some();
     problem.row_scale = segments.next_if_eq(&"row_scale").is_some();
     if let Some(bias) = segments.next_if(|segment| segment.starts_with("bias_")) {
         problem.bias = Some(bias["bias_".len()..].parse()?);

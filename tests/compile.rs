@@ -224,6 +224,20 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
         let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
         let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(c) };
         specs.extend(sampled(&problem, &Arch::H200, 2, 101 * index));
+        specs.extend(sampled(&problem.k_factors(), &Arch::H200, 2, 103 * index));
+    }
+    // Every way along K that has registers for little more.
+    let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).k_factors().prepared();
+    for variant in [
+        "wgmma.t16x32x256.s12.interleaved.ws4.direct",
+        "wgmma.t64x32x256.s8.interleaved.ws2.shared",
+        "wgmma.t128x32x256.s5.interleaved.ws2.shared",
+        "wgmma.t160x32x128.s8.interleaved.ws2.shared",
+        "wgmma.t256x32x256.s3.interleaved.ws1.shared",
+        "wgmma.t240x64x128.s4.interleaved.ws2.shared.persistent",
+        "wgmma.t240x64x256.s2.interleaved.ws2.shared.persistent",
+    ] {
+        specs.push(Spec::new(&dual, &variant.parse().unwrap(), &Arch::H200).unwrap());
     }
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
@@ -494,6 +508,7 @@ fn rendered_source_is_the_reviewed_one() {
         ),
         Spec::new(&Problem::gemm().n(64).k(64).a(Format::Bf16), &baseline(&Problem::gemm()), &Arch::A100).unwrap(),
         h200(dual.a(Format::E4m3).prepared(), "wgmma.t64x64x128.s4.interleaved.ws2.shared"),
+        h200(dual.a(Format::E4m3).k_factors().prepared(), "wgmma.t24x64x256.s4.interleaved.ws2.shared"),
         h200(dual.a(Format::Nvfp4).grouped(8).prepared(), "wgmma.t16x64x128.s4.interleaved.ws4.direct.dsmem2.prepass"),
     ];
     for spec in specs {

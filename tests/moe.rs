@@ -61,6 +61,8 @@ fn quantises() -> Vec<Quantise> {
         "quantise:f16:k64:e4m3",
         "quantise:bf16:k7168:e4m3",
         "quantise:f32:k2880:e4m3",
+        "quantise:bf16:k64:e4m3:k_factors",
+        "quantise:f32:k7168:e4m3:k_factors",
     ]
     .iter()
     .map(|text| text.parse().unwrap())
@@ -105,7 +107,9 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
     let combine = "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
-    for quantise in ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3"] {
+    for quantise in
+        ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3", "quantise:bf16:k7168:e4m3:k_factors"]
+    {
         let quantise = quantise.parse::<Quantise>().unwrap();
         insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
     }

@@ -102,6 +102,8 @@ const SIMT: Cuda = Cuda {
         "simt/quantise/factor/given.cuh",
         "simt/quantise/factor/own.cuh",
         "simt/quantise/params.cuh",
+        "simt/quantise/span/k.cuh",
+        "simt/quantise/span/row.cuh",
         "simt/quantise/x/bf16.cuh",
         "simt/quantise/x/f16.cuh",
         "simt/quantise/x/f32.cuh",

@@ -48,8 +48,7 @@ const QUANTISE_E4M3: &str = "simt/quantise_e4m3.cu";
 /// The kernel, and before it that of the maximum where it needs one.
 fn quantise_text(quantise: &Quantise, symbol: &str) -> Result<(String, &'static [Header])> {
     if quantise.to_format() == Format::E4m3 {
-        let (x, k) = (quantise.x_format().word(), quantise.row_length());
-        return render::fill(QUANTISE_E4M3, &QuantiseE4m3Names { symbol, x, k, row_threads: quantise.row_threads() });
+        return render::fill(QUANTISE_E4M3, &QuantiseE4m3Names::new(quantise, symbol));
     }
     let (text, headers) = render::fill(QUANTISE, &QuantiseNames::new(quantise, symbol))?;
     if !quantise.is_own() {
@@ -226,6 +225,19 @@ struct QuantiseE4m3Names<'s> {
     x: &'static str,
     k: u32,
     row_threads: u32,
+    span: &'static str,
+}
+
+impl<'s> QuantiseE4m3Names<'s> {
+    fn new(quantise: &Quantise, symbol: &'s str) -> Self {
+        Self {
+            symbol,
+            x: quantise.x_format().word(),
+            k: quantise.row_length(),
+            row_threads: quantise.row_threads(),
+            span: if quantise.has_k_factors() { "k" } else { "row" },
+        }
+    }
 }
 
 /// What the template of their maxima may name.
@@ -268,8 +280,7 @@ mod tests {
         named(include_str!("../../templates/simt/combine.cu"), given);
         let given = serde_json::to_value(QuantiseNames::new(&Quantise::new(), "quantise")).unwrap();
         named(include_str!("../../templates/simt/quantise.cu"), given);
-        let given =
-            serde_json::to_value(QuantiseE4m3Names { symbol: "e4m3", x: "f16", k: 64, row_threads: 32 }).unwrap();
+        let given = serde_json::to_value(QuantiseE4m3Names::new(&Quantise::new().e4m3(), "e4m3")).unwrap();
         named(include_str!("../../templates/simt/quantise_e4m3.cu"), given);
         let given = serde_json::to_value(MaximumNames { symbol: "maximum".to_owned(), x: "f16" }).unwrap();
         named(include_str!("../../templates/simt/maximum.cu"), given);

@@ -32,11 +32,11 @@ pub enum Matrix<'a> {
         /// `rows × K/32` bytes.
         scales: Memory<'a, u8>,
     },
-    /// e4m3fn values, with a factor a row: tokens only.
+    /// e4m3fn values, with factors of rows: tokens only.
     E4m3 {
         /// `rows × K` bytes, in the [order](crate::format::E4m3Tensor::position) of kernels.
         values: Memory<'a, u8>,
-        /// `rows` of them.
+        /// `rows` of them; for each 128 of K ([`Problem::k_factors`](crate::spec::Problem::k_factors)) `[rows, ⌈K/128⌉]`, row-major.
         factors: Memory<'a, f32>,
     },
     /// `rows × K` binary16 values.

@@ -60,8 +60,8 @@ impl<'a> QuantiseOperands<'a> {
         Self { m, x: x.into(), codes, scales, row_factors: None, given: None, own: None }
     }
 
-    /// From `x`, `[m, K]`, to e4m3 `values`, `[m, K]`, and a factor for each of the m rows: what
-    /// [`Matrix::e4m3`](crate::run::Matrix::e4m3) takes.
+    /// From `x`, `[m, K]`, to e4m3 `values`, `[m, K]`, and a factor for each of the m rows, or `[m, ⌈K/128⌉]` of them
+    /// ([`Quantise::k_factors`]): what [`Matrix::e4m3`](crate::run::Matrix::e4m3) takes.
     pub fn e4m3(
         m: u32,
         x: impl Into<Values<'a>>,

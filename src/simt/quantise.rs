@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::format::{Format, ScaleLayout};
+use crate::format::{E4m3Tensor, Format, ScaleLayout};
 use crate::problem::Problem;
 use crate::spelling::{prefixed, spelled};
 
@@ -15,11 +15,11 @@ use crate::spelling::{prefixed, spelled};
 /// run-time number. The rule, which is that of [`Nvfp4Tensor::quantise`](crate::format::Nvfp4Tensor::quantise), is in
 /// `docs/formats.md`.
 ///
-/// e4m3 is values `[m, K]`, in the order that kernels take tokens in, and an f32 factor for each row: the rule and the order are
-/// those of [`E4m3Tensor`](crate::format::E4m3Tensor).
+/// e4m3 is values `[m, K]`, in the order that kernels take tokens in, and an f32 factor for each row, or for each row and 128 of K:
+/// the rule and the order are those of [`E4m3Tensor`](crate::format::E4m3Tensor).
 ///
 /// # Spelling
-/// `quantise:X:kK[:sf128x4][:own]` or `quantise:X:kK:e4m3`, for example `quantise:bf16:k7168:sf128x4`. `Display` writes it and `FromStr` reads exactly what
+/// `quantise:X:kK[:sf128x4][:own]` or `quantise:X:kK:e4m3[:k_factors]`, for example `quantise:bf16:k7168:sf128x4`. `Display` writes it and `FromStr` reads exactly what
 /// `Display` writes.
 ///
 /// ```
@@ -38,6 +38,7 @@ pub struct Quantise {
     scales: ScaleLayout,
     is_own: bool,
     is_e4m3: bool,
+    k_factors: bool,
 }
 
 /// A warp keeps rows of up to so many elements in registers.
@@ -53,7 +54,7 @@ impl Quantise {
 
     /// To NVFP4, from f16, with linear scales and a given factor unless said otherwise; K is still to be said.
     pub fn new() -> Self {
-        Self { x: Format::F16, k: 0, scales: ScaleLayout::Linear, is_own: false, is_e4m3: false }
+        Self { x: Format::F16, k: 0, scales: ScaleLayout::Linear, is_own: false, is_e4m3: false, k_factors: false }
     }
 
     /// Elements of a row: a multiple of [`Quantise::K_STEP`].
@@ -86,6 +87,12 @@ impl Quantise {
         self
     }
 
+    /// With a factor for each row and 128 of K, where a row of e4m3 would have one.
+    pub fn k_factors(mut self) -> Self {
+        self.k_factors = true;
+        self
+    }
+
     /// Threads that have a row of what becomes e4m3: a warp, or a block where a row is long.
     pub(crate) fn row_threads(&self) -> u32 {
         if self.k <= WARP_ROW_MAX { 32 } else { Self::E4M3_THREADS }
@@ -94,6 +101,21 @@ impl Quantise {
     /// What it becomes: nvfp4 or e4m3.
     pub fn to_format(&self) -> Format {
         if self.is_e4m3 { Format::E4m3 } else { Format::Nvfp4 }
+    }
+
+    /// Whether each 128 of K have a factor, not each row.
+    #[must_use]
+    pub fn has_k_factors(&self) -> bool {
+        self.k_factors
+    }
+
+    /// f32 factors of a row: none of NVFP4.
+    #[must_use]
+    pub fn row_factors(&self) -> u32 {
+        match self.is_e4m3 {
+            true if self.k_factors => self.k.div_ceil(E4m3Tensor::K_FACTOR as u32),
+            is_e4m3 => is_e4m3.into(),
+        }
     }
 
     /// The format of what is quantised.
@@ -133,7 +155,10 @@ impl Quantise {
             return Err(Error::unsupported(format!("k = {k}: must be a multiple of {step} up to {most}")));
         }
         if self.is_e4m3 && (self.is_own || self.scales != ScaleLayout::Linear) {
-            return Err(Error::unsupported("e4m3 has a factor for each row, no other factor and no block scales"));
+            return Err(Error::unsupported("e4m3 has factors of rows, no other factor and no block scales"));
+        }
+        if self.k_factors && !self.is_e4m3 {
+            return Err(Error::unsupported("k_factors are those of e4m3: nvfp4 has block scales"));
         }
         if x.is_coded() || x == Format::E4m3 {
             return Err(Error::unsupported(format!("x is f16, bf16 or f32, not {x}")));
@@ -150,9 +175,10 @@ impl Default for Quantise {
 
 impl fmt::Display for Quantise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { x, k, scales, is_own, is_e4m3 } = *self;
+        let Self { x, k, scales, is_own, is_e4m3, k_factors } = *self;
         write!(f, "quantise:{x}:k{k}")?;
-        let parts = [(scales == ScaleLayout::Swizzled128x4, ":sf128x4"), (is_own, ":own"), (is_e4m3, ":e4m3")];
+        let is_swizzled = scales == ScaleLayout::Swizzled128x4;
+        let parts = [(is_swizzled, ":sf128x4"), (is_own, ":own"), (is_e4m3, ":e4m3"), (k_factors, ":k_factors")];
         parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))
     }
 }
@@ -169,7 +195,7 @@ spelled!(Quantise);
 
 fn parse(text: &str) -> Result<Quantise> {
     let wrong = |segment: &str| {
-        Error::parse(format!("`{segment}`: expected quantise:X:kK[:sf128x4][:own] or quantise:X:kK:e4m3"))
+        Error::parse(format!("`{segment}`: expected quantise:X:kK[:sf128x4][:own] or quantise:X:kK:e4m3[:k_factors]"))
     };
     let mut segments = text.split(':').peekable();
     let mut next = || segments.next().unwrap_or_default();
@@ -184,6 +210,7 @@ fn parse(text: &str) -> Result<Quantise> {
     }
     quantise.is_own = segments.next_if_eq(&"own").is_some();
     quantise.is_e4m3 = segments.next_if_eq(&"e4m3").is_some();
+    quantise.k_factors = segments.next_if_eq(&"k_factors").is_some();
     match segments.next() {
         Some(rest) => Err(wrong(rest)),
         None => Ok(quantise),
@@ -196,9 +223,13 @@ mod tests {
 
     #[test]
     fn spellings_are_read_as_written_and_no_other() {
-        for text in
-            ["quantise:bf16:k7168:sf128x4:own", "quantise:f16:k64", "quantise:f32:k128:own", "quantise:bf16:k192:e4m3"]
-        {
+        for text in [
+            "quantise:bf16:k7168:sf128x4:own",
+            "quantise:f16:k64",
+            "quantise:f32:k128:own",
+            "quantise:bf16:k192:e4m3",
+            "quantise:bf16:k192:e4m3:k_factors",
+        ] {
             assert_eq!(text.parse::<Quantise>().unwrap().to_string(), text);
             assert!(text.parse::<Quantise>().unwrap().check().is_ok());
         }
@@ -219,5 +250,6 @@ mod tests {
         assert!(refusal(Quantise::new().k(64).x(Format::Nvfp4)).ends_with("not nvfp4"));
         assert!(refusal(Quantise::new().k(64).x(Format::E4m3).e4m3()).ends_with("not e4m3"));
         assert!(refusal(Quantise::new().k(64).e4m3().own()).ends_with("no other factor and no block scales"));
+        assert!(refusal(Quantise::new().k(64).k_factors()).ends_with("nvfp4 has block scales"));
     }
 }

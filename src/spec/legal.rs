@@ -53,6 +53,13 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if a == Format::Nvfp4 && b == Format::Mxfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4, f16 or bf16 where A is nvfp4" });
     }
+    if problem.has_k_factors() && a != Format::E4m3 {
+        return Err(Refusal::Format {
+            operand: "A",
+            format: a,
+            expected: "e4m3 where it has factors for each 128 of K",
+        });
+    }
     if a == Format::E4m3 && b != Format::Nvfp4 {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 where A is e4m3" });
     }

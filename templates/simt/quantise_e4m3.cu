@@ -1,12 +1,11 @@
 // <{ symbol }>
 //
-// Rows to e4m3 values with a factor each, in the order that matrix instructions take tokens in. The rule is that of
-// docs/formats.md.
+// Rows to e4m3 values with factors, in the order that matrix instructions take tokens in. The rule is that of docs/formats.md.
 //
-//   a row: every thread's largest finite magnitude ─▶ the row's ─▶ factor ─▶ x / factor, rounded
+//   every thread's largest finite magnitude ─▶ that of all that have a factor ─▶ factor ─▶ x / factor, rounded
 //
-// A short row is a warp's, so that no block has to meet; a long one a block's. A thread takes 16 elements at a time, and keeps
-// them, if they are not many, until the factor is known.
+// A short row is a warp's; a long one a block's. A thread takes 16 elements at a time. What has a factor is said by
+// simt/quantise/span/, which makes a row e4m3: quantise_row(params, row, thread).
 
 #include "common/base.cuh"
 #include "common/ptx.cuh"
@@ -22,13 +21,12 @@ inline constexpr u32 THREADS = 256;
 inline constexpr u32 ROW_THREADS = <{ row_threads }>;  // of which so many have a row
 inline constexpr u32 ROWS = THREADS / ROW_THREADS;     // at a time
 inline constexpr u32 STEPS = ceil_div(K, ROW_THREADS * 16);
-inline constexpr bool KEPT = STEPS <= 4;
 
 // The same order and sizes as `Params` on the host side (src/run/quantise/e4m3.rs).
 struct QuantiseE4m3Params {
   const u8* x;     // [rows, K]
   u8* values;      // [rows, K]
-  float* factors;  // [rows]
+  float* factors;  // [rows], or [rows, ⌈K/128⌉]
   u32 rows;
 };
 
@@ -42,7 +40,12 @@ __device__ __forceinline__ u32 e4m3_of(float x, float factor) {
   return e4m3_byte(rounded<0x3C800000u, 3>(magnitude)) | (__float_as_uint(x) >> 24 & 0x80u);  // normal from 2^-6 on
 }
 
-// How a row's values become bytes.
+// Of the largest finite magnitude of what has it, as bits.
+__device__ __forceinline__ float factor_of(u32 largest) {
+  return largest == 0 ? 1.0f : fmaxf(__fdiv_rn(__uint_as_float(largest), 448.0f), 0x1p-126f);
+}
+
+// How values under a factor become bytes.
 class Rounding {
   float factor, reciprocal;
   bool is_quick;
@@ -75,17 +78,6 @@ class Rounding {
   }
 };
 
-// The largest of the magnitudes of all threads of a row, as bits. All of them have met when it returns.
-__device__ __forceinline__ u32 largest_of_row(u32 magnitude) {
-  const u32 of_warp = redux_max(magnitude);
-  if constexpr (ROW_THREADS == 32) return of_warp;
-  __shared__ u32 of_warps[THREADS / 32];
-  __syncthreads();  // the row before has been read
-  if (lane_index() == 0) of_warps[warp_index()] = of_warp;
-  __syncthreads();
-  return redux_max(of_warps[lane_index() % (THREADS / 32)]);
-}
-
 // Of four threads and four words each: thread t has word t of all of them.
 __device__ __forceinline__ void transpose(u32 (&words)[4]) {
 #pragma unroll
@@ -101,53 +93,46 @@ __device__ __forceinline__ void transpose(u32 (&words)[4]) {
   }
 }
 
+// The 16 elements of a thread from `at` on.
+__device__ __forceinline__ void load(X (&x)[2], const QuantiseE4m3Params& params, long long at) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) x[half].load(params.x, at + half * 8);
+}
+
+// The largest of their finite magnitudes, as bits.
+__device__ __forceinline__ u32 largest_of(const X (&x)[2]) {
+  u32 largest = 0;
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    const float magnitude = fabsf(x[i / 8].at(i % 8));
+    if (is_number(magnitude)) largest = max(largest, __float_as_uint(magnitude));
+  }
+  return largest;
+}
+
+// Rounds them and puts them in their places, by all threads of a row; `is_inside` says whether this one has any.
+__device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X (&x)[2], long long at,
+                                    bool is_inside) {
+  u32 words[4] = {};
+  if (is_inside) {
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) words[2 * j + h] = rounding.four(x[j], 4 * h);
+  }
+  // k = 16t + 8j + 4h + i goes to 32j + 16h + 4t + i of its 64: to the same place, once t and 2j + h are exchanged.
+  transpose(words);
+  if (is_inside) *reinterpret_cast<uint4*>(params.values + at) = {words[0], words[1], words[2], words[3]};
+}
+
 }  // namespace ws
+
+#include "simt/quantise/span/<{ span }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::QuantiseE4m3Params params) {
   using namespace ws;
   launch_dependents();
   wait_for_dependencies();
-  const u32 thread = threadIdx.x % ROW_THREADS;
-  for (u32 row = blockIdx.x * ROWS + threadIdx.x / ROW_THREADS; row < params.rows; row += gridDim.x * ROWS) {
-    const long long first = static_cast<long long>(row) * K;
-    X kept[KEPT ? STEPS : 1][2];
-    u32 largest = 0;
-#pragma unroll(KEPT ? STEPS : 1)
-    for (u32 step = 0; step < STEPS; step++) {
-      const u32 k = (step * ROW_THREADS + thread) * 16;
-      X(&x)[2] = kept[KEPT ? step : 0];
-      if (k < K) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          x[half].load(params.x, first + k + half * 8);
-#pragma unroll
-          for (int i = 0; i < 8; i++) {
-            const float magnitude = fabsf(x[half].at(i));
-            if (is_number(magnitude)) largest = max(largest, __float_as_uint(magnitude));
-          }
-        }
-      }
-    }
-    largest = largest_of_row(largest);
-    const float factor = largest == 0 ? 1.0f : fmaxf(__fdiv_rn(__uint_as_float(largest), 448.0f), 0x1p-126f);
-    if (thread == 0) params.factors[row] = factor;
-    const Rounding rounding(factor);
-#pragma unroll(KEPT ? STEPS : 1)
-    for (u32 step = 0; step < STEPS; step++) {
-      const u32 k = (step * ROW_THREADS + thread) * 16;
-      X(&x)[2] = kept[KEPT ? step : 0];
-      u32 words[4] = {};
-      if (k < K) {
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-          if constexpr (!KEPT) x[j].load(params.x, first + k + j * 8);
-#pragma unroll
-          for (int h = 0; h < 2; h++) words[2 * j + h] = rounding.four(x[j], 4 * h);
-        }
-      }
-      // k = 16t + 8j + 4h + i goes to 32j + 16h + 4t + i of its 64: to the same place, once t and 2j + h are exchanged.
-      transpose(words);
-      if (k < K) *reinterpret_cast<uint4*>(params.values + first + k) = {words[0], words[1], words[2], words[3]};
-    }
-  }
+  for (u32 row = blockIdx.x * ROWS + threadIdx.x / ROW_THREADS; row < params.rows; row += gridDim.x * ROWS)
+    quantise_row(params, row, threadIdx.x % ROW_THREADS);
 }

@@ -35,7 +35,9 @@ inline constexpr int PASSES = <{ passes }>;                  // over the weights
 inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // that bring tokens by themselves; they arrive beside who loads weights
 // Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
 enum : bool { COPIED = <{ copied }> };
-inline constexpr int FULL_ARRIVALS = 1 + TOKEN_WARPS * (COPIED ? 32 : 1);
+// Tokens have factors for each 128 of K, which come in this way, too.
+enum : bool { K_FACTORS = <{ has_k_factors }> };
+inline constexpr int FULL_ARRIVALS = 1 + TOKEN_WARPS * (COPIED ? 32 : 1) + (K_FACTORS && !COPIED ? 32 : 0);
 inline constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
@@ -44,8 +46,8 @@ inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 // The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
-// Of the factors of a tile.
-enum : int { FACTORS_OFFSET = <{ factors_offset }> };
+// Of the factors of a tile, and of those of tokens along K, of all stages.
+enum : int { FACTORS_OFFSET = <{ factors_offset }>, K_FACTORS_OFFSET = <{ k_factors_offset }> };
 // Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
 enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };
 // Tokens of a tile are multiplied in so many parts, one after the other, with registers for the sums of one.
@@ -58,6 +60,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 // What the variant and the formats choose, by file, and what the others know of it:
 //   decode/, weights/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
 //   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
+//   k_factors/   LineFactors: promote<WIDTH, FIRST>() the sums of the line of K that they follow; FactorShare: what a thread brings
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
 //   unit/        Units: what makes true sums of those, and what a tile asks for before
 //   schedule/    Schedule: the tiles of a block, one after the other
@@ -81,6 +84,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/scales/<{ scales }>.cuh"
 #include "wgmma/schedule/<{ schedule }>.cuh"
 #include "wgmma/load.cuh"
+#include "wgmma/k_factors/<{ k_factors }>.cuh"
 #include "wgmma/tokens/<{ load_tokens }>.cuh"
 #include "wgmma/descriptor.cuh"
 #include "wgmma/instruction/<{ factors }>.cuh"
@@ -97,7 +101,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/bias/<{ bias }>.cuh"
 #include "common/combine.cuh"
 #include "common/destination/<{ destination }>.cuh"
-#include "wgmma/unit/<{ factors }>.cuh"
+#include "wgmma/unit/<{ unit }>.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"

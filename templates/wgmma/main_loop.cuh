@@ -9,8 +9,10 @@ namespace ws {
 
 // A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
 // `first_stage`. `inline_producer(stage)` lets a warp that also loads do so.
+//
+// Factors along K are a base, not a member: where there are none it takes no room, and machine code is what it is without it.
 template <class Rows, class InlineProducer, int WIDTH>
-struct MainLoop {
+struct MainLoop : LineFactors {
   // Where the next stage comes to the same place, this one is released before it is waited for.
   static constexpr bool EAGER = STAGES == K_GROUPS;
 
@@ -26,7 +28,8 @@ struct MainLoop {
   Fragments a;
 
   __device__ MainLoop(const Ring& ring, const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer& inline_producer)
-      : ring(ring),
+      : LineFactors(ring, Cursor::at(first_stage + consumer.k_group).slot),
+        ring(ring),
         tile(tile),
         inline_producer(inline_producer),
         first_stage(first_stage),
@@ -68,7 +71,9 @@ struct MainLoop {
         multiply_stage<LAST_BLOCKS, WIDTH>(*this);
       }
     }
-    finish_sums<WIDTH>();
+    finish_sums<WIDTH>(*this);
+    // All lanes have read theirs.
+    if constexpr (K_FACTORS) __syncwarp();
     if (!EAGER) ring.release(held);
   }
 };

@@ -151,6 +151,13 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
   template <>                               \
   __device__ __forceinline__ void promote_sums<WIDTH, FIRST>() { asm volatile(ADDS ::: "memory"); }
 
+// By factors, as k_factors/ says.
+#define WS_PROMOTE_SCALED_SUMS(WIDTH, FIRST, ADDS)                                  \
+  template <>                                                                       \
+  __device__ __forceinline__ void promote_scaled_sums<WIDTH, FIRST>(u32 factors) {  \
+    asm volatile(ADDS::"r"(factors) : "memory");                                    \
+  }
+
 #define WS_GET_TOTALS(WIDTH, MOVES, ...) WS_GET_SUMS(WIDTH, MOVES, __VA_ARGS__)
 
 #define WS_WGMMA_K32(WIDTH, TYPE, SUMS)          \

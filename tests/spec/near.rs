@@ -16,10 +16,12 @@ pub fn any_problem() -> impl Strategy<Value = Problem> {
         .prop_map(|(dual, of)| if dual { Problem::dual_gemm(of) } else { Problem::gemm().activation(of) });
     let layout = prop::sample::select(vec![ScaleLayout::Linear, ScaleLayout::Swizzled128x4]);
     let extents = (any::<u32>(), any::<u32>(), prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
-    (operation, any_format(), any_format(), any_format(), layout, any::<bool>(), extents).prop_map(
-        |(problem, a, b, c, layout, prepared, (n, k, groups, m))| {
+    let words = (any::<bool>(), any::<bool>());
+    (operation, any_format(), any_format(), any_format(), layout, words, extents).prop_map(
+        |(problem, a, b, c, layout, (prepared, k_factors), (n, k, groups, m))| {
             let problem = problem.a(a).b(b).c(c).scales(layout).n(n).k(k);
             let problem = if prepared { problem.prepared() } else { problem };
+            let problem = if k_factors { problem.k_factors() } else { problem };
             let problem = groups.map_or(problem, |groups| problem.grouped(groups));
             m.map_or(problem, |m| problem.m_up_to(m))
         },

@@ -46,6 +46,7 @@ fn refusals_name_the_limit_and_both_numbers() {
         (dual().a(Format::F32), s3, Arch::H200, "A in f32: must be nvfp4, e4m3, f16 or bf16"),
         (dual().a(Format::E4m3), s3, Arch::H200, "path mma takes tokens in nvfp4, f16 or bf16"),
         (mx().a(Format::E4m3), s3, Arch::H200, "B in mxfp4: must be nvfp4 where A is e4m3"),
+        (dual().k_factors(), s3, Arch::H200, "A in f16: must be e4m3 where it has factors for each 128 of K"),
         (dual().b(Format::E4m3), s3, Arch::H200, "B in e4m3: must be nvfp4, mxfp4, f16 or bf16"),
         (dual().c(Format::E4m3), s3, Arch::H200, "C in e4m3: must be nvfp4, f16, bf16 or f32"),
         (dual().b(Format::Bf16), s3, Arch::H200, "B in bf16: must be nvfp4, mxfp4 or the format of A"),
@@ -129,6 +130,18 @@ fn refusals_of_wgmma_name_what_they_need() {
             "wgmma.t64x64x128.s4.interleaved.ws2.shared.multicast2",
             Arch::H200,
             "e4m3 tokens needs tokens that a cluster does not share",
+        ),
+        (
+            rounded().k_factors(),
+            "wgmma.t64x64x128.s4.interleaved.uniform.shared",
+            Arch::H200,
+            "factors along K needs specialised warps, which bring them",
+        ),
+        (
+            rounded().k_factors(),
+            "wgmma.t64x64x128.s2.interleaved.ws4.shared",
+            Arch::H200,
+            "factors along K needs more stages than warpgroups that share K",
         ),
         (
             rounded(),

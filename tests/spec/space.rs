@@ -23,6 +23,8 @@ fn the_baseline_is_legal_for_every_legal_problem() {
                         Spec::new(&prepared, &baseline(&prepared), arch).unwrap();
                         let rounded = prepared.a(Format::E4m3);
                         Spec::new(&rounded, &baseline(&rounded), arch).unwrap();
+                        let along_k = rounded.k_factors();
+                        Spec::new(&along_k, &baseline(&along_k), arch).unwrap();
                     }
                 }
             }

@@ -20,7 +20,7 @@ proptest! {
     }
 
     #[test]
-    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm(\\.relu2)?|dual_gemm\\.(silu|swiglu_oai|silu_clamp[0-9]{1,3})):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:prepared)?(:top[0-9]{1,2})?(:skew[0-9]{1,3})?(:m[0-9]{1,2})?") {
+    fn what_reads_is_what_is_written(text in "(grouped[0-9]{1,2}\\.)?(gemm(\\.relu2)?|dual_gemm\\.(silu|swiglu_oai|silu_clamp[0-9]{1,3})):f16\\*nvfp4>(f16|f8):n[0-9]{1,3}:k[0-9]{1,3}(:sf128x4)?(:k_factors)?(:prepared)?(:top[0-9]{1,2})?(:skew[0-9]{1,3})?(:m[0-9]{1,2})?") {
         if let Ok(problem) = text.parse::<Problem>() {
             prop_assert_eq!(problem.to_string(), text);
         }
@@ -44,6 +44,11 @@ fn spellings_are_the_documented_ones() {
     let problem = dual().activation(Activation::SiluClamp(10));
     assert_eq!(problem.to_string(), "dual_gemm.silu_clamp10:f16*nvfp4>f16:n4096:k7168");
     assert_eq!(problem.activation(Activation::Silu), dual());
+    let problem = dual().a(Format::E4m3).k(192).k_factors().row_scale().prepared();
+    assert_eq!(problem.to_string(), "dual_gemm.silu:e4m3*nvfp4>f16:n4096:k192:k_factors:row_scale:prepared");
+    assert_eq!(problem.to_string().parse::<Problem>().unwrap(), problem);
+    // A value a byte, and two factors; C is 2 bytes an element.
+    assert_eq!(problem.bytes_of(&[2]) - problem.bytes_of(&[1]), 192.0 + 8.0 + 8192.0);
     let problem = Problem::gemm().b(Format::Mxfp4).bf16().n(2880).k(2880);
     assert_eq!(problem.to_string(), "gemm:bf16*mxfp4>bf16:n2880:k2880");
     assert_eq!(problem.to_string().parse::<Problem>().unwrap(), problem);

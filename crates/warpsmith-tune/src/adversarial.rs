@@ -85,7 +85,7 @@ fn repeat(host: &mut HostOperands, rows: &[u32], source: &[usize]) {
     match &mut host.a {
         HostMatrix::E4m3 { values, factors } => {
             *values = pick_rows(values, k, source);
-            *factors = pick_rows(factors, 1, source);
+            *factors = pick_rows(factors, distinct.factors, source);
         }
         HostMatrix::F16(values) => *values = pick_rows(values, k, source),
         HostMatrix::Bf16(values) => *values = pick_rows(values, k, source),

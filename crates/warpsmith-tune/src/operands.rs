@@ -32,7 +32,7 @@ pub enum HostMatrix {
     E4m3 {
         /// One byte a value.
         values: Vec<u8>,
-        /// One factor a row.
+        /// One factor a row, or for each row and 128 of K.
         factors: Vec<f32>,
     },
     /// Values.
@@ -52,6 +52,8 @@ pub struct Shape {
     pub rows: usize,
     /// Columns.
     pub k: usize,
+    /// Factors of a row of e4m3 tokens.
+    pub factors: usize,
 }
 
 impl Shape {
@@ -59,7 +61,9 @@ impl Shape {
     #[must_use]
     pub fn of(problem: &Problem, rows: u32) -> Self {
         let (layout, compute) = (problem.scale_layout(), problem.compute_format());
-        Self { layout, compute, rows: rows as usize, k: problem.depth() as usize }
+        let k = problem.depth() as usize;
+        let factors = if problem.has_k_factors() { k.div_ceil(E4m3Tensor::K_FACTOR) } else { 1 };
+        Self { layout, compute, rows: rows as usize, k, factors }
     }
 }
 
@@ -77,12 +81,12 @@ impl HostMatrix {
     }
 
     /// The exact values of one row, code × block scale for NVFP4, without any tensor scale; for MXFP4, and where products are
-    /// those of e4m3 values, what that is in the format that is multiplied in; of e4m3 tokens without the row's factor.
+    /// those of e4m3 values, what that is in the format that is multiplied in; of e4m3 tokens without factors.
     ///
     /// # Panics
     /// If the matrix is smaller than `shape` says; [`HostOperands::check`] tells.
     pub fn decode_row(&self, shape: Shape, group: usize, row: usize, out: &mut [f32]) {
-        let Shape { layout, compute, rows, k } = shape;
+        let Shape { layout, compute, rows, k, .. } = shape;
         let first = (group * rows + row) * k;
         match self {
             HostMatrix::E4m3 { values, .. } => {
@@ -161,11 +165,13 @@ impl HostMatrix {
                 }
                 Err(Error::data(format!("{what} has {} scales, {needed} are needed", scales.len())))
             }
-            HostMatrix::E4m3 { factors, .. } if factors.len() != groups * shape.rows => Err(Error::data(format!(
-                "{what} has {} factors of rows, {} are needed",
-                factors.len(),
-                groups * shape.rows
-            ))),
+            HostMatrix::E4m3 { factors, .. } => {
+                let (found, needed) = (factors.len(), groups * shape.rows * shape.factors);
+                if found == needed {
+                    return Ok(());
+                }
+                Err(Error::data(format!("{what} has {found} factors of rows, {needed} are needed")))
+            }
             _ => Ok(()),
         }
     }
@@ -405,10 +411,17 @@ impl HostOperands {
         self.problem.compute_format() == Format::E4m3
     }
 
-    /// The factors of rows of A, if it has such; of a row of zeros 1.
+    /// The factors of rows of A, `[rows, 1]` or `[rows, ⌈K/128⌉]`, if it has such; of a row of zeros 1.
     fn token_factors(&self, rows: Range<usize>) -> Option<Vec<f64>> {
         let HostMatrix::E4m3 { factors, .. } = &self.a else { return None };
-        Some(self.rows_of_a(rows).map(|row| row.map_or(1.0, |row| f64::from(factors[row]))).collect())
+        let each = self.a_shape().factors;
+        let of = |row: Option<usize>, at: usize| row.map_or(1.0, |row| f64::from(factors[row * each + at]));
+        Some(self.rows_of_a(rows).flat_map(|row| (0..each).map(move |at| of(row, at))).collect())
+    }
+
+    /// The same, where a row has several, which are those of sums along K.
+    pub(crate) fn factors_along_k(&self, rows: Range<usize>) -> Option<Vec<f64>> {
+        self.problem.has_k_factors().then(|| self.token_factors(rows)).flatten()
     }
 
     /// What the result should be, `[m, N]` (or as many rows as C has slots), by the oracle's own loops: for small problems.
@@ -419,10 +432,14 @@ impl HostOperands {
         self.check()?;
         let n = self.problem.columns() as usize;
         let products = |group, rows: Range<usize>| {
-            let a = self.a.decode(self.a_shape(), 0, self.rows_of_a(rows))?;
+            let a = self.a.decode(self.a_shape(), 0, self.rows_of_a(rows.clone()))?;
+            let factors = self.factors_along_k(rows);
             let of = |b: &HostMatrix| {
                 let b = b.decode(self.b_shape(), group, (0..n).map(Some))?;
-                let products = Products::new(&a, &b)?;
+                let products = match &factors {
+                    Some(factors) => Products::scaled_along_k(&a, &b, factors)?,
+                    None => Products::new(&a, &b)?,
+                };
                 Ok(if self.is_rounded() { products.cut_in_chunks(&a, &b) } else { products })
             };
             self.b.iter().map(of).collect()
@@ -452,7 +469,7 @@ impl HostOperands {
             };
             let leaving = Leaving { output, factors: self.rows.factors.as_ref().map(|factors| &factors[rows.clone()]) };
             let mut products = products(group, rows.clone())?;
-            if let Some(factors) = self.token_factors(rows) {
+            if let Some(factors) = self.token_factors(rows).filter(|_| !self.problem.has_k_factors()) {
                 products.iter_mut().for_each(|products| products.scale_rows(&factors));
             }
             let part = match (self.problem.operation(), &products[..]) {

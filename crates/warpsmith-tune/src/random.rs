@@ -164,13 +164,13 @@ fn tokens(rng: &mut Rng, format: Format, shape: Shape, spread: Spread) -> HostMa
             for (at, value) in values.iter_mut().enumerate() {
                 *value = e4m3::encode(exact(rng, at / k));
             }
-            HostMatrix::E4m3 { values, factors: (0..rows).map(|_| factor(rng)).collect() }
+            HostMatrix::E4m3 { values, factors: (0..rows * shape.factors).map(|_| factor(rng)).collect() }
         }
         (Format::E4m3, _) => {
             // A quarter of them far below the row's largest.
             let small = |rng: &mut Rng| if rng.u32(..4) == 0 { (-12.0 * rng.f32()).exp2() } else { 1.0 };
             let values = (0..rows * k).map(|_| e4m3::encode(224.0 * value(rng) * small(rng))).collect();
-            HostMatrix::E4m3 { values, factors: (0..rows).map(|_| factor(rng)).collect() }
+            HostMatrix::E4m3 { values, factors: (0..rows * shape.factors).map(|_| factor(rng)).collect() }
         }
         (Format::F16, Spread::Exact) => {
             HostMatrix::F16((0..rows * k).map(|at| f16::from_f32(exact(rng, at / k))).collect())
@@ -179,7 +179,7 @@ fn tokens(rng: &mut Rng, format: Format, shape: Shape, spread: Spread) -> HostMa
     }
 }
 
-/// A factor of a row: of three octaves.
+/// A factor of tokens: of three octaves.
 fn factor(rng: &mut Rng) -> f32 {
     0.01 * (3.0 * rng.f32()).exp2()
 }

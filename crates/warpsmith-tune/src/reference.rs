@@ -69,14 +69,34 @@ struct Exact {
     rows: usize,
     values: Vec<f64>,
     magnitudes: Vec<f64>,
+    /// The same with the factors along K, if there are such.
+    scaled: Option<[Vec<f64>; 2]>,
+}
+
+impl Exact {
+    /// What is multiplied and added up.
+    fn multiplied(&self) -> [&[f64]; 2] {
+        match &self.scaled {
+            Some([values, magnitudes]) => [values, magnitudes],
+            None => [&self.values, &self.magnitudes],
+        }
+    }
 }
 
 fn exact_rows(operands: &HostOperands, rows: Range<usize>) -> Exact {
     let (count, k) = (rows.len(), operands.problem.depth() as usize);
     let mut values = vec![0.0; count * k];
-    decode(&operands.a, operands.a_shape(), 0, operands.rows_of_a(rows), &mut values);
-    let magnitudes = values.iter().map(|value| value.abs()).collect();
-    Exact { rows: count, values, magnitudes }
+    decode(&operands.a, operands.a_shape(), 0, operands.rows_of_a(rows.clone()), &mut values);
+    let magnitudes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
+    let scaled = operands.factors_along_k(rows).map(|factors| {
+        // Exact: 28 bits.
+        let times = |values: &[f64], factor: fn(f64) -> f64| {
+            let chunks = values.chunks(k).flat_map(|row| row.chunks(CHUNK)).zip(&factors);
+            chunks.flat_map(|(chunk, of)| chunk.iter().map(move |value| value * factor(*of))).collect::<Vec<_>>()
+        };
+        [times(&values, |factor| factor), times(&magnitudes, f64::abs)]
+    });
+    Exact { rows: count, values, magnitudes, scaled }
 }
 
 /// The exact values of some rows, `[rows, K]`; of none, what is there.
@@ -102,9 +122,10 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             let Some(step) = steps.get(index) else { break };
             let decoded = &mut decoded[..step.len() * k];
             decode(b, operands.b_shape(), group, step.iter().copied().map(Some), decoded);
-            let value = product(k, 0..k, &a.values, decoded);
+            let [values, magnitudes] = a.multiplied();
+            let value = product(k, 0..k, values, decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
-            let magnitude = product(k, 0..k, &a.magnitudes, decoded);
+            let magnitude = product(k, 0..k, magnitudes, decoded);
             let tile = Tile {
                 first: index * STEP,
                 width: step.len(),
@@ -140,6 +161,7 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
         }
     }
     let products = Products::from_parts(a.rows, columns.len(), k, value, magnitude)?;
+    let products = if a.scaled.is_some() { products.rounded_along_k() } else { products };
     Ok(if is_rounded { products.cut(chunks, &grains(k, &a.values), &b_grains) } else { products })
 }
 
@@ -189,13 +211,17 @@ mod tests {
     use super::*;
     use crate::Spread;
     use crate::oracle::Expected;
+    use warpsmith::format::Format;
     use warpsmith::spec::{Activation, Problem};
 
     #[test]
     fn it_is_the_obvious_one() {
         let dual = Problem::dual_gemm(Activation::Silu).n(144).k(128);
         let moved = dual.grouped(3).gathered().slots();
-        for (problem, rows) in [(dual, &[5][..]), (dual.grouped(3), &[4, 0, 3]), (moved, &[2, 9, 4])] {
+        let along_k = dual.k(320).a(Format::E4m3).k_factors().prepared();
+        let problems = [(dual, &[5][..]), (dual.grouped(3), &[4, 0, 3]), (moved, &[2, 9, 4])];
+        let problems = problems.into_iter().chain([(along_k, &[7][..]), (along_k.grouped(2).gathered(), &[3, 4])]);
+        for (problem, rows) in problems {
             let operands = HostOperands::random(&problem, rows, Spread::Every, 3);
             let (found, obvious) = (of(&operands).unwrap(), operands.reference().unwrap());
             assert_eq!((found.m(), found.n(), found.output()), (obvious.m(), obvious.n(), obvious.output()));

@@ -42,11 +42,13 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
     }
 }
 
-/// One stage of a 128×128 tile, stored from registers; NVFP4 tokens are decoded by a kernel before.
+/// One stage of a 128×128 tile, stored from registers; NVFP4 tokens are decoded by a kernel before. Half as high, where warps
+/// that load are needed; two stages, where one is read until the next has come.
 pub(in crate::path) fn baseline(problem: &Problem, fusion: Fusion) -> Variant {
     let k = if problem.compute_format() == Format::E4m3 { 128 } else { 64 };
-    if problem.is_gathered() {
-        let plain = Variant::wgmma(Tile { tokens: 64, columns: 128, k }, 1, fusion, 2);
+    if problem.is_gathered() || problem.has_k_factors() {
+        let stages = if problem.has_k_factors() { 2 } else { 1 };
+        let plain = Variant::wgmma(Tile { tokens: 64, columns: 128, k }, stages, fusion, 2);
         let consumers = Sharing::new(&plain, 128 / tile_columns(problem)).needed;
         return Variant { warps: Warps::Specialised(consumers), epilogue: Epilogue::Direct, ..plain };
     }

@@ -37,6 +37,11 @@ const FEW_TOKENS: u32 = 32;
 /// Along K, two lines of 128 e4m3 values, which have registers in turn.
 const LINES_K: u32 = 256;
 const K_BLOCKS_OF_LINE: u32 = 2;
+/// Factors along K come for so many tokens at a time.
+const FACTOR_TOKENS: u32 = 16;
+/// Registers of a thread for those: of 128 of K, and where fewer are decoded at a time or tall tiles leave no others.
+const FACTORS_OF_LINES: u32 = 12;
+const FACTORS_REGISTERS: u32 = 16;
 /// Beside the accumulators, where 128 of K are decoded at a time: A fragments of two such lines, and the rest as elsewhere.
 const LINES_REGISTERS: u32 = 60;
 /// With more, a block of one warpgroup that multiplies is alone on an SM.
@@ -44,7 +49,7 @@ const LINES_REGISTERS_MAX: u32 = 168;
 /// Registers of two warpgroups that multiply and one that loads, in place of 3 · 168.
 const SHIFTED: (u32, u32) = (232, 40);
 /// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
-/// more is worth more than two lines' fragments.
+/// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
 const HALVED_TOKENS: u32 = 96;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
@@ -89,8 +94,10 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// Of the table that weights become e4m3 by.
     pub(crate) decode_offset: u32,
-    /// Of the factors of a tile's tokens and columns.
+    /// Of the factors of a tile's tokens and columns; of columns alone, where tokens have theirs along K.
     pub(crate) factors_offset: u32,
+    /// Of the factors of tokens along K, of all stages.
+    pub(crate) k_factors_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
     /// Warps of the block that bring tokens into shared memory by themselves, if any do.
@@ -137,6 +144,8 @@ struct Rounding {
     persistent: bool,
     /// Rows are grouped or gathered.
     moved: bool,
+    /// Tokens have factors along K.
+    k_factors: bool,
 }
 
 /// Registers of a thread, and how it goes along K with those.
@@ -150,6 +159,11 @@ struct Registers {
 }
 
 impl Rounding {
+    /// So many, if there are factors along K.
+    fn factors(&self, registers: u32) -> u32 {
+        if self.k_factors { registers } else { 0 }
+    }
+
     fn at_launch(&self, threads: u32) -> u32 {
         Arch::H200.registers_per_thread(threads)
     }
@@ -163,7 +177,7 @@ impl Rounding {
     /// that shift theirs.
     fn lines(&self) -> Option<Registers> {
         let accumulators = 2 * self.totals;
-        let needed = accumulators + LINES_REGISTERS;
+        let needed = accumulators + LINES_REGISTERS + self.factors(FACTORS_OF_LINES);
         match () {
             () if needed <= self.at_launch(self.threads).min(LINES_REGISTERS_MAX) => {
                 Some(Registers { stage: Stage::Lines, accumulators, needed, shifted: None })
@@ -179,7 +193,8 @@ impl Rounding {
     /// search for their group.
     fn halves(&self) -> Option<Registers> {
         let accumulators = self.totals + self.totals / 2;
-        let needed = accumulators + HALVES_REGISTERS + if self.moved { HALVES_OF_GROUPS } else { 0 };
+        let working = accumulators + HALVES_REGISTERS + if self.moved { HALVES_OF_GROUPS } else { 0 };
+        let needed = working + self.factors(FACTORS_OF_LINES);
         let limit = if self.moved { HALVES_OF_GROUPS_MAX } else { u32::MAX };
         if needed <= self.at_launch(self.threads).min(limit) {
             return Some(Registers { stage: Stage::Halves, accumulators, needed, shifted: None });
@@ -189,7 +204,7 @@ impl Rounding {
             3 => (160, 32),
             _ => return None,
         };
-        let may_shift = self.persistent && !self.moved && needed <= shifted.0;
+        let may_shift = self.persistent && !self.moved && working + self.factors(FACTORS_REGISTERS) <= shifted.0;
         may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
 }
@@ -277,10 +292,13 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let barriers_offset = ring.max(if variant.persistent { 0 } else { scratch_bytes });
     let table_offset = barriers_offset.saturating_add((16 * variant.stages + 16).next_multiple_of(ALIGNMENT));
     let behind_table = table_offset.saturating_add(problem.groups().map_or(0, |groups| 2 * TABLE_ROW * groups));
+    let k_factors = problem.has_k_factors();
+    // Sums that are scaled leave no registers for another width.
     let is_ragged = problem.groups().is_some()
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
         && !decodes_tokens
+        && !k_factors
         && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
@@ -293,8 +311,15 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
 
     let decode_offset = exchange_offset.saturating_add(exchange_bytes).next_multiple_of(ALIGNMENT);
     let factors_offset = decode_offset.saturating_add(DECODE_BYTES);
+    let held = problem.operation().products() * columns + if k_factors { 0 } else { tokens };
+    let behind_factors = factors_offset.saturating_add(4 * tile_groups * held);
+    let k_factors_offset = behind_factors.next_multiple_of(ALIGNMENT);
     let shared_bytes = match rounds {
-        true => factors_offset.saturating_add(4 * tile_groups * (tokens + problem.operation().products() * columns)),
+        true if k_factors => {
+            let line = 4 * tokens.next_multiple_of(FACTOR_TOKENS);
+            k_factors_offset.saturating_add(variant.stages.saturating_mul(line * (blocks / K_BLOCKS_OF_LINE).max(1)))
+        }
+        true => behind_factors,
         false => exchange_offset.saturating_add(exchange_bytes),
     };
 
@@ -306,9 +331,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let threads = 128 * consumers + producers;
     let totals = sums * tokens / 2;
     let moved = problem.groups().is_some() || problem.is_gathered();
-    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved };
+    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved, k_factors };
     let has_one_width = !is_ragged || (variant.persistent && !has_rounded_widths(tokens));
-    let is_halved = tokens > SUM_TOKENS || (k == K_BLOCKS_OF_LINE * K_BLOCK && tokens >= HALVED_TOKENS);
+    let is_halved = tokens > SUM_TOKENS || ((k_factors || k == K_BLOCKS_OF_LINE * K_BLOCK) && tokens >= HALVED_TOKENS);
     let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
     let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
     let halves = may_halve.then(|| rounding.halves()).flatten();
@@ -316,7 +341,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let registers = halves.or_else(lines).unwrap_or_else(|| {
         // Of e4m3 values, what an instruction adds to is not yet what is kept.
         let accumulators = if rounds { 2 * totals } else { totals };
-        let needed = accumulators + working_registers(variant.tile, rounds, tiles_per_part);
+        let working = working_registers(variant.tile, rounds, tiles_per_part);
+        let needed = accumulators + working + rounding.factors(FACTORS_REGISTERS);
         let stage = if rounds { Stage::Rounded } else { Stage::Half };
         Registers { stage, accumulators, needed, shifted: None }
     });
@@ -342,6 +368,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             exchange_bytes,
             decode_offset,
             factors_offset,
+            k_factors_offset,
             ragged: is_ragged,
             token_warps,
             decodes_tokens,

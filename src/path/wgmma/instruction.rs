@@ -3,9 +3,17 @@
 
 use crate::format::Format;
 
-/// The definitions for tiles of up to so many tokens, multiplied in these widths, `parts` of a width one after the other: calls
-/// of what `templates/wgmma/ptx.cuh` defines.
-pub(super) fn definitions(tokens: u32, widths: &[u32], parts: u32, compute: Format) -> String {
+/// How sums of e4m3 values become those that are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promotion {
+    /// A width is multiplied in so many, one after the other.
+    pub(super) parts: u32,
+    /// Sums are multiplied with factors of tokens, which have one for each 128 of K.
+    pub(super) is_scaled: bool,
+}
+
+/// The definitions for tiles of up to so many tokens, multiplied in these widths: calls of what `templates/wgmma/ptx.cuh` defines.
+pub(super) fn definitions(tokens: u32, widths: &[u32], promotion: Promotion, compute: Format) -> String {
     let promotes = compute == Format::E4m3;
     let declaration = if promotes { "WS_DECLARE_PROMOTED_SUMS" } else { "WS_DECLARE_SUMS" };
     let text = format!(
@@ -15,7 +23,7 @@ pub(super) fn definitions(tokens: u32, widths: &[u32], parts: u32, compute: Form
 {declaration}({tokens})
 "#
     );
-    let of_width = |width: &u32| if promotes { promoted(*width, parts, compute) } else { plain(*width, compute) };
+    let of_width = |width: &u32| if promotes { promoted(*width, promotion, compute) } else { plain(*width, compute) };
     text + &widths.iter().map(of_width).collect::<String>() + "\n}  // namespace ws\n"
 }
 
@@ -47,7 +55,7 @@ WS_WGMMA({width}, {compute}, "{sums}")
 }
 
 /// Of one whose sums are promoted to totals: there are sums of a part of the tokens, and totals of all.
-fn promoted(width: u32, parts: u32, compute: Format) -> String {
+fn promoted(width: u32, Promotion { parts, is_scaled }: Promotion, compute: Format) -> String {
     let part = width / parts;
     let clear = list(width, " ", |i| format!("mov.f32 total{i}, 0f00000000;"));
     let clear_sums = list(part, " ", |i| format!("mov.f32 sum{i}, 0f00000000;"));
@@ -55,6 +63,9 @@ fn promoted(width: u32, parts: u32, compute: Format) -> String {
     let promote = |which: u32| {
         let first = which * part;
         let total = |i: u32| format!("total{}", first / 2 + i);
+        if is_scaled {
+            return format!("WS_PROMOTE_SCALED_SUMS({part}, {first}, \"{}\")\n", scaled(part, first, total));
+        }
         let add = list(part, " ", |i| format!("add.rn.f32 {total}, {total}, sum{i};", total = total(i)));
         format!("WS_PROMOTE_SUMS({part}, {first}, \"{add}\")\n")
     };
@@ -67,4 +78,23 @@ WS_CLEAR_TOTALS({width}, {part}, "{clear} {clear_sums}")
 WS_WGMMA_K32({part}, {compute}, "{sums}")
 "#
     )
+}
+
+/// Each sum of `part` tokens from `first` on times its factor, added to its total. Of eight tokens a thread has the sums of two, for
+/// two rows of weights; those factors lie beside the ones of the other eight of sixteen (templates/wgmma/k_factors/).
+fn scaled(part: u32, first: u32, total: impl Fn(u32) -> String) -> String {
+    let mut text = String::from("{ .reg .f32 f<4>;");
+    let mut eight = 0;
+    while eight < part / 8 {
+        let (which, is_pair) = (first / 8 + eight, (first / 8 + eight).is_multiple_of(2) && eight + 1 < part / 8);
+        let (count, vector, names) = if is_pair { (2, "v4", "f0,f1,f2,f3") } else { (1, "v2", "f0,f1") };
+        let at = which / 2 * 64 + which % 2 * 8;
+        text += &format!(" ld.shared.{vector}.f32 {{{names}}}, [%0+{at}];");
+        for i in 0..4 * count {
+            let (sum, factor) = (4 * eight + i, i / 4 * 2 + i % 2);
+            text += &format!(" fma.rn.f32 {total}, sum{sum}, f{factor}, {total};", total = total(sum));
+        }
+        eight += count;
+    }
+    text + " }"
 }

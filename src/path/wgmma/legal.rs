@@ -92,6 +92,9 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let rounds = problem.compute_format() == Format::E4m3;
     together("e4m3 tokens", !rounds || k >= 128, "tile k 128 or 256: an instruction's sums are kept for 128 of K")?;
     together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
+    let k_factors = problem.has_k_factors();
+    together("factors along K", !k_factors || warps != Warps::Uniform, "specialised warps, which bring them")?;
+    together("factors along K", !k_factors || stages > shared, "more stages than warpgroups that share K")?;
     // Of several widths ptxas serialises the instructions (C7520).
     let serialises = rounds && problem.is_gathered() && persistent && has_rounded_widths(tokens);
     together("gathering e4m3 rows", !serialises, "a tile of more than 96 tokens, or blocks that are not persistent")?;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::geometry::WgmmaLayout;
-use super::instruction;
+use super::instruction::{self, Promotion};
 use crate::format::Format;
 use crate::path::names::{Cuda, Names, templates};
 use crate::path::{EARLY_PREPASS, PREPASS, PrepassShape, Variant};
@@ -34,6 +34,8 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/instruction/e4m3.cuh",
             "wgmma/instruction/half.cuh",
             "wgmma/instruction/sums.cuh",
+            "wgmma/k_factors/f32.cuh",
+            "wgmma/k_factors/none.cuh",
             "wgmma/layout.cuh",
             "wgmma/load.cuh",
             "wgmma/pipeline.cuh",
@@ -57,7 +59,9 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/tokens/multicast.cuh",
             "wgmma/tokens/tma.cuh",
             "wgmma/unit/e4m3.cuh",
+            "wgmma/unit/e4m3_along_k.cuh",
             "wgmma/unit/half.cuh",
+            "wgmma/unit/weights.cuh",
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
             "wgmma/weights/e4m3.cuh",
@@ -86,6 +90,13 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () if rounds => "e4m3",
         () => "tma",
     };
+    let k_factors = problem.has_k_factors();
+    let unit = match () {
+        () if k_factors => "e4m3_along_k",
+        () if rounds => "e4m3",
+        () => "half",
+    };
+    let promotion = Promotion { parts: layout.sum_parts(), is_scaled: k_factors };
     let (consumer_registers, producer_registers) = layout.shifted.unwrap_or((0, 0));
     vec![
         ("cluster_splits", variant.cluster.splits().into()),
@@ -100,6 +111,8 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("tile_groups", layout.tile_groups.into()),
         ("passes", layout.passes.into()),
         ("copied", problem.is_gathered().into()),
+        ("has_k_factors", k_factors.into()),
+        ("k_factors", if k_factors { "f32" } else { "none" }.into()),
         ("token_warps", layout.token_warps.into()),
         ("empty_arrivals", layout.empty_arrivals.into()),
         ("barriers_offset", layout.barriers_offset.into()),
@@ -111,15 +124,17 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("load_tokens", load_tokens.into()),
         ("decode_offset", layout.decode_offset.into()),
         ("factors_offset", layout.factors_offset.into()),
+        ("k_factors_offset", layout.k_factors_offset.into()),
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
         ("factors", if rounds { "e4m3" } else { "half" }.into()),
+        ("unit", unit.into()),
         ("sum_parts", layout.sum_parts().into()),
         ("stage", layout.stage.file().into()),
         ("consumer_registers", consumer_registers.into()),
         ("producer_registers", producer_registers.into()),
         ("weights", if rounds { compute } else { problem.b_format() }.word().into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
-        ("instruction", instruction::definitions(variant.tile.tokens, &widths, layout.sum_parts(), compute).into()),
+        ("instruction", instruction::definitions(variant.tile.tokens, &widths, promotion, compute).into()),
     ]
 }

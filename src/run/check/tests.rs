@@ -169,6 +169,13 @@ fn gathered_rows_have_as_many_scales_as_a_has_rows() {
         o.with(Operand::Rows, M.into());
     };
     refused_of(&spec(&problem), |o| rows(o, 5), |o| rows(o, 6), "a has 5 factors of rows, 6 are needed");
+    // Two for each row: K is 192.
+    let along_k = |o: &mut Sizes, factors: u64| {
+        rows(o, 5);
+        *o.elements(Operand::AScales) = factors;
+    };
+    let problem = problem.k_factors();
+    refused_of(&spec(&problem), |o| along_k(o, 10), |o| along_k(o, 9), "a has 9 factors of rows, 10 are needed");
 }
 
 #[test]

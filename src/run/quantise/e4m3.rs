@@ -30,7 +30,7 @@ pub(super) fn launch(
         none("scales"),
         none("factor"),
         none("own factor"),
-        Line { name: "row factors", needed: m.into(), alignment: 4 },
+        Line { name: "row factors", needed: u64::from(m) * u64::from(quantise.row_factors()), alignment: 4 },
     ];
     let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m };
     let launch = SimtLaunch {

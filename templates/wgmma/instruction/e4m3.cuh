@@ -1,16 +1,12 @@
 // The matrix instruction on e4m3 values, the sums that it adds to, and those that are kept.
 //
 // An instruction adds 32 products to a sum, of which it keeps some 14 bits. So it begins anew every 128 elements along K, and
-// what these gave is added to totals in f32, which are the sums that are kept.
+// what these gave is added to totals in f32 (k_factors/), which are the sums that are kept.
 #pragma once
 
 #include "wgmma/instruction/sums.cuh"
 
 namespace ws {
-
-// Adds the sums of WIDTH tokens to the totals of those from FIRST on. No instruction that adds to them is under way.
-template <int WIDTH, int FIRST = 0>
-__device__ __forceinline__ void promote_sums();
 
 // "wgmma.mma_async": sums += a·tokens for 32 along K and WIDTH tokens, or sums = a·tokens if they begin anew (scale-d); a from
 // registers, tokens K-major in shared memory. Imm-scale-a and imm-scale-b are 1.
@@ -39,9 +35,9 @@ __device__ __forceinline__ void multiply_line(const u32 (&a)[2][2][4], u64 token
 
 // Behind the last stage.
 template <int WIDTH>
-__device__ __forceinline__ void finish_sums() {
+__device__ __forceinline__ void finish_sums(const LineFactors& factors) {
   wgmma_wait_group<0>();
-  promote_sums<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();
+  factors.template promote<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();
 }
 
 }  // namespace ws

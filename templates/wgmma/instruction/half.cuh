@@ -21,7 +21,7 @@ __device__ __forceinline__ void multiply(const u32 (&a)[COUNT][4], u64 tokens) {
 
 // Behind the last stage.
 template <int WIDTH>
-__device__ __forceinline__ void finish_sums() {
+__device__ __forceinline__ void finish_sums(const LineFactors&) {
   wgmma_wait_group<0>();
 }
 

@@ -35,9 +35,12 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     const u64 tokens = token_descriptor(stage + block / 2 * WIDTH * 128) + block % 2 * 2 * DESCRIPTOR_STEP;
     if (block % 2 == 0) {
       wgmma_wait_group<0>();
-      promote_sums<WIDTH>();
-      if (block == 0) loop.release_held();
+      loop.template promote<WIDTH>();
+      if (block == 0 && !K_FACTORS) loop.release_held();
       multiply<WIDTH, true>(buffer, tokens);
+      // Multiplying has brought the lanes together after they read factors there.
+      if (block == 0 && K_FACTORS) loop.release_held();
+      loop.follow(loop.ring, loop.at.slot, block / 2);
     } else {
       multiply<WIDTH, false>(buffer, tokens);
     }

@@ -22,14 +22,18 @@ __device__ __forceinline__ void begin_stages(Loop& loop) {
   decode_first_line(loop, loop.a, loop.index, loop.at);
 }
 
-// A line of BLOCKS K blocks, the tokens of which are at `line`. Sums begin anew; those of the second half are under way.
+// Line `index` of a stage, of BLOCKS K blocks, the tokens of which are at `line`. Sums begin anew; those of the second half are
+// under way.
 template <int BLOCKS, int WIDTH, class Loop>
-__device__ __forceinline__ void multiply_halves(const Loop& loop, u32 line) {
+__device__ __forceinline__ void multiply_halves(Loop& loop, u32 line, int index) {
   constexpr int HALF = WIDTH / 2;
   const u64 first = token_descriptor(line), second = token_descriptor(line + HALF * 128);
   multiply_blocks<HALF>(BLOCKS, loop.a, first);
+  // Multiplying has brought the lanes together after they read factors there.
+  if (index == 0 && K_FACTORS) loop.release_held();
+  loop.follow(loop.ring, loop.at.slot, index);
   wgmma_wait_group<0>();
-  promote_sums<HALF, 0>();
+  loop.template promote<HALF, 0>();
   multiply_blocks<HALF>(BLOCKS, loop.a, second);
 }
 
@@ -41,14 +45,14 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   Cursor next = loop.at;
   next.template advance<K_GROUPS>();
   if constexpr (LINES == 2) {
-    multiply_halves<2, WIDTH>(loop, stage);
+    multiply_halves<2, WIDTH>(loop, stage, 0);
     const u32 block = stage + loop.weights + 2 * BLOCK_BYTES;
     loop.load(block);
     wgmma_wait_group<0>();
-    promote_sums<HALF, HALF>();
+    loop.template promote<HALF, HALF>();
     decode_line<LAST>(loop, loop.a, block);
   }
-  multiply_halves<LAST, WIDTH>(loop, stage + (LINES - 1) * WIDTH * 128);
+  multiply_halves<LAST, WIDTH>(loop, stage + (LINES - 1) * WIDTH * 128, LINES - 1);
   if (Loop::EAGER) {
     wgmma_wait_group<0>();
     loop.ring.release(loop.at.slot);
@@ -57,8 +61,8 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   if (loop.index + K_GROUPS < loop.tile.k_tiles) {
     loop.wait_and_load(next);
     wgmma_wait_group<0>();
-    promote_sums<HALF, HALF>();
-    if (!Loop::EAGER) loop.ring.release(loop.at.slot);
+    loop.template promote<HALF, HALF>();
+    if (!Loop::EAGER && !K_FACTORS) loop.ring.release(loop.at.slot);
     decode_first_line(loop, loop.a, loop.index + K_GROUPS, next);
   }
   loop.go_on(next);

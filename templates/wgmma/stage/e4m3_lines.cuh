@@ -31,10 +31,13 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
 #pragma unroll
   for (int line = 0; line < LINES; line++) {
     wgmma_wait_group<0>();
-    promote_sums<WIDTH>();
-    if (line == 0) loop.release_held();
+    loop.template promote<WIDTH>();
+    if (line == 0 && !K_FACTORS) loop.release_held();
     const u64 tokens = token_descriptor(stage + line * WIDTH * 128);
     multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[line], tokens);
+    // Multiplying has brought the lanes together after they read factors there.
+    if (line == 0 && K_FACTORS) loop.release_held();
+    loop.follow(loop.ring, loop.at.slot, line);
     if (line + 1 < LINES) {
       // Never, but branches. In one piece ptxas starts the last instruction behind the decoding, and decodes behind the wait
       // for the line before.

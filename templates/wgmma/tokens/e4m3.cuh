@@ -10,18 +10,31 @@ struct Tokens {
   // Bytes of a stage that count at `full`: those of whole boxes, inside of A or not.
   __device__ static u32 bytes(const Params& params, const Tile& tile) { return TILE_K * box_of(params, tile).rows; }
 
-  // One stage, by one thread, when it is empty.
-  __device__ static void copy(const Params& params, const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
-    const TensorMap& map = maps.of[box_of(params, tile).map];
+  __device__ static void copy_lines(const TensorMap& map, const Place& place, const Tile& tile, int k_tile) {
     const int line_bytes = width_of(tile).tokens * 128;
 #pragma unroll
     for (int line = 0; line < TILE_K / LINE_K; line++)
       tensor_load_2d(place.stage + line * line_bytes, map, k_tile * TILE_K + line * LINE_K, tile.first_row, place.full);
   }
 
-  // All stages of a tile, by one thread.
+  // One stage, by one thread, when it is empty.
+  __device__ static void copy(const Params& params, const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
+    copy_lines(maps.of[box_of(params, tile).map], place, tile, k_tile);
+  }
+
+  // All stages of a tile, by one thread; by a warp, if factors come with them.
   __device__ static void load(const Params& params, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
-    producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(params, maps, place, tile, k_tile); });
+    const TensorMap& map = maps.of[box_of(params, tile).map];
+    if constexpr (K_FACTORS) {
+      const FactorShare<32> factors(params, tile, lane_index());
+      producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) {
+        if (elect_one()) copy_lines(map, place, tile, k_tile);
+        factors.ask(place, k_tile);
+        cp_async_arrive(place.full);
+      });
+    } else {
+      producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy_lines(map, place, tile, k_tile); });
+    }
   }
 };
 

@@ -77,12 +77,14 @@ struct Tokens {
   // All stages of a tile, by warp `warp` of WARPS.
   __device__ static void load(const Params& params, const TensorMaps&, Producer& producer, const Tile& tile, int warp) {
     Share share(params, tile, warp * 32 + lane_index());
+    const FactorShare<THREADS> factors(params, tile, warp * 32 + lane_index());
 #pragma unroll 1
     for (int pass = 0; pass < PASSES; pass++) {
 #pragma unroll 1
       for (int k_tile = tile.first_k_tile; k_tile < tile.first_k_tile + tile.k_tiles; k_tile++) {
         producer.wait();
         share.ask(producer.at().stage, k_tile);
+        factors.ask(producer.at(), k_tile);
         cp_async_arrive(producer.at().full);
         producer.next();
         share.advance(1);

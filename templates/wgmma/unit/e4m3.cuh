@@ -3,13 +3,15 @@
 // A tile's come to shared memory while it is multiplied: at its end nobody waits for them, or works out where they are.
 #pragma once
 
+#include "wgmma/unit/weights.cuh"
+
 namespace ws {
 
 enum : bool { HAS_FACTORS = true };
 
 struct Factors {
   float tokens[TOKENS];
-  float weights[PRODUCTS][COLUMNS];
+  WeightFactors weights;
 };
 static_assert(FACTORS_OFFSET + TILE_GROUPS * sizeof(Factors) <= SHARED_BYTES, "host and device agree");
 
@@ -21,12 +23,7 @@ __device__ __forceinline__ int factors_offset(const ConsumerId& consumer) {
 // Before a tile is multiplied, when all are done with the one before: asks for its factors.
 __device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring& ring, const Tile& tile, const ConsumerId& consumer) {
   const u32 to = ring.base + factors_offset(consumer);
-  // Of weights: [groups, products, N], behind the blocks of all groups. They lie in the order of columns, not of tiles.
-  const float* of_group = reinterpret_cast<const float*>(weight_block(launch, static_cast<long long>(GROUPS) * TILES_PER_GROUP, 0)) +
-                          static_cast<long long>(tile.group) * PRODUCTS * N;
-#pragma unroll 1
-  for (int i = threadIdx.x % GROUP_THREADS; i < PRODUCTS * COLUMNS; i += GROUP_THREADS)
-    cp_async_4(to + (TOKENS + i) * sizeof(float), of_group + i / COLUMNS * N + min(tile.first_column() + i % COLUMNS, N - 1), true);
+  ask_for_weight_factors(launch, tile, to + TOKENS * sizeof(float));
   const float* of_tokens = reinterpret_cast<const float*>(launch.a_scales);
   // Whoever loads tokens has waited; here nobody has.
   wait_for_dependencies();
@@ -52,16 +49,14 @@ __device__ __forceinline__ void wait_for_factors() { cp_async_wait_group<0>(); }
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>
 struct Units {
-  float weights[Fusion::HELD_COLUMNS][COUNT];
+  WeightUnits<COUNT> weights;
   float2 tokens[HELD_N8];
 
-  __device__ Units(const Params&, const Tile&, const ConsumerId& consumer, int first_token, int first_product) {
-    const Factors& factors = *reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer));
-#pragma unroll
-    for (int held = 0; held < Fusion::HELD_COLUMNS; held++)
-#pragma unroll
-      for (int i = 0; i < COUNT; i++)
-        weights[held][i] = factors.weights[first_product + i][Fusion::column(consumer, held) + lane_index() / 4];
+  __device__ Units(const Params&, const Tile&, const ConsumerId& consumer, int first_token, int first_product)
+      : Units(*reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer)), consumer, first_token, first_product) {}
+
+  __device__ Units(const Factors& factors, const ConsumerId& consumer, int first_token, int first_product)
+      : weights(factors.weights, consumer, first_product) {
 #pragma unroll
     for (int n8 = 0; n8 < HELD_N8; n8++)
       tokens[n8] = *reinterpret_cast<const float2*>(factors.tokens + first_token + 8 * n8 + lane_index() % 4 * 2);
@@ -69,7 +64,7 @@ struct Units {
 
   // Never contracted, so that all variants give the same bits.
   __device__ float applied(float sum, int product, int held, int n8, int token) const {
-    return __fmul_rn(__fmul_rn(sum, weights[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y);
+    return __fmul_rn(__fmul_rn(sum, weights.of[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y);
   }
 };
 

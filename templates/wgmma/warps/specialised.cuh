@@ -17,7 +17,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
   });
 }
 
-// By one thread, or by warp `warp` of several.
+// By one thread, or by warp `warp` of those that bring them together.
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMaps& maps, const Ring& ring,
                                             const Schedule& schedule, int warp) {
   wait_for_dependencies();
@@ -42,7 +42,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
     __syncwarp();
   };
   const auto bring_tokens = [&] {
-    if (Tokens::WARPS > 1 || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
+    if (Tokens::WARPS > 1 || K_FACTORS || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
     __syncwarp();
   };
   const auto multiply = [&] {

@@ -4,7 +4,7 @@
 namespace ws {
 
 inline constexpr int THREADS = CONSUMER_THREADS;
-static_assert(!PERSISTENT && Tokens::WARPS == 1, "checked by Spec");
+static_assert(!PERSISTENT && Tokens::WARPS == 1 && !K_FACTORS, "checked by Spec");
 
 // Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
 struct InlineProducer {

@@ -65,7 +65,7 @@ impl Set {
             codes: stream.alloc_zeros(quantise.to_format().bytes(m * k))?,
             scales: stream.alloc_zeros(quantise.scale_layout().bytes(m, k))?,
             factor: stream.alloc_zeros(Quantise::OWN_LENGTH)?,
-            row_factors: stream.alloc_zeros(m)?,
+            row_factors: stream.alloc_zeros(m * quantise.row_factors().max(1) as usize)?,
         })
     }
 
@@ -103,7 +103,7 @@ fn timed(gpu: &Gpu, quantiser: &Quantiser, tokens: u32, drawn: &[f32], arch: &Ar
     // A row that is read again is near.
     let reads = if quantise.is_own() { 2 } else { 1 };
     let scales = match quantise.to_format() {
-        Format::E4m3 => Format::F32.bytes(m),
+        Format::E4m3 => Format::F32.bytes(m * quantise.row_factors() as usize),
         _ => quantise.scale_layout().bytes(m, k),
     };
     let bytes = (reads * of_x + quantise.to_format().bytes(m * k) + scales) as u64;

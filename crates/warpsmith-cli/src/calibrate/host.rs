@@ -39,7 +39,7 @@ impl Host {
 /// The operands with fewer tokens, for groups of these rows.
 fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<HostOperands> {
     let m: u32 = rows.iter().sum();
-    let Shape { layout, k, .. } = whole.a_shape();
+    let Shape { layout, k, factors: each, .. } = whole.a_shape();
     let elements = m as usize * k;
     let a = match &whole.a {
         HostMatrix::F16(values) => HostMatrix::F16(values[..elements].to_vec()),
@@ -50,7 +50,7 @@ fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<HostOperands> {
             HostMatrix::Nvfp4 { codes: codes[..elements / 2].to_vec(), scales }
         }
         HostMatrix::E4m3 { values, factors } => {
-            HostMatrix::E4m3 { values: values[..elements].to_vec(), factors: factors[..m as usize].to_vec() }
+            HostMatrix::E4m3 { values: values[..elements].to_vec(), factors: factors[..m as usize * each].to_vec() }
         }
         other => return Err(format!("tokens in {}", other.format()).into()),
     };

@@ -17,6 +17,8 @@ const SPAN: f64 = (1 << 13) as f64;
 const CUT: f64 = 140.0 / SPAN;
 /// Error of a step, relative to the magnitude summed: 2⁻²².
 const STEP_ERROR: f64 = 1.0 / (1 << 22) as f64;
+/// Error of a rounding to nearest: 2⁻²⁴.
+const ROUNDING: f64 = STEP_ERROR / 4.0;
 /// What is done to the products A·Bᵀ of one B before the activation: p(x) = α·x, times the row of B's factor, plus the
 /// column's bias. A number converts into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -188,7 +190,7 @@ fn scaled<'a>(products: &'a Products, scaling: Scaling<'a>) -> impl Iterator<Ite
         let sum = Sum { value, magnitude, carried: 0.0, terms: products.k() };
         match products.span(at) {
             None => sum.scaled(&scaling, column),
-            Some(span) => sum.cut(span).scaled(&scaling, column),
+            Some(span) => sum.added_along_k(products.roundings()).cut(span).scaled(&scaling, column),
         }
     })
 }
@@ -209,6 +211,11 @@ impl Sum {
     pub(super) fn times(self, factor: f64) -> Self {
         let Self { value, magnitude, carried, terms } = self;
         Self { value: value * factor, magnitude: magnitude * factor, carried: carried * factor, terms }
+    }
+
+    /// The same, where so often the sum over a part of K is multiplied with a factor and added to the others.
+    fn added_along_k(self, roundings: usize) -> Self {
+        Self { carried: self.carried + roundings as f64 * ROUNDING * self.magnitude, ..self }
     }
 
     /// The same of e4m3 products, whose bits lie so far apart. Where all sums are exact, what is

@@ -27,6 +27,8 @@
 //!   P of each 128 is at most 2¹³·g, nothing is cut off: there `e_acc = 16·2⁻²²·Σ|a·b|`, for what f32 rounds. Operands are drawn
 //!   such that this is so (`Spread::Exact`). Powers of two of subnormal factors are taken to be those of 2⁻⁶, which is more than
 //!   any counts for here. The factor of a token is one more f32 rounding, for which α's bound has room.
+//! * **Factors along K:** a sum over 128 of K times its factor is added to the others with one rounding to nearest, 2⁻²⁴ of what has
+//!   been added so far: ⌈K/128⌉·2⁻²⁴·Σ|f·a·b| more, where both sums are with factors. What is said of 128 of K above is said without.
 //! * **α:** `e₁ = |α|·e_acc + 2⁻²³·|α|·(|s| + e_acc)`: α is a f32, the multiplication rounds once; a second rounding
 //!   (α folded from two factors) fits too.
 //! * **Factor and bias of a column:** a f32 multiplication and a f32 addition, which round once each: `e₁·|r| +

@@ -20,6 +20,8 @@ pub struct Products {
     magnitude: Vec<f64>,
     /// How far apart the bits of the sums of e4m3 products may lie, if they are such.
     span: Option<Vec<f64>>,
+    /// How often a sum of those is multiplied with a factor and added to another, rounded once.
+    roundings: usize,
 }
 
 /// Elements along K after which sums of e4m3 products go into one of f32.
@@ -47,7 +49,35 @@ impl Products {
                 scope.spawn(move || multiply(a, b, part * rows, value, magnitude));
             }
         });
-        Ok(Self { m, n, k, value, magnitude, span: None })
+        Ok(Self { m, n, k, value, magnitude, span: None, roundings: 0 })
+    }
+
+    /// The same of e4m3 values, where each row of A has a factor for each 128 of K, `[M, ⌈K/128⌉]`, with which the sum over those
+    /// is multiplied.
+    ///
+    /// # Errors
+    /// Those of [`Products::new`]; [`Error::is_data`] if there are not so many factors.
+    pub fn scaled_along_k(a: &Matrix, b: &Matrix, factors: &[f64]) -> Result<Self> {
+        let mut products = Self::new(a, b)?;
+        let (m, n, chunks) = (products.m, products.n, products.k.div_ceil(CHUNK));
+        if factors.len() != m * chunks {
+            return Err(Error::data(format!("{m} rows of {chunks} factors are needed, found {}", factors.len())));
+        }
+        for at in 0..m * n {
+            let pairs = a.row(at / n).chunks(CHUNK).zip(b.row(at % n).chunks(CHUNK));
+            let sums = pairs.map(|(x, y)| dot(x, y)).zip(&factors[at / n * chunks..]);
+            let added = sums.fold((0.0, 0.0), |(value, magnitude), (sum, factor)| {
+                (value + sum.0 * factor, magnitude + sum.1 * factor.abs())
+            });
+            (products.value[at], products.magnitude[at]) = added;
+        }
+        Ok(products.rounded_along_k())
+    }
+
+    /// The same, where factors are in what was computed elsewhere: what it takes to add each 128 of K to the others.
+    #[must_use]
+    pub fn rounded_along_k(self) -> Self {
+        Self { roundings: self.k.div_ceil(CHUNK), ..self }
     }
 
     /// Takes sums computed elsewhere, by a matrix library in f64, say: `value` = Σ a·b and `magnitude` = Σ |a·b| over
@@ -62,7 +92,7 @@ impl Products {
                 return Err(Error::data(format!("{m}×{n} products have {} {what}, found {found}", m * n)));
             }
         }
-        Ok(Self { m, n, k, value, magnitude, span: None })
+        Ok(Self { m, n, k, value, magnitude, span: None, roundings: 0 })
     }
 
     /// The same of e4m3 values `a` and `b`, which are multiplied and added as such.
@@ -102,6 +132,11 @@ impl Products {
     /// are exact.
     pub(super) fn span(&self, at: usize) -> Option<f64> {
         self.span.as_ref().map(|span| span[at])
+    }
+
+    /// How often a sum of e4m3 products is multiplied and added.
+    pub(super) fn roundings(&self) -> usize {
+        self.roundings
     }
 
     /// The number of rows.

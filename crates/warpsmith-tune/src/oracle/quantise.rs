@@ -6,6 +6,8 @@ use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 use warpsmith::spec::Quantise;
 use warpsmith::{Error, Result};
 
+use super::CHUNK;
+
 /// What becomes of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantised {
@@ -42,7 +44,7 @@ pub fn quantise(quantise: &Quantise, m: u32, x: &[f32], given: Option<f32>) -> R
 pub struct E4m3Rows {
     /// `[m, K]`, in the order of kernels.
     pub values: Vec<u8>,
-    /// `[m]`.
+    /// `[m]`, or `[m, ⌈K/128⌉]`.
     pub factors: Vec<f32>,
 }
 
@@ -59,19 +61,20 @@ pub fn to_e4m3(quantise: &Quantise, m: u32, x: &[f32]) -> Result<E4m3Rows> {
         return Err(Error::data(format!("{m} rows of {quantise}: {} values", x.len())));
     }
     let mut rows = E4m3Rows { values: Vec::with_capacity(m * k), factors: Vec::with_capacity(m) };
-    for row in x.chunks(k) {
-        let factor = factor_of(row);
-        for position in 0..k {
+    let of_factor = if quantise.has_k_factors() { CHUNK } else { k };
+    for part in x.chunks(k).flat_map(|row| row.chunks(of_factor)) {
+        let factor = factor_of(part);
+        for position in 0..part.len() {
             let (span, j, h, t, i) =
                 (position / SPAN, position / 32 % 2, position / 16 % 2, position / 4 % 4, position % 4);
-            rows.values.push(e4m3_of(row[SPAN * span + 16 * t + 8 * j + 4 * h + i], factor));
+            rows.values.push(e4m3_of(part[SPAN * span + 16 * t + 8 * j + 4 * h + i], factor));
         }
         rows.factors.push(factor);
     }
     Ok(rows)
 }
 
-/// What maps a row's largest finite magnitude to the largest e4m3 number; 1, if there is none but 0.
+/// What maps the largest finite magnitude of what has it to the largest e4m3 number; 1, if there is none but 0.
 pub(super) fn factor_of(row: &[f32]) -> f32 {
     let finite = row.iter().filter(|x| x.is_finite()).map(|x| f64::from(x.abs()));
     match finite.fold(0.0, f64::max) {
@@ -80,7 +83,7 @@ pub(super) fn factor_of(row: &[f32]) -> f32 {
     }
 }
 
-/// The byte of a value under its row's factor.
+/// The byte of a value under its factor.
 pub(super) fn e4m3_of(x: f32, factor: f32) -> u8 {
     let sign = if x.is_sign_negative() { 0x80 } else { 0 };
     match x.is_finite() {

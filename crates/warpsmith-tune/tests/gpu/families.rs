@@ -240,6 +240,19 @@ fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
             }
         }
     }
+    // Factors along K: everything in turn but fusions and groups.
+    for groups in [None, Some(3)] {
+        for fusion in Fusion::ALL.iter().copied() {
+            let index = families.len();
+            let (n, k) = shapes[index % shapes.len()];
+            let c = [Format::F32, Format::F16, Format::Bf16][index % 3];
+            let problem = operation(fusion, index).n(n).k(k).a(Format::E4m3).k_factors().c(c).prepared();
+            let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+            let problem = if index % 2 == 0 { problem.gathered() } else { problem };
+            let problem = with_columns(if index % 3 == 0 { problem.slots() } else { problem }, index);
+            families.push(Family::further("e4m3: gate", problem, fusion, index, awkward));
+        }
+    }
     families
 }
 

@@ -40,6 +40,8 @@ pub struct Mutant {
     pub operation: Operation,
     /// Rows are taken and put by their numbers.
     pub moved: bool,
+    /// Tokens have factors for each 128 of K.
+    pub k_factors: bool,
     /// It reads too early, and on a GPU may find what it wants all the same: one is sought where a GPU is emulated.
     pub races: bool,
 }
@@ -54,7 +56,8 @@ impl Mutant {
         to: &'static str,
     ) -> Self {
         let (b, c) = (Format::Nvfp4, Format::F16);
-        Self { what, from, to, also: &[], variant, a, b, c, operation: SILU, moved: false, races: false }
+        let (operation, moved, k_factors, races) = (SILU, false, false, false);
+        Self { what, from, to, also: &[], variant, a, b, c, operation, moved, k_factors, races }
     }
 
     /// What makes such mutants of a variant, for tokens in a format.
@@ -89,6 +92,7 @@ impl Mutant {
         match self.operation {
             _ if self.c == Format::Nvfp4 => format!("coded: mutant of {path}, {}: {}", self.variant, self.what),
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
+            SILU if self.k_factors => format!("e4m3: mutant of {path}, along K: {}", self.what),
             SILU if self.a == Format::E4m3 && self.moved => format!("e4m3: mutant of {path}, gathered: {}", self.what),
             SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
             SILU if self.moved => format!("moved: mutant of {path}: {}", self.what),
@@ -112,6 +116,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
         mutants.extend(e4m3::mutants());
         mutants.extend(mxfp4::prepared());
         mutants.extend(e4m3::gathered());
+        mutants.extend(e4m3::along_k());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -331,6 +336,7 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     let problem = problem.row_scale().bias(Format::Bf16);
     // So deep that sums which nobody promotes lose bits, and a result that shows them.
     let problem = if mutant.a == Format::E4m3 { problem.k(2112).c(Format::F32) } else { problem };
+    let problem = if mutant.k_factors { problem.k_factors() } else { problem };
     let problem = if mutant.moved { problem.gathered().slots() } else { problem };
     let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
     let variant = mutant.variant.parse().unwrap();

@@ -43,6 +43,7 @@ pub fn all(arch: &Arch) -> Vec<Case> {
         dual(Activation::Silu).grouped(4).prepared(),
         dual(Activation::GeluTanh).grouped(4).a(Format::Nvfp4).prepared(),
         dual(Activation::Silu).grouped(4).a(Format::E4m3).prepared(),
+        dual(Activation::Silu).grouped(4).a(Format::E4m3).k_factors().prepared(),
     ];
     let given = [
         dual(Activation::GeluTanh),
@@ -158,9 +159,10 @@ fn rows_of(matrix: &HostMatrix, k: usize, rows: &[usize]) -> HostMatrix {
         HostMatrix::Mxfp4 { codes, scales } => {
             HostMatrix::Mxfp4 { codes: pick(codes, k / 2, rows), scales: pick(scales, k / 32, rows) }
         }
-        HostMatrix::E4m3 { values, factors } => {
-            HostMatrix::E4m3 { values: pick(values, k, rows), factors: pick(factors, 1, rows) }
-        }
+        HostMatrix::E4m3 { values, factors } => HostMatrix::E4m3 {
+            values: pick(values, k, rows),
+            factors: pick(factors, factors.len() / (values.len() / k), rows),
+        },
         HostMatrix::F16(values) => HostMatrix::F16(pick(values, k, rows)),
         HostMatrix::Bf16(values) => HostMatrix::Bf16(pick(values, k, rows)),
     }

@@ -1,6 +1,6 @@
 //! Quantisers to e4m3 against the oracle: every bit of values and factors, and nothing else written.
 
-use warpsmith::format::Format;
+use warpsmith::format::{E4m3Tensor, Format};
 use warpsmith::internal::build::Simt;
 use warpsmith::internal::format::e4m3;
 use warpsmith::internal::run::quantiser;
@@ -16,19 +16,21 @@ use crate::small::Mutant;
 
 pub fn all() -> Vec<Case> {
     let formats = [Format::F16, Format::Bf16, Format::F32];
-    let of = |format| [64, 192, 1088, 7168].map(|k| Case(Quantise::new().x(format).k(k).e4m3()));
-    formats.into_iter().flat_map(of).collect()
+    let of = |format| [64, 192, 1088, 7168].map(|k| Quantise::new().x(format).k(k).e4m3());
+    formats.into_iter().flat_map(of).flat_map(|of| [Case(of), Case(of.k_factors())]).collect()
 }
 
 /// Rows of every sort there is, one after the other from a random one on.
 fn tensor(of: &Quantise, m: u32, seed: u64) -> Vec<f32> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (format, k) = (of.x_format(), of.row_length() as usize);
-    let rows = (0..u64::from(m)).flat_map(|row| row_of(&mut random, (row + seed) % 8, k));
+    let span = if of.has_k_factors() { E4m3Tensor::K_FACTOR } else { k };
+    let rows = (0..u64::from(m)).flat_map(|row| row_of(&mut random, (row + seed) % 8, k, span));
     rows.map(|x| rounded(format, x)).collect()
 }
 
-fn row_of(random: &mut fastrand::Rng, sort: u64, k: usize) -> Vec<f32> {
+/// Each `span` of its elements has a factor.
+fn row_of(random: &mut fastrand::Rng, sort: u64, k: usize, span: usize) -> Vec<f32> {
     let sign = |random: &mut fastrand::Rng| if random.bool() { 1.0f32 } else { -1.0 };
     let mut row: Vec<f32> = match sort {
         0 | 1 => (0..k).map(|_| 3.0 * (random.f32() - 0.5)).collect(),
@@ -41,7 +43,7 @@ fn row_of(random: &mut fastrand::Rng, sort: u64, k: usize) -> Vec<f32> {
             let mut row: Vec<f32> = (0..k)
                 .map(|i| sign(random) * near(middle(random.u8(..0x7E)) * factor, random.i32(-2..3) * (i % 2) as i32))
                 .collect();
-            row[random.usize(..k)] = largest;
+            row.chunks_mut(span).for_each(|part| part[random.usize(..part.len())] = largest);
             row
         }
         4 => vec![-0.0; k],
@@ -69,7 +71,7 @@ fn found(
 ) -> Result<Result<E4m3Rows, String>, String> {
     let (stream, k) = (&bench.stream, of.quantise().row_length() as usize);
     let x = Numbers::guarded(stream, of.quantise().x_format(), x, 16).map_err(text)?;
-    let (bytes, rows) = (m as usize * k, m as usize);
+    let (bytes, rows) = (m as usize * k, m as usize * of.quantise().row_factors() as usize);
     let mut values = stream.clone_htod(&vec![FILL; bytes + 2 * MARGIN]).map_err(text)?;
     let mut factors = stream.clone_htod(&vec![f32::NAN; rows + 2 * MARGIN]).map_err(text)?;
     let operands = QuantiseOperands::e4m3(
@@ -197,7 +199,7 @@ pub fn mutants() -> Vec<Mutant> {
             "const float more = __fmaf_rn(near, factor, -x);",
             "const float more = __fmaf_rn(near, factor, -x) == 0.0f ? -0.0f : __fmaf_rn(near, factor, -x);",
         ),
-        mutant("the order of K as given", "      transpose(words);\n", ""),
+        mutant("the order of K as given", "  transpose(words);\n", ""),
         mutant("halves exchanged", "words[2 * j + h]", "words[2 * h + j]"),
         mutant("neighbours' words not exchanged", "int distance = 1; distance < 4", "int distance = 2; distance < 4"),
         mutant(
@@ -207,8 +209,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         mutant(
             "the largest of the half before",
-            "x[half].load(params.x, first + k + half * 8);",
-            "x[half].load(params.x, first + k);",
+            "x[half].load(params.x, at + half * 8);",
+            "x[half].load(params.x, at);",
         ),
         mutant(
             "the factor of another row",
@@ -216,6 +218,34 @@ pub fn mutants() -> Vec<Mutant> {
             "params.factors[row ^ (params.rows > 1 && row < 2 ? 1 : 0)] = factor",
         ),
         mutant("the last row left out", "row < params.rows;", "row + 1 < params.rows;"),
+    ]
+    .into_iter()
+    .chain(mutants_along_k())
+    .collect()
+}
+
+/// The same where each 128 of K have a factor.
+fn mutants_along_k() -> Vec<Mutant> {
+    let mutant = Mutant::of("quantise:f32:k2112:e4m3:k_factors".parse::<Quantise>().unwrap());
+    vec![
+        mutant("along K, the largest of a half", "distance < SPAN_THREADS", "distance < 4"),
+        mutant(
+            "along K, the largest of a warp",
+            "max(magnitude, __shfl_xor_sync(~0u, magnitude, distance))",
+            "redux_max(magnitude)",
+        ),
+        mutant(
+            "along K, factors of neighbours",
+            "at / SPAN_THREADS] = factor",
+            "(at / SPAN_THREADS ^ 1) % SPANS] = factor",
+        ),
+        mutant("along K, the last factor left out", "if (k < K && at % SPAN", "if (k + 64 < K && at % SPAN"),
+        mutant(
+            "along K, rows of whole 128",
+            "SPANS = ceil_div(K, SPAN_THREADS * 16)",
+            "SPANS = K / (SPAN_THREADS * 16)",
+        ),
+        mutant("along K, another order", "  transpose(words);\n", ""),
     ]
 }
 

@@ -33,16 +33,12 @@ pub(super) fn mutants() -> Vec<Mutant> {
     vec![
         mutant(
             "factors of tokens left out",
-            "__fmul_rn(__fmul_rn(sum, weights[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y)",
-            "__fmul_rn(sum, weights[held][product])",
+            "__fmul_rn(__fmul_rn(sum, weights.of[held][product]), token == 0 ? tokens[n8].x : tokens[n8].y)",
+            "__fmul_rn(sum, weights.of[held][product])",
         ),
         mutant("factors of the neighbour's token", "token == 0 ? tokens[n8].x", "token == 1 ? tokens[n8].x"),
-        mutant("factors of weights left out", "__fmul_rn(sum, weights[held][product])", "sum"),
-        mutant(
-            "factors of the other product",
-            "factors.weights[first_product + i]",
-            "factors.weights[PRODUCTS - 1 - i]",
-        ),
+        mutant("factors of weights left out", "__fmul_rn(sum, weights.of[held][product])", "sum"),
+        mutant("factors of the other product", "factors[first_product + i]", "factors[PRODUCTS - 1 - i]"),
         mutant(
             "factors of the next column",
             "tile.first_column() + i % COLUMNS,",
@@ -50,12 +46,12 @@ pub(super) fn mutants() -> Vec<Mutant> {
         ),
         mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
         Mutant {
-            also: &[("promote_sums<WIDTH>();\n      if", "if")],
+            also: &[("loop.template promote<WIDTH>();\n      if", "if")],
             ..mutant("no promotion", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer")
         },
         mutant(
             "promotion of the last sums lost",
-            "wgmma_wait_group<0>();\n  promote_sums<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();\n}",
+            "wgmma_wait_group<0>();\n  factors.template promote<WIDTH / SUM_PARTS, WIDTH - WIDTH / SUM_PARTS>();\n}",
             "wgmma_wait_group<0>();\n}",
         ),
         mutant("sums that do not begin anew", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer"),
@@ -89,8 +85,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
             races: true,
             ..mutant(
                 "sums promoted that are not there",
-                "wgmma_wait_group<0>();\n      promote",
-                "wgmma_wait_group<1>();\n      promote",
+                "wgmma_wait_group<0>();\n      loop.template",
+                "wgmma_wait_group<1>();\n      loop.template",
             )
         },
         line("the second line's tokens are the first's", "stage + line * WIDTH * 128", "stage"),
@@ -100,8 +96,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
         line("a step of a line left out", "wgmma<WIDTH, false>(a[1][1], tokens + 3 * DESCRIPTOR_STEP);", ""),
         line(
             "the first lines promoted alone",
-            "    promote_sums<WIDTH>();\n    if (line",
-            "    if (line == 0) promote_sums<WIDTH>();\n    if (line",
+            "    loop.template promote<WIDTH>();\n    if (line",
+            "    if (line == 0) loop.template promote<WIDTH>();\n    if (line",
         ),
         line(
             "a line of the same registers",
@@ -119,11 +115,11 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "token_descriptor(line + HALF * 128)",
             "token_descriptor(line)",
         ),
-        half("sums of the first half left out", "  promote_sums<HALF, 0>();\n", ""),
+        half("sums of the first half left out", "  loop.template promote<HALF, 0>();\n", ""),
         half(
             "sums of the second half to the first's totals",
-            "promote_sums<HALF, HALF>();\n    if (!Loop",
-            "promote_sums<HALF, 0>();\n    if (!Loop",
+            "promote<HALF, HALF>();\n    if (!Loop",
+            "promote<HALF, 0>();\n    if (!Loop",
         ),
         half("the last half to the first's totals", "WIDTH - WIDTH / SUM_PARTS>", "0>"),
         half("a half whose sums do not begin anew", "wgmma<WIDTH, true>(a[0][0]", "wgmma<WIDTH, false>(a[0][0]"),
@@ -131,13 +127,13 @@ pub(super) fn mutants() -> Vec<Mutant> {
             races: true,
             ..half(
                 "a half promoted that is not there",
-                "wgmma_wait_group<0>();\n  promote_sums<HALF, 0>",
-                "wgmma_wait_group<1>();\n  promote_sums<HALF, 0>",
+                "wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>",
+                "wgmma_wait_group<1>();\n  loop.template promote<HALF, 0>",
             )
         },
         Mutant {
             races: true,
-            also: &[("    if (!Loop::EAGER) loop.ring.release(loop.at.slot);\n", "")],
+            also: &[("    if (!Loop::EAGER && !K_FACTORS) loop.ring.release(loop.at.slot);\n", "")],
             ..half(
                 "a stage released before its second half is read",
                 "    loop.wait_and_load(next);\n    wgmma_wait_group<0>();",
@@ -148,5 +144,71 @@ pub(super) fn mutants() -> Vec<Mutant> {
         halves("weights of the first line twice", "loop.weights + 2 * BLOCK_BYTES", "loop.weights"),
         product("the rows of the other product", "% 128 * 16 + PRODUCT * 8", "% 128 * 16 + (1 - PRODUCT) * 8"),
         product("scales of the other product", "scale_byte<PRODUCT>(bytes)", "scale_byte<1 - PRODUCT>(bytes)"),
+    ]
+}
+
+/// The same of tokens with factors for each 128 of K.
+pub(super) fn along_k() -> Vec<Mutant> {
+    let of = |variant, moved| {
+        move |what, from, to| Mutant { k_factors: true, moved, ..Mutant::new(variant, Format::E4m3, what, from, to) }
+    };
+    let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared", false);
+    let deep = of("wgmma.t32x64x256.s3.per_product.ws2.direct", false);
+    let line = of("wgmma.t48x32x256.s3.interleaved.ws2.direct", false);
+    let half = of("wgmma.t144x32x256.s2.interleaved.ws1.direct.persistent", false);
+    let gathered = of("wgmma.t32x64x256.s2.interleaved.ws2.direct", true);
+    vec![
+        mutant(
+            "factors left out",
+            "cp_async_4(to + slot * STAGE_FACTOR_BYTES + (line * LINE_FACTORS + round * THREADS) * sizeof(float),\n                   at(round) + of_row, is_any);",
+            "reinterpret_cast<float*>(shared_memory + (to - shared_base()))[slot * (STAGE_FACTOR_BYTES / 4) + line * LINE_FACTORS + round * THREADS] = 1.f;",
+        ),
+        mutant("factors of the first 128 of K", "at(round) + of_row", "at(round)"),
+        mutant(
+            "factors of the neighbour's 128 of K",
+            "at(round) + of_row",
+            "at(round) + min(of_row ^ 1, LINES_ALL - 1)",
+        ),
+        mutant(
+            "factors of the row before",
+            "(tile.first_row + thread) * LINES_ALL",
+            "(max(tile.first_row + thread - 1, 0)) * LINES_ALL",
+        ),
+        mutant("rows of whole 128", "LINES_ALL = ceil_div(K, LINE_K)", "LINES_ALL = K / LINE_K"),
+        mutant("the last factor of a row left out", "of_row < LINES_ALL", "of_row + 1 < LINES_ALL"),
+        mutant("factors of the neighbour's token", "* 2 + thread % 2;", "* 2 + 1 - thread % 2;"),
+        mutant("factors of eight tokens further", "thread % 16 / 8 * 2", "(1 - thread % 16 / 8) * 2"),
+        mutant("factors of the tile's first tokens", "(round) * THREADS * LINES_ALL", "(0) * THREADS * LINES_ALL"),
+        mutant("factors of the tile's first stage", "loop.follow(loop.ring, loop.at.slot, block / 2);", ""),
+        mutant("factors of weights left out", "__fmul_rn(sum, weights.of[held][product])", "sum"),
+        deep(
+            "factors of a stage's first line",
+            "follow(loop.ring, loop.at.slot, block / 2)",
+            "follow(loop.ring, loop.at.slot, 0)",
+        ),
+        line(
+            "factors of a stage's first of two lines",
+            "follow(loop.ring, loop.at.slot, line)",
+            "follow(loop.ring, loop.at.slot, 0)",
+        ),
+        half(
+            "factors of the first line for both halves of the second",
+            "follow(loop.ring, loop.at.slot, index)",
+            "follow(loop.ring, loop.at.slot, 0)",
+        ),
+        half(
+            "factors of the line before for a first half",
+            "  loop.follow(loop.ring, loop.at.slot, index);\n  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();",
+            "  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();\n  loop.follow(loop.ring, loop.at.slot, index);",
+        ),
+        gathered(
+            "factors of the product's rows",
+            "? params.rows[tile.first_row + token] :",
+            "? tile.first_row + token :",
+        ),
+        Mutant {
+            races: true,
+            ..mutant("a stage released before its factors are read", "EAGER = STAGES == K_GROUPS", "EAGER = true")
+        },
     ]
 }

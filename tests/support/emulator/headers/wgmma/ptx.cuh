@@ -148,6 +148,12 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
     emu_wgmma::promote(WIDTH, FIRST);        \
   }
 
+#define WS_PROMOTE_SCALED_SUMS(WIDTH, FIRST, ADDS)             \
+  template <>                                                  \
+  inline void promote_scaled_sums<WIDTH, FIRST>(u32 factors) { \
+    emu_wgmma::promote_scaled(WIDTH, FIRST, factors);          \
+  }
+
 #define WS_GET_TOTALS(WIDTH, MOVES, ...)                  \
   template <>                                             \
   inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \

@@ -136,6 +136,21 @@ inline void promote(emu_u32 width, emu_u32 first) {
   for (emu_u32 i = 0; i < width / 2; i++) sum_of(own.totals, emu_current->lane, first / 2 + i) += sum_of(own.sums, emu_current->lane, i);
 }
 
+// The same of sums times factors, of which a thread has its first at `factors`: two of each eight tokens, and those of sixteen
+// tokens together.
+inline void promote_scaled(emu_u32 width, emu_u32 first, emu_u32 factors) {
+  Warp& own = warp();
+  if (own.asked != own.waited) emu_fail("the sums of wgmma are promoted while products are under way");
+  if (width != own.width) emu_fail("sums of m64n%u are promoted, and they are of m64n%u", width, own.width);
+  for (emu_u32 i = 0; i < width / 2; i++) {
+    const emu_u32 eight = first / 8 + i / 4;
+    float factor;
+    __builtin_memcpy(&factor, emu_shared(factors + eight / 2 * 64 + eight % 2 * 8 + i % 2 * 4, 4, 4, "ld.shared"), 4);
+    float& total = sum_of(own.totals, emu_current->lane, first / 2 + i);
+    total = __builtin_fmaf(sum_of(own.sums, emu_current->lane, i), factor, total);
+  }
+}
+
 inline void fence() {
   together("wgmma.fence", {}, [](void** lanes, emu_u32) {
     Warp& own = warp();
