@@ -22,7 +22,7 @@ pub(crate) struct Boxes {
     pub(crate) rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     pub(crate) blocks: u32,
-    /// Of fewer rows a tile is loaded by a box of as many, and of one block of K, whose map comes behind those of the widths.
+    /// A last tile of fewer rows is loaded by a box of as many, and of one block of K, whose map comes behind those of the widths.
     pub(crate) has_few: bool,
 }
 

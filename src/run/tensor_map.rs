@@ -44,20 +44,8 @@ pub(super) struct TokenBoxes {
     rows: [u32; WIDTHS_MAX],
     /// Blocks of K of a box.
     blocks: u32,
-    few: Few,
-    /// The rows of the widest.
-    tile_rows: u32,
-}
-
-/// The rows of the box of few (templates/wgmma/load.cuh).
-#[derive(Clone, Copy, Debug)]
-enum Few {
-    /// There is no such box.
-    Never,
-    /// Those of the last tile, unless it is whole.
-    LastTile,
-    /// All rows of all groups, where they are fewer than a tile has.
-    All,
+    /// Rows of a tile whose last one may have a box of its own; 0, if it never has.
+    few_of: u32,
 }
 
 /// Tokens `[rows, K]` in device memory.
@@ -66,7 +54,7 @@ pub(super) struct Tokens {
     pub(super) address: u64,
     /// Bytes that may be read there: those of `rows` rows, perhaps of more.
     pub(super) bytes: u64,
-    /// Rows of the box of few; 0 if there is none.
+    /// Rows of the last tile, if it has a box of its own; else 0.
     pub(super) few: u32,
 }
 
@@ -90,23 +78,14 @@ impl TokenBoxes {
     pub(super) fn new(problem: &Problem, boxes: &Boxes) -> Self {
         let Boxes { rows, blocks, has_few } = *boxes;
         let (k, format) = (problem.depth(), problem.compute_format());
-        let few = match problem.groups() {
-            _ if !has_few => Few::Never,
-            None => Few::LastTile,
-            Some(_) => Few::All,
-        };
-        let tile_rows = rows.into_iter().max().unwrap_or(0);
-        Self { words: words(k, format, rows, blocks), ordinal: next_ordinal(), k, format, rows, blocks, few, tile_rows }
+        let few_of = if has_few { rows.into_iter().max().unwrap_or(0) } else { 0 };
+        Self { words: words(k, format, rows, blocks), ordinal: next_ordinal(), k, format, rows, blocks, few_of }
     }
 
     /// `m` rows, of which and of what lies behind them `bytes` may be read.
     #[inline]
     pub(super) fn tokens(&self, address: u64, bytes: u64, m: u32) -> Tokens {
-        let few = match self.few {
-            Few::LastTile => m.checked_rem(self.tile_rows).unwrap_or(0),
-            Few::All if m < self.tile_rows => m,
-            Few::All | Few::Never => 0,
-        };
+        let few = m.checked_rem(self.few_of).unwrap_or(0);
         Tokens { address, bytes, few }
     }
 

@@ -35,6 +35,8 @@ inline constexpr int PASSES = <{ passes }>;                  // over the weights
 inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // that bring tokens by themselves; they arrive beside who loads weights
 // Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
 enum : bool { COPIED = <{ copied }> };
+// A last tile that is not whole has a box of tokens as high as its rows.
+enum : bool { HAS_FEW = <{ has_few }> };
 // Tokens have factors for each 128 of K, which come in this way, too.
 enum : bool { K_FACTORS = <{ has_k_factors }> };
 inline constexpr int FULL_ARRIVALS = 1 + TOKEN_WARPS * (COPIED ? 32 : 1) + (K_FACTORS && !COPIED ? 32 : 0);
@@ -64,7 +66,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
 //   unit/        Units: what makes true sums of those, and what a tile asks for before
 //   schedule/    Schedule: the tiles of a block, one after the other
-//   tokens/      Tokens: bytes(params, tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
+//   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x), linear(up); store_columns(params, group, row, column, values)

@@ -114,9 +114,9 @@ __device__ __forceinline__ Width width_in(Widths<TOKENS_, WIDER...>, int rows, i
 
 __device__ __forceinline__ Width width_of(const Tile& tile) { return width_in(TileWidths(), tile.rows, 0); }
 
-// What tells the tensor memory accelerator of the tokens: a box for each width, and one of few rows.
+// What tells the tensor memory accelerator of the tokens: a box for each width, and perhaps one of few rows.
 struct TensorMaps {
-  TensorMap of[TileWidths::COUNT + 1];
+  TensorMap of[TileWidths::COUNT + HAS_FEW];
 };
 
 // Blocks along K in a tile along K.

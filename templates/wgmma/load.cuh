@@ -25,18 +25,19 @@ __device__ __forceinline__ void for_each_stage(const Tile& tile, Body body) {
   }
 }
 
-// The box that a tile's tokens are loaded by: as high as the tile is wide to multiply or, where there are fewer rows, as high
-// as they are. The tensor memory accelerator takes longer for a row outside of A than for one inside. What then lies behind
-// the rows in a stage is multiplied, but not stored: each token has sums of its own.
+// The box that a tile's tokens are loaded by: as high as the tile is wide to multiply or, of a last tile that has fewer rows, as
+// high as they are (src/run/tensor_map.rs). The tensor memory accelerator takes longer for a row outside of A than for one inside.
+// What then lies behind the rows in a stage is multiplied, but not stored: each token has sums of its own.
 struct Box {
   int map, rows;
 };
 enum : int { FEW = TileWidths::COUNT };
 
-__device__ __forceinline__ Box box_of(const Params& params, const Tile& tile) {
+__device__ __forceinline__ bool has_few_rows(const Tile& tile) { return HAS_FEW && tile.rows < width_of(tile).tokens; }
+
+__device__ __forceinline__ Box box_of(const Tile& tile) {
   const Width width = width_of(tile);
-  const int few = few_rows(params, tile);
-  return few < width.tokens ? Box{FEW, few} : Box{width.index, width.tokens};
+  return has_few_rows(tile) ? Box{FEW, tile.rows} : Box{width.index, width.tokens};
 }
 
 // What a stage takes in the first round, in cycles (H200). Of weights: 22 bytes each, as memory delivers to all SMs at once.
@@ -125,7 +126,7 @@ struct Weights {
   u32 token_bytes;
 
   __device__ Weights(const Params& params, const Tile& tile)
-      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(params, tile)) {
+      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
     const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
     first = weight_block(params, first_tile, tile.first_k_tile * K_BLOCKS);
     next = first;

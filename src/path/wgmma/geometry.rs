@@ -100,6 +100,9 @@ pub(crate) struct WgmmaLayout {
     pub(crate) k_factors_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
+    /// A last tile that is not whole has a box of tokens as high as its rows. Not in persistent blocks: they have many tiles, and
+    /// no registers to spare; nor of groups, whose last rows alone end where A does.
+    pub(crate) has_few: bool,
     /// Warps of the block that bring tokens into shared memory by themselves, if any do.
     pub(crate) token_warps: u32,
     /// What they bring is NVFP4, which they decode.
@@ -370,6 +373,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             factors_offset,
             k_factors_offset,
             ragged: is_ragged,
+            has_few: problem.groups().is_none() && !variant.persistent && variant.cluster.multicast() == 1,
             token_warps,
             decodes_tokens,
             stage: registers.stage,

@@ -21,5 +21,5 @@ fn boxes(layout: &WgmmaLayout, variant: &Variant) -> Boxes {
     for (rows, width) in rows.iter_mut().zip(layout.widths(variant)) {
         *rows = width / row_parts;
     }
-    Boxes { rows, blocks, has_few: parts == 1 }
+    Boxes { rows, blocks, has_few: layout.has_few }
 }

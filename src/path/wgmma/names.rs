@@ -110,6 +110,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("product_groups", layout.product_groups.into()),
         ("tile_groups", layout.tile_groups.into()),
         ("passes", layout.passes.into()),
+        ("has_few", layout.has_few.into()),
         ("copied", problem.is_gathered().into()),
         ("has_k_factors", k_factors.into()),
         ("k_factors", if k_factors { "f32" } else { "none" }.into()),

@@ -11,9 +11,6 @@
 
 namespace ws {
 
-// Rows of the box of few: the host knows how many there are in all (src/run/tensor_map.rs).
-__device__ __forceinline__ int few_rows(const Params& params, const Tile&) { return params.m; }
-
 struct GroupRows {
   int group;
   int first_row, rows;

@@ -7,9 +7,6 @@
 
 namespace ws {
 
-// Rows of the box of few: the host knows what the last tile has (src/run/tensor_map.rs).
-__device__ __forceinline__ int few_rows(const Params&, const Tile& tile) { return tile.rows; }
-
 struct Schedule {
   __device__ explicit Schedule(const Params&, const Ring&) {}
 

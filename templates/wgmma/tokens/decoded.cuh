@@ -10,7 +10,7 @@ namespace ws {
 struct Tokens {
   static constexpr int WARPS = TOKEN_WARPS, THREADS = 32 * WARPS;
   // Bytes that count at `full`: the warps arrive instead.
-  __device__ static u32 bytes(const Params&, const Tile&) { return 0; }
+  __device__ static u32 bytes(const Tile&) { return 0; }
 
   // A stage has so many lines, a row's K block each. A thread decodes a whole or half of one at a time, 16 codes and a
   // scale in a quarter, whichever has less to do in all; of either, about as much as a quarter is not decoding.

@@ -8,7 +8,7 @@ struct Tokens {
   static constexpr int WARPS = 1;
 
   // Bytes of a stage that count at `full`: those of whole boxes, inside of A or not.
-  __device__ static u32 bytes(const Params& params, const Tile& tile) { return TILE_K * box_of(params, tile).rows; }
+  __device__ static u32 bytes(const Tile& tile) { return TILE_K * box_of(tile).rows; }
 
   __device__ static void copy_lines(const TensorMap& map, const Place& place, const Tile& tile, int k_tile) {
     const int line_bytes = width_of(tile).tokens * 128;
@@ -18,13 +18,13 @@ struct Tokens {
   }
 
   // One stage, by one thread, when it is empty.
-  __device__ static void copy(const Params& params, const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
-    copy_lines(maps.of[box_of(params, tile).map], place, tile, k_tile);
+  __device__ static void copy(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
+    copy_lines(maps.of[box_of(tile).map], place, tile, k_tile);
   }
 
   // All stages of a tile, by one thread; by a warp, if factors come with them.
   __device__ static void load(const Params& params, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
-    const TensorMap& map = maps.of[box_of(params, tile).map];
+    const TensorMap& map = maps.of[box_of(tile).map];
     if constexpr (K_FACTORS) {
       const FactorShare<32> factors(params, tile, lane_index());
       producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) {

@@ -11,7 +11,7 @@ namespace ws {
 struct Tokens {
   static constexpr int WARPS = TOKEN_WARPS, THREADS = 32 * WARPS;
   // Bytes that count at `full`: the warps arrive instead.
-  __device__ static u32 bytes(const Params&, const Tile&) { return 0; }
+  __device__ static u32 bytes(const Tile&) { return 0; }
 
   // Lines of 128 bytes of a row in a stage: K blocks, of e4m3 values two each, of which the last may have one.
   static constexpr int LINES = TILE_K / LINE_K, LINE_BLOCKS = LINE_K / K_BLOCK;

@@ -9,10 +9,10 @@ struct Tokens {
   static constexpr int ROWS = TOKENS / MULTICAST;
   static_assert(K_BLOCKS == 1 || K_BLOCKS % MULTICAST == 0, "a part is one box");
 
-  __device__ static u32 bytes(const Params&, const Tile&) { return TOKEN_BYTES; }
+  __device__ static u32 bytes(const Tile&) { return TOKEN_BYTES; }
 
   // One stage, by one thread, when it is empty in all blocks.
-  __device__ static void copy(const Params&, const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
+  __device__ static void copy(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
     constexpr u16 ALL = (1 << MULTICAST) - 1;
     const TensorMap& map = maps.of[0];
     const int rank = cluster_rank();
@@ -27,8 +27,8 @@ struct Tokens {
   }
 
   // All stages of a tile, by one thread.
-  __device__ static void load(const Params& params, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
-    producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(params, maps, place, tile, k_tile); });
+  __device__ static void load(const Params&, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
+    producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy(maps, place, tile, k_tile); });
   }
 };
 

@@ -8,7 +8,7 @@ struct Tokens {
   static constexpr int WARPS = 1;
 
   // Bytes of a stage that count at `full`: those of whole boxes, inside of A or not.
-  __device__ static u32 bytes(const Params& params, const Tile& tile) { return K_BLOCKS * 128 * box_of(params, tile).rows; }
+  __device__ static u32 bytes(const Tile& tile) { return K_BLOCKS * 128 * box_of(tile).rows; }
 
   __device__ static void copy_whole(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
     tensor_load(place.stage, maps.of[width_of(tile).index], 0, tile.first_row, k_tile * K_BLOCKS, place.full);
@@ -22,8 +22,8 @@ struct Tokens {
   }
 
   // One stage, by one thread, when it is empty.
-  __device__ static void copy(const Params& params, const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
-    if (box_of(params, tile).map == FEW)
+  __device__ static void copy(const TensorMaps& maps, const Place& place, const Tile& tile, int k_tile) {
+    if (has_few_rows(tile))
       copy_few(maps, place, tile, k_tile);
     else
       copy_whole(maps, place, tile, k_tile);
@@ -31,8 +31,8 @@ struct Tokens {
 
   // All stages of a tile, by one thread. It knows before its loop which boxes they are: a step that asks takes longer than a
   // small stage.
-  __device__ static void load(const Params& params, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
-    if (box_of(params, tile).map == FEW)
+  __device__ static void load(const Params&, const TensorMaps& maps, Producer& producer, const Tile& tile, int) {
+    if (has_few_rows(tile))
       producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy_few(maps, place, tile, k_tile); });
     else
       producer.fill<TOKEN_PACE>(tile, [&](const Place& place, int k_tile) { copy_whole(maps, place, tile, k_tile); });

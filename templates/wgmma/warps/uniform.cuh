@@ -8,7 +8,6 @@ static_assert(!PERSISTENT && Tokens::WARPS == 1 && !K_FACTORS, "checked by Spec"
 
 // Loads as far ahead as stages are empty; never waits longer than the multiplying has to.
 struct InlineProducer {
-  const Params& params;
   const TensorMaps& maps;
   const Ring& ring;
   const Tile& tile;
@@ -18,7 +17,7 @@ struct InlineProducer {
   mutable Cursor at = Cursor::at(0);
 
   __device__ InlineProducer(const Params& params, const TensorMaps& maps, const Ring& ring, const Tile& tile, bool loads)
-      : params(params), maps(maps), ring(ring), tile(tile), weights(params, tile), loads(loads) {
+      : maps(maps), ring(ring), tile(tile), weights(params, tile), loads(loads) {
     if (loads) fill(STAGES, 0);
   }
 
@@ -26,7 +25,7 @@ struct InlineProducer {
     const int k_tile = tile.first_k_tile + (PASSES == 1 || loaded < tile.k_tiles ? loaded : loaded - tile.k_tiles);
     const Place place = ring.place(at.slot);
     weights.load(place, k_tile);
-    Tokens::copy(params, maps, place, tile, k_tile);
+    Tokens::copy(maps, place, tile, k_tile);
     loaded++;
     at.advance<1>();
     if (loaded == PASSES * tile.k_tiles) launch_dependents();

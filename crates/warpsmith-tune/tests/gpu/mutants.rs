@@ -78,13 +78,16 @@ impl Mutant {
         match () {
             () if ["t256x", "t192x", "t144x", "t112x"].iter().any(|tile| self.variant.contains(tile)) => 420,
             () if self.variant.contains("t160x") => 90,
-            // Fewer than a tile has.
-            () if self.variant.contains("t48x64x") => 40,
             () if self.variant.contains("pair") => 150,
             // More than an atom of scales has.
             () if self.moved && self.a == Format::Nvfp4 => 200,
             () => 76,
         }
+    }
+
+    /// It is of no groups, of which a last tile is loaded otherwise.
+    fn is_alone(&self) -> bool {
+        self.variant.contains("t48x64x")
     }
 
     pub fn name(&self) -> String {
@@ -332,7 +335,8 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     };
     let layout = if mutant.b == Format::Mxfp4 { ScaleLayout::Linear } else { ScaleLayout::Swizzled128x4 };
     let n = if mutant.c == Format::Nvfp4 { 192 } else { 144 };
-    let problem = problem.n(n).k(k).a(mutant.a).b(mutant.b).c(mutant.c).grouped(3).scales(layout);
+    let problem = problem.n(n).k(k).a(mutant.a).b(mutant.b).c(mutant.c).scales(layout);
+    let problem = if mutant.is_alone() { problem } else { problem.grouped(3) };
     let problem = problem.row_scale().bias(Format::Bf16);
     // So deep that sums which nobody promotes lose bits, and a result that shows them.
     let problem = if mutant.a == Format::E4m3 { problem.k(2112).c(Format::F32) } else { problem };
