@@ -22,7 +22,7 @@ const REMEMBERED_LOG2: u32 = 6;
 /// well mixed.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A map for each width, and one of few rows behind them; the others are not looked at.
+/// A map for each width, and behind them that of a last tile; the others are not looked at.
 pub(super) type Maps = [CUtensorMap; MAPS_MAX];
 const MAPS_MAX: usize = WIDTHS_MAX + 1;
 
@@ -89,9 +89,9 @@ impl TokenBoxes {
         Tokens { address, bytes, few }
     }
 
-    /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is. The tile that the last row
-    /// is in reaches beyond, into rows that hold anything. They do no harm: each row of tokens is a column of the products
-    /// of its own, and such columns are not stored; groups that end inside a tile have always been computed so.
+    /// Calls `launch` with the maps of `tokens`: of all rows that may be read, whatever M is, but for the box of a last tile
+    /// that is not whole. Where it has none, that tile reaches beyond, into rows that hold anything. They do no harm: each row
+    /// of tokens is a column of the products of its own, and such columns are not stored.
     ///
     /// What is encoded follows from the arguments alone, so a thread that launches with the same ones encodes nothing.
     /// Encoding is arithmetic on the host: nothing is allocated, and the driver is not asked to wait.
