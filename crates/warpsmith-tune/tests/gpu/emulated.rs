@@ -194,8 +194,8 @@ const WRONG: &[Wrong] = &[
     wrong(
         "sums read under way",
         "are read while products are under way",
-        "void finish_sums() {\n  wgmma_wait_group<0>();\n}",
-        "void finish_sums() {}",
+        "void finish_sums(const LineFactors&) {\n  wgmma_wait_group<0>();\n}",
+        "void finish_sums(const LineFactors&) {}",
     ),
     wrong(
         "groups of rows at another distance",
