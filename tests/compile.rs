@@ -242,10 +242,7 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     // What is launched: the tallest tiles, which have no register to spare, are chosen, and seldom drawn.
     let picker = pick::Picker::new("NVIDIA H200", &Arch::H200);
     let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).prepared();
-    let grouped = Problem::gemm().n(7168).k(2048).a(Format::E4m3).grouped(8).prepared();
-    for problem in [dual, grouped] {
-        specs.extend(picker.schedule(&problem).unwrap().specs());
-    }
+    specs.extend(picker.schedule(&dual).unwrap().specs());
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
     });
