@@ -336,11 +336,7 @@ impl Problem {
 
     /// f32 factors of a row of A: those of tokens in e4m3.
     pub(crate) fn token_factors(&self) -> u32 {
-        match self.a {
-            Format::E4m3 if self.k_factors => self.k.div_ceil(E4m3Tensor::K_FACTOR as u32),
-            Format::E4m3 => 1,
-            _ => 0,
-        }
+        if self.a == Format::E4m3 { E4m3Tensor::row_factors(self.k as usize, self.k_factors) as u32 } else { 0 }
     }
 
     /// Whether rows of B have factors.

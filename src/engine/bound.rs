@@ -11,8 +11,9 @@ use crate::pick::Interval;
 use crate::run::{BoundTokens, Kernel, LaunchStream, Operands};
 
 /// A [`Plan`] whose kernels know ahead where tokens are: their tensor maps are encoded, once for all threads, and no launch
-/// with A (and the workspace, where tokens are decoded into it) in the same place encodes any, but for rows that leave others in a last
-/// tile than those that it was bound with: a launch after one with others encodes two (0.1 µs each). Clones share them.
+/// with A (and the workspace, where tokens are decoded into it) in the same place encodes any, but for rows that leave others in
+/// a last tile than those that it was bound with: a launch after one with others encodes two (0.1 µs each). Clones share
+/// them.
 ///
 /// It borrows nothing, and its launches are given and check the same operands as those of the plan. Those that lie
 /// elsewhere are launched as by the plan.

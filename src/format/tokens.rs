@@ -42,6 +42,12 @@ impl E4m3Tensor {
     /// Elements along k that have a factor where a row has several.
     pub const K_FACTOR: usize = 128;
 
+    /// Factors of a row of `k` values: one, or one for each 128 of them.
+    #[must_use]
+    pub fn row_factors(k: usize, along_k: bool) -> usize {
+        if along_k { k.div_ceil(Self::K_FACTOR) } else { 1 }
+    }
+
     /// Where in a row the value of column `k` lies. Within each 64, the value of k = 16t + 8j + 4h + i lies at
     /// 32j + 16h + 4t + i, for j and h below 2, t and i below 4.
     ///

@@ -112,10 +112,7 @@ impl Quantise {
     /// f32 factors of a row: none of NVFP4.
     #[must_use]
     pub fn row_factors(&self) -> u32 {
-        match self.is_e4m3 {
-            true if self.k_factors => self.k.div_ceil(E4m3Tensor::K_FACTOR as u32),
-            is_e4m3 => is_e4m3.into(),
-        }
+        if self.is_e4m3 { E4m3Tensor::row_factors(self.k as usize, self.k_factors) as u32 } else { 0 }
     }
 
     /// The format of what is quantised.

@@ -62,7 +62,7 @@ impl Shape {
     pub fn of(problem: &Problem, rows: u32) -> Self {
         let (layout, compute) = (problem.scale_layout(), problem.compute_format());
         let k = problem.depth() as usize;
-        let factors = if problem.has_k_factors() { k.div_ceil(E4m3Tensor::K_FACTOR) } else { 1 };
+        let factors = E4m3Tensor::row_factors(k, problem.has_k_factors());
         Self { layout, compute, rows: rows as usize, k, factors }
     }
 }

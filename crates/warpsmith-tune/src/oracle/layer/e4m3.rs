@@ -67,8 +67,7 @@ fn within([low, high]: [f64; 2], factor: f64) -> Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::combine::rounded;
-    use crate::oracle::expected::half_ulp;
+    use crate::oracle::layer::row::tests::drawn;
 
     /// Whatever h is within its bounds, what becomes of it is within those of the row.
     #[test]
@@ -79,22 +78,13 @@ mod tests {
             let format = if trial % 2 == 0 { Format::F16 } else { Format::Bf16 };
             // From nothing but the format's rounding to what moves the largest.
             let off = [0.0, 1e-6, 1e-4, 1e-2][trial / 2 % 4];
-            let exact: Vec<f64> = (0..64)
-                .map(|_| f64::from(rng.f32() - 0.5) * 2f64.powi(-rng.i32(0..12)) * f64::from(u8::from(rng.u8(..8) > 0)))
-                .collect();
-            let error = |x: f64| off * x.abs();
-            let expected = |x: &f64| {
-                let reach = x.abs() + error(*x);
-                Expected { value: *x, bound: error(*x) + half_ulp(format, reach) }
-            };
-            let row = Row::quantised(&exact.iter().map(expected).collect::<Vec<_>>(), format).unwrap();
+            let (expected, h) = drawn(&mut rng, off, format);
+            let row = Row::quantised(&expected, format).unwrap();
             match row.grain {
                 Some(_) => known += 1,
                 None if row.factor == 1.0 => without_a_factor += 1,
                 None => bounded += 1,
             }
-            let sign = |rng: &mut fastrand::Rng| [-1.0, 0.0, 1.0][rng.usize(..3)];
-            let h: Vec<f32> = exact.iter().map(|x| rounded(format, (x + sign(&mut rng) * error(*x)) as f32)).collect();
             let factor = factor_of(&h);
             for (at, (h, expected)) in h.iter().zip(&row.values).enumerate() {
                 let found = f64::from(e4m3::decode(e4m3_of(*h, factor))) * f64::from(factor) / row.factor;

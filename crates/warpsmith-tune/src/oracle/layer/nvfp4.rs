@@ -105,7 +105,7 @@ pub(super) fn hull(a: Expected, b: Expected) -> Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::combine::rounded;
+    use crate::oracle::layer::row::tests::drawn;
 
     /// Whatever h is within its bounds, what becomes of it is within those of a row under one of the factors.
     #[test]
@@ -115,23 +115,13 @@ mod tests {
         for trial in 0..2000 {
             let format = if trial % 2 == 0 { Format::F16 } else { Format::Bf16 };
             let off = [0.0, 1e-6, 1e-3, 2e-2][trial / 2 % 4];
-            let exact: Vec<f64> = (0..64)
-                .map(|_| f64::from(rng.f32() - 0.5) * 2f64.powi(-rng.i32(0..12)) * f64::from(u8::from(rng.u8(..8) > 0)))
-                .collect();
-            let expected = |x: &f64| {
-                let error = off * x.abs();
-                Expected { value: *x, bound: error + half_ulp(format, x.abs() + error) }
-            };
-            let row: Vec<_> = exact.iter().map(expected).collect();
+            let (row, x) = drawn(&mut rng, off, format);
             let h = Reference::new(1, 64, format, row.clone()).unwrap();
             let Ok(factors) = factors([&h].into_iter(), format) else {
                 refused += 1;
                 continue;
             };
             several += usize::from(factors.len() > 1);
-            let sign = |rng: &mut fastrand::Rng| [-1.0, 0.0, 1.0][rng.usize(..3)];
-            let x: Vec<f32> =
-                exact.iter().map(|x| rounded(format, (x + sign(&mut rng) * off * x.abs()) as f32)).collect();
             let (found, factor) = coded(&Matrix::new(1, 64, x).unwrap()).unwrap();
             assert!(factors.contains(&factor), "{trial}: {factor} {factors:?}");
             let row = Row::coded(&row, format, factor).unwrap();

@@ -62,3 +62,27 @@ pub(super) fn ends(h: &Expected, format: Format) -> Result<[f64; 2]> {
     let (low, high) = (value - bound, value + bound);
     Ok([(low / step(low)).ceil() * step(low), (high / step(high)).floor() * step(high)])
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::oracle::combine::rounded;
+
+    /// A row of h, known up to this part of each element and the format's rounding; and one that lies within that.
+    pub(in crate::oracle::layer) fn drawn(
+        rng: &mut fastrand::Rng,
+        off: f64,
+        format: Format,
+    ) -> (Vec<Expected>, Vec<f32>) {
+        let exact: Vec<f64> = (0..64)
+            .map(|_| f64::from(rng.f32() - 0.5) * 2f64.powi(-rng.i32(0..12)) * f64::from(u8::from(rng.u8(..8) > 0)))
+            .collect();
+        let expected = |x: &f64| {
+            let error = off * x.abs();
+            Expected { value: *x, bound: error + half_ulp(format, x.abs() + error) }
+        };
+        let mut sign = || [-1.0, 0.0, 1.0][rng.usize(..3)];
+        let h = exact.iter().map(|x| rounded(format, (x + sign() * off * x.abs()) as f32)).collect();
+        (exact.iter().map(expected).collect(), h)
+    }
+}
