@@ -56,8 +56,8 @@ impl<'p> Uploader<'p> {
         Ok(Self { stream: stream.clone(), pinned, sent: 0, progress: Box::new(|_| {}) })
     }
 
-    /// Fills buffers by so many threads, where much lies together in a file: one copies from mapped files slower than a device
-    /// takes it. 1, unless said otherwise.
+    /// Fills buffers by so many threads: one copies from mapped files slower than a device takes it. As many as there are
+    /// cores, 8 at most, unless said otherwise.
     #[must_use]
     pub fn threads(mut self, threads: NonZero<usize>) -> Self {
         self.pinned.threads = threads.get();
@@ -168,23 +168,26 @@ impl<'p> Uploader<'p> {
         let mut room = Vec::new();
         let codes = self.send(values / 2, |sink| {
             parts.iter().try_for_each(|part| match part.all_codes() {
-                Some(all) => sink.push(all),
+                Some(all) => sink.push_lasting(all, None),
                 None => (0..part.rows()).try_for_each(|row| sink.push(part.codes_of(row, &mut room))),
             })
         })?;
         let mut room = Vec::new();
         let blocks = |part: &Packed<'_>| part.rows() * part.columns() / part.format().scale_block().unwrap_or(1);
         let scales = self.send(parts.iter().map(blocks).sum(), |sink| {
-            parts.iter().try_for_each(|part| match part.all_scales()? {
-                Some(all) => sink.push(all),
+            parts.iter().try_for_each(|part| match part.all_scales() {
+                Some((all, nan)) => sink.push_lasting(all, Some(nan)),
                 None => (0..part.rows()).try_for_each(|row| sink.push(part.scales_of(row, &mut room)?)),
             })
-        })?;
+        });
+        // Where one is that is NaN, is asked for once it is known to be there.
+        let named = |error| parts.iter().find_map(|part| part.check_scales().err()).unwrap_or(error);
+        let scales = scales.map_err(named)?;
         let biases: Vec<_> = of.iter().filter_map(|product| product.bias()).collect();
         Ok((codes, scales, self.bias(&biases)?))
     }
 
-    fn send(&mut self, bytes: usize, write: impl FnOnce(&mut Sink<'_>) -> Result<()>) -> Result<CudaSlice<u8>> {
+    fn send<'d>(&mut self, bytes: usize, write: impl FnOnce(&mut Sink<'_, 'd>) -> Result<()>) -> Result<CudaSlice<u8>> {
         let Self { stream, pinned, sent, progress } = self;
         let mut tell = |copied| {
             *sent += copied;

@@ -224,27 +224,28 @@ impl Packed<'_> {
         self.codes.all()
     }
 
-    /// All scales, where they lie one row behind the other as kernels take them.
+    /// All scales, where they lie one row behind the other as kernels take them, and which of them would be NaN.
+    pub(crate) fn all_scales(&self) -> Option<(&[u8], Nan)> {
+        let (scales, nan) = self.kept_scales()?;
+        Some((scales.all()?, nan))
+    }
+
+    fn kept_scales(&self) -> Option<(Grid<'_>, Nan)> {
+        match self.scales {
+            Scales::E4m3(scales) => Some((scales, Nan::E4m3)),
+            Scales::Kept(scales) => Some((scales, Nan::E8m0)),
+            Scales::E8m0(..) => None,
+        }
+    }
+
+    /// Looks at all scales that kernels take as they are.
     ///
     /// # Errors
     /// Data, if one is NaN.
-    pub(crate) fn all_scales(&self) -> Result<Option<&[u8]>> {
-        let (scales, is_nan): (_, fn(u8) -> bool) = match self.scales {
-            Scales::E4m3(scales) => (scales, e4m3::is_nan),
-            Scales::Kept(scales) => (scales, e8m0::is_nan),
-            Scales::E8m0(..) => return Ok(None),
-        };
-        let Some(all) = scales.all() else { return Ok(None) };
-        // In blocks that are looked at as a whole, before where is asked for.
-        let has_nan = |block: &[u8]| block.iter().fold(0, |nan, scale| nan | u8::from(is_nan(*scale))) != 0;
-        match all.chunks(LOOK).position(has_nan) {
-            None => Ok(Some(all)),
-            Some(block) => {
-                let at = block * LOOK + all[block * LOOK..].iter().position(|scale| is_nan(*scale)).unwrap_or(0);
-                let columns = scales.columns().max(1);
-                Err(nan(at / columns, at % columns))
-            }
-        }
+    pub(crate) fn check_scales(&self) -> Result<()> {
+        let Some((scales, nan)) = self.kept_scales() else { return Ok(()) };
+        let mut room = Vec::new();
+        (0..scales.rows()).try_for_each(|row| nan.checked(scales.row(row, &mut room), row).map(|_| ()))
     }
 
     /// The scales of a row: K/16 bytes, of MXFP4 K/32, where they lie, or in `room`.
@@ -253,8 +254,8 @@ impl Packed<'_> {
     /// Data, if one is NaN.
     pub(crate) fn scales_of<'r>(&'r self, row: usize, room: &'r mut Vec<u8>) -> Result<&'r [u8]> {
         match self.scales {
-            Scales::E4m3(scales) => checked(scales.row(row, room), row, e4m3::is_nan),
-            Scales::Kept(scales) => checked(scales.row(row, room), row, e8m0::is_nan),
+            Scales::E4m3(scales) => Nan::E4m3.checked(scales.row(row, room), row),
+            Scales::Kept(scales) => Nan::E8m0.checked(scales.row(row, room), row),
             Scales::E8m0(scales, above) => {
                 let mut held = Vec::new();
                 let scales = scales.row(row, &mut held).iter().map(|scale| {
@@ -270,16 +271,34 @@ impl Packed<'_> {
     }
 }
 
-/// Refuses NaN.
-fn checked(scales: &[u8], row: usize, is_nan: fn(u8) -> bool) -> Result<&[u8]> {
-    match scales.iter().position(|scale| is_nan(*scale)) {
-        Some(block) => Err(nan(row, block)),
-        None => Ok(scales),
-    }
+/// Which scales are none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nan {
+    E4m3,
+    E8m0,
 }
 
-fn nan(row: usize, block: usize) -> Error {
-    Error::data(format!("the scale of row {row}, block {block} is NaN"))
+impl Nan {
+    /// Whether there is one.
+    pub(crate) fn is_in(self, scales: &[u8]) -> bool {
+        // Without a branch or a call for each, so that many are looked at at once.
+        fn any(scales: &[u8], is_nan: impl Fn(u8) -> bool) -> bool {
+            scales.chunks(LOOK).any(|some| some.iter().fold(0, |nan, scale| nan | u8::from(is_nan(*scale))) != 0)
+        }
+        match self {
+            Self::E4m3 => any(scales, e4m3::is_nan),
+            Self::E8m0 => any(scales, e8m0::is_nan),
+        }
+    }
+
+    /// The scales of a row, unless there is one.
+    fn checked(self, scales: &[u8], row: usize) -> Result<&[u8]> {
+        if !self.is_in(scales) {
+            return Ok(scales);
+        }
+        let block = scales.iter().position(|scale| self.is_in(&[*scale])).unwrap_or(0);
+        Err(Error::data(format!("the scale of row {row}, block {block} is NaN")))
+    }
 }
 
 /// 2 to a power that e4m3 has.

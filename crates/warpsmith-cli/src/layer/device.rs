@@ -1,7 +1,5 @@
 //! A layer by its kernels.
 
-use std::num::NonZero;
-
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::Raise;
 use warpsmith::run::Device;
@@ -26,8 +24,7 @@ pub(super) fn run(job: &Job<'_>, device: &Device) -> Result<(Vec<u8>, warpsmith:
     let limit = u32::try_from(tokens.count)?;
 
     let progress = bar(job.module.bytes() as usize, "bytes uploaded");
-    let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let mut uploader = Uploader::new(stream)?.threads(threads).progress(|bytes| progress.set_position(bytes));
+    let mut uploader = Uploader::new(stream)?.progress(|bytes| progress.set_position(bytes));
     let layer = match (job.module, &config) {
         (Module::Linear(of), LayerConfig::Linear(config)) => {
             DeviceLayer::Linear(Linear::new(engine, stream, config, uploader.product(of)?, limit)?)
