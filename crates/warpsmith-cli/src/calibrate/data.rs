@@ -48,7 +48,7 @@ pub fn pairs(lines: &[Line], arch: &Arch) -> Result<Vec<Pair>> {
         let known = &mut variants.entry(line.variant.to_string()).or_default()[at];
         *known = Some(known.map_or(line.us[0], |us| us.min(line.us[0])));
     }
-    let items = [list::list(), list::held_out()?].concat();
+    let items = [list::list()?, list::held_out()?].concat();
     let held_out: Vec<Problem> = items.iter().filter(|item| item.held_out).map(|item| item.problem).collect();
     let pair = |((problem, m), variants): ((String, u32), Timings)| {
         let problem: Problem = problem.parse().ok()?;

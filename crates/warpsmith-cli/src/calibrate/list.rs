@@ -1,4 +1,4 @@
-//! What is measured: problems with their rows, as data. Half of them are held out: no constant is fitted to them.
+//! What is measured: problems with their rows, as data. Constants are fitted to [`list`], and picks looked at with [`held_out`].
 
 use warpsmith::format::Format;
 use warpsmith::spec::{Activation, Problem};
@@ -16,40 +16,78 @@ pub struct Item {
     pub held_out: bool,
 }
 
-/// The built-in list: calibration has the public benchmarks' N and K, the other half has others.
-pub fn list() -> Vec<Item> {
+/// What constants are fitted to: the public benchmarks' N and K, others beside them, and [`wide`].
+///
+/// # Errors
+/// Those of [`wide`].
+pub fn list() -> Result<Vec<Item>> {
+    Ok([narrow(), wide()?].concat())
+}
+
+fn narrow() -> Vec<Item> {
     let fit = |problem, rows| Item { problem, rows, held_out: false };
-    let hold = |problem, rows| Item { problem, rows, held_out: true };
     let spread = |groups, ms: &[u32]| ms.iter().map(|m| uneven(groups, *m)).collect();
     vec![
         fit(gemm(4096, 1536).grouped(2), vec![vec![128, 384]]),
         fit(dual(3072, 4096).grouped(2), vec![vec![192, 320]]),
         fit(dual(4096, 7168), each(&[1, 8, 16, 32, 64, 128, 256, 512, 1024])),
-        hold(dual(2048, 5120), each(&[1, 16, 48, 96, 192, 384, 1024])),
+        fit(dual(2048, 5120), each(&[1, 16, 48, 96, 192, 384, 1024])),
         fit(dual(7168, 2048), each(&[8, 48, 64, 128, 256])),
-        hold(dual(5120, 3584), each(&[8, 32, 128, 256, 512])),
+        fit(dual(5120, 3584), each(&[8, 32, 128, 256, 512])),
         fit(dual(3072, 4096), each(&[16, 96, 192, 256, 512])),
-        hold(dual(14_336, 4096), each(&[1, 32, 96, 256, 512])),
+        fit(dual(14_336, 4096), each(&[1, 32, 96, 256, 512])),
         fit(gemm(7168, 2048), each(&[1, 16, 64, 192, 512])),
-        hold(gemm(8192, 3072), each(&[1, 32, 128, 384, 1024])),
+        fit(gemm(8192, 3072), each(&[1, 32, 128, 384, 1024])),
         fit(dual(3072, 7168), each(&[32, 128, 384, 512])),
-        hold(dual(1536, 6144), each(&[8, 64, 256, 512])),
+        fit(dual(1536, 6144), each(&[8, 64, 256, 512])),
         fit(gemm(4096, 7168).grouped(8), vec![uneven(8, 128), vec![80, 176, 128, 72, 64, 248, 96, 160]]),
-        hold(gemm(5120, 3584).grouped(8), spread(8, &[256, 2048])),
+        fit(gemm(5120, 3584).grouped(8), spread(8, &[256, 2048])),
         fit(dual(7168, 2048).grouped(8), vec![uneven(8, 128), vec![40, 76, 168, 72, 164, 148, 196, 160]]),
-        hold(dual(1408, 2048).grouped(32), spread(32, &[128, 512, 2048])),
+        fit(dual(1408, 2048).grouped(32), spread(32, &[128, 512, 2048])),
         fit(dual(4096, 7168).a(Format::Nvfp4), each(&[16, 128, 256, 512])),
-        hold(dual(2048, 5120).a(Format::Nvfp4), each(&[32, 192, 512])),
+        fit(dual(2048, 5120).a(Format::Nvfp4), each(&[32, 192, 512])),
         fit(gemm(4096, 1536), each(&[8, 48, 256, 1024])),
-        hold(gemm(2816, 1408), each(&[16, 128, 512])),
+        fit(gemm(2816, 1408), each(&[16, 128, 512])),
         fit(dual(4096, 1536).a(Format::Bf16).c(Format::Bf16), each(&[8, 64, 256])),
-        hold(gemm(6144, 2560).a(Format::Bf16).c(Format::Bf16), each(&[16, 256])),
-        hold(dual(2048, 2816).grouped(8), spread(8, &[64, 1024])),
+        fit(gemm(6144, 2560).a(Format::Bf16).c(Format::Bf16), each(&[16, 256])),
+        fit(dual(2048, 2816).grouped(8), spread(8, &[64, 1024])),
         fit(gemm(3072, 4096).grouped(32), spread(32, &[256, 1024])),
         fit(given(dual(4096, 7168)), each(&[1, 64, 256])),
-        hold(given(dual(2816, 3584)), each(&[16, 128, 512])),
+        fit(given(dual(2816, 3584)), each(&[16, 128, 512])),
         fit(given(gemm(7168, 2048)), each(&[16, 256])),
     ]
+}
+
+/// More to fit to: few columns, deep and shallow K, groups with rows as tokens choose experts.
+///
+/// # Errors
+/// Those of [`drawn`]: a problem that is not legal.
+fn wide() -> Result<Vec<Item>> {
+    let dense = [
+        (dual(512, 4096), &[1, 16, 64, 256, 1024][..]),
+        (dual(1536, 1536), &[1, 32, 128, 512, 2048]),
+        (gemm(3072, 9216), &[1, 8, 32, 128]),
+        (gemm(1536, 3584), &[1, 16, 64, 256, 1024]),
+        (dual(12_288, 3072), &[1, 24, 96]),
+        (gemm(10_240, 5120), &[1, 32, 128]),
+        (dual(2048, 3584).bf16(), &[1, 24, 96]),
+        (gemm(4096, 3584).a(Format::Nvfp4), &[1, 64, 256]),
+    ];
+    let experts = [
+        (dual(1024, 1536), 64, 8, &[8, 64, 512, 4096][..]),
+        (gemm(1536, 896), 128, 8, &[8, 64, 1024, 8192]),
+        (dual(256, 1024), 256, 8, &[16, 128, 2048]),
+        (gemm(3072, 1024), 256, 4, &[8, 64, 512]),
+        (dual(2048, 1024), 16, 2, &[2, 32, 256, 2048]),
+        (gemm(4096, 1792), 8, 2, &[2, 16, 128, 1024, 8192]),
+        (dual(2816, 1408), 8, 1, &[1, 8, 64, 512]),
+    ];
+    let dense = dense.into_iter().map(|(problem, ms)| Ok(Item { problem, rows: each(ms), held_out: false }));
+    let experts = experts.into_iter().map(|(problem, groups, top_k, ms)| {
+        let problem = problem.grouped(groups).experts_per_token(top_k);
+        Ok(Item { problem, rows: drawn(&problem, ms)?, held_out: false })
+    });
+    dense.chain(experts).collect()
 }
 
 /// Pairs to look at picks with: other N and K than above, groups with rows as tokens choose experts. Of some of these it is
@@ -102,15 +140,13 @@ pub fn held_out() -> Result<Vec<Item>> {
         (dual(640, 1280), 32, 2, 60, true, &[2, 32, 512, 4096]),
         (dual(512, 1024), 256, 8, 120, true, &[64, 1024, 8192]),
     ];
-    let drawn =
-        |(problem, groups, top_k, skew, is_stated, ms): (Problem, u32, u32, u32, bool, &[u32])| -> Result<Item> {
-            let stated = problem.grouped(groups).experts_per_token(top_k);
-            let skewed = if skew > 0 { stated.skew(skew) } else { stated };
-            let rows = ms.iter().map(|m| drawn_rows(&skewed, *m, u64::from(groups) << 32 | u64::from(*m)));
-            let rows = rows.collect::<warpsmith::Result<_>>()?;
-            Ok(Item { problem: if is_stated { skewed } else { stated }, rows, held_out: true })
-        };
-    let mut experts = experts.into_iter().map(drawn).collect::<Result<Vec<_>>>()?.into_iter();
+    let item = |(problem, groups, top_k, skew, is_stated, ms): (Problem, u32, u32, u32, bool, &[u32])| {
+        let stated = problem.grouped(groups).experts_per_token(top_k);
+        let skewed = if skew > 0 { stated.skew(skew) } else { stated };
+        let rows = drawn(&skewed, ms)?;
+        Ok(Item { problem: if is_stated { skewed } else { stated }, rows, held_out: true })
+    };
+    let mut experts = experts.into_iter().map(item).collect::<Result<Vec<_>>>()?.into_iter();
     // In turn, so that parts of the list are alike.
     let mut items = Vec::new();
     for dense in dense {
@@ -137,6 +173,15 @@ fn given(problem: Problem) -> Problem {
         _ => Problem::dual_gemm(activation),
     };
     given.n(problem.columns()).k(problem.depth())
+}
+
+/// Rows of each group, drawn as tokens choose experts: the same every time.
+///
+/// # Errors
+/// Those of [`drawn_rows`]: a problem that is not legal.
+fn drawn(problem: &Problem, ms: &[u32]) -> Result<Vec<Vec<u32>>> {
+    let seed = u64::from(problem.groups().unwrap_or(1)) << 32;
+    Ok(ms.iter().map(|m| drawn_rows(problem, *m, seed | u64::from(*m))).collect::<warpsmith::Result<_>>()?)
 }
 
 fn each(ms: &[u32]) -> Vec<Vec<u32>> {
@@ -169,7 +214,7 @@ mod tests {
         let grouped: Vec<Item> = items.iter().filter(|item| item.problem.groups().is_some()).cloned().collect();
         assert!(pairs(&items) >= 150 && pairs(&grouped) >= 50, "{} {}", pairs(&items), pairs(&grouped));
         let shape = |item: &Item| (item.problem.operation(), item.problem.columns(), item.problem.depth());
-        let fitted: HashSet<_> = list().iter().filter(|item| !item.held_out).map(shape).collect();
+        let fitted: HashSet<_> = list().unwrap().iter().filter(|item| !item.held_out).map(shape).collect();
         assert!(items.iter().all(|item| item.held_out && !fitted.contains(&shape(item))));
         assert!(items.iter().all(|item| item.problem.check().is_ok()));
         // A line of the file is found again by problem and M.

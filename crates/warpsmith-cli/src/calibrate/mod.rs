@@ -82,7 +82,7 @@ fn items(args: &Args) -> Result<Vec<Item>> {
         return args.problem.iter().map(own).collect();
     }
     let (index, count) = args.part;
-    let list = if args.held_out { list::held_out()? } else { list::list() };
+    let list = if args.held_out { list::held_out()? } else { list::list()? };
     Ok(list.into_iter().skip(index - 1).step_by(count).collect())
 }
 
