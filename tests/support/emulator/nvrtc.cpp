@@ -11,12 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <regex>
 #include <string>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <regex.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -95,24 +95,52 @@ bool read_file(const std::string& path, std::string& text) {
   return true;
 }
 
+// An expression of POSIX: that of C++ looks for its locale in whichever C++ library NVRTC has brought.
+class Pattern {
+ public:
+  explicit Pattern(const char* text) {
+    if (regcomp(&compiled_, text, REG_EXTENDED) != 0) abort();
+  }
+  // The first place behind `from`: all of it, and its parts.
+  bool find(const std::string& text, size_t from, regmatch_t (&found)[4]) const {
+    if (regexec(&compiled_, text.c_str() + from, 4, found, 0) != 0) return false;
+    for (regmatch_t& part : found)
+      if (part.rm_so >= 0) part.rm_so += from, part.rm_eo += from;
+    return true;
+  }
+
+ private:
+  regex_t compiled_;
+};
+
 // Shared memory, for which C++ has no word. Empty if something is left that is not understood.
 bool put_differently(std::string& text, int& counter, std::string& log) {
   if (text.find("__shared__") == std::string::npos) return true;
-  static const std::regex dynamic(R"(extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w:]+)\s+(\w+)\s*\[\s*\]\s*;)");
-  text = std::regex_replace(text, dynamic,
-                            "\n#define $2 (reinterpret_cast<$1*>(emu_current->block->dynamic))\n");
-  static const std::regex fixed(R"(__shared__\s+((?:__align__\(\d+\)\s+)?[\w:]+)\s+(\w+)\s*((?:\[[^;\]]*\])*)\s*;)");
+#define SPACES "[[:space:]]+"
+#define ALIGNED "__align__\\([0-9]+\\)" SPACES
+#define NAME "([[:alnum:]_]+)[[:space:]]*"
+  static const Pattern dynamic("extern" SPACES "__shared__" SPACES "(" ALIGNED ")?([[:alnum:]_:]+)" SPACES NAME
+                               "\\[[[:space:]]*\\][[:space:]]*;");
+  static const Pattern fixed("__shared__" SPACES "((" ALIGNED ")?[[:alnum:]_:]+)" SPACES NAME);
+  static const Pattern extents("^((\\[[^];]*\\])*)[[:space:]]*;");
   std::string out;
-  auto at = text.cbegin();
-  for (std::smatch match; std::regex_search(at, text.cend(), match, fixed); at = match[0].second) {
-    const std::string type = "emu_shared_" + std::to_string(counter++);
-    out.append(at, match[0].first);
-    out += "using " + type + " = " + match[1].str() + match[3].str() + "; " + type + "& " + match[2].str() +
-           " = *reinterpret_cast<" + type + "*>(emu_static_shared(sizeof(" + type + "), alignof(" + type + "), \"" +
-           match[2].str() + " " + type + "\"));";
+  size_t at = 0;
+  regmatch_t found[4], behind[4];
+  const auto part = [&text](const regmatch_t& of) { return text.substr(of.rm_so, of.rm_eo - of.rm_so); };
+  for (; dynamic.find(text, at, found); at = found[0].rm_eo) {
+    out.append(text, at, found[0].rm_so - at);
+    out += "\n#define " + part(found[3]) + " (reinterpret_cast<" + part(found[2]) + "*>(emu_current->block->dynamic))\n";
   }
-  out.append(at, text.cend());
-  text = out;
+  text = out.append(text, at, std::string::npos);
+  out.clear();
+  for (at = 0; fixed.find(text, at, found); at = behind[0].rm_eo) {
+    if (!extents.find(text, found[0].rm_eo, behind)) break;
+    const std::string type = "emu_shared_" + std::to_string(counter++), name = part(found[3]);
+    out.append(text, at, found[0].rm_so - at);
+    out += "using " + type + " = " + part(found[1]) + part(behind[1]) + "; " + type + "& " + name + " = *reinterpret_cast<" +
+           type + "*>(emu_static_shared(sizeof(" + type + "), alignof(" + type + "), \"" + name + " " + type + "\"));";
+  }
+  text = out.append(text, at, std::string::npos);
   if (text.find("__shared__") == std::string::npos) return true;
   log += "emulator: shared memory that is declared in a way that is not understood\n";
   return false;

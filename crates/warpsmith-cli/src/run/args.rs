@@ -44,6 +44,10 @@ pub struct Args {
     #[arg(long)]
     pub dependent: bool,
 
+    /// Checks, and times nothing.
+    #[arg(long, conflicts_with = "dependent")]
+    pub untimed: bool,
+
     /// Writes source, PTX, cubin and compile log of every kernel to this directory.
     #[arg(long, value_name = "DIR")]
     pub dump: Option<PathBuf>,

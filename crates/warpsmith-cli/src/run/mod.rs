@@ -121,13 +121,13 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made], out: &mut Ou
         for (choice, made) in case.choices.iter().zip(made) {
             let outcome = match made {
                 Err(error) => Outcome::Failed(error.clone()),
-                Ok(_) => match measure(gpu, &mut trial, choice, args.dependent) {
+                Ok(_) => match measure(gpu, &mut trial, choice, args) {
                     Err(error) => Outcome::Failed(error.to_string()),
-                    Ok((checked, Some(timing))) => {
+                    Ok((checked, timing)) if checked.passed() => {
                         out.write(case, checked.c())?;
                         Outcome::Passed { worst: checked.verdict().worst(), timing }
                     }
-                    Ok((checked, None)) => Outcome::Wrong(checked.to_string()),
+                    Ok((checked, _)) => Outcome::Wrong(checked.to_string()),
                 },
             };
             rows.push(Row::new(*choice, &case.rows(), made.clone().ok(), outcome));
@@ -138,11 +138,11 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made], out: &mut Ou
     Ok(rows)
 }
 
-/// Checks and, if it is right, times a kernel.
-fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, dependent: bool) -> Result<(Checked, Option<Timing>)> {
+/// Checks and, if it is right and that is asked for, times a kernel.
+fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, args: &Args) -> Result<(Checked, Option<Timing>)> {
     let checked = gpu.check(trial, choice)?;
-    let timing = match checked.passed() {
-        true if dependent => Some(trial.time_dependent(&checked)?),
+    let timing = match checked.passed() && !args.untimed {
+        true if args.dependent => Some(trial.time_dependent(&checked)?),
         true => Some(trial.time(&checked)?),
         false => None,
     };
