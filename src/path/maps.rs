@@ -11,7 +11,7 @@ pub(crate) enum Tokens {
     Mapped(Boxes),
     /// It loads what the prepass has decoded.
     Decoded(Boxes),
-    /// It loads the codes of A and of weights.
+    /// It loads the codes of A and of weights, or those and their block scales.
     Codes(CodeBoxes),
 }
 
@@ -32,4 +32,7 @@ pub(crate) struct CodeBoxes {
     /// None, where the kernel copies tokens itself.
     pub(crate) tokens: Option<u32>,
     pub(crate) weights: u32,
+    /// Whether their block scales are loaded so, too: 128 rows and 256 along K.
+    pub(crate) token_scales: bool,
+    pub(crate) weight_scales: bool,
 }

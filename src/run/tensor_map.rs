@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::LocalKey;
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
@@ -58,20 +59,23 @@ pub(super) struct Tokens {
     pub(super) few: u32,
 }
 
-/// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and three words, of the boxes or of
-/// what else is read. Words of one size, since what is written in one size and read at once in another has to wait for the write.
-pub(super) type Key = [u64; 5];
+/// What the maps of a launch depend on, and nothing else: address and bytes of the tokens, and the words of the boxes or of what
+/// else is read. Words of one size, since what is written in one size and read at once in another has to wait for the write.
+pub(super) type Key<const WORDS: usize> = [u64; WORDS];
 
 /// The maps that a thread used last, each in the place that tokens and kernel lead to.
-struct Memo([(Key, Maps); 1 << REMEMBERED_LOG2]);
+pub(super) struct Memo<const WORDS: usize>([(Key<WORDS>, Maps); 1 << REMEMBERED_LOG2]);
 
-impl Memo {
+impl<const WORDS: usize> Memo<WORDS> {
     /// No kernel reads boxes of nothing, so that this key is nobody's.
-    const EMPTY: Memo = Memo([([0; 5], NO_MAPS); 1 << REMEMBERED_LOG2]);
+    pub(super) const EMPTY: Self = Self([([0; WORDS], NO_MAPS); 1 << REMEMBERED_LOG2]);
 }
 
+/// What a thread remembers.
+pub(super) type Remembered<const WORDS: usize> = LocalKey<RefCell<Memo<WORDS>>>;
+
 thread_local! {
-    static MEMO: RefCell<Memo> = const { RefCell::new(Memo::EMPTY) };
+    static MEMO: RefCell<Memo<5>> = const { RefCell::new(Memo::EMPTY) };
 }
 
 impl TokenBoxes {
@@ -99,7 +103,7 @@ impl TokenBoxes {
     pub(super) fn with_maps<R>(&self, tokens: Tokens, launch: impl FnOnce(&Maps) -> R) -> Result<R, DriverError> {
         let [first, second, third] = self.words;
         let key = [tokens.address, tokens.bytes, first, second, third | u64::from(tokens.few) << FEW_SHIFT];
-        with_maps(key, self.ordinal, || self.encode(tokens), launch)
+        with_maps(&MEMO, key, self.ordinal, || self.encode(tokens), launch)
     }
 
     /// How many rows may be read.
@@ -131,6 +135,7 @@ impl TokenBoxes {
                 extents: [u64::from(self.k), rows],
                 strides: [self.row_bytes()],
                 box_extents: [BOX_BYTES, box_rows],
+                swizzle: CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
             });
         }
         let data_type = match self.format {
@@ -144,6 +149,7 @@ impl TokenBoxes {
             extents: [u64::from(box_k), rows, u64::from(self.k / box_k)],
             strides: [self.row_bytes(), u64::from(BOX_BYTES)],
             box_extents: [box_k, box_rows, blocks],
+            swizzle: CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
         })
     }
 }
@@ -155,9 +161,10 @@ pub(super) struct Tiled<const RANK: usize, const STRIDES: usize> {
     pub(super) extents: [u64; RANK],
     pub(super) strides: [u64; STRIDES],
     pub(super) box_extents: [u32; RANK],
+    pub(super) swizzle: CUtensorMapSwizzle,
 }
 
-/// Its map, with the 128-byte swizzle; what lies outside is zeros.
+/// Its map; what lies outside is zeros.
 pub(super) fn encode<const RANK: usize, const STRIDES: usize>(
     tiled: &Tiled<RANK, STRIDES>,
 ) -> Result<CUtensorMap, DriverError> {
@@ -177,7 +184,7 @@ pub(super) fn encode<const RANK: usize, const STRIDES: usize>(
             tiled.box_extents.as_ptr(),
             element_strides.as_ptr(),
             CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            tiled.swizzle,
             CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
             CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
@@ -190,14 +197,15 @@ pub(super) fn encode<const RANK: usize, const STRIDES: usize>(
 /// Calls `launch` with the maps that `key` stands for: those that this thread remembers, or what `encode` makes now. `ordinal`
 /// is the kernel's.
 #[inline]
-pub(super) fn with_maps<R>(
-    key: Key,
+pub(super) fn with_maps<const WORDS: usize, R>(
+    memo: &'static Remembered<WORDS>,
+    key: Key<WORDS>,
     ordinal: usize,
     encode: impl FnOnce() -> Result<Maps, DriverError>,
     launch: impl FnOnce(&Maps) -> R,
 ) -> Result<R, DriverError> {
     // The standard library inlines this one only. The memo is there for as long as the thread: it drops nothing.
-    MEMO.try_with(|memo| memo.borrow_mut().maps(key, ordinal, encode).map(launch))
+    memo.try_with(|memo| memo.borrow_mut().maps(key, ordinal, encode).map(launch))
         .unwrap_or(Err(DriverError(CUresult::CUDA_ERROR_DEINITIALIZED)))
 }
 
@@ -207,19 +215,17 @@ pub(super) fn next_ordinal() -> usize {
     KERNELS.fetch_add(1, Relaxed)
 }
 
-impl Memo {
+impl<const WORDS: usize> Memo<WORDS> {
     #[inline]
     fn maps(
         &mut self,
-        key: Key,
+        key: Key<WORDS>,
         ordinal: usize,
         encode: impl FnOnce() -> Result<Maps, DriverError>,
     ) -> Result<&Maps, DriverError> {
-        let [a, b, c, d, e] = key;
-        let mixed = (a ^ b.rotate_left(24)).wrapping_mul(GOLDEN) >> (64 - REMEMBERED_LOG2);
+        let mixed = (key[0] ^ key[1].rotate_left(24)).wrapping_mul(GOLDEN) >> (64 - REMEMBERED_LOG2);
         let place = &mut self.0[(mixed as usize).wrapping_add(ordinal) % (1 << REMEMBERED_LOG2)];
-        let [known_a, known_b, known_c, known_d, known_e] = place.0;
-        let differs = (known_a ^ a) | (known_b ^ b) | (known_c ^ c) | (known_d ^ d) | (known_e ^ e);
+        let differs = place.0.iter().zip(&key).fold(0, |differs, (known, word)| differs | (known ^ word));
         if differs != 0 {
             remember(place, key, encode)?;
         }
@@ -229,9 +235,9 @@ impl Memo {
 
 #[cold]
 #[inline(never)]
-fn remember(
-    place: &mut (Key, Maps),
-    key: Key,
+fn remember<const WORDS: usize>(
+    place: &mut (Key<WORDS>, Maps),
+    key: Key<WORDS>,
     encode: impl FnOnce() -> Result<Maps, DriverError>,
 ) -> Result<(), DriverError> {
     place.1 = encode()?;

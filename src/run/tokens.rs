@@ -16,7 +16,7 @@ pub(super) enum TokensFrom {
     Mapped(TokenBoxes, u64),
     /// It does so from the front of the workspace, where a row that the prepass has decoded takes so many bytes.
     Decoded(TokenBoxes, u64),
-    /// It reads codes of A and of the weights.
+    /// It reads codes of A and of the weights, and perhaps their block scales.
     Codes(CodeMaps),
 }
 
@@ -63,21 +63,20 @@ impl TokensFrom {
         }
     }
 
-    /// Calls `launch` with the maps of the tokens, for A, a workspace and weights at these addresses: those that were made
-    /// ahead, if they are of the same tokens; none of any use, if the kernel loads tokens itself.
+    /// Calls `launch` with the maps of the tokens, for operands and a workspace at these addresses: those that were made ahead,
+    /// if they are of the same tokens; none of any use, if the kernel loads tokens itself.
     #[inline]
     pub(super) fn with_maps<R>(
         &self,
-        [a, workspace]: [u64; 2],
-        b: [u64; 2],
-        readable: u64,
+        codes: Codes,
+        workspace: u64,
         m: u32,
         bound: Option<&BoundTokens>,
         launch: impl FnOnce(&Maps) -> R,
     ) -> Result<R, DriverError> {
-        let Some((boxes, tokens)) = self.at(a, workspace, readable, m) else {
+        let Some((boxes, tokens)) = self.at(codes.a, workspace, codes.readable, m) else {
             return match self {
-                Self::Codes(maps) => maps.with_maps(Codes { a, readable, b }, launch),
+                Self::Codes(maps) => maps.with_maps(codes, launch),
                 _ => Ok(launch(&NO_MAPS)),
             };
         };

@@ -43,9 +43,10 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// The same at a barrier of any block of the cluster: `remote` is its address in the window of shared::cluster.
+// The same at a barrier of any block of the cluster: `remote` is its address in the window of shared::cluster. Whoever announces
+// has written nothing: with `.release` the thread would wait for all its memory accesses.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote), "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote), "r"(bytes)
                : "memory");
 }
 

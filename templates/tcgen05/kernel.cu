@@ -22,8 +22,8 @@ inline constexpr bool PERSISTENT = <{ persistent }>;
 inline constexpr bool WEIGHT_ROWS = <{ weight_rows }>;         // of the instruction; else tokens are
 inline constexpr bool GATHERED = <{ gathered }>;               // rows of A are taken by their numbers
 inline constexpr int BLOCK_PRODUCTS = <{ block_products }>;    // of a launch
-inline constexpr bool BULK_WEIGHT_SCALES = <{ bulk_weight_scales }>;
-inline constexpr bool BULK_TOKEN_SCALES = <{ bulk_token_scales }>;
+inline constexpr bool LOADED_WEIGHT_SCALES = <{ loaded_weight_scales }>;  // by the warps that load codes; else copied
+inline constexpr bool LOADED_TOKEN_SCALES = <{ loaded_token_scales }>;
 inline constexpr int WIDE_SCALE_BLOCKS = <{ wide_scale_blocks }>;  // of 128 rows, of a tile that is columns
 inline constexpr int COPY_WARPS = <{ copy_warps }>;
 inline constexpr int SUM_SETS = <{ sum_sets }>;                // tiles whose sums tensor memory holds at a time
@@ -35,8 +35,8 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 
 // What the variant and the formats choose, by file, and what the others know of it:
 //   schedule/    take_tile(params, index, tile): the tiles of a block, one after the other
-//   scales/      bulk, copied: how block scales come; common/scales/: where they lie
-//   tokens/      mapped, gathered: how codes of tokens come, and TokenScales
+//   scales/      bulk, mapped: Maps, and LoadedScales: how block scales come that are not copied; common/scales/: where they lie
+//   tokens/      mapped, gathered: how codes of tokens come, prefetch_tokens(params, maps), and TokenScales
 //   side/        StoredTile: which part of C a thread has, store(…), store_partial(…)
 //   activation/, output/      activate(x), linear(up); store_columns(params, group, row, column, values)
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
@@ -47,6 +47,8 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 #include "common/scales/<{ scales }>.cuh"
 #include "tcgen05/schedule/<{ schedule }>.cuh"
 #include "tcgen05/pipeline.cuh"
+#include "tcgen05/scales/rows.cuh"
+#include "tcgen05/scales/<{ load_scales }>.cuh"
 #include "tcgen05/scales/scales.cuh"
 #include "tcgen05/load.cuh"
 #include "tcgen05/tokens/<{ load_tokens }>.cuh"
@@ -63,13 +65,14 @@ inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
 #include "tcgen05/store.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
-<{ symbol }>(const __grid_constant__ ws::<{ params }> params, const __grid_constant__ ws::CodeMaps maps) {
+<{ symbol }>(const __grid_constant__ ws::<{ params }> params, const __grid_constant__ ws::Maps maps) {
   using namespace ws;
   const Ring ring{shared_base(), static_cast<u32>(pair_rank())};
   const int warp = warp_index();
   if (warp == WEIGHT_WARP && elect_one()) {
     prefetch_tensor_map(maps.weights[product_of(params, 0)]);
-    if constexpr (!GATHERED) prefetch_tensor_map(maps.tokens);
+    WeightScales::prefetch(params, maps);
+    prefetch_tokens(params, maps);
     ring.initialise();
   }
   if (warp == MULTIPLY_WARP) {

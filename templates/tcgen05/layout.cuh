@@ -99,8 +99,8 @@ struct Tile {
 // Blocks along K in a tile along K.
 __device__ __forceinline__ int blocks_of(int k_tile) { return k_tile == K_TILES - 1 ? LAST_BLOCKS : K_BLOCKS; }
 
-// What tells the tensor memory accelerator of codes.
-struct CodeMaps {
+// What tells the tensor memory accelerator of codes, or of block scales.
+struct OperandMaps {
   TensorMap tokens;
   TensorMap weights[2];
 };

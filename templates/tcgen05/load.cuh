@@ -9,7 +9,7 @@ inline constexpr int TOKENS_OFFSET = WEIGHT_ROWS ? WIDE_OFFSET : 0;
 inline constexpr int TOKEN_TILE_BYTES = WEIGHT_ROWS ? WIDE_TILE_BYTES : ROW_TILE_BYTES;
 
 // Weights do not wait for what came before: they were written long ago.
-__device__ __forceinline__ void load_weights(const Params& params, const CodeMaps& maps, const Ring& ring) {
+__device__ __forceinline__ void load_weights(const Params& params, const Maps& maps, const Ring& ring) {
   Cursor at;
   Tile tile;
   for (int index = 0; take_tile(params, index, tile); index++) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const CodeMap
         for (int product = 0; product < BLOCK_PRODUCTS; product++)
           ring.load_codes(at.slot, WEIGHTS_OFFSET + product * WEIGHT_TILE_BYTES, maps.weights[product_of(params, product)],
                           k_tile, row);
-        WeightScales::load(params, ring, at.slot, tile, k_tile);
+        WeightScales::load(params, maps, ring, at.slot, tile, k_tile);
       }
       __syncwarp();
     }

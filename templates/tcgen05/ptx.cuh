@@ -103,6 +103,13 @@ __device__ __forceinline__ void tensor_load_2d_pair(u32 shared, const TensorMap&
                "[%2];" ::"r"(shared), "l"(&map), "r"(remote), "r"(x), "r"(y) : "memory");
 }
 
+// The same into every block of the cluster whose bit is set in `ranks`, at the same address. What arrives in a block counts at the
+// barrier of that block of its pair which has the parity of `remote`'s.
+__device__ __forceinline__ void tensor_load_2d_pair_multicast(u32 shared, const TensorMap& map, int x, int y, u32 remote, u16 ranks) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::2 [%0], "
+               "[%1, {%3, %4}], [%2], %5;" ::"r"(shared), "l"(&map), "r"(remote), "r"(x), "r"(y), "h"(ranks) : "memory");
+}
+
 }  // namespace ws
 
 #undef WS_CTA_GROUP

@@ -199,6 +199,7 @@ fn noted(header: &str) -> String {
             void mbarrier_arrive_expect_tx(u32, u32), mbarrier_arrive_expect_tx_cluster(u32, u32), mbarrier_arrive_cluster(u32);
             void bulk_load(u32, const void*, u32, u32), cluster_arrive(), cluster_wait(), launch_dependents(), wait_for_dependencies();
             void tensor_load_2d(u32, const TensorMap&, int, int, u32), tensor_load_2d_pair(u32, const TensorMap&, int, int, u32);
+            void tensor_load_2d_pair_multicast(u32, const TensorMap&, int, int, u32, u16);
             void prefetch_tensor_map(const TensorMap&);
             bool elect_one();
             template <bool> void tcgen05_alloc(u32, u32);

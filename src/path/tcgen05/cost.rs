@@ -20,7 +20,8 @@ pub(in crate::path) fn block(
 ) -> Block {
     let products = f64::from(layout.block_products);
     let blocks = f64::from(layout.tile_blocks);
-    // 128 rows × 64 of K of both operands, and of their scales, for each block.
+    // 128 rows × 64 of K of both operands, and of their scales, for each block. Of scales that both blocks of a pair have each
+    // asks for half.
     let (rows, wide) = match variant.rows {
         Rows::Weights => (products, 1.0),
         Rows::Tokens => (1.0, products),

@@ -2,7 +2,7 @@
 
 use crate::format::{Format, ScaleLayout};
 use crate::path::geometry::{Geometry, Grid, rows_bytes};
-use crate::path::{Cluster, Fusion, Layout, Rows, Tile, Variant};
+use crate::path::{Fusion, Layout, Rows, Tile, Variant};
 use crate::problem::Problem;
 
 /// Rows of the instruction in a block.
@@ -35,8 +35,9 @@ pub(crate) struct Tcgen05Layout {
     pub(super) tile_blocks: u32,
     /// Blocks of 128 rows of scales of a tile that is columns.
     pub(super) wide_scale_blocks: u32,
-    pub(super) bulk_weight_scales: bool,
-    pub(super) bulk_token_scales: bool,
+    /// Who loads codes loads scales, too, in blocks of 128 rows; else warps copy them.
+    pub(super) loaded_weight_scales: bool,
+    pub(super) loaded_token_scales: bool,
     pub(super) copy_warps: u32,
     /// Which copy tokens, too.
     pub(super) is_gathered: bool,
@@ -69,15 +70,13 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         Rows::Weights => (block_products, 1),
         Rows::Tokens => (1, block_products),
     };
-    // Bulk copies bring whole blocks of 128 rows, and know barriers of their own block only.
-    let in_blocks = problem.scale_layout() == ScaleLayout::Swizzled128x4 && variant.cluster != Cluster::Pair;
-    let bulk_weight_scales = in_blocks;
+    // Whole blocks of 128 rows are loaded, from their begin or from their middle on.
+    let in_blocks = problem.scale_layout() == ScaleLayout::Swizzled128x4;
+    let loaded_weight_scales = in_blocks;
     let is_in_order = problem.groups().is_none() && !problem.is_gathered();
-    let bulk_token_scales = in_blocks && is_in_order && tokens.is_multiple_of(64);
-    let is_bulk = if variant.rows == Rows::Weights { bulk_token_scales } else { bulk_weight_scales };
-    // Every other tile of an odd number of 64 columns begins in the middle of a block.
-    let wide_scale_blocks = if is_bulk { (width / 64).div_ceil(2) } else { width.div_ceil(128) }.max(1);
-    let copy_warps = if bulk_weight_scales && bulk_token_scales { 0 } else { COPY_WARPS };
+    let loaded_token_scales = in_blocks && is_in_order && tokens.is_multiple_of(64);
+    let wide_scale_blocks = width.div_ceil(128);
+    let copy_warps = if loaded_weight_scales && loaded_token_scales { 0 } else { COPY_WARPS };
 
     let (sums, slot) = (block_products * width, SCALE_COLUMNS * (row_tiles + wide_tiles * wide_scale_blocks));
     let fits = |sets: u32| sets * sums + 2 * slot <= TENSOR_COLUMNS;
@@ -106,8 +105,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             width,
             tile_blocks,
             wide_scale_blocks,
-            bulk_weight_scales,
-            bulk_token_scales,
+            loaded_weight_scales,
+            loaded_token_scales,
             copy_warps,
             is_gathered: problem.is_gathered(),
             sum_sets,

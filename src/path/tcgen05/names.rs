@@ -1,6 +1,7 @@
 //! The path's CUDA, and what that names.
 
 use super::geometry::Tcgen05Layout;
+use super::maps::maps_scales;
 use crate::path::names::{Cuda, Names, templates};
 use crate::path::{Cluster, Rows, Variant};
 use crate::problem::Problem;
@@ -19,6 +20,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "tcgen05/result/partial.cuh",
             "tcgen05/scales/bulk.cuh",
             "tcgen05/scales/copied.cuh",
+            "tcgen05/scales/mapped.cuh",
             "tcgen05/scales/rows.cuh",
             "tcgen05/scales/scales.cuh",
             "tcgen05/schedule/grouped.cuh",
@@ -51,8 +53,9 @@ pub(in crate::path) fn names(layout: &Tcgen05Layout, problem: &Problem, variant:
         ("side", side.into()),
         ("block_products", layout.block_products.into()),
         ("wide_scale_blocks", layout.wide_scale_blocks.into()),
-        ("bulk_weight_scales", layout.bulk_weight_scales.into()),
-        ("bulk_token_scales", layout.bulk_token_scales.into()),
+        ("loaded_weight_scales", layout.loaded_weight_scales.into()),
+        ("loaded_token_scales", layout.loaded_token_scales.into()),
+        ("load_scales", if maps_scales(layout, variant) { "mapped" } else { "bulk" }.into()),
         ("copy_warps", layout.copy_warps.into()),
         ("sum_sets", layout.sum_sets.into()),
         ("scale_slots", layout.scale_slots.into()),

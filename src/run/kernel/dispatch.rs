@@ -8,9 +8,10 @@ use cudarc::driver::{CudaStream, DriverError};
 
 use super::Kernel;
 use crate::error::{Error, Result};
-use crate::operand::Params;
+use crate::operand::{KernelParams, Params};
 use crate::run::capture::{Captured, is_captured};
 use crate::run::check::{self, ContextId};
+use crate::run::code_maps::Codes;
 use crate::run::guards::{Tracked, Untracked};
 use crate::run::tensor_map::Maps;
 use crate::run::tokens::BoundTokens;
@@ -251,14 +252,14 @@ impl Kernel {
         bound: Option<&BoundTokens>,
         submit: impl FnOnce(&mut Params, &Maps) -> Result<()>,
     ) -> Result<()> {
-        let (places, b) = ([params.kernel.a, params.kernel.workspace], params.kernel.b);
-        let m = params.kernel.m as u32;
+        let KernelParams { a, a_scales, b, b_scales, workspace, m, .. } = params.kernel;
+        let codes = Codes { a, readable, a_scales, b, b_scales };
         if let Some(row) = self.tokens.decoded_row() {
             let params = &mut params.kernel;
             params.decoded = params.workspace;
             params.workspace += params.m as u64 * row;
         }
-        self.tokens.with_maps(places, b, readable, m, bound, |maps| submit(params, maps)).map_err(not_described)?
+        self.tokens.with_maps(codes, workspace, m as u32, bound, |maps| submit(params, maps)).map_err(not_described)?
     }
 
     /// Puts all launches into the stream: calls the driver. `maps` are the matrix kernel's.
@@ -279,7 +280,7 @@ impl Kernel {
             }
             let grid = ready.grid(params.kernel.m as u32);
             let config = ready.config(grid, stream.cu_stream(), is_dependent);
-            // The second is of the matrix kernel of the path wgmma only; others have one parameter and look no further.
+            // The second is of matrix kernels with maps only; others have one parameter and look no further.
             let mut arguments = [(&raw mut *params).cast::<c_void>(), (&raw const *maps).cast_mut().cast()];
             let arguments = arguments.as_mut_ptr();
             // SAFETY: `config` and what it points at live through the call. The function is of a module that `self`

@@ -4,8 +4,11 @@
 
 namespace ws {
 
+// The kernel's: of codes alone.
+using Maps = OperandMaps;
+
 template <class Rows>
-struct BulkScales {
+struct LoadedScales {
   static constexpr bool COPIES = false;
   using Share = Nothing;
 
@@ -17,7 +20,8 @@ struct BulkScales {
   __device__ static u32 bytes(const Params& params, const Tile& tile, int rank, int k_tile) {
     return max(blocks(params, tile, rank), 0) * Rows::TILES * blocks_of(k_tile) * 512;
   }
-  __device__ static void load(const Params& params, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
+  __device__ static void prefetch(const Params&, const Maps&) {}
+  __device__ static void load(const Params& params, const Maps&, const Ring& ring, u32 slot, const Tile& tile, int k_tile) {
     const int count = blocks(params, tile, ring.rank), first = Rows::first(tile, ring.rank) / 128;
 #pragma unroll
     for (int product = 0; product < Rows::TILES; product++)
@@ -29,8 +33,7 @@ struct BulkScales {
           bulk_load(to, from + k_tile * SCALE_BLOCK_BYTES, blocks_of(k_tile) * 512, ring.full(slot));
         }
   }
-  // Where the tile begins in its first block.
-  __device__ static int column(const Tile& tile) { return Rows::first(tile, 0) % 128 / 32; }
+  __device__ static int column(const Tile& tile) { return column_in_block<Rows>(tile); }
 };
 
 }  // namespace ws

@@ -10,7 +10,8 @@ struct CopiedScales {
   using Share = Nothing;
 
   __device__ static u32 bytes(const Params&, const Tile&, int, int) { return 0; }
-  __device__ static void load(const Params&, const Ring&, u32, const Tile&, int) {}
+  __device__ static void prefetch(const Params&, const Maps&) {}
+  __device__ static void load(const Params&, const Maps&, const Ring&, u32, const Tile&, int) {}
   __device__ static int column(const Tile&) { return 0; }
 
   // This thread's share of a stage. Rows that there are not have scales of zero.

@@ -1,18 +1,16 @@
 // How the block scales of weights and of tokens come: what the loading lanes do for them, and the warps that copy.
 #pragma once
 
-#include "tcgen05/scales/rows.cuh"
-#include "tcgen05/scales/bulk.cuh"
 #include "tcgen05/scales/copied.cuh"
 
 namespace ws {
 
-template <bool BULK, class Rows>
-struct ScalesOf : BulkScales<Rows> {};
+template <bool LOADED, class Rows>
+struct ScalesOf : LoadedScales<Rows> {};
 template <class Rows>
 struct ScalesOf<false, Rows> : CopiedScales<Rows> {};
 
-using WeightScales = ScalesOf<BULK_WEIGHT_SCALES, WeightScaleRows>;
+using WeightScales = ScalesOf<LOADED_WEIGHT_SCALES, WeightScaleRows>;
 
 // Copies of so many stages are under way before the first of them is waited for.
 inline constexpr int COPIES_AHEAD = STAGES > 2 ? 2 : STAGES - 1;

@@ -69,6 +69,7 @@ struct TokenScales {
 };
 
 // Nobody loads tokens but who copies.
-__device__ __forceinline__ void load_tokens(const Params&, const CodeMaps&, const Ring&) {}
+__device__ __forceinline__ void prefetch_tokens(const Params&, const Maps&) {}
+__device__ __forceinline__ void load_tokens(const Params&, const Maps&, const Ring&) {}
 
 }  // namespace ws

@@ -3,9 +3,14 @@
 
 namespace ws {
 
-using TokenScales = ScalesOf<BULK_TOKEN_SCALES, TokenScaleRows>;
+using TokenScales = ScalesOf<LOADED_TOKEN_SCALES, TokenScaleRows>;
 
-__device__ __forceinline__ void load_tokens(const Params& params, const CodeMaps& maps, const Ring& ring) {
+__device__ __forceinline__ void prefetch_tokens(const Params& params, const Maps& maps) {
+  prefetch_tensor_map(maps.tokens);
+  TokenScales::prefetch(params, maps);
+}
+
+__device__ __forceinline__ void load_tokens(const Params& params, const Maps& maps, const Ring& ring) {
   wait_for_dependencies();
   Cursor at;
   Tile tile;
@@ -18,7 +23,7 @@ __device__ __forceinline__ void load_tokens(const Params& params, const CodeMaps
       if (elect_one()) {
         ring.announce(at.slot, TOKEN_TILE_BYTES + TokenScales::bytes(params, tile, ring.rank, k_tile));
         ring.load_codes(at.slot, TOKENS_OFFSET, maps.tokens, k_tile, row);
-        TokenScales::load(params, ring, at.slot, tile, k_tile);
+        TokenScales::load(params, maps, ring, at.slot, tile, k_tile);
       }
       __syncwarp();
     }

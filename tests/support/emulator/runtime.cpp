@@ -1337,15 +1337,18 @@ static const engine::TensorMap* map_at(const void* map, const char* helper) {
 
 void emu_tensor_prefetch(const void* map) { map_at(map, "prefetch.tensormap"); }
 
-static void load_box(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks, bool is_given) {
+// What arrives in a block counts at its own barrier, or at that of its pair's block of a parity.
+enum { OWN = -1 };
+static void load_box(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks, int parity) {
   const char* helper = "cp.async.bulk.tensor";
   const engine::TensorMap* known = map_at(map, helper);
   if (int(known->rank) != rank) emu_fail("%s of %d dimensions with a tensor map of %u", helper, rank, known->rank);
+  if (!ranks || ranks >> grid->cluster.blocks) emu_fail("%s: blocks 0x%x of a cluster of %u", helper, ranks, grid->cluster.blocks);
   struct Box {
     const engine::TensorMap* map;
     int at[5];
-    emu_u32 shared, barrier, ranks;
-  } box = {known, {}, shared, barrier, ranks};
+    emu_u32 shared, barrier, rank;
+  } box = {known, {}, shared, 0, 0};
   uint64_t bytes = known->element_bytes;
   for (int i = 0; i < rank; i++) {
     box.at[i] = at[i];
@@ -1353,21 +1356,15 @@ static void load_box(emu_u32 shared, const void* map, int rank, const int* at, e
   }
   for (emu_u32 to = 0; to < grid->cluster.blocks; to++) {
     if (!(ranks >> to & 1)) continue;
-    emu_cluster_shared((shared & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT, emu_u32(bytes), 128, helper);
-    const emu_u32 counts = is_given ? barrier : (barrier & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT;
-    emu_cluster_shared(counts, 8, 8, helper);
+    box.rank = to;
+    box.barrier = (barrier & EMU_OFFSET_MASK) | (parity == OWN ? to : to / 2 * 2 + parity) << EMU_RANK_SHIFT;
+    emu_cluster_shared(box.barrier, 8, 8, helper);
     // Whoever still reads there finds nothing of use.
     memset(emu_cluster_shared((shared & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT, emu_u32(bytes), 128, helper), 0xFF, bytes);
-  }
-  if (!ranks || ranks >> grid->cluster.blocks) emu_fail("%s: blocks 0x%x of a cluster of %u", helper, ranks, grid->cluster.blocks);
-  for (emu_u32 to = 0; to < grid->cluster.blocks; to++) {
-    if (!(ranks >> to & 1)) continue;
-    box.ranks = to;
-    box.barrier = is_given ? barrier : (barrier & EMU_OFFSET_MASK) | to << EMU_RANK_SHIFT;
     emu_queue(EMU_UNORDERED, [box, bytes] {
       const engine::TensorMap& map = *box.map;
-      const emu_u32 rank_bits = box.ranks << EMU_RANK_SHIFT;
-      unsigned char* window = grid->blocks[box.ranks].window;
+      const emu_u32 rank_bits = box.rank << EMU_RANK_SHIFT;
+      unsigned char* window = grid->blocks[box.rank].window;
       emu_cluster_shared((box.shared & EMU_OFFSET_MASK) | rank_bits, emu_u32(bytes), 128, "cp.async.bulk.tensor");
       const emu_u32 row_bytes = map.box[0] * map.element_bytes;
       emu_u32 rows = 1;
@@ -1400,10 +1397,14 @@ static void load_box(emu_u32 shared, const void* map, int rank, const int* at, e
   }
 }
 void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks) {
-  load_box(shared, map, rank, at, barrier, ranks, false);
+  load_box(shared, map, rank, at, barrier, ranks, OWN);
 }
-void emu_tensor_load_counted(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier) {
-  load_box(shared, map, rank, at, barrier, 1u << (shared >> EMU_RANK_SHIFT), true);
+void emu_tensor_load_pair(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks) {
+  const char* helper = "cp.async.bulk.tensor of a pair";
+  const emu_u32 here = shared >> EMU_RANK_SHIFT, counts = barrier >> EMU_RANK_SHIFT;
+  if (grid->cluster.blocks % 2) emu_fail("%s: a cluster of %u", helper, grid->cluster.blocks);
+  if (here / 2 != counts / 2) emu_fail("%s: data of block %u and the barrier of block %u, of another pair", helper, here, counts);
+  load_box(shared, map, rank, at, barrier, ranks, int(counts % 2));
 }
 
 }  // extern "C"

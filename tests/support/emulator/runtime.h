@@ -138,8 +138,9 @@ void emu_mma_m16n8k16(float* d, const emu_u32* a, const emu_u32* b, bool is_bf16
 void emu_multiply(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool is_bf16);
 // A box of a tensor as cuTensorMapEncodeTiled has described it, into the blocks of `ranks`, counted at `barrier` of each.
 void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks);
-// The same, counted at a barrier that may be of another block.
-void emu_tensor_load_counted(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier);
+// The same with cta_group::2: `barrier` is of either block of the pair that `shared` is of, and what arrives in any block counts
+// at that of its pair which has the same parity.
+void emu_tensor_load_pair(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks);
 void emu_tensor_prefetch(const void* map);
 }
 

@@ -18,6 +18,8 @@ use crate::bench::{Bench, text};
 use crate::mutants::{self, Mutant};
 use crate::{combine, families, prepare, quantise, route};
 
+mod pairs;
+
 /// What the process with an emulated GPU is to do.
 const TASK: &str = "WARPSMITH_TEST_TASK";
 
@@ -57,6 +59,9 @@ fn cases() -> Vec<Case> {
         }
         case(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
         case(format!("mxf4, {schedule:?}"), with_few_sms(Arch::RTX5090), schedule, "as they are", "");
+        for fault in pairs::FAULTS {
+            case(format!("{}, {schedule:?}", fault.name), Arch::B200, schedule, fault.name, fault.said);
+        }
         for fault in FAULTS {
             // What was not waited for is there all the same, if it comes at once.
             let is_seen = !fault.only_late || matches!(schedule, Schedule::Late);
@@ -155,10 +160,15 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
             of_path.skip(turn() * 9).step_by(30).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
-        fault => match WRONG.iter().find(|wrong| wrong.mutant.what == fault) {
-            Some(wrong) => mutants::is_killed(bench, &wrong.mutant),
-            None => FAULTS.iter().find(|known| known.name == fault).unwrap().is_found(bench),
-        },
+        fault => {
+            let wrong = WRONG.iter().find(|wrong| wrong.mutant.what == fault);
+            let of_pair = pairs::FAULTS.iter().find(|known| known.name == fault);
+            match (wrong, of_pair) {
+                (Some(wrong), _) => mutants::is_killed(bench, &wrong.mutant),
+                (_, Some(of_pair)) => of_pair.is_found(bench),
+                _ => FAULTS.iter().find(|known| known.name == fault).unwrap().is_found(bench),
+            }
+        }
     }
 }
 

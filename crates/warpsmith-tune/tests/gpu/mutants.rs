@@ -85,9 +85,9 @@ impl Mutant {
         }
     }
 
-    /// It is of no groups, of which a last tile is loaded otherwise.
+    /// It is of no groups, of which a last tile, or the scales of tokens, are loaded otherwise.
     fn is_alone(&self) -> bool {
-        self.variant.contains("t48x64x")
+        ["t48x64x", "t128x256x256", "t256x128x256"].iter().any(|tile| self.variant.contains(tile))
     }
 
     pub fn name(&self) -> String {

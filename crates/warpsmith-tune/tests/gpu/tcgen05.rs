@@ -16,6 +16,9 @@ const PAIR: &str = "tcgen05.t64x256x256.s2.interleaved.ws1.direct.pair";
 /// More tokens than most groups have rows.
 const TALL_PAIR: &str = "tcgen05.t160x256x256.s2.interleaved.ws1.direct.pair";
 const PAIR_OF_TOKENS: &str = "tcgen05.t256x64x256.s2.interleaved.ws1.direct.pair.token_rows";
+/// Of no groups, so that scales of tokens come by maps, too: those of columns, and those of rows.
+const PAIR_ALONE: &str = "tcgen05.t128x256x256.s2.interleaved.ws1.direct.pair";
+const PAIR_OF_TOKENS_ALONE: &str = "tcgen05.t256x128x256.s2.interleaved.ws1.direct.pair.token_rows";
 const PERSISTENT_PAIR: &str = "tcgen05.t32x256x256.s2.interleaved.ws1.direct.pair.persistent";
 
 /// What may be wrong with tokens that warps bring by the numbers of their rows.
@@ -59,8 +62,79 @@ fn gathered() -> Vec<Mutant> {
 
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = in_order();
+    mutants.extend(mapped_scales());
     mutants.extend(gathered());
     mutants
+}
+
+/// What may be wrong with scales that the blocks of a pair bring each other.
+fn mapped_scales() -> Vec<Mutant> {
+    let of = |variant| Mutant::of(variant, Format::Nvfp4);
+    let columns = of(PAIR_OF_TOKENS);
+    let rows = of(PAIR);
+    let columns_alone = of(PAIR_ALONE);
+    let rows_alone = of(PAIR_OF_TOKENS_ALONE);
+    let bytes = "return Rows::TILES * Rows::TILE_BLOCKS * SCALE_BLOCK_BYTES;";
+    let for_both = "tensor_load_2d_pair_multicast(to, map, k_tile * MAPPED_K, block, counts, (1 << BLOCKS) - 1)";
+    vec![
+        // Who asks, and for whom.
+        columns("scales for the first block alone", "counts, (1 << BLOCKS) - 1)", "counts, 1)"),
+        columns_alone("scales for the second block alone", "counts, (1 << BLOCKS) - 1)", "counts, 2)"),
+        columns("scales for a block that there is not", "counts, (1 << BLOCKS) - 1)", "counts, 7)"),
+        columns("scales for who asks", for_both, "tensor_load_2d_pair(to, map, k_tile * MAPPED_K, block, counts)"),
+        columns("both blocks ask for the same scales", "part % BLOCKS == ring.rank", "part % BLOCKS == 0"),
+        columns("each block asks for all scales", "part % BLOCKS == ring.rank", "true"),
+        columns_alone("nobody asks for scales", "part % BLOCKS == ring.rank", "part % BLOCKS > ring.rank"),
+        rows("scales of rows for both blocks", "if constexpr (!Rows::IN_BOTH)", "if constexpr (false)"),
+        // What is counted, and where.
+        columns("bytes of scales announced by who asks", bytes, "return SCALE_BLOCK_BYTES;"),
+        columns_alone(
+            "bytes of scales announced twice",
+            bytes,
+            "return 2 * Rows::TILES * Rows::TILE_BLOCKS * SCALE_BLOCK_BYTES;",
+        ),
+        rows("no bytes of scales announced", bytes, "return 0;"),
+        columns("scales counted by who asks", "ring.first_blocks(ring.full(slot))", "ring.full(slot)"),
+        columns_alone(
+            "scales counted at an empty stage",
+            "first_blocks(ring.full(slot))",
+            "first_blocks(ring.empty(slot))",
+        ),
+        // What is asked for, and where it goes.
+        columns(
+            "the neighbour's 256 of K",
+            "multicast(to, map, k_tile * MAPPED_K",
+            "multicast(to, map, (k_tile ^ 1) * MAPPED_K",
+        ),
+        rows("the next 64 of K", "pair(to, map, k_tile * MAPPED_K", "pair(to, map, k_tile * MAPPED_K + 64"),
+        columns("the first product's scales for both", "maps.scales, part / Rows::TILE_BLOCKS)", "maps.scales, 0)"),
+        columns("scales of both products in one place", "Rows::OFFSET + part * SCALE_BLOCK_BYTES", "Rows::OFFSET"),
+        columns("the first group's blocks of scales for all", "return tile.group * ceil_div(N, 128);", "return 0;"),
+        rows("both blocks have the first one's scales of weights", "(WEIGHT_ROWS ? rank * ROWS : 0)", "0"),
+        rows_alone("both blocks have the first one's scales of tokens", "(WEIGHT_ROWS ? 0 : rank * ROWS)", "0"),
+        columns_alone(
+            "every tile with the first one's scales",
+            "return tile.first_row + (WEIGHT_ROWS",
+            "return 0 * (WEIGHT_ROWS",
+        ),
+        // When.
+        columns_alone(
+            "a stage of a pair filled before it is empty",
+            "mbarrier_wait(empty(at.slot), at.parity ^ 1);",
+            "",
+        ),
+        Mutant {
+            also: &[(
+                "            stage.copy_scales(block);",
+                "            if (block == 0) tcgen05_commit<PAIR>(ring.empty(at.slot));\n            stage.copy_scales(block);",
+            )],
+            ..columns(
+                "a stage of a pair released before it is multiplied",
+                "tcgen05_commit<PAIR>(ring.empty(at.slot));",
+                "",
+            )
+        },
+    ]
 }
 
 /// What may be wrong where tokens are one row after the other.

@@ -549,7 +549,13 @@ inline void tcgen05_fence_after_thread_sync() { emu_tcgen05::fence_after(); }
 
 inline void tensor_load_2d_pair(u32 shared, const TensorMap& map, int x, int y, u32 remote) {
   const int at[2] = {x, y};
-  emu_tensor_load_counted(shared, &map, 2, at, remote);
+  emu_tcgen05::use_group(true, "cp.async.bulk.tensor");
+  emu_tensor_load_pair(shared, &map, 2, at, remote, 1u << (shared >> EMU_RANK_SHIFT));
+}
+inline void tensor_load_2d_pair_multicast(u32 shared, const TensorMap& map, int x, int y, u32 remote, u16 ranks) {
+  const int at[2] = {x, y};
+  emu_tcgen05::use_group(true, "cp.async.bulk.tensor");
+  emu_tensor_load_pair(shared, &map, 2, at, remote, ranks);
 }
 
 }  // namespace ws
