@@ -12,14 +12,14 @@ use warpsmith::{Error, Result};
 const PART: usize = 1 << 20;
 
 /// One is filled while the other is copied.
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     buffers: [PinnedHostSlice<u8>; 2],
     next: usize,
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
 }
 
 impl Pinned {
-    pub(super) fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
+    pub(crate) fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
         if bytes == 0 {
             return Err(Error::operand("buffers of 0 bytes: at least 1 is needed"));
         }
@@ -32,7 +32,7 @@ impl Pinned {
     }
 
     /// Device memory of so many bytes with what `write` pushes: just as many. `tell` hears of each copy.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         stream: &Arc<CudaStream>,
         bytes: usize,
@@ -49,7 +49,7 @@ impl Pinned {
 }
 
 /// Takes the bytes of one piece of device memory.
-pub(super) struct Sink<'a> {
+pub(crate) struct Sink<'a> {
     pinned: &'a mut Pinned,
     stream: &'a Arc<CudaStream>,
     target: CudaSlice<u8>,
@@ -60,7 +60,7 @@ pub(super) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let threads = self.pinned.threads;
             let buffer = &mut self.pinned.buffers[self.pinned.next];
