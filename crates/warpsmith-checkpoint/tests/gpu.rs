@@ -20,7 +20,6 @@ use warpsmith::engine::Engine;
 use warpsmith::run::Device;
 use warpsmith_checkpoint::{Factors, Layout, Quantise, Quantised, Scales};
 
-#[allow(dead_code)]
 mod common;
 use common::Model;
 

@@ -89,8 +89,9 @@ impl Rule {
             }
         }
         let (scale, by, error) = best;
-        let squares = Squares { values: sum_of_squares(magnitudes.map(f64::from)), error, plain };
-        Block { scale, codes: codes(values, by), squares }
+        let codes = codes(values, by);
+        let values = sum_of_squares(|at| f64::from(magnitudes[at]));
+        Block { scale, codes, squares: Squares { values, error, plain } }
     }
 }
 
@@ -128,20 +129,17 @@ fn error(magnitudes: &[f32; BLOCK], by: f32, step: f32) -> f64 {
     for (found, magnitude) in found.iter_mut().zip(magnitudes) {
         *found = nearest(*magnitude / by) * step;
     }
-    let mut off = magnitudes.map(f64::from);
-    for (off, found) in off.iter_mut().zip(found) {
-        *off -= f64::from(found);
-    }
-    sum_of_squares(off)
+    sum_of_squares(|at| f64::from(magnitudes[at]) - f64::from(found[at]))
 }
 
 /// In an order that vectors have, and devices keep to: every fourth, then these in pairs.
 #[inline(always)]
-fn sum_of_squares(values: [f64; BLOCK]) -> f64 {
+fn sum_of_squares(value: impl Fn(usize) -> f64) -> f64 {
     let mut lanes = [0.0; 4];
-    for four in values.as_chunks::<4>().0 {
-        for at in 0..4 {
-            lanes[at] += four[at] * four[at];
+    for four in (0..BLOCK).step_by(4) {
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            let value = value(four + at);
+            *lane += value * value;
         }
     }
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
