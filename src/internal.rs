@@ -22,7 +22,7 @@ pub mod build {
     pub use crate::build::source::{Digest, Header, Source};
     #[cfg(feature = "compile")]
     pub use crate::build::toolchain::Version;
-    pub use crate::simt::{Preparation, Simt};
+    pub use crate::simt::{Preparation, QuantiseWeights, Simt};
 }
 
 /// What entries are found by, and why one was not.
@@ -46,17 +46,27 @@ pub mod lock {
     pub use crate::lock::Lock;
 }
 
-/// Parts of reports, and what this machine has.
+/// Parts of reports, what this machine has, and kernels that no server launches.
 pub mod engine {
-    use crate::engine::Manifest;
     pub use crate::engine::doctor::{DeviceFound, Diagnosis, Directory, doctor};
     pub use crate::engine::stats::BackgroundStats;
     pub use crate::engine::warm_up::{Failure, KernelSet, Warmed, warm_up};
-    use crate::simt::Simt;
+    use crate::engine::{Engine, Manifest};
+    use crate::error::Result;
+    use crate::run::quantise_weights::WeightQuantiser;
+    use crate::simt::{QuantiseWeights, Simt};
 
     /// The kernels without matrix instructions that a manifest names.
     pub fn simts_of(manifest: &Manifest) -> impl Iterator<Item = Simt> {
         manifest.simts()
+    }
+
+    /// The kernels that make weights of checkpoints NVFP4, loaded, as [`Engine::route`] gives its own.
+    ///
+    /// # Errors
+    /// Those of [`Engine::quantise`].
+    pub fn quantise_weights(engine: &Engine, of: QuantiseWeights) -> Result<WeightQuantiser> {
+        engine.quantise_weights(of)
     }
 }
 
@@ -136,15 +146,16 @@ pub mod pick {
     }
 }
 
-/// Kernels that prepare weights, and how long a load took.
+/// Kernels that make and prepare weights, and how long a load took.
 pub mod run {
     use crate::build::Built;
     use crate::error::Result;
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
+    pub use crate::run::quantise_weights::{WeightOperands, WeightQuantiser};
     use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
-    use crate::simt::{Combine, Quantise, Route, Simt};
+    use crate::simt::{Combine, Quantise, QuantiseWeights, Route, Simt};
     use std::sync::Arc;
 
     /// A router from machine code of one's own.
@@ -169,6 +180,14 @@ pub mod run {
     /// Driver, if it refuses the image.
     pub fn quantiser(device: &Device, quantise: Quantise, built: &Built<Simt>) -> Result<Quantiser> {
         Ok(Quantiser::new(quantise, Arc::new(SimtKernel::load(device, built)?)))
+    }
+
+    /// A quantiser of weights from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image.
+    pub fn weight_quantiser(device: &Device, of: QuantiseWeights, built: &Built<Simt>) -> Result<WeightQuantiser> {
+        Ok(WeightQuantiser::new(of, Arc::new(SimtKernel::load(device, built)?)))
     }
 }
 

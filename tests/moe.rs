@@ -10,8 +10,10 @@ use proptest::prelude::*;
 use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::engine::Engine;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::build::Simt;
-use warpsmith::run::{CombineOperands, Device, QuantiseOperands, Quantiser, RouteOperands};
+use warpsmith::internal::build::{QuantiseWeights, Simt};
+use warpsmith::internal::engine::quantise_weights;
+use warpsmith::internal::run::WeightOperands;
+use warpsmith::run::{CombineOperands, Device, QuantiseOperands, Quantiser, RouteOperands, Values};
 use warpsmith::spec::{Arch, Combine, Quantise, Route, Scoring};
 
 /// Of each kind, small and large.
@@ -78,7 +80,7 @@ fn all_compile_without_spills_or_warnings() {
     let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
     for toolchain in common::toolchains("routers, combiners and quantisers") {
         let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
-        let all = all.chain(quantises().into_iter().map(Simt::from));
+        let all = all.chain(quantises().into_iter().map(Simt::from)).chain(QuantiseWeights::all().map(Simt::from));
         let compiles = |(simt, target): &(Simt, &str)| {
             let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
             assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
@@ -113,12 +115,15 @@ fn rendered_source_is_the_reviewed_one() {
         let quantise = quantise.parse::<Quantise>().unwrap();
         insta::assert_snapshot!(Simt::from(quantise).symbol(), Simt::from(quantise).render().unwrap().text());
     }
+    let weights = Simt::from(QuantiseWeights::new(Format::Bf16).searched());
+    insta::assert_snapshot!(weights.symbol(), weights.render().unwrap().text());
 }
 
 #[test]
 fn what_is_not_legal_is_not_rendered() {
     assert!(Simt::from(Combine::new().hidden(12).k(1)).render().unwrap_err().is_unsupported());
     assert!(Simt::from(Quantise::new().k(32)).render().unwrap_err().is_unsupported());
+    assert!(Simt::from(QuantiseWeights::new(Format::Nvfp4)).render().unwrap_err().is_unsupported());
     let route = Route::new(Scoring::Softmax).experts(4).k(5);
     assert!(Simt::from(route).render().unwrap_err().is_unsupported());
 }
@@ -206,6 +211,49 @@ fn operands_are_checked_before_a_launch() {
     let refusal = combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out).weights(&weights)).unwrap_err();
     assert!(refusal.is_operand() && refusal.to_string().ends_with("weights: given, the problem has none"), "{refusal}");
     assert_eq!(null.launches() - launched, 5);
+}
+
+#[test]
+fn weights_are_checked_before_a_launch() {
+    let Some(toolchain) = common::toolchain("launches of quantisers of weights") else { return };
+    let null = common::null::Null::driver();
+    let device = Device::open(0).unwrap();
+    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let stream = device.context().new_stream().unwrap();
+    let quantiser = quantise_weights(&engine, QuantiseWeights::new(Format::F16).searched()).unwrap();
+    let x = stream.alloc_zeros::<half::f16>(3 * 48).unwrap();
+    let other = stream.alloc_zeros::<half::bf16>(3 * 48).unwrap();
+    let mut codes = stream.alloc_zeros::<u8>(3 * 24).unwrap();
+    let mut scales = stream.alloc_zeros::<u8>(3 * 3).unwrap();
+    let mut squares = stream.alloc_zeros::<f64>(3 * 3).unwrap();
+    let mut largest = stream.alloc_zeros::<f32>(3).unwrap();
+
+    let launched = null.launches();
+    quantiser.launch(&stream, WeightOperands::largest(3, 48, &x, &mut largest)).unwrap();
+    quantiser.launch(&stream, WeightOperands::largest(0, 48, &x, &mut largest)).unwrap();
+    let mut put = |[rows, k]: [u32; 2], factors: [f32; 2], is_other: bool| {
+        let (x, other): (Values<'_>, Values<'_>) = ((&x).into(), (&other).into());
+        let x = if is_other { other } else { x };
+        let operands = WeightOperands::quantised([rows, k], x, factors, &mut codes, &mut scales, &mut squares);
+        quantiser.launch(&stream, operands)
+    };
+    put([3, 48], [0.5, 0.5], false).unwrap();
+    put([9, 16], [0.5, 0.5], false).unwrap_err();
+    assert_eq!(null.launches() - launched, 2);
+    for (sizes, factors, is_other, expected) in [
+        ([4, 48], [0.5; 2], false, "x has 144 elements, 192 are needed"),
+        ([9, 16], [0.5; 2], false, "squares has 9 elements, 27 are needed"),
+        ([3, 40], [0.5; 2], false, "k = 40: must be a multiple of 16"),
+        ([3, 48], [0.0, 0.5], false, "the factor is 0e0: it must be positive and normal"),
+        ([3, 48], [0.5, f32::INFINITY], false, "the stored factor is inf: it must be positive and normal"),
+        ([3, 48], [0.5; 2], true, "x is bf16, the kernel is for f16"),
+    ] {
+        let refusal = put(sizes, factors, is_other).unwrap_err();
+        assert!(refusal.is_operand() && refusal.to_string().ends_with(expected), "{refusal}");
+    }
+    let refusal = quantiser.launch(&stream, WeightOperands::largest(4, 32, &x, &mut largest)).unwrap_err();
+    assert!(refusal.to_string().ends_with("largest has 3 elements, 4 are needed"), "{refusal}");
+    assert_eq!(null.launches() - launched, 2);
 }
 
 #[test]

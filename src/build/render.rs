@@ -87,6 +87,7 @@ const SIMT: Cuda = Cuda {
         "simt/maximum.cu",
         "simt/quantise.cu",
         "simt/quantise_e4m3.cu",
+        "simt/quantise_weights.cu",
         "simt/route.cu"
     ],
     headers: templates![
@@ -107,6 +108,12 @@ const SIMT: Cuda = Cuda {
         "simt/quantise/x/bf16.cuh",
         "simt/quantise/x/f16.cuh",
         "simt/quantise/x/f32.cuh",
+        "simt/quantise_weights/error.cuh",
+        "simt/quantise_weights/params.cuh",
+        "simt/quantise_weights/rule/largest.cuh",
+        "simt/quantise_weights/rule/search.cuh",
+        "simt/quantise_weights/stored/divide.cuh",
+        "simt/quantise_weights/stored/multiply.cuh",
         "simt/route/score/given.cuh",
         "simt/route/score/sigmoid.cuh",
         "simt/route/score/sigmoid_bias.cuh",

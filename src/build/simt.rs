@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Header, Source, render};
 use crate::error::Result;
 use crate::format::{Coding, Format, PreparedLayout, Words};
-use crate::simt::{Combine, Preparation, Quantise, Route, Simt};
+use crate::simt::{Combine, Preparation, Quantise, QuantiseWeights, Route, Simt};
 
 impl Simt {
     /// Symbols of the kernels, in the order in which they are loaded.
@@ -16,6 +16,7 @@ impl Simt {
             Self::Prepare(_) | Self::Combine(_) => vec![symbol],
             Self::Quantise(quantise) if quantise.is_own() => vec![symbol.clone(), maximum_of(&symbol)],
             Self::Quantise(_) => vec![symbol],
+            Self::QuantiseWeights(_) => vec![symbol.clone(), largest_of(&symbol)],
             Self::Route(_) => ["few", "count", "place"].map(|part| format!("{symbol}_{part}")).to_vec(),
         }
     }
@@ -32,6 +33,9 @@ impl Simt {
             Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
             Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
             Self::Quantise(quantise) => quantise_text(quantise, &symbol)?,
+            Self::QuantiseWeights(weights) => {
+                render::fill(QUANTISE_WEIGHTS, &QuantiseWeightsNames::new(weights, &symbol))?
+            }
         };
         Ok(Source::new(format!("{symbol}.cu"), text, headers, self.entries()))
     }
@@ -44,6 +48,7 @@ const COMBINE: &str = "simt/combine.cu";
 const QUANTISE: &str = "simt/quantise.cu";
 const MAXIMUM: &str = "simt/maximum.cu";
 const QUANTISE_E4M3: &str = "simt/quantise_e4m3.cu";
+const QUANTISE_WEIGHTS: &str = "simt/quantise_weights.cu";
 
 /// The kernel, and before it that of the maximum where it needs one.
 fn quantise_text(quantise: &Quantise, symbol: &str) -> Result<(String, &'static [Header])> {
@@ -61,6 +66,10 @@ fn quantise_text(quantise: &Quantise, symbol: &str) -> Result<(String, &'static 
 
 fn maximum_of(symbol: &str) -> String {
     format!("{symbol}_maximum")
+}
+
+fn largest_of(symbol: &str) -> String {
+    format!("{symbol}_largest")
 }
 
 /// The kernel, by what becomes of the weights.
@@ -247,6 +256,28 @@ struct MaximumNames {
     x: &'static str,
 }
 
+/// What the template of those of weights may name.
+#[derive(Serialize)]
+struct QuantiseWeightsNames<'s> {
+    symbol: &'s str,
+    largest: String,
+    x: &'static str,
+    rule: &'static str,
+    stored: &'static str,
+}
+
+impl<'s> QuantiseWeightsNames<'s> {
+    fn new(weights: &QuantiseWeights, symbol: &'s str) -> Self {
+        Self {
+            symbol,
+            largest: largest_of(symbol),
+            x: weights.x_format().word(),
+            rule: weights.rule(),
+            stored: weights.stored(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,6 +313,9 @@ mod tests {
         named(include_str!("../../templates/simt/quantise.cu"), given);
         let given = serde_json::to_value(QuantiseE4m3Names::new(&Quantise::new().e4m3(), "e4m3")).unwrap();
         named(include_str!("../../templates/simt/quantise_e4m3.cu"), given);
+        let of = QuantiseWeights::new(Format::Bf16);
+        let given = serde_json::to_value(QuantiseWeightsNames::new(&of, "weights")).unwrap();
+        named(include_str!("../../templates/simt/quantise_weights.cu"), given);
         let given = serde_json::to_value(MaximumNames { symbol: "maximum".to_owned(), x: "f16" }).unwrap();
         named(include_str!("../../templates/simt/maximum.cu"), given);
     }

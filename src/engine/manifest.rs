@@ -153,7 +153,7 @@ impl Manifest {
             Simt::Route(route) => self.with_route(route),
             Simt::Combine(combine) => self.with_combine(combine),
             Simt::Quantise(quantise) => self.with_quantiser(quantise),
-            Simt::Prepare(_) => self,
+            Simt::Prepare(_) | Simt::QuantiseWeights(_) => self,
         }
     }
 

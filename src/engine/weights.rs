@@ -7,8 +7,9 @@ use cudarc::driver::CudaStream;
 use super::Engine;
 use crate::error::Result;
 use crate::format::PreparedLayout;
+use crate::run::quantise_weights::WeightQuantiser;
 use crate::run::{Given, GivenMatrix, OwnedMemory, PreparedWeights, Preparer, Weights};
-use crate::simt::Preparation;
+use crate::simt::{Preparation, QuantiseWeights};
 use crate::spec::Problem;
 
 impl Engine {
@@ -106,6 +107,11 @@ impl Engine {
     ) -> Result<PreparedWeights> {
         let (layout, preparer) = self.preparer(problem)?;
         preparer.prepare(stream, &layout, b)
+    }
+
+    /// The kernels that make weights NVFP4: no part of what is served, and so not recorded.
+    pub(crate) fn quantise_weights(&self, of: QuantiseWeights) -> Result<WeightQuantiser> {
+        Ok(WeightQuantiser::new(of, self.residency.simt(of.into())?.value))
     }
 
     fn preparer(&self, problem: &Problem) -> Result<(PreparedLayout, Preparer)> {

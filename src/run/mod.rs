@@ -30,6 +30,7 @@ mod operand;
 mod operands;
 pub(crate) mod prepare;
 mod quantise;
+pub(crate) mod quantise_weights;
 mod raw;
 mod retired;
 mod route;

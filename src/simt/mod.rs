@@ -3,6 +3,7 @@
 mod combine;
 mod prepare;
 mod quantise;
+mod quantise_weights;
 mod route;
 
 use crate::error::Result;
@@ -10,6 +11,7 @@ use crate::error::Result;
 pub use combine::Combine;
 pub use prepare::Preparation;
 pub use quantise::Quantise;
+pub use quantise_weights::QuantiseWeights;
 pub use route::{Route, RouteLists, Scoring};
 
 /// One of them. All are rendered, cached, loaded and launched alike.
@@ -24,6 +26,8 @@ pub enum Simt {
     Combine(Combine),
     /// Makes values NVFP4.
     Quantise(Quantise),
+    /// Makes weights of checkpoints NVFP4.
+    QuantiseWeights(QuantiseWeights),
 }
 
 impl Simt {
@@ -35,6 +39,7 @@ impl Simt {
             Self::Route(route) => symbol_of(route),
             Self::Combine(combine) => symbol_of(combine),
             Self::Quantise(quantise) => symbol_of(quantise),
+            Self::QuantiseWeights(weights) => weights.symbol(),
         }
     }
 
@@ -46,6 +51,7 @@ impl Simt {
             Self::Route(route) => route.check(),
             Self::Combine(combine) => combine.check(),
             Self::Quantise(quantise) => quantise.check(),
+            Self::QuantiseWeights(weights) => weights.check(),
         }
     }
 }
@@ -71,6 +77,12 @@ impl From<Combine> for Simt {
 impl From<Quantise> for Simt {
     fn from(quantise: Quantise) -> Self {
         Self::Quantise(quantise)
+    }
+}
+
+impl From<QuantiseWeights> for Simt {
+    fn from(weights: QuantiseWeights) -> Self {
+        Self::QuantiseWeights(weights)
     }
 }
 

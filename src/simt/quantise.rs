@@ -157,6 +157,11 @@ impl Quantise {
         if self.k_factors && !self.is_e4m3 {
             return Err(Error::unsupported("k_factors are those of e4m3: nvfp4 has block scales"));
         }
+        Self::check_x(x)
+    }
+
+    /// Refuses a format that is not quantised.
+    pub(super) fn check_x(x: Format) -> Result<()> {
         if x.is_coded() || x == Format::E4m3 {
             return Err(Error::unsupported(format!("x is f16, bf16 or f32, not {x}")));
         }

@@ -510,6 +510,10 @@ fn a_checkpoint_is_quantised_though_its_process_is_killed() {
 
     let (status, error) = bench.ends("quantize @/model @/model");
     assert!(status == Some(2) && error.contains("name another folder"), "{error}");
+    // A GPU that is asked for is not made up for.
+    let (status, error) = bench.ends("quantize @/model @/none --device 97");
+    let remedy = "--device 97 (without it the CPU quantises): ";
+    assert!(status == Some(2) && error.contains(remedy) && !bench.path("none").exists(), "{error}");
 }
 
 /// Clap waives what an option requires where that conflicts with another.

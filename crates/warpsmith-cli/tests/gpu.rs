@@ -59,6 +59,33 @@ fn layers_of_checkpoints_are_right_on_a_gpu() {
     assert!(layers >= 35 && wrong.is_empty(), "{} of {layers}: {}", wrong.len(), wrong.join("\n"));
 }
 
+/// The same checkpoint as by the CPU, and the same sums of errors.
+#[test]
+fn checkpoints_are_quantised_alike_on_a_gpu() {
+    if !has_gpu("checkpoints_are_quantised_alike_on_a_gpu") {
+        return;
+    }
+    let within = tempfile::tempdir().unwrap();
+    let from = within.path().join("model");
+    common::checkpoints::checkpoint(&from, 2, [48, 80]);
+    let quantised = |name: &str, more: &[&str]| -> (serde_json::Value, Vec<_>) {
+        let to = within.path().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpsmith"));
+        let ended = command.args(["quantize", "--json"]).args(more).arg(&from).arg(&to).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let paths = fs::read_dir(to).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            paths.map(|path| (path.file_name().unwrap().to_owned(), fs::read(path).unwrap())).collect();
+        files.sort();
+        (serde_json::from_slice(&ended.stdout).unwrap(), files)
+    };
+    let (cpu, expected) = quantised("cpu", &[]);
+    let (gpu, found) = quantised("gpu", &["--device", "0"]);
+    assert!(found == expected);
+    assert_eq!(gpu["weights"], cpu["weights"]);
+    assert!(cpu["device"].is_null() && gpu["device"].is_string() && gpu["seconds"].is_number(), "{gpu}");
+}
+
 fn is_right(folder: &Path, module: &str, x: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
     let within = tempfile::tempdir()?;
     let [input, output] = ["x", "y"].map(|name| within.path().join(name));

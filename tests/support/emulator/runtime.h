@@ -279,6 +279,9 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
 inline unsigned __float_as_uint(float x) { return emu_bits(x); }
 inline int __float_as_int(float x) { return int(emu_bits(x)); }
 inline float __uint_as_float(unsigned x) { return emu_float(x); }

@@ -3,6 +3,7 @@
 use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
 
 use super::Scales;
+use super::matrix::Squares;
 use crate::weight::Factor;
 
 /// The largest scale that is not NaN.
@@ -31,10 +32,7 @@ pub(super) struct Block {
     pub(super) scale: u8,
     /// Two a byte, the even one low.
     pub(super) codes: [u8; BLOCK / 2],
-    /// The sum of squared errors.
-    pub(super) error: f64,
-    /// That of the plain rule.
-    pub(super) plain: f64,
+    pub(super) squares: Squares,
 }
 
 impl Rule {
@@ -91,7 +89,9 @@ impl Rule {
             }
         }
         let (scale, by, error) = best;
-        Block { scale, codes: codes(values, by), error, plain }
+        let codes = codes(values, by);
+        let values = sum_of_squares(|at| f64::from(magnitudes[at]));
+        Block { scale, codes, squares: Squares { values, error, plain } }
     }
 }
 
@@ -129,11 +129,17 @@ fn error(magnitudes: &[f32; BLOCK], by: f32, step: f32) -> f64 {
     for (found, magnitude) in found.iter_mut().zip(magnitudes) {
         *found = nearest(*magnitude / by) * step;
     }
+    sum_of_squares(|at| f64::from(magnitudes[at]) - f64::from(found[at]))
+}
+
+/// In an order that vectors have, and devices keep to: every fourth, then these in pairs.
+#[inline(always)]
+fn sum_of_squares(value: impl Fn(usize) -> f64) -> f64 {
     let mut lanes = [0.0; 4];
-    for (four, found) in magnitudes.as_chunks::<4>().0.iter().zip(found.as_chunks::<4>().0) {
-        for at in 0..4 {
-            let off = f64::from(four[at]) - f64::from(found[at]);
-            lanes[at] += off * off;
+    for four in (0..BLOCK).step_by(4) {
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            let value = value(four + at);
+            *lane += value * value;
         }
     }
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
@@ -153,8 +159,11 @@ fn nearest(magnitude: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use warpsmith::format::Nvfp4Tensor;
+    use warpsmith::format::{Format, Nvfp4Tensor};
+    use warpsmith::internal::build::QuantiseWeights;
+    use warpsmith_tune::oracle::quantise_weights::quantise_weights;
 
+    use super::super::SCALES;
     use super::*;
 
     fn stored(factor: f32) -> [Factor; 2] {
@@ -198,7 +207,7 @@ mod tests {
                 let found = rule.block(block);
                 assert_eq!(found.scale, tensor.scales()[at]);
                 assert_eq!(found.codes, tensor.codes()[at * 8..][..8]);
-                assert_eq!(found.error, found.plain);
+                assert_eq!(found.squares.error, found.squares.plain);
             }
         }
     }
@@ -213,25 +222,53 @@ mod tests {
             let (mut sum, mut plain, mut beyond) = (0.0, 0.0, 0);
             for block in &blocks {
                 let found = rule.block(block);
-                assert!(found.error <= found.plain);
+                assert!(found.squares.error <= found.squares.plain);
                 let step = stored.times(e4m3::decode(found.scale));
                 let lost = |codes: &[u8; 8], step: f32| -> f64 {
                     let value = |at: usize| e2m1::decode(codes[at / 2] >> (at % 2 * 4)) * step;
                     (0..BLOCK).map(|at| (f64::from(block[at]) - f64::from(value(at))).powi(2)).sum()
                 };
                 let read = lost(&found.codes, step);
-                assert!((read - found.error).abs() <= read * 1e-12, "{read} {}", found.error);
+                assert!((read - found.squares.error).abs() <= read * 1e-12, "{read} {}", found.squares.error);
                 let of_all = (1..=LARGEST).map(|scale| {
                     let step = stored.times(e4m3::decode(scale));
                     lost(&codes(block, step), step)
                 });
                 let least = of_all.fold(f64::INFINITY, f64::min);
-                beyond += usize::from(least < found.error * (1.0 - 1e-9));
-                (sum, plain) = (sum + found.error, plain + found.plain);
+                beyond += usize::from(least < found.squares.error * (1.0 - 1e-9));
+                (sum, plain) = (sum + found.squares.error, plain + found.squares.plain);
             }
             assert!(sum < 0.95 * plain, "{sum} {plain}");
             // A scale beyond those that are tried is hardly ever better.
             assert!(beyond <= blocks.len() / 100, "{beyond}");
+        }
+    }
+
+    /// Which devices are held to: every bit, of sums too.
+    #[test]
+    fn the_oracle_says_the_same() {
+        let mut blocks = blocks(400);
+        // Ends of f32, zeros, and small multiples, under which errors are level.
+        for (at, block) in (0..).zip(&mut blocks[..40]) {
+            let most = [f32::MAX / 15.0, f32::MIN_POSITIVE, f32::from_bits(1), 0.0, 1.0][at % 5];
+            *block = std::array::from_fn(|i| ((i * at) % 16) as f32 * if i % 3 == 0 { -most } else { most });
+        }
+        for factor in [factor(amax(&blocks)), factor(6.0), 0.125, f32::MIN_POSITIVE] {
+            for (stored, scales) in
+                stored(factor).into_iter().flat_map(|stored| SCALES.map(|scales| (stored, scales.0)))
+            {
+                let of = QuantiseWeights::new(Format::F32);
+                let of = if scales == Scales::Search { of.searched() } else { of };
+                let of = if matches!(stored, Factor::Divide(_)) { of.divided() } else { of };
+                let expected = quantise_weights(of, BLOCK, blocks.as_flattened(), factor, stored.number()).unwrap();
+                let rule = Rule::new(scales, factor, stored);
+                for (at, block) in blocks.iter().enumerate() {
+                    let found = rule.block(block);
+                    let Squares { values, error, plain } = found.squares;
+                    assert_eq!((found.scale, &found.codes[..]), (expected.scales[at], &expected.codes[at * 8..][..8]));
+                    assert_eq!([values, error, plain].map(f64::to_bits), expected.squares[at].map(f64::to_bits));
+                }
+            }
         }
     }
 
@@ -251,13 +288,16 @@ mod tests {
     #[test]
     fn zeros_and_the_largest_and_smallest() {
         let zeros = Rule::new(Scales::Search, 1.0, Factor::Multiply(1.0)).block(&[0.0; BLOCK]);
-        assert_eq!((zeros.scale, zeros.codes, zeros.error), (0x38, [0; 8], 0.0));
+        assert_eq!((zeros.scale, zeros.codes, zeros.squares.error), (0x38, [0; 8], 0.0));
         for amax in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1)] {
             let mut block = [0.0; BLOCK];
             block[5] = -amax;
             for stored in stored(factor(amax)) {
                 let found = Rule::new(Scales::Search, factor(amax), stored).block(&block);
-                assert!(found.error.is_finite() && found.error <= found.plain, "{amax} {found:?}");
+                assert!(
+                    found.squares.error.is_finite() && found.squares.error <= found.squares.plain,
+                    "{amax} {found:?}"
+                );
             }
         }
     }

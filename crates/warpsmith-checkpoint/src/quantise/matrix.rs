@@ -1,10 +1,13 @@
 //! Matrices of values, cut among threads.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::thread;
 
 use half::{bf16, f16};
 use safetensors::Dtype;
 use warpsmith::Result;
+use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::internal::format::BLOCK;
 
@@ -76,11 +79,39 @@ impl<'a> Matrix<'a> {
         (self.rows() * self.columns() * self.dtype.bitsize() / 8) as u64
     }
 
-    /// The largest magnitude.
-    ///
-    /// # Errors
-    /// Data, if a value is NaN or infinite; the first is named.
-    pub(super) fn amax(&self, threads: usize) -> Result<f32> {
+    /// Of its values.
+    pub(super) fn format(&self) -> Format {
+        match self.dtype {
+            Dtype::F16 => Format::F16,
+            Dtype::BF16 => Format::Bf16,
+            _ => Format::F32,
+        }
+    }
+
+    /// The bytes of some rows, one behind the other.
+    pub(super) fn part(&self, rows: Range<usize>, threads: usize) -> Result<Cow<'a, [u8]>> {
+        let part = self.values.some_rows(rows, 1)?;
+        if let Some(all) = part.all() {
+            return Ok(Cow::Borrowed(all));
+        }
+        let of_row = part.columns() * self.dtype.bitsize() / 8;
+        let mut gathered = vec![0; part.rows() * of_row];
+        let share = self.share(threads);
+        thread::scope(|scope| {
+            for (nth, gathered) in gathered.chunks_mut((share * of_row).max(1)).enumerate() {
+                scope.spawn(move || {
+                    let mut bytes = Vec::new();
+                    for (row, to) in (nth * share..).zip(gathered.chunks_exact_mut(of_row)) {
+                        to.copy_from_slice(part.row(row, &mut bytes));
+                    }
+                });
+            }
+        });
+        Ok(Cow::Owned(gathered))
+    }
+
+    /// The largest magnitude of each row: NaN or infinite, where one of its values is.
+    pub(super) fn largest(&self, threads: usize) -> Vec<f32> {
         let mut of_rows = vec![0.0f32; self.rows()];
         let share = self.share(threads);
         thread::scope(|scope| {
@@ -99,6 +130,14 @@ impl<'a> Matrix<'a> {
                 if share < self.rows() { drop(scope.spawn(work)) } else { work() }
             }
         });
+        of_rows
+    }
+
+    /// The largest magnitude, from those of rows.
+    ///
+    /// # Errors
+    /// Data, if a value is NaN or infinite; the first is named.
+    pub(super) fn amax(&self, of_rows: &[f32]) -> Result<f32> {
         if let Some(row) = of_rows.iter().position(|largest| !largest.is_finite()) {
             let (mut bytes, mut values) = (Vec::new(), Vec::new());
             self.row(row, &mut bytes, &mut values);
@@ -109,11 +148,11 @@ impl<'a> Matrix<'a> {
                 values.get(column).copied().unwrap_or(f32::NAN)
             )));
         }
-        Ok(of_rows.into_iter().fold(0.0, f32::max))
+        Ok(of_rows.iter().copied().fold(0.0, f32::max))
     }
 
     /// Quantised, under the factor for this largest magnitude, which a reader applies as `stored` says. The same for any
-    /// number of threads.
+    /// number of threads: sums are those of blocks, in their order, and then of rows.
     pub(super) fn coded(&self, scales: Scales, amax: f32, stored: impl Fn(f32) -> Factor, threads: usize) -> Coded {
         let (rows, blocks) = (self.rows(), self.columns() / BLOCK);
         let factor = factor(amax);
@@ -137,10 +176,8 @@ impl<'a> Matrix<'a> {
                         for (block, (codes, scale)) in values.as_chunks::<BLOCK>().0.iter().zip(&mut blocks_out) {
                             let found = rule.block(block);
                             (*codes, *scale) = (found.codes, found.scale);
-                            squares.error += found.error;
-                            squares.plain += found.plain;
+                            *squares += found.squares;
                         }
-                        squares.values = values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
                     }
                 };
                 if share < rows { drop(scope.spawn(work)) } else { work() }

@@ -1,6 +1,7 @@
 //! Checkpoints in NVFP4, from those in f16, bf16 or f32.
 
 mod block;
+mod device;
 mod file;
 mod layout;
 mod matrix;
@@ -18,13 +19,16 @@ use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Map, Value, json};
+use warpsmith::engine::Engine;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
 use crate::folder::{Folder, INDEX, missing, object};
+use device::OnDevice;
 use file::{Tensors, copy};
 pub use layout::Layout;
 use layout::Shape;
+use matrix::{Coded, Matrix};
 use plan::{Item, Plan, Planned};
 pub use report::{Quantised, QuantisedWeight};
 use state::State;
@@ -144,7 +148,39 @@ impl Quantise {
         to: impl AsRef<Path>,
         told: impl FnMut(u64, u64),
     ) -> Result<Quantised> {
-        let (from, to) = (from.as_ref(), to.as_ref());
+        // SAFETY: the caller's promise.
+        unsafe { self.run_by(None, from.as_ref(), to.as_ref(), told) }
+    }
+
+    /// As [`Quantise::run`], by an engine's device: the bytes are the same, so that one goes on where the other was. It takes
+    /// two streams of its own, 64 MiB of pinned memory and less of the device's, unless a row has more than 16 MiB.
+    ///
+    /// # Errors
+    /// As for [`Quantise::run`]; and those of [`Engine::quantise`], before anything is written; driver, if the device has no
+    /// room or refuses a launch.
+    ///
+    /// # Safety
+    /// As for [`Quantise::run`].
+    pub unsafe fn run_on(
+        &self,
+        engine: &Engine,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        told: impl FnMut(u64, u64),
+    ) -> Result<Quantised> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_by(Some(engine), from.as_ref(), to.as_ref(), told) }
+    }
+
+    /// # Safety
+    /// As for [`Quantise::run`].
+    unsafe fn run_by(
+        &self,
+        engine: Option<&Engine>,
+        from: &Path,
+        to: &Path,
+        told: impl FnMut(u64, u64),
+    ) -> Result<Quantised> {
         let of_source = |error: Error| error.context(from.display().to_string());
         let config = source_config(from).map_err(of_source)?;
         apart(from, to)?;
@@ -152,9 +188,11 @@ impl Quantise {
         let folder = unsafe { Folder::map(from) }.map_err(of_source)?;
         let plan = Plan::new(&folder, &config, self).map_err(of_source)?;
         let others = Others::of(from, &plan).map_err(of_source)?;
+        let formats = || plan.groups.values().flatten().map(Matrix::format);
+        let device = engine.map(|engine| OnDevice::new(engine, self, formats())).transpose()?;
         let state = State::open(to, &self.arguments(from, &plan, &others)?)?;
         apart(from, to)?;
-        Run { how: self, from, to, plan: &plan, others: &others, state, largest: HashMap::new() }.run(told)
+        Run { how: self, from, to, plan: &plan, others: &others, device, state, largest: HashMap::new() }.run(told)
     }
 
     /// What another run must have in common with this one to go on.
@@ -215,6 +253,8 @@ struct Run<'a> {
     to: &'a Path,
     plan: &'a Plan<'a>,
     others: &'a Others,
+    /// Who computes, if not this process.
+    device: Option<OnDevice<'a>>,
     state: State,
     /// The largest magnitudes of groups.
     largest: HashMap<&'a str, f32>,
@@ -276,8 +316,7 @@ impl<'a> Run<'a> {
                 Item::Kept { name, bytes, .. } => out.put(name, bytes)?,
                 Item::Coded { module, matrix, group } => {
                     let largest = self.largest(group)?;
-                    let how = self.how;
-                    let coded = matrix.coded(how.scales, largest, |factor| how.layout.stored(factor), how.threads);
+                    let (how, coded) = (self.how, self.coded(matrix, largest)?);
                     let factor = how.layout.stored(block::factor(largest)).number().to_le_bytes();
                     let all: [&[u8]; 3] = [&coded.codes, &coded.scales, &factor];
                     for (shape, bytes) in how.layout.tensors(module, matrix).iter().zip(all) {
@@ -301,10 +340,22 @@ impl<'a> Run<'a> {
         }
         let mut largest = 0.0f32;
         for matrix in self.plan.groups.get(group).into_iter().flatten() {
-            largest = largest.max(matrix.amax(self.how.threads)?);
+            let of_rows = match &mut self.device {
+                None => matrix.largest(self.how.threads),
+                Some(device) => device.largest(matrix)?,
+            };
+            largest = largest.max(matrix.amax(&of_rows)?);
         }
         self.largest.insert(group, largest);
         Ok(largest)
+    }
+
+    fn coded(&mut self, matrix: &Matrix<'_>, largest: f32) -> Result<Coded> {
+        let how = self.how;
+        match &mut self.device {
+            None => Ok(matrix.coded(how.scales, largest, |factor| how.layout.stored(factor), how.threads)),
+            Some(device) => device.coded(matrix, largest),
+        }
     }
 
     /// What makes it a checkpoint.

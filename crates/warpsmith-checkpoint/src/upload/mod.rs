@@ -13,7 +13,8 @@ use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 use warpsmith_layers::{MlpWeights, MoeWeights, Quantised};
 
-use pinned::{Pinned, Sink};
+pub(crate) use pinned::Pinned;
+use pinned::Sink;
 
 use crate::module::{Bias, Mlp, Moe, Multiplier, Product, weight_format};
 use crate::weight::Packed;

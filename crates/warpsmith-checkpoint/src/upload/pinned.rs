@@ -18,14 +18,14 @@ const SHARE: usize = 1 << 20;
 const THREADS: usize = 8;
 
 /// One is filled while the other is copied.
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     buffers: [PinnedHostSlice<u8>; 2],
     next: usize,
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
 }
 
 impl Pinned {
-    pub(super) fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
+    pub(crate) fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
         if bytes == 0 {
             return Err(Error::operand("buffers of 0 bytes: at least 1 is needed"));
         }
@@ -39,7 +39,7 @@ impl Pinned {
     }
 
     /// Device memory of so many bytes with what `write` pushes: just as many. `tell` hears of each copy.
-    pub(super) fn send<'d>(
+    pub(crate) fn send<'d>(
         &mut self,
         stream: &Arc<CudaStream>,
         bytes: usize,
@@ -56,7 +56,7 @@ impl Pinned {
 }
 
 /// Takes the bytes of one piece of device memory.
-pub(super) struct Sink<'a, 'd> {
+pub(crate) struct Sink<'a, 'd> {
     pinned: &'a mut Pinned,
     stream: &'a Arc<CudaStream>,
     target: CudaSlice<u8>,
@@ -77,7 +77,7 @@ struct Piece<'d> {
 
 impl<'d> Sink<'_, 'd> {
     /// Bytes that may change once this returns.
-    pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (at, room) = (self.filled, self.room());
             let (now, later) = bytes.split_at(bytes.len().min(room));
@@ -89,7 +89,7 @@ impl<'d> Sink<'_, 'd> {
     }
 
     /// Bytes that last: threads share them out when the buffer is full, and refuse it if one is NaN.
-    pub(super) fn push_lasting(&mut self, mut bytes: &'d [u8], refused: Option<Nan>) -> Result<()> {
+    pub(crate) fn push_lasting(&mut self, mut bytes: &'d [u8], refused: Option<Nan>) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
             self.lasting.push(Piece { at: self.filled, bytes: now, refused });

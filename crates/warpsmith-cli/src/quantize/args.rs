@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use warpsmith_checkpoint::{Factors, Layout, Scales};
 
 /// Makes an NVFP4 checkpoint of a folder with a model in f16, bf16 or f32: its linear layers are quantised, everything else is
-/// copied. Needs no GPU.
+/// copied. Needs no GPU; with one (--device) the bytes are the same.
 ///
 /// Whoever stops it starts it again with the same arguments: it goes on, and the bytes are those of a run that was not
 /// stopped. One run has a folder at a time; another is refused.
@@ -36,7 +36,11 @@ pub struct Args {
     #[arg(long, value_name = "CHOICE", default_value_t = Factors::Shared)]
     pub factors: Factors,
 
-    /// Threads that quantise [default: as many as there are cores].
+    /// Which GPU quantises, instead of the CPU.
+    #[arg(long, value_name = "N")]
+    pub device: Option<usize>,
+
+    /// Threads that quantise, or with --device copy to it [default: as many as there are cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }

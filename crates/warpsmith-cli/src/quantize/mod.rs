@@ -6,6 +6,9 @@ use std::time::Instant;
 
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
+use warpsmith::cache::KernelCache;
+use warpsmith::engine::Engine;
+use warpsmith::run::Device;
 use warpsmith_checkpoint::{Quantise, Quantised, QuantisedWeight};
 
 use crate::shared::{Result, document, say};
@@ -21,18 +24,26 @@ pub fn run(args: &Args) -> Result<bool> {
         how = how.threads(threads.get());
     }
     how = args.exclude.iter().fold(how, |how, pattern| how.exclude(pattern));
+    let engine = args.device.map(engine).transpose()?;
     let bar = bar();
     let told = |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     };
     // SAFETY: a folder has one run at a time; who changes a model meanwhile has no use for the result.
-    let done = unsafe { how.run(&args.from, &args.to, told) };
+    let done = unsafe {
+        match &engine {
+            Some(engine) => how.run_on(engine, &args.from, &args.to, told),
+            None => how.run(&args.from, &args.to, told),
+        }
+    };
     bar.finish_and_clear();
     let done = done?;
     show(&done)?;
     let seconds = start.elapsed().as_secs_f64();
-    say!("{} written in {seconds:.1} s", args.to.display())?;
+    let device = engine.as_ref().map(|engine| engine.device().to_string());
+    let by = device.as_deref().unwrap_or("the CPU");
+    say!("{} written in {seconds:.1} s by {by}", args.to.display())?;
     let weight = |weight: &QuantisedWeight| {
         json!({
             "name": weight.name(),
@@ -48,6 +59,7 @@ pub fn run(args: &Args) -> Result<bool> {
         "layout": args.layout.to_string(),
         "scales": args.scales.to_string(),
         "factors": args.factors.to_string(),
+        "device": device,
         "source_bytes": done.source_bytes(),
         "bytes": done.bytes(),
         "error": done.error(),
@@ -59,6 +71,13 @@ pub fn run(args: &Args) -> Result<bool> {
         "seconds": seconds,
     }))?;
     Ok(true)
+}
+
+/// On a GPU that is asked for.
+fn engine(ordinal: usize) -> Result<Engine> {
+    let asked = || format!("--device {ordinal} (without it the CPU quantises)");
+    let device = Device::open(ordinal).map_err(|error| error.context(asked()))?;
+    Ok(Engine::with_cache(&device, KernelCache::builder().install_if_missing().build()))
 }
 
 /// Those that lose the most, and all together.

@@ -76,6 +76,7 @@ pub mod layer;
 mod matrix;
 mod products;
 pub mod quantise;
+pub mod quantise_weights;
 pub mod route;
 mod uncertain;
 

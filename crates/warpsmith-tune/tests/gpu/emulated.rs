@@ -16,7 +16,7 @@ use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 
 use crate::bench::{Bench, text};
 use crate::mutants::{self, Mutant};
-use crate::{combine, families, prepare, quantise, route};
+use crate::{combine, families, prepare, quantise, quantise_weights, route};
 
 mod pairs;
 
@@ -135,6 +135,8 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "small" => {
             prepare::all().iter().step_by(5).try_for_each(|case| prepare::is_what_the_host_prepares(bench, case))?;
             quantise::mutants().iter().step_by(7).try_for_each(|mutant| quantise::is_killed(bench, mutant))?;
+            let weights = quantise_weights::mutants();
+            weights.iter().step_by(9).try_for_each(|mutant| quantise_weights::is_killed(bench, mutant))?;
             combine::mutants().iter().step_by(4).try_for_each(|mutant| combine::is_killed(bench, mutant))
         }
         "clusters" => {

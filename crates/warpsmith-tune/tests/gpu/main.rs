@@ -24,6 +24,7 @@ mod plan;
 mod prepare;
 mod quantise;
 mod quantise_e4m3;
+mod quantise_weights;
 mod raw;
 mod route;
 mod serving;
@@ -131,9 +132,20 @@ fn main() -> ExitCode {
     for mutant in quantise_e4m3::mutants() {
         trials.push(trial(&bench, mutant.name(), move |bench| quantise_e4m3::is_killed(bench, &mutant)));
     }
+    for case in quantise_weights::all() {
+        trials.push(trial(&bench, case.name(), move |bench| quantise_weights::is_right(bench, &case)));
+    }
+    trials.push(Trial::test("quantise: mutants of weights are up to date", || {
+        small::are_up_to_date(&quantise_weights::mutants()).map_err(Into::into)
+    }));
+    for mutant in quantise_weights::mutants() {
+        trials.push(trial(&bench, mutant.name(), move |bench| quantise_weights::is_killed(bench, &mutant)));
+    }
     for (name, run) in [
         ("every f16 and bf16 number", quantise::every_number_is_right as fn(&Bench) -> _),
         ("replays with other tensors", quantise::replays_with_other_tensors),
+        ("weights: many rows", quantise_weights::many_rows_are_right),
+        ("weights: what is no number", quantise_weights::what_is_no_number_is_found),
     ] {
         trials.push(trial(&bench, format!("quantise: {name}"), run));
     }

@@ -75,7 +75,7 @@ impl Host {
 }
 
 /// A block; but for infinities no magnitude is above 2688 times the factor.
-fn block_of(random: &mut fastrand::Rng, sort: u64, factor: f32, format: Format) -> Vec<f32> {
+pub fn block_of(random: &mut fastrand::Rng, sort: u64, factor: f32, format: Format) -> Vec<f32> {
     let scale = e4m3::decode(random.u8(0x01..0x7F));
     let divisor = scale * factor;
     let sign = |random: &mut fastrand::Rng| if random.bool() { 1.0f32 } else { -1.0 };

@@ -39,6 +39,7 @@ impl Mutant {
             Simt::Route(_) => "experts: mutant of route",
             Simt::Combine(_) => "experts: mutant of combine",
             Simt::Quantise(quantise) if quantise.to_format() == Format::E4m3 => "quantise: mutant to e4m3",
+            Simt::QuantiseWeights(_) => "quantise: mutant of weights",
             _ => "quantise: mutant",
         };
         format!("{kind}: {}", self.what)

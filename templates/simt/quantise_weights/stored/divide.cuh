@@ -1,0 +1,11 @@
+// A reader divides scales by what is stored.
+#pragma once
+
+namespace ws {
+
+// What a code of 1 stands for under a scale.
+__device__ __forceinline__ float step_of(u32 scale, const QuantiseWeightsParams& params) {
+  return __fdiv_rn(scale_value(scale), params.stored);
+}
+
+}  // namespace ws
