@@ -1,7 +1,7 @@
 //! How fast the layers of a checkpoint come to a GPU, beside a plain copy of as many bytes from pinned memory.
 //!
 //! `cargo run --release -p warpsmith-checkpoint --example upload -- DIR [THREADS]`. The first time files may be read from their
-//! disk; the second time they are in memory.
+//! disk; the second time they are in memory. The device's memory is given anew each time.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -35,28 +35,26 @@ fn main() -> Result<()> {
     writeln!(out, "{} modules, {bytes} bytes", modules.len())?;
     let plain = plain(&stream, bytes as usize)?;
     writeln!(out, "plain copy: {}", rate(bytes, plain))?;
-    for time in ["first", "second"] {
-        let start = Instant::now();
-        upload(&stream, &modules, bytes, threads)?;
-        let took = start.elapsed();
-        let share = 100.0 * plain.as_secs_f64() / took.as_secs_f64();
-        writeln!(out, "{time} upload: {}, {share:.0} % of the plain copy's rate", rate(bytes, took))?;
-    }
-    Ok(())
-}
-
-/// All of them at once on the device, as a model is.
-fn upload(
-    stream: &Arc<CudaStream>,
-    modules: &[Module<'_>],
-    bytes: u64,
-    threads: Option<std::num::NonZero<usize>>,
-) -> Result<()> {
-    let bar = ProgressBar::new(bytes);
-    let mut uploader = Uploader::new(stream)?.progress(|sent| bar.set_position(sent));
+    let bar = ProgressBar::new(2 * bytes);
+    let mut uploader = Uploader::new(&stream)?.progress(|sent| bar.set_position(sent));
     if let Some(threads) = threads {
         uploader = uploader.threads(threads);
     }
+    let mut lines = Vec::new();
+    for time in ["first", "second"] {
+        let start = Instant::now();
+        upload(&stream, &mut uploader, &modules)?;
+        let took = start.elapsed();
+        let share = 100.0 * plain.as_secs_f64() / took.as_secs_f64();
+        lines.push(format!("{time} upload: {}, {share:.0} % of the plain copy's rate", rate(bytes, took)));
+    }
+    drop(uploader);
+    bar.finish_and_clear();
+    Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?)
+}
+
+/// All of them at once on the device, as a model is.
+fn upload(stream: &Arc<CudaStream>, uploader: &mut Uploader<'_>, modules: &[Module<'_>]) -> Result<()> {
     let (mut products, mut mlps, mut experts) = (Vec::new(), Vec::new(), Vec::new());
     for module in modules {
         match module {
@@ -66,10 +64,7 @@ fn upload(
             _ => return Err("a module that is none of a checkpoint's layers".into()),
         }
     }
-    drop(uploader);
-    stream.synchronize()?;
-    bar.finish_and_clear();
-    Ok(())
+    Ok(stream.synchronize()?)
 }
 
 /// As many bytes, of one buffer again and again.
