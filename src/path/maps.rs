@@ -32,7 +32,17 @@ pub(crate) struct CodeBoxes {
     /// None, where the kernel copies tokens itself.
     pub(crate) tokens: Option<u32>,
     pub(crate) weights: u32,
-    /// Whether their block scales are loaded so, too: 128 rows and 256 along K.
-    pub(crate) token_scales: bool,
-    pub(crate) weight_scales: bool,
+    pub(crate) token_scales: ScaleLoads,
+    pub(crate) weight_scales: ScaleLoads,
+}
+
+/// How block scales come to shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScaleLoads {
+    /// By four bytes.
+    Copied,
+    /// By bulk copies, which begin at a multiple of 16 bytes.
+    Bulk,
+    /// By boxes as codes are: 128 rows and 256 along K.
+    Mapped,
 }

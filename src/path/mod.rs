@@ -38,7 +38,7 @@ pub use axes::Axes;
 pub(crate) use axes::TILE_K;
 pub use geometry::Geometry;
 pub(crate) use geometry::{EARLY_PREPASS, Grid, K_BLOCK, PREPASS, PrepassShape, WIDTHS_MAX};
-pub(crate) use maps::{Boxes, CodeBoxes, Tokens};
+pub(crate) use maps::{Boxes, CodeBoxes, ScaleLoads, Tokens};
 pub(crate) use names::{Cuda, Names, templates};
 pub(crate) use numerics::Sharers;
 pub use refusal::Refusal;

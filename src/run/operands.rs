@@ -20,7 +20,8 @@ use crate::spec::Problem;
 /// launch's stream.
 ///
 /// Base addresses of A, B, C and workspace are multiples of 16 bytes, of all others of 4; what cudarc allocates is, and so
-/// is every view that begins at a row.
+/// is every view that begins at a row. Block scales in 128x4 are multiples of 16 where a kernel of the path `tcgen05` loads
+/// them whole, as every view is that begins at 128 rows.
 ///
 /// When grouped, the rows of group g are `offsets[g]..offsets[g + 1]` of A and C; a group may have none. The offsets are
 /// read on the device when the kernel runs, so a captured graph can be replayed with other sizes up to `m`. Kernels

@@ -1,7 +1,7 @@
 //! How operands come to the matrix kernel.
 
 use super::geometry::{ROWS, Tcgen05Layout};
-use crate::path::{Cluster, CodeBoxes, Rows, Tokens, Variant};
+use crate::path::{Cluster, CodeBoxes, Rows, ScaleLoads, Tokens, Variant};
 
 /// Whether the tensor memory accelerator loads block scales: those of a pair that are loaded at all. Plain bulk copies count at
 /// barriers of their own block only; where that is enough, others have found them faster than maps.
@@ -17,11 +17,15 @@ pub(in crate::path) fn tokens(layout: &Tcgen05Layout, variant: &Variant) -> Toke
         Rows::Weights => (wide, ROWS),
         Rows::Tokens => (ROWS, wide),
     };
-    let is_mapped = maps_scales(layout, variant);
+    let scales = |are_loaded: bool| match (are_loaded, maps_scales(layout, variant)) {
+        (false, _) => ScaleLoads::Copied,
+        (true, false) => ScaleLoads::Bulk,
+        (true, true) => ScaleLoads::Mapped,
+    };
     Tokens::Codes(CodeBoxes {
         tokens: (!layout.is_gathered).then_some(tokens),
         weights,
-        token_scales: is_mapped && layout.loaded_token_scales,
-        weight_scales: is_mapped && layout.loaded_weight_scales,
+        token_scales: scales(layout.loaded_token_scales),
+        weight_scales: scales(layout.loaded_weight_scales),
     })
 }
