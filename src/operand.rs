@@ -1,6 +1,7 @@
 //! What a launch is given: a line for each piece of device memory, and the parameter that kernels find it in.
 
 use crate::format::Format;
+use crate::path::{ScaleLoads, Tokens};
 use crate::spec::{Operation, Problem, Spec};
 
 /// Loaded from, or stored to, 16 bytes at a time.
@@ -119,10 +120,18 @@ impl Operand {
         }
     }
 
-    /// The address is a multiple of this.
-    #[inline(always)]
+    /// The address is a multiple of this, for any kernel.
     pub(crate) const fn alignment(self) -> u64 {
         self.line().3
+    }
+
+    /// The same for kernels of `spec`: block scales that are not copied by four bytes are loaded whole.
+    pub(crate) fn alignment_for(self, spec: &Spec) -> u64 {
+        match (spec.tokens(), self.line().2) {
+            (Tokens::Codes(boxes), Shape::TokenScales) if boxes.token_scales != ScaleLoads::Copied => WIDE,
+            (Tokens::Codes(boxes), Shape::WeightScales) if boxes.weight_scales != ScaleLoads::Copied => WIDE,
+            _ => self.alignment(),
+        }
     }
 
     /// What its elements are called.

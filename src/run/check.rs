@@ -84,6 +84,8 @@ impl ContextId {
 pub(super) struct OperandSpec {
     operation: Operation,
     lines: [Line; Operand::COUNT],
+    /// What their addresses are multiples of: powers of two.
+    alignments: [u64; Operand::COUNT],
     /// Operands that have to be there for any M, a bit each.
     required: u32,
     /// The layout of prepared weights, with its bytes.
@@ -143,6 +145,7 @@ impl OperandSpec {
     pub(super) fn new(spec: &Spec) -> Result<Self> {
         let problem = spec.problem();
         let mut operand_spec = Self::of(problem, |operand| operand.needs(spec));
+        operand_spec.alignments = std::array::from_fn(|at| Operand::ALL[at].alignment_for(spec));
         if problem.is_prepared() {
             let layout = problem.prepared_layout()?;
             operand_spec.prepared = Some((layout, layout.bytes() as u64));
@@ -173,7 +176,8 @@ impl OperandSpec {
                 required |= bit(*operand);
             }
         }
-        Self { operation: problem.operation(), lines, required, prepared: None }
+        let alignments = std::array::from_fn(|at| Operand::ALL[at].alignment());
+        Self { operation: problem.operation(), lines, alignments, required, prepared: None }
     }
 
     /// For the operands of a launch of `m` rows.
@@ -194,7 +198,7 @@ impl OperandSpec {
     #[inline(always)]
     pub(super) fn takes_c_factor(&self, factor: f32) -> bool {
         match self.lines[Operand::CFactor as usize].is_wanted() {
-            true => factor.is_normal() && factor > 0.0,
+            true => is_positive(factor),
             false => factor == 1.0,
         }
     }
@@ -206,7 +210,7 @@ impl OperandSpec {
             return Ok(());
         }
         Err(match self.lines[Operand::CFactor as usize].is_wanted() {
-            true => Error::operand(format!("c_factor is {factor:e}: it must be positive and normal")),
+            true => not_positive("c_factor", factor),
             false => unwanted(Operand::CFactor, &self.name(Operand::CFactor), false),
         })
     }
@@ -214,10 +218,18 @@ impl OperandSpec {
     /// Refuses the first address that is not aligned.
     pub(super) fn aligned(&self, mut params: Params) -> Result<()> {
         let mut addresses = Operand::ALL.iter().map(|operand| (operand, *params.address(*operand)));
-        match addresses.find(|(operand, address)| !address.is_multiple_of(operand.alignment())) {
-            Some((operand, address)) => Err(not_aligned(&operand.title(self.operation), address, operand.alignment())),
+        match addresses.find(|(operand, address)| !self.is_aligned(**operand, *address)) {
+            Some((operand, address)) => {
+                let alignment = self.alignments[*operand as usize];
+                Err(not_aligned(&operand.title(self.operation), address, alignment))
+            }
             None => Ok(()),
         }
+    }
+
+    #[inline(always)]
+    fn is_aligned(&self, operand: Operand, address: u64) -> bool {
+        address & (self.alignments[operand as usize] - 1) == 0
     }
 
     #[cold]
@@ -306,6 +318,12 @@ impl Check<'_> {
             false => elements >= line.needed(self.m, before),
         };
         fits && (!operand.has_formats() || line.format == format) && self.context_id.has(buffer)
+    }
+
+    /// Whether it may be there.
+    #[inline(always)]
+    pub(super) fn is_aligned(&self, operand: Operand, address: u64) -> bool {
+        self.operand_spec.is_aligned(operand, address)
     }
 
     /// Notes all B; whether it fits.
@@ -431,6 +449,21 @@ pub(super) fn aligned(addresses: &[(&str, u64)], step: u64) -> Result<()> {
         Some((name, address)) => Err(not_aligned(name, *address, step)),
         None => Ok(()),
     }
+}
+
+/// Refuses a factor that is not positive and normal.
+pub(super) fn positive(name: &str, factor: f32) -> Result<()> {
+    if is_positive(factor) { Ok(()) } else { Err(not_positive(name, factor)) }
+}
+
+#[inline(always)]
+fn is_positive(factor: f32) -> bool {
+    factor.is_normal() && factor > 0.0
+}
+
+#[cold]
+fn not_positive(name: &str, factor: f32) -> Error {
+    Error::operand(format!("{name} is {factor:e}: it must be positive and normal"))
 }
 
 #[cold]

@@ -5,9 +5,7 @@ use std::cell::RefCell;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{CUtensorMap, CUtensorMapDataType, CUtensorMapSwizzle};
 
-use super::check;
 use super::tensor_map::{self, Maps, Memo, NO_MAPS, Tiled};
-use crate::error;
 use crate::format::{Format, ScaleLayout};
 use crate::path::{CodeBoxes, ScaleLoads};
 use crate::spec::Problem;
@@ -17,8 +15,6 @@ const BOX_BYTES: u32 = 128;
 /// Block scales are seen as words of so many bytes, of which a box has those of 128 rows and 256 of K: as many as there may be.
 const SCALE_WORD: u64 = 8;
 const SCALE_WORDS: u32 = 256;
-/// Where loads of more than four bytes begin, in bytes.
-const LOAD: u64 = 16;
 
 /// How a kernel reads the codes of A `[rows, K]` and of weights `[groups · N, K]`, and their
 /// scales `[blocks of 128 rows, K / 64, 512 bytes]`.
@@ -64,23 +60,6 @@ impl CodeMaps {
             boxes: *boxes,
             ordinal: tensor_map::next_ordinal(),
         }
-    }
-
-    /// Refuses block scales that do not begin where the kernel's loads of them may.
-    ///
-    /// # Errors
-    /// Operand, if they do not.
-    #[inline]
-    pub(super) fn check_scales(&self, codes: &Codes) -> error::Result<()> {
-        if self.boxes.token_scales != ScaleLoads::Copied {
-            check::aligned(&[("scales of a", codes.a_scales)], LOAD)?;
-        }
-        if self.boxes.weight_scales != ScaleLoads::Copied {
-            let [b1, b2] = codes.b_scales;
-            let first = if self.products == 1 { "scales of b" } else { "scales of b1" };
-            check::aligned(&[(first, b1), ("scales of b2", b2)], LOAD)?;
-        }
-        Ok(())
     }
 
     /// Calls `launch` with the maps of A and of the weights of each product, and with those of their scales behind these. They
@@ -147,45 +126,5 @@ impl CodeMaps {
             box_extents: [SCALE_WORDS, 1],
             swizzle: CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arch::Arch;
-    use crate::path;
-    use crate::problem::Activation;
-    use crate::spec::Spec;
-
-    /// Of a dual product in this layout, on a B200.
-    fn maps(layout: ScaleLayout, variant: &str) -> CodeMaps {
-        let problem = Problem::dual_gemm(Activation::Silu).a(Format::Nvfp4).scales(layout).n(4096).k(7168);
-        let spec = Spec::new(&problem, &variant.parse().unwrap(), &Arch::B200).unwrap();
-        match spec.tokens() {
-            path::Tokens::Codes(boxes) => CodeMaps::new(&problem, &boxes),
-            tokens => panic!("{tokens:?}"),
-        }
-    }
-
-    #[test]
-    fn scales_that_are_not_copied_begin_at_a_multiple_of_16() {
-        let good = Codes { a: 0x100, readable: 0, a_scales: 0x200, b: [0x300; 2], b_scales: [0x400; 2] };
-        let single = "tcgen05.t128x64x256.s3.interleaved.ws1.direct.token_rows";
-        let pair = "tcgen05.t256x64x256.s7.interleaved.ws1.direct.pair.token_rows";
-        for variant in [single, pair] {
-            let maps = maps(ScaleLayout::Swizzled128x4, variant);
-            maps.check_scales(&good).unwrap();
-            for (codes, name) in [
-                (Codes { a_scales: 0x204, ..good }, "scales of a begins at 0x204"),
-                (Codes { b_scales: [0x408, 0x400], ..good }, "scales of b1 begins at 0x408"),
-                (Codes { b_scales: [0x400, 0x404], ..good }, "scales of b2 begins at 0x404"),
-            ] {
-                let error = maps.check_scales(&codes).unwrap_err();
-                assert!(error.is_operand() && error.to_string().starts_with(name), "{variant}: {error}");
-            }
-        }
-        let copied = Codes { a_scales: 0x204, b_scales: [0x404; 2], ..good };
-        maps(ScaleLayout::Linear, single).check_scales(&copied).unwrap();
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::LaunchStream;
+use super::check;
 use super::memory::{Memory, MemoryMut};
 use super::operand::{Alpha, Values};
 use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit, check_given};
@@ -164,9 +165,7 @@ impl Quantiser {
             return e4m3::launch(&self.kernel, quantise, stream, operands, is_dependent);
         }
         let factor = given.as_ref().map_or(1.0, |(factor, _)| *factor);
-        if !(factor.is_normal() && factor > 0.0) {
-            return Err(Error::operand(format!("the factor is {factor:e}: it must be positive and normal")));
-        }
+        check::positive("the factor", factor)?;
         let layout = quantise.scale_layout();
         let scale_bytes = layout.bytes(m as usize, k as usize) as u64;
         let Ok(all) = i32::try_from(scale_bytes) else {

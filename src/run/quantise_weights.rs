@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::LaunchStream;
+use super::check;
 use super::memory::MemoryMut;
 use super::operand::Values;
 use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit};
@@ -111,11 +112,8 @@ impl WeightQuantiser {
         if !(k as usize).is_multiple_of(BLOCK) {
             return Err(Error::operand(format!("k = {k}: must be a multiple of {BLOCK}")));
         }
-        for (name, factor) in [("factor", factor), ("stored factor", stored)] {
-            if !(factor.is_normal() && factor > 0.0) {
-                return Err(Error::operand(format!("the {name} is {factor:e}: it must be positive and normal")));
-            }
-        }
+        check::positive("the factor", factor)?;
+        check::positive("the stored factor", stored)?;
         if rows == 0 || k == 0 {
             return Ok(());
         }

@@ -4,7 +4,6 @@ use cudarc::driver::DriverError;
 
 use super::code_maps::{CodeMaps, Codes};
 use super::tensor_map::{Maps, NO_MAPS, TokenBoxes, Tokens};
-use crate::error;
 use crate::path;
 use crate::spec::Spec;
 
@@ -61,16 +60,6 @@ impl TokensFrom {
             Self::Mapped(_, bytes) => bytes * a,
             Self::Codes(_) => a,
             Self::Decoded(..) => workspace,
-        }
-    }
-
-    /// # Errors
-    /// Operand, if block scales begin where the kernel cannot load them from.
-    #[inline]
-    pub(super) fn check_scales(&self, codes: &Codes) -> error::Result<()> {
-        match self {
-            Self::Codes(maps) => maps.check_scales(codes),
-            _ => Ok(()),
         }
     }
 

@@ -143,10 +143,10 @@ impl<'b, 'g, G> Place<'b, 'g, G> {
         *self.params.address(operand) = address;
     }
 
-    /// Whether the address noted last for it is aligned.
+    /// The address noted last for it.
     #[inline(always)]
-    fn is_aligned(&mut self, operand: Operand) -> bool {
-        self.params.address(operand).is_multiple_of(operand.alignment())
+    fn noted(&mut self, operand: Operand) -> u64 {
+        *self.params.address(operand)
     }
 }
 
@@ -234,7 +234,7 @@ impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
         }
         self.is_ordered &= memory.is_there();
         let Ok(()) = self.place.read(operand, format, memory);
-        fits(self.place.is_aligned(operand))
+        fits(self.check.is_aligned(operand, self.place.noted(operand)))
     }
 
     #[inline(always)]
@@ -243,14 +243,14 @@ impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
         self.has_weights = weights.shared().is_there();
         self.is_ordered &= self.has_weights;
         let Ok(()) = self.place.prepared(weights);
-        fits(self.place.is_aligned(Operand::B1))
+        fits(self.check.is_aligned(Operand::B1, self.place.noted(Operand::B1)))
     }
 
     #[inline(always)]
     fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Misfit> {
         fits(self.check.takes(operand, format, &memory.buffer()))?;
         let Ok(()) = self.place.write(operand, format, memory);
-        fits(self.place.is_aligned(operand))
+        fits(self.check.is_aligned(operand, self.place.noted(operand)))
     }
 
     #[inline(always)]
@@ -260,7 +260,7 @@ impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
         self.workspace = buffer.elements;
         self.is_ordered &= workspace.is_ready(self.place.stream);
         let Ok(()) = self.place.workspace(workspace);
-        fits(self.place.is_aligned(Operand::Workspace))
+        fits(self.check.is_aligned(Operand::Workspace, self.place.noted(Operand::Workspace)))
     }
 }
 

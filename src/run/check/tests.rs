@@ -310,14 +310,15 @@ fn everything_is_in_the_streams_context() {
     );
 }
 
+fn params(operand: Operand, address: u64) -> Params {
+    let mut params = Params::default();
+    *params.address(operand) = address;
+    params
+}
+
 #[test]
 fn addresses_are_aligned() {
     let operand_spec = OperandSpec::new(&spec(&dual())).unwrap();
-    let params = |operand, address| {
-        let mut params = Params::default();
-        *params.address(operand) = address;
-        params
-    };
     operand_spec.aligned(params(Operand::A, 0x100)).unwrap();
     for (operand, address, words) in [
         (Operand::A, 0x108, "a begins at 0x108, which is not a multiple of 16 bytes"),
@@ -332,6 +333,31 @@ fn addresses_are_aligned() {
         let error = operand_spec.aligned(params(operand, address)).unwrap_err();
         assert!(error.is_operand());
         assert_eq!(error.to_string(), words);
+    }
+}
+
+#[test]
+fn scales_that_are_not_copied_begin_at_a_multiple_of_16() {
+    let of = |layout: ScaleLayout, variant: &str| {
+        let problem = Problem::dual_gemm(Activation::Silu).a(Format::Nvfp4).scales(layout).n(4096).k(7168);
+        OperandSpec::new(&Spec::new(&problem, &variant.parse().unwrap(), &Arch::B200).unwrap()).unwrap()
+    };
+    let single = "tcgen05.t128x64x256.s3.interleaved.ws1.direct.token_rows";
+    let pair = "tcgen05.t256x64x256.s7.interleaved.ws1.direct.pair.token_rows";
+    for variant in [single, pair] {
+        let operand_spec = of(ScaleLayout::Swizzled128x4, variant);
+        for (operand, address, begin) in [
+            (Operand::AScales, 0x204, "scales of a begins at 0x204"),
+            (Operand::B1Scales, 0x408, "scales of b1 begins at 0x408"),
+            (Operand::B2Scales, 0x404, "scales of b2 begins at 0x404"),
+        ] {
+            operand_spec.aligned(params(operand, 0x200)).unwrap();
+            let error = operand_spec.aligned(params(operand, address)).unwrap_err();
+            assert!(error.is_operand() && error.to_string().starts_with(begin), "{variant}: {error}");
+        }
+    }
+    for operand in [Operand::AScales, Operand::B1Scales, Operand::B2Scales] {
+        of(ScaleLayout::Linear, single).aligned(params(operand, 0x204)).unwrap();
     }
 }
 

@@ -254,7 +254,6 @@ impl Kernel {
     ) -> Result<()> {
         let KernelParams { a, a_scales, b, b_scales, workspace, m, .. } = params.kernel;
         let codes = Codes { a, readable, a_scales, b, b_scales };
-        self.tokens.check_scales(&codes)?;
         if let Some(row) = self.tokens.decoded_row() {
             let params = &mut params.kernel;
             params.decoded = params.workspace;
