@@ -32,5 +32,5 @@ pub use checkpoint::{Checkpoint, Layers};
 pub use config::{Architecture, Config, Experts};
 pub use module::{Bias, Mlp, Module, Moe, Multiplier, Product};
 pub use quantise::{Factors, Layout, Quantise, Quantised, QuantisedWeight, Scales};
-pub use upload::Uploader;
+pub use upload::{UploadTimes, Uploader};
 pub use weight::{Packed, Storage, Weight};

@@ -203,13 +203,21 @@ fn an_upload_is_what_the_file_has() {
     let checkpoint = map(dir.path()).unwrap();
     let whole = mlp(checkpoint.module(MLP).unwrap());
     let bytes = 3 * (HIDDEN * INTERMEDIATE / 2 + HIDDEN * INTERMEDIATE / 16);
-    for buffer in [1, 7, 1000, 1 << 20] {
+    for buffer in [2, 7, 1000, 1 << 20] {
         let mut told = Vec::new();
         let mut uploader = Uploader::with_buffers(&stream, buffer).unwrap().progress(|sent| told.push(sent));
         drop(uploader.mlp(&whole).unwrap());
         assert_eq!(Module::Mlp(whole.clone()).bytes(), bytes as u64);
         let [codes, scales] = uploader.uploaded(whole.up()).unwrap();
+        // Columns of rows that are longer.
+        let part = whole.clone().some_intermediate(16..32).unwrap();
+        let of_columns = uploader.uploaded(part.down()).unwrap().map(|bytes| stream.clone_dtoh(&bytes).unwrap());
         drop(uploader);
+        for (found, (end, per)) in of_columns.iter().zip([("weight", 2), ("weight_scale", 16)]) {
+            let all = &model.tensors[&format!("{MLP}.down_proj.{end}")].2;
+            let rows = all.chunks(INTERMEDIATE / per).flat_map(|row| &row[16 / per..]);
+            assert!(found.iter().eq(rows), "{end}, {buffer}");
+        }
         let name = format!("{MLP}.up_proj");
         assert_eq!(stream.clone_dtoh(&codes).unwrap(), model.tensors[&format!("{name}.weight")].2);
         assert_eq!(stream.clone_dtoh(&scales).unwrap(), model.tensors[&format!("{name}.weight_scale")].2);
@@ -228,7 +236,7 @@ fn an_upload_is_what_the_file_has() {
     let [codes, _] = uploader.uploaded(mlp(checkpoint.module(MLP).unwrap()).up()).unwrap();
     assert!(stream.clone_dtoh(&codes).unwrap() == large.tensors[&format!("{MLP}.up_proj.weight")].2);
     let text = Uploader::with_buffers(&stream, 0).unwrap_err().to_string();
-    assert!(text.contains("at least 1"), "{text}");
+    assert!(text.contains("at least 2"), "{text}");
     // A NaN is no scale.
     let mut model = model;
     model.tensors.get_mut(&format!("{MLP}.down_proj.weight_scale")).unwrap().2[1] = 0xFF;

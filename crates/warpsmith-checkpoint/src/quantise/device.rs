@@ -18,7 +18,7 @@ use warpsmith::{Error, Result};
 use super::block::factor;
 use super::matrix::{Coded, Matrix, Squares};
 use super::{Quantise, Scales};
-use crate::upload::Pinned;
+use crate::upload::Ring;
 use crate::weight::Factor;
 
 /// Bytes of values of a part, more where a row has more; and of each pinned buffer, of which a stream has two.
@@ -35,16 +35,16 @@ pub(super) struct OnDevice<'a> {
 /// A stream, and what it copies from.
 struct Lane {
     stream: Arc<CudaStream>,
-    pinned: Pinned,
+    ring: Ring,
 }
 
 impl Lane {
     fn new(engine: &Engine, threads: usize) -> Result<Self> {
         let context = engine.device().context();
         let stream = context.new_stream().map_err(|error| refused("making a stream", error))?;
-        let mut pinned = Pinned::new(&stream, PART)?;
-        pinned.threads = threads;
-        Ok(Self { stream, pinned })
+        let mut ring = Ring::new(&stream, 2 * PART)?;
+        ring.threads = threads;
+        Ok(Self { stream, ring })
     }
 }
 
@@ -118,7 +118,7 @@ impl<'a> OnDevice<'a> {
         launch: impl Fn(&Arc<CudaStream>, [u32; 2], Values<'_>) -> Result<T>,
         mut take: impl FnMut(&Arc<CudaStream>, Range<usize>, T) -> Result<()>,
     ) -> Result<()> {
-        let (all, columns, threads) = (matrix.rows(), matrix.columns(), self.how.threads);
+        let (all, columns) = (matrix.rows(), matrix.columns());
         let of_row = matrix.bytes() as usize / all.max(1);
         if of_row == 0 {
             return Ok(());
@@ -129,9 +129,10 @@ impl<'a> OnDevice<'a> {
         for first in (0..all).step_by(step) {
             let rows = first..all.min(first + step);
             self.lanes.swap(0, 1);
-            let [Lane { stream, pinned }, _] = &mut self.lanes;
-            let part = matrix.part(rows.clone(), threads)?;
-            let x = pinned.send(stream, part.len(), &mut |_| (), |sink| sink.push_lasting(&part, None))?;
+            let [Lane { stream, ring }, _] = &mut self.lanes;
+            let part = matrix.part(rows.clone())?;
+            let mut x = room::<u8>(stream, part.bytes())?;
+            ring.send(stream, &mut [&mut x], &[vec![part]], &mut |_| ())?;
             let made = launch(stream, [number(rows.len(), "rows")?, k], values(matrix.format(), &x)?)?;
             if let Some((stream, rows, made)) = before.replace((stream.clone(), rows, made)) {
                 take(&stream, rows, made)?;

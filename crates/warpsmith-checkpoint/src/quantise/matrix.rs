@@ -1,6 +1,5 @@
 //! Matrices of values, cut among threads.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::thread;
 
@@ -13,7 +12,7 @@ use warpsmith::internal::format::BLOCK;
 
 use super::Scales;
 use super::block::{Rule, factor};
-use crate::weight::{Factor, Grid, Weight};
+use crate::weight::{Factor, Grid, Source, Weight};
 
 /// Elements that one thread has at least.
 const SHARE: usize = 1 << 15;
@@ -89,25 +88,8 @@ impl<'a> Matrix<'a> {
     }
 
     /// The bytes of some rows, one behind the other.
-    pub(super) fn part(&self, rows: Range<usize>, threads: usize) -> Result<Cow<'a, [u8]>> {
-        let part = self.values.some_rows(rows, 1)?;
-        if let Some(all) = part.all() {
-            return Ok(Cow::Borrowed(all));
-        }
-        let of_row = part.columns() * self.dtype.bitsize() / 8;
-        let mut gathered = vec![0; part.rows() * of_row];
-        let share = self.share(threads);
-        thread::scope(|scope| {
-            for (nth, gathered) in gathered.chunks_mut((share * of_row).max(1)).enumerate() {
-                scope.spawn(move || {
-                    let mut bytes = Vec::new();
-                    for (row, to) in (nth * share..).zip(gathered.chunks_exact_mut(of_row)) {
-                        to.copy_from_slice(part.row(row, &mut bytes));
-                    }
-                });
-            }
-        });
-        Ok(Cow::Owned(gathered))
+    pub(super) fn part(&self, rows: Range<usize>) -> Result<Source<'a>> {
+        self.values.some_rows(rows, 1).map(Source::Rows)
     }
 
     /// The largest magnitude of each row: NaN or infinite, where one of its values is.

@@ -1,36 +1,55 @@
 //! Weights on a device.
 
-mod pinned;
+mod fill;
+mod ring;
 
 use std::fmt;
 use std::num::NonZero;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::{CudaSlice, CudaStream};
 use half::{bf16, f16};
 use warpsmith::format::Format;
-use warpsmith::internal::Raise;
+use warpsmith::internal::{Raise, refused};
 use warpsmith::{Error, Result};
 use warpsmith_layers::{MlpWeights, MoeWeights, Quantised};
 
-pub(crate) use pinned::Pinned;
-use pinned::Sink;
+pub(crate) use ring::Ring;
+use ring::timed;
 
 use crate::module::{Bias, Mlp, Moe, Multiplier, Product, weight_format};
-use crate::weight::Packed;
+use crate::weight::{Packed, Source};
 
-/// Bytes of each of two buffers, unless said otherwise.
-const BUFFER: usize = 32 << 20;
+/// Bytes of all buffers, unless said otherwise: they stay in a processor's last cache.
+const BUFFERS: usize = 32 << 20;
 
-/// Puts weights on a device, through two buffers of pinned memory: one is filled while the other is copied.
+/// Puts weights on a device, through buffers of pinned memory that take turns: threads fill some while others are copied.
 ///
-/// It uses the memory of its buffers and of one row besides, whatever the size of what it uploads. Copies are in its stream:
-/// whoever uses another waits for an event of this one.
+/// It uses the memory of its buffers and of a row a thread besides, whatever the size of what it uploads. Copies are in its
+/// stream: whoever uses another waits for an event of this one.
 pub struct Uploader<'p> {
     stream: Arc<CudaStream>,
-    pinned: Pinned,
+    ring: Ring,
     sent: u64,
     progress: Box<dyn FnMut(u64) + 'p>,
+    allocating: Duration,
+}
+
+/// Where an [`Uploader`]'s time went so far. What of a call is none of this is planning.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct UploadTimes {
+    /// Getting memory of the device.
+    pub allocating: Duration,
+    /// Until buffers were full; the calling thread helps.
+    pub filling: Duration,
+    /// Until buffers that were filled before were copied.
+    pub waiting: Duration,
+    /// Asking for copies.
+    pub copying: Duration,
+    /// What all threads together filled buffers for.
+    pub threads: Duration,
 }
 
 impl fmt::Debug for Uploader<'_> {
@@ -40,29 +59,37 @@ impl fmt::Debug for Uploader<'_> {
 }
 
 impl<'p> Uploader<'p> {
-    /// In this stream, through two buffers of 32 MiB.
+    /// In this stream, through buffers of 32 MiB in all.
     ///
     /// # Errors
     /// Driver, if there is no pinned memory.
     pub fn new(stream: &Arc<CudaStream>) -> Result<Self> {
-        Self::with_buffers(stream, BUFFER)
+        Self::with_buffers(stream, BUFFERS)
     }
 
-    /// In this stream, through two buffers of so many bytes.
+    /// In this stream, through buffers of so many bytes in all.
     ///
     /// # Errors
-    /// Driver, if there is no pinned memory; operand, if they have no byte.
+    /// Driver, if there is no pinned memory; operand, if they have less than 2 bytes.
     pub fn with_buffers(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
-        let pinned = Pinned::new(stream, bytes)?;
-        Ok(Self { stream: stream.clone(), pinned, sent: 0, progress: Box::new(|_| {}) })
+        let ring = Ring::new(stream, bytes)?;
+        Ok(Self { stream: stream.clone(), ring, sent: 0, progress: Box::new(|_| {}), allocating: Duration::ZERO })
     }
 
     /// Fills buffers by so many threads: one copies from mapped files slower than a device takes it. As many as there are
-    /// cores, 8 at most, unless said otherwise.
+    /// cores, 16 at most, unless said otherwise.
     #[must_use]
     pub fn threads(mut self, threads: NonZero<usize>) -> Self {
-        self.pinned.threads = threads.get();
+        self.ring.threads = threads.get();
         self
+    }
+
+    /// Where the time went so far.
+    #[must_use]
+    pub fn times(&self) -> UploadTimes {
+        let (spent, threads) = self.ring.spent();
+        let (filling, waiting, copying) = (spent.filling, spent.waiting, spent.copying);
+        UploadTimes { allocating: self.allocating, filling, waiting, copying, threads }
     }
 
     /// Tells how many bytes have been copied so far, after each copy: [`Module::bytes`](crate::Module::bytes) in the end.
@@ -79,11 +106,11 @@ impl<'p> Uploader<'p> {
     pub fn product(&mut self, product: &Product<'_>) -> Result<Quantised> {
         let format = product.weight_format(None)?;
         let parts = packed(product, format)?;
-        let (codes, scales, bias) = self.sent(&[product], &parts)?;
-        let all = with_bias(quantised(format, codes, scales), bias);
+        let [codes, scales] = self.pair(&parts)?;
+        let weights = self.with_bias(quantised(format, codes, scales), product.bias().as_slice())?;
         Ok(match multiplier(&parts) {
-            Multiplier::All(factor) => all.alpha(factor),
-            Multiplier::Rows(factors) => all.row_scale(self.stream.clone_htod(&factors)?),
+            Multiplier::All(factor) => weights.alpha(factor),
+            Multiplier::Rows(factors) => weights.row_scale(self.stream.clone_htod(&factors)?),
         })
     }
 
@@ -93,8 +120,7 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// As for [`Uploader::product`].
     pub fn uploaded(&mut self, product: &Product<'_>) -> Result<[CudaSlice<u8>; 2]> {
-        let (codes, scales, _) = self.sent(&[product], &packed(product, Format::Nvfp4)?)?;
-        Ok([codes, scales])
+        self.pair(&packed(product, Format::Nvfp4)?)
     }
 
     /// The weights of an MLP, as [`GatedMlp`](warpsmith_layers::GatedMlp) takes them.
@@ -103,7 +129,8 @@ impl<'p> Uploader<'p> {
     /// As for [`Uploader::product`].
     pub fn mlp(&mut self, mlp: &Mlp<'_>) -> Result<MlpWeights> {
         let all = std::slice::from_ref(mlp);
-        self.mlps(all, weight_format(all, None)?)
+        let stacks = Stack::of_mlps(all, weight_format(all, None)?)?;
+        self.stacks(&stacks).and_then(mlp_weights)
     }
 
     /// The weights of experts, as [`Moe`](warpsmith_layers::Moe) takes them.
@@ -111,10 +138,16 @@ impl<'p> Uploader<'p> {
     /// # Errors
     /// As for [`Uploader::product`].
     pub fn moe(&mut self, moe: &Moe<'_>) -> Result<MoeWeights> {
-        let mut weights =
-            MoeWeights::new(self.mlps(moe.experts(), weight_format(moe.experts(), None)?)?).scale(moe.rule().scale());
+        let mut stacks = Stack::of_mlps(moe.experts(), weight_format(moe.experts(), None)?)?;
+        let of_experts = stacks.len();
         if let Some(shared) = moe.shared() {
-            weights = weights.shared(self.mlps(std::slice::from_ref(shared), Format::Nvfp4)?);
+            stacks.extend(Stack::of_mlps(std::slice::from_ref(shared), Format::Nvfp4)?);
+        }
+        let mut all = self.stacks(&stacks)?;
+        let shared = all.split_off(of_experts);
+        let mut weights = MoeWeights::new(mlp_weights(all)?).scale(moe.rule().scale());
+        if moe.shared().is_some() {
+            weights = weights.shared(mlp_weights(shared)?);
         }
         if let Some(gate) = moe.shared_gate() {
             weights = weights.shared_gate(self.stream.clone_htod(&gate.dequantised()?)?);
@@ -125,102 +158,107 @@ impl<'p> Uploader<'p> {
         Ok(weights)
     }
 
-    fn mlps(&mut self, all: &[Mlp<'_>], format: Format) -> Result<MlpWeights> {
-        let (ups, downs): (Vec<_>, Vec<_>) = all.iter().map(|mlp| (mlp.up(), mlp.down())).unzip();
-        let gates: Vec<_> = all.iter().filter_map(Mlp::gate).collect();
-        let gate = if gates.is_empty() { None } else { Some(self.stack(&gates, format)?) };
-        let (up, down) = (self.stack(&ups, format)?, self.stack(&downs, format)?);
-        Ok(match gate {
-            Some(gate) => MlpWeights::gated(gate, up, down),
-            None => MlpWeights::ungated(up, down),
-        })
+    fn stacks(&mut self, all: &[Stack<'_>]) -> Result<Vec<Quantised>> {
+        let parts: Vec<_> = all.iter().map(|stack| &stack.parts[..]).collect();
+        let sent = self.send(&parts)?;
+        let weights = all.iter().zip(sent).map(|(stack, [codes, scales])| {
+            let weights = self.with_bias(quantised(stack.format, codes, scales), &stack.biases)?;
+            Ok(match stack.factors[..] {
+                [one] => weights.alpha(one),
+                _ => weights.alpha(self.stream.clone_htod(&stack.factors)?),
+            })
+        });
+        weights.collect()
     }
 
-    /// Products of the same shape, one of each expert, or one.
-    fn stack(&mut self, all: &[&Product<'_>], format: Format) -> Result<Quantised> {
-        let mut parts = Vec::with_capacity(all.len());
-        let mut factors = Vec::with_capacity(all.len());
+    fn pair(&mut self, parts: &[Packed<'_>]) -> Result<[CudaSlice<u8>; 2]> {
+        self.send(&[parts])?.pop().ok_or_else(|| Error::internal("nothing was uploaded"))
+    }
+
+    /// Codes and scales of each, in one go.
+    fn send(&mut self, all: &[&[Packed<'_>]]) -> Result<Vec<[CudaSlice<u8>; 2]>> {
+        let sources: Vec<Vec<_>> = all
+            .iter()
+            .flat_map(|parts| [parts.iter().map(Packed::codes).collect(), parts.iter().map(Packed::scales).collect()])
+            .collect();
+        let Self { stream, ring, sent, progress, allocating } = self;
+        let memory = timed(allocating, || {
+            let memory = sources.iter().map(|sources| {
+                let bytes = sources.iter().map(Source::bytes).sum();
+                // SAFETY: all of it is written below, or it is freed.
+                let memory = unsafe { stream.alloc::<u8>(bytes) };
+                memory.map_err(|error| refused(format!("allocating {bytes} bytes"), error))
+            });
+            memory.collect::<Result<Vec<_>>>()
+        });
+        let mut memory = memory?;
+        let mut tell = |copied| {
+            *sent += copied;
+            progress(*sent);
+        };
+        let done = ring.send(stream, &mut memory.iter_mut().collect::<Vec<_>>(), &sources, &mut tell);
+        // Where one is that is NaN, is asked for once it is known to be there.
+        let named = |error| all.iter().copied().flatten().find_map(|part| part.check_scales().err()).unwrap_or(error);
+        done.map_err(named)?;
+        let mut memory = memory.into_iter();
+        let mut pairs = Vec::with_capacity(all.len());
+        while let (Some(codes), Some(scales)) = (memory.next(), memory.next()) {
+            pairs.push([codes, scales]);
+        }
+        Ok(pairs)
+    }
+
+    fn with_bias(&self, weights: Quantised, all: &[&Bias]) -> Result<Quantised> {
+        let Some(first) = all.first() else { return Ok(weights) };
+        let values = all.iter().flat_map(|bias| bias.values.iter().copied());
+        Ok(match first.format {
+            Format::F16 => weights.bias(self.stream.clone_htod(&values.map(f16::from_f32).collect::<Vec<_>>())?),
+            Format::Bf16 => weights.bias(self.stream.clone_htod(&values.map(bf16::from_f32).collect::<Vec<_>>())?),
+            _ => weights.bias(self.stream.clone_htod(&values.collect::<Vec<_>>())?),
+        })
+    }
+}
+
+/// Products of the same shape, one of each expert, or one.
+struct Stack<'a> {
+    format: Format,
+    parts: Vec<Packed<'a>>,
+    factors: Vec<f32>,
+    biases: Vec<&'a Bias>,
+}
+
+impl<'a> Stack<'a> {
+    /// Of gates, if there are any, of ups and of downs.
+    fn of_mlps(all: &'a [Mlp<'_>], format: Format) -> Result<Vec<Self>> {
+        let gates: Vec<_> = all.iter().filter_map(Mlp::gate).collect();
+        let (ups, downs): (Vec<_>, Vec<_>) = all.iter().map(|mlp| (mlp.up(), mlp.down())).unzip();
+        [gates, ups, downs].iter().filter(|all| !all.is_empty()).map(|all| Self::of(all, format)).collect()
+    }
+
+    fn of(all: &[&'a Product<'_>], format: Format) -> Result<Self> {
+        let mut stack = Self { format, parts: Vec::new(), factors: Vec::new(), biases: Vec::new() };
         for product in all {
-            let of = packed(product, format)?;
-            let Multiplier::All(factor) = multiplier(&of) else {
+            let parts = packed(product, format)?;
+            let Multiplier::All(factor) = multiplier(&parts) else {
                 let name = product.name();
                 return Err(Error::unsupported(format!(
                     "`{name}`: an MLP whose projections are of parts with factors of their own"
                 )));
             };
-            factors.push(factor);
-            parts.extend(of);
+            stack.factors.push(factor);
+            stack.parts.extend(parts);
+            stack.biases.extend(product.bias());
         }
-        let (codes, scales, bias) = self.sent(all, &parts)?;
-        let weights = with_bias(quantised(format, codes, scales), bias);
-        Ok(match factors[..] {
-            [one] => weights.alpha(one),
-            _ => weights.alpha(self.stream.clone_htod(&factors)?),
-        })
-    }
-
-    /// Codes, scales, biases.
-    fn sent(
-        &mut self,
-        of: &[&Product<'_>],
-        parts: &[Packed<'_>],
-    ) -> Result<(CudaSlice<u8>, CudaSlice<u8>, Option<OnDevice>)> {
-        let values: usize = parts.iter().map(|part| part.rows() * part.columns()).sum();
-        let mut room = Vec::new();
-        let codes = self.send(values / 2, |sink| {
-            parts.iter().try_for_each(|part| match part.all_codes() {
-                Some(all) => sink.push_lasting(all, None),
-                None => (0..part.rows()).try_for_each(|row| sink.push(part.codes_of(row, &mut room))),
-            })
-        })?;
-        let mut room = Vec::new();
-        let blocks = |part: &Packed<'_>| part.rows() * part.columns() / part.format().scale_block().unwrap_or(1);
-        let scales = self.send(parts.iter().map(blocks).sum(), |sink| {
-            parts.iter().try_for_each(|part| match part.all_scales() {
-                Some((all, nan)) => sink.push_lasting(all, Some(nan)),
-                None => (0..part.rows()).try_for_each(|row| sink.push(part.scales_of(row, &mut room)?)),
-            })
-        });
-        // Where one is that is NaN, is asked for once it is known to be there.
-        let named = |error| parts.iter().find_map(|part| part.check_scales().err()).unwrap_or(error);
-        let scales = scales.map_err(named)?;
-        let biases: Vec<_> = of.iter().filter_map(|product| product.bias()).collect();
-        Ok((codes, scales, self.bias(&biases)?))
-    }
-
-    fn send<'d>(&mut self, bytes: usize, write: impl FnOnce(&mut Sink<'_, 'd>) -> Result<()>) -> Result<CudaSlice<u8>> {
-        let Self { stream, pinned, sent, progress } = self;
-        let mut tell = |copied| {
-            *sent += copied;
-            progress(*sent);
-        };
-        pinned.send(stream, bytes, &mut tell, write)
-    }
-
-    fn bias(&self, all: &[&Bias]) -> Result<Option<OnDevice>> {
-        let Some(first) = all.first() else { return Ok(None) };
-        let values = all.iter().flat_map(|bias| bias.values.iter().copied());
-        Ok(Some(match first.format {
-            Format::F16 => OnDevice::F16(self.stream.clone_htod(&values.map(f16::from_f32).collect::<Vec<_>>())?),
-            Format::Bf16 => OnDevice::Bf16(self.stream.clone_htod(&values.map(bf16::from_f32).collect::<Vec<_>>())?),
-            _ => OnDevice::F32(self.stream.clone_htod(&values.collect::<Vec<_>>())?),
-        }))
+        Ok(stack)
     }
 }
 
-/// A bias, in the format that it was stored in.
-enum OnDevice {
-    F16(CudaSlice<f16>),
-    Bf16(CudaSlice<bf16>),
-    F32(CudaSlice<f32>),
-}
-
-fn with_bias(weights: Quantised, bias: Option<OnDevice>) -> Quantised {
-    match bias {
-        None => weights,
-        Some(OnDevice::F16(values)) => weights.bias(values),
-        Some(OnDevice::Bf16(values)) => weights.bias(values),
-        Some(OnDevice::F32(values)) => weights.bias(values),
+/// Of a gate, if there is one, up and down.
+fn mlp_weights(mut all: Vec<Quantised>) -> Result<MlpWeights> {
+    match (all.pop(), all.pop(), all.pop()) {
+        (Some(down), Some(up), Some(gate)) => Ok(MlpWeights::gated(gate, up, down)),
+        (Some(down), Some(up), None) => Ok(MlpWeights::ungated(up, down)),
+        _ => Err(Error::internal("an MLP without products")),
     }
 }
 

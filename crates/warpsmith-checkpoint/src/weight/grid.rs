@@ -59,6 +59,10 @@ impl<'a> Grid<'a> {
         self.columns
     }
 
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.columns * self.size
+    }
+
     /// All bytes, where they lie one row behind the other.
     pub(crate) fn all(&self) -> Option<&'a [u8]> {
         let is_dense = self.column_step == 1 && self.row_step == self.columns;

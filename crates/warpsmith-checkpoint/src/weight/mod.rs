@@ -15,7 +15,7 @@ use warpsmith::{Error, Result};
 pub(crate) use find::{Stack, find, find_stack};
 pub(crate) use grid::Grid;
 pub use packed::Packed;
-pub(crate) use packed::{Nan, format_of};
+pub(crate) use packed::{Source, format_of};
 
 use crate::folder::decoded;
 

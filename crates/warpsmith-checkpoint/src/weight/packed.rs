@@ -187,15 +187,7 @@ pub(crate) fn format_of<'w, 'a: 'w>(
     Ok(Format::Mxfp4)
 }
 
-impl Packed<'_> {
-    /// NVFP4 or MXFP4.
-    pub(crate) fn format(&self) -> Format {
-        match self.scales {
-            Scales::E4m3(_) | Scales::E8m0(..) => Format::Nvfp4,
-            Scales::Kept(_) => Format::Mxfp4,
-        }
-    }
-
+impl<'a> Packed<'a> {
     /// N.
     #[must_use]
     pub fn rows(&self) -> usize {
@@ -214,27 +206,17 @@ impl Packed<'_> {
         self.factor
     }
 
-    /// The codes of a row: K/2 bytes, where they lie, or in `room`.
-    pub(crate) fn codes_of<'r>(&'r self, row: usize, room: &'r mut Vec<u8>) -> &'r [u8] {
-        self.codes.row(row, room)
+    /// All codes, K/2 bytes a row.
+    pub(crate) fn codes(&self) -> Source<'a> {
+        Source::Rows(self.codes)
     }
 
-    /// All codes, where they lie one row behind the other.
-    pub(crate) fn all_codes(&self) -> Option<&[u8]> {
-        self.codes.all()
-    }
-
-    /// All scales, where they lie one row behind the other as kernels take them, and which of them would be NaN.
-    pub(crate) fn all_scales(&self) -> Option<(&[u8], Nan)> {
-        let (scales, nan) = self.kept_scales()?;
-        Some((scales.all()?, nan))
-    }
-
-    fn kept_scales(&self) -> Option<(Grid<'_>, Nan)> {
+    /// All scales as kernels take them, K/16 bytes a row, of MXFP4 K/32.
+    pub(crate) fn scales(&self) -> Source<'a> {
         match self.scales {
-            Scales::E4m3(scales) => Some((scales, Nan::E4m3)),
-            Scales::Kept(scales) => Some((scales, Nan::E8m0)),
-            Scales::E8m0(..) => None,
+            Scales::E4m3(scales) => Source::Scales(scales, Nan::E4m3),
+            Scales::Kept(scales) => Source::Scales(scales, Nan::E8m0),
+            Scales::E8m0(scales, above) => Source::Powers(scales, above),
         }
     }
 
@@ -243,32 +225,73 @@ impl Packed<'_> {
     /// # Errors
     /// Data, if one is NaN.
     pub(crate) fn check_scales(&self) -> Result<()> {
-        let Some((scales, nan)) = self.kept_scales() else { return Ok(()) };
+        let Source::Scales(scales, nan) = self.scales() else { return Ok(()) };
         let mut room = Vec::new();
-        (0..scales.rows()).try_for_each(|row| nan.checked(scales.row(row, &mut room), row).map(|_| ()))
+        (0..scales.rows()).try_for_each(|row| nan.check(scales.row(row, &mut room), row))
+    }
+}
+
+/// Bytes of a matrix as a device gets them, wherever they lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    /// As they are.
+    Rows(Grid<'a>),
+    /// As they are, unless one is NaN.
+    Scales(Grid<'a>, Nan),
+    /// e8m0 scales of 32 as two e4m3 ones each, over a power of two.
+    Powers(Grid<'a>, i32),
+}
+
+impl Source<'_> {
+    /// How many.
+    pub(crate) fn bytes(&self) -> usize {
+        let (Self::Rows(grid) | Self::Scales(grid, _) | Self::Powers(grid, _)) = self;
+        grid.rows() * self.of_row()
     }
 
-    /// The scales of a row: K/16 bytes, of MXFP4 K/32, where they lie, or in `room`.
-    ///
-    /// # Errors
-    /// Data, if one is NaN.
-    pub(crate) fn scales_of<'r>(&'r self, row: usize, room: &'r mut Vec<u8>) -> Result<&'r [u8]> {
-        match self.scales {
-            Scales::E4m3(scales) => Nan::E4m3.checked(scales.row(row, room), row),
-            Scales::Kept(scales) => Nan::E8m0.checked(scales.row(row, room), row),
-            Scales::E8m0(scales, above) => {
-                let mut held = Vec::new();
-                let scales = scales.row(row, &mut held).iter().map(|scale| {
-                    // Only blocks of zeros are outside.
-                    let exponent = i32::from(*scale) - e8m0::BIAS - above;
-                    power_as_e4m3(exponent.clamp(*E4M3_EXPONENTS.start(), *E4M3_EXPONENTS.end()))
-                });
-                room.clear();
-                room.extend(scales.flat_map(|scale| [scale; 2]));
-                Ok(room)
-            }
+    fn of_row(&self) -> usize {
+        match self {
+            Self::Rows(grid) | Self::Scales(grid, _) => grid.row_bytes(),
+            Self::Powers(grid, _) => 2 * grid.row_bytes(),
         }
     }
+
+    /// Writes those from `at` on. Whether none of them is NaN that may not be.
+    pub(crate) fn write(&self, at: usize, to: &mut [u8]) -> bool {
+        match self {
+            Self::Rows(grid) | Self::Scales(grid, _) => match grid.all() {
+                Some(all) => to.copy_from_slice(&all[at..][..to.len()]),
+                None => self.write_rows(at, to),
+            },
+            Self::Powers(..) => self.write_rows(at, to),
+        }
+        !matches!(self, Self::Scales(_, nan) if nan.is_in(to))
+    }
+
+    fn write_rows(&self, at: usize, mut to: &mut [u8]) {
+        let (mut row, mut before, mut room, mut made) =
+            (at / self.of_row(), at % self.of_row(), Vec::new(), Vec::new());
+        while !to.is_empty() {
+            let bytes = match self {
+                Self::Rows(grid) | Self::Scales(grid, _) => grid.row(row, &mut room),
+                Self::Powers(grid, above) => {
+                    made.clear();
+                    made.extend(grid.row(row, &mut room).iter().flat_map(|scale| [power_over(*scale, *above); 2]));
+                    &made
+                }
+            };
+            let (now, later) = to.split_at_mut(to.len().min(bytes.len() - before));
+            now.copy_from_slice(&bytes[before..][..now.len()]);
+            (to, row, before) = (later, row + 1, 0);
+        }
+    }
+}
+
+/// An e8m0 scale over a power of two, as e4m3 has it.
+fn power_over(scale: u8, above: i32) -> u8 {
+    // Only blocks of zeros are outside.
+    let exponent = i32::from(scale) - e8m0::BIAS - above;
+    power_as_e4m3(exponent.clamp(*E4M3_EXPONENTS.start(), *E4M3_EXPONENTS.end()))
 }
 
 /// Which scales are none.
@@ -280,7 +303,7 @@ pub(crate) enum Nan {
 
 impl Nan {
     /// Whether there is one.
-    pub(crate) fn is_in(self, scales: &[u8]) -> bool {
+    fn is_in(self, scales: &[u8]) -> bool {
         // Without a branch or a call for each, so that many are looked at at once.
         fn any(scales: &[u8], is_nan: impl Fn(u8) -> bool) -> bool {
             scales.chunks(LOOK).any(|some| some.iter().fold(0, |nan, scale| nan | u8::from(is_nan(*scale))) != 0)
@@ -291,10 +314,10 @@ impl Nan {
         }
     }
 
-    /// The scales of a row, unless there is one.
-    fn checked(self, scales: &[u8], row: usize) -> Result<&[u8]> {
+    /// Refuses a row of scales with one.
+    fn check(self, scales: &[u8], row: usize) -> Result<()> {
         if !self.is_in(scales) {
-            return Ok(scales);
+            return Ok(());
         }
         let block = scales.iter().position(|scale| self.is_in(&[*scale])).unwrap_or(0);
         Err(Error::data(format!("the scale of row {row}, block {block} is NaN")))
