@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use memmap2::Mmap;
 use serde_json::{Map, Value, json};
@@ -57,8 +58,11 @@ impl Part {
     /// Everything is in it.
     pub(super) fn finish(self) -> Result<Whole> {
         let finish = || {
-            self.file.sync_all()?;
-            let about = Whole::of(&self.path)?;
+            let about = thread::scope(|scope| {
+                let digest = scope.spawn(|| Whole::of(&self.path));
+                self.file.sync_all()?;
+                digest.join().unwrap_or_else(|_| Err(io::Error::other("its digest cannot be made")))
+            })?;
             fs::rename(&self.path, &self.whole)?;
             Ok(about)
         };

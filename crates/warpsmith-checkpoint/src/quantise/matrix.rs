@@ -73,6 +73,10 @@ impl<'a> Matrix<'a> {
         self.values.columns()
     }
 
+    pub(super) fn row_bytes(&self) -> usize {
+        self.values.row_bytes()
+    }
+
     /// Bytes that it lies in.
     pub(super) fn bytes(&self) -> u64 {
         (self.rows() * self.columns() * self.dtype.bitsize() / 8) as u64

@@ -10,12 +10,15 @@ mod report;
 mod state;
 #[cfg(test)]
 mod tests;
+mod writer;
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
+use std::thread;
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Map, Value, json};
@@ -25,13 +28,14 @@ use warpsmith::{Error, Result};
 
 use crate::folder::{Folder, INDEX, missing, object};
 use device::OnDevice;
-use file::{Tensors, copy};
+use file::copy;
 pub use layout::Layout;
 use layout::Shape;
 use matrix::{Coded, Matrix};
 use plan::{Item, Plan, Planned};
 pub use report::{Quantised, QuantisedWeight};
 use state::State;
+use writer::{Step, Writer};
 
 const CONFIG: &str = "config.json";
 const MODELOPT: &str = "hf_quant_config.json";
@@ -153,7 +157,8 @@ impl Quantise {
     }
 
     /// As [`Quantise::run`], by an engine's device: the bytes are the same, so that one goes on where the other was. It takes
-    /// two streams of its own, 64 MiB of pinned memory and less of the device's, unless a row has more than 16 MiB.
+    /// two streams of its own, some 50 MiB of pinned memory, and of the device's twice that of the largest weights under one factor, 1 GiB
+    /// at most, unless a row has more than 16 MiB.
     ///
     /// # Errors
     /// As for [`Quantise::run`]; and those of [`Engine::quantise`], before anything is written; driver, if the device has no
@@ -188,11 +193,13 @@ impl Quantise {
         let folder = unsafe { Folder::map(from) }.map_err(of_source)?;
         let plan = Plan::new(&folder, &config, self).map_err(of_source)?;
         let others = Others::of(from, &plan).map_err(of_source)?;
-        let formats = || plan.groups.values().flatten().map(Matrix::format);
-        let device = engine.map(|engine| OnDevice::new(engine, self, formats())).transpose()?;
+        let groups = || plan.groups.values().map(Vec::as_slice);
+        let device = engine.map(|engine| OnDevice::new(engine, self, groups())).transpose()?;
         let state = State::open(to, &self.arguments(from, &plan, &others)?)?;
         apart(from, to)?;
-        Run { how: self, from, to, plan: &plan, others: &others, device, state, largest: HashMap::new() }.run(told)
+        let made = HashMap::new();
+        Run { how: self, from, to, plan: &plan, others: &others, device, largest: HashMap::new(), made }
+            .run(state, told)
     }
 
     /// What another run must have in common with this one to go on.
@@ -255,44 +262,62 @@ struct Run<'a> {
     others: &'a Others,
     /// Who computes, if not this process.
     device: Option<OnDevice<'a>>,
-    state: State,
     /// The largest magnitudes of groups.
     largest: HashMap<&'a str, f32>,
+    /// What the device has made of groups, and has not been asked for.
+    made: HashMap<&'a str, Vec<Option<Coded>>>,
 }
 
 impl<'a> Run<'a> {
-    fn run(mut self, mut told: impl FnMut(u64, u64)) -> Result<Quantised> {
+    fn run(mut self, mut state: State, mut told: impl FnMut(u64, u64)) -> Result<Quantised> {
         let plan = self.plan;
         let (mut done, all) = (0, plan.files.iter().flat_map(|file| &file.items).map(Item::bytes).sum());
         told(done, all);
         let mut report = Quantised::default();
         let mut files = BTreeMap::new();
-        for file in &plan.files {
-            let shapes = shapes(file, self.how.layout);
-            let weights = match self.state.done(&file.name) {
-                Some(weights) => {
-                    done += file.items.iter().map(Item::bytes).sum::<u64>();
-                    told(done, all);
-                    report.resumed += 1;
-                    weights
+        let whole: Vec<_> = plan.files.iter().map(|file| state.done(&file.name)).collect();
+        let groups = groups(plan.files.iter().zip(&whole).filter(|(_, whole)| whole.is_none()).map(|(file, _)| file));
+        thread::scope(|scope| {
+            let writer = Writer::new(scope, self.to, &mut state);
+            let make = || {
+                for (file, whole) in plan.files.iter().zip(whole) {
+                    let shapes = shapes(file, self.how.layout);
+                    report.bytes += shapes.iter().map(Shape::bytes).sum::<usize>() as u64;
+                    for shape in &shapes {
+                        if files.insert(shape.name.clone(), file.name.clone()).is_some() {
+                            return Err(Error::data(format!("there would be two tensors `{}`", shape.name)));
+                        }
+                    }
+                    let weights = match whole {
+                        Some(weights) => {
+                            done += file.items.iter().map(Item::bytes).sum::<u64>();
+                            told(done, all);
+                            report.resumed += 1;
+                            weights
+                        }
+                        None => {
+                            let more = |more| {
+                                done += more;
+                                told(done, all);
+                            };
+                            match self.make(file, shapes, &groups, &writer, more)? {
+                                Some(weights) => weights,
+                                None => break,
+                            }
+                        }
+                    };
+                    report.weights.extend(weights);
                 }
-                None => self.write(file, &shapes, |more| {
-                    done += more;
-                    told(done, all);
-                })?,
+                Ok(())
             };
-            report.weights.extend(weights);
-            report.bytes += shapes.iter().map(Shape::bytes).sum::<usize>() as u64;
-            for shape in shapes {
-                if files.insert(shape.name.clone(), file.name.clone()).is_some() {
-                    return Err(Error::data(format!("there would be two tensors `{}`", shape.name)));
-                }
-            }
-        }
+            let made = make();
+            // What cannot be written ends the rest, and is the reason.
+            writer.end().and(made)
+        })?;
         for name in &self.others.copied {
-            if self.state.done(name).is_none() {
+            if state.done(name).is_none() {
                 let whole = copy(self.from, self.to, name)?;
-                self.state.add(name, &whole, &[])?;
+                state.add(name, &whole, &[])?;
             }
         }
         self.conclude(&files, report.bytes)?;
@@ -302,35 +327,67 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// A file of tensors, each as it is made.
-    fn write(
+    /// A file of tensors; nothing, if it cannot be written.
+    fn make(
         &mut self,
         file: &'a Planned<'a>,
-        shapes: &[Shape],
+        shapes: Vec<Shape>,
+        groups: &[&'a str],
+        writer: &Writer<'_, 'a>,
         mut told: impl FnMut(u64),
-    ) -> Result<Vec<QuantisedWeight>> {
-        let mut out = Tensors::new(self.to, &file.name, &file.notes, shapes)?;
+    ) -> Result<Option<Vec<QuantisedWeight>>> {
+        let mut is_written = writer.put(Step::Begin(file, shapes));
         let mut weights = Vec::new();
         for item in &file.items {
+            let mut put = |name: &str, bytes| is_written &= writer.put(Step::Tensor(name.to_owned(), bytes));
             match item {
-                Item::Kept { name, bytes, .. } => out.put(name, bytes)?,
-                Item::Coded { module, matrix, group } => {
-                    let largest = self.largest(group)?;
-                    let (how, coded) = (self.how, self.coded(matrix, largest)?);
+                Item::Kept { name, bytes, .. } => put(name, Cow::Borrowed(&**bytes)),
+                Item::Coded { module, matrix, group, place } => {
+                    let (largest, coded) = self.coded((group, *place), matrix, groups)?;
+                    let how = self.how;
                     let factor = how.layout.stored(block::factor(largest)).number().to_le_bytes();
-                    let all: [&[u8]; 3] = [&coded.codes, &coded.scales, &factor];
+                    let all = [coded.codes, coded.scales, factor.to_vec()];
                     for (shape, bytes) in how.layout.tensors(module, matrix).iter().zip(all) {
-                        out.put(&shape.name, bytes)?;
+                        put(&shape.name, Cow::Owned(bytes));
                     }
                     let (rows, columns) = (matrix.rows(), matrix.columns());
                     weights.push(QuantisedWeight { name: module.clone(), rows, columns, squares: coded.squares });
                 }
             }
+            if !is_written {
+                return Ok(None);
+            }
             told(item.bytes());
         }
-        let whole = out.finish()?;
-        self.state.add(&file.name, &whole, &weights)?;
-        Ok(weights)
+        Ok(writer.put(Step::End(weights.clone())).then_some(weights))
+    }
+
+    /// The so many-th matrix of a group, and the group's largest magnitude.
+    fn coded(
+        &mut self,
+        (group, place): (&'a str, usize),
+        matrix: &Matrix<'_>,
+        groups: &[&'a str],
+    ) -> Result<(f32, Coded)> {
+        let (how, plan) = (self.how, self.plan);
+        let of = |group| plan.groups.get(group).map_or(&[][..], Vec::as_slice);
+        let Some(device) = &mut self.device else {
+            let largest = self.largest(group)?;
+            return Ok((largest, matrix.coded(how.scales, largest, |factor| how.layout.stored(factor), how.threads)));
+        };
+        if !self.largest.contains_key(group) {
+            let next = groups.iter().skip_while(|other| **other != group).nth(1);
+            let (largest, all) = device.coded((group, of(group)), next.map(|next| (*next, of(next))))?;
+            self.largest.insert(group, largest);
+            self.made.insert(group, all.into_iter().map(Some).collect());
+        }
+        let lost = || Error::internal(format!("weight {place} of `{group}` is made twice, or never"));
+        let all = self.made.get_mut(group).ok_or_else(lost)?;
+        let coded = all.get_mut(place).and_then(Option::take).ok_or_else(lost)?;
+        if all.iter().all(Option::is_none) {
+            self.made.remove(group);
+        }
+        Ok((*self.largest.get(group).ok_or_else(lost)?, coded))
     }
 
     /// The largest magnitude of a group, whichever of its weights asks first.
@@ -340,22 +397,10 @@ impl<'a> Run<'a> {
         }
         let mut largest = 0.0f32;
         for matrix in self.plan.groups.get(group).into_iter().flatten() {
-            let of_rows = match &mut self.device {
-                None => matrix.largest(self.how.threads),
-                Some(device) => device.largest(matrix)?,
-            };
-            largest = largest.max(matrix.amax(&of_rows)?);
+            largest = largest.max(matrix.amax(&matrix.largest(self.how.threads))?);
         }
         self.largest.insert(group, largest);
         Ok(largest)
-    }
-
-    fn coded(&mut self, matrix: &Matrix<'_>, largest: f32) -> Result<Coded> {
-        let how = self.how;
-        match &mut self.device {
-            None => Ok(matrix.coded(how.scales, largest, |factor| how.layout.stored(factor), how.threads)),
-            Some(device) => device.coded(matrix, largest),
-        }
     }
 
     /// What makes it a checkpoint.
@@ -376,6 +421,16 @@ impl<'a> Run<'a> {
         let said = pretty(&layout.config(ignored))?;
         file::text(self.to, CONFIG, &with_field(&text, "quantization_config", &said))
     }
+}
+
+/// The groups of files, in the order in which they are asked for.
+fn groups<'a>(files: impl Iterator<Item = &'a Planned<'a>>) -> Vec<&'a str> {
+    let mut seen = HashSet::new();
+    let groups = files.flat_map(|file| &file.items).filter_map(|item| match item {
+        Item::Coded { group, .. } => Some(group.as_str()),
+        Item::Kept { .. } => None,
+    });
+    groups.filter(|group| seen.insert(*group)).collect()
 }
 
 /// What a file will hold.

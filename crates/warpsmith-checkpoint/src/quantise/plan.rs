@@ -53,8 +53,8 @@ pub(super) struct Planned<'a> {
 pub(super) enum Item<'a> {
     /// It stays as it is.
     Kept { name: String, dtype: Dtype, shape: Vec<usize>, bytes: Cow<'a, [u8]> },
-    /// It is quantised, under the factor of a group.
-    Coded { module: String, matrix: Matrix<'a>, group: String },
+    /// It is quantised: the so many-th of a group, under its factor.
+    Coded { module: String, matrix: Matrix<'a>, group: String, place: usize },
 }
 
 impl Item<'_> {
@@ -142,8 +142,10 @@ impl<'a> Planner<'a> {
             Factors::Shared => group(&module),
             Factors::Own => module.clone(),
         };
-        self.plan.groups.entry(group.clone()).or_default().push(matrix.clone());
-        items.push(Item::Coded { module, matrix, group });
+        let all = self.plan.groups.entry(group.clone()).or_default();
+        let place = all.len();
+        all.push(matrix.clone());
+        items.push(Item::Coded { module, matrix, group, place });
     }
 
     /// A stack `[E, N, K]`, or of some architectures `[E, K, N]`: one matrix for each expert, as those that have no stacks call

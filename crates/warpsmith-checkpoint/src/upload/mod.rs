@@ -196,7 +196,8 @@ impl<'p> Uploader<'p> {
             *sent += copied;
             progress(*sent);
         };
-        let done = ring.send(stream, &mut memory.iter_mut().collect::<Vec<_>>(), &sources, &mut tell);
+        let mut to: Vec<_> = memory.iter_mut().map(|memory| memory.slice_mut(..)).collect();
+        let done = ring.send(stream, &mut to, &sources, &mut tell);
         // Where one is that is NaN, is asked for once it is known to be there.
         let named = |error| all.iter().copied().flatten().find_map(|part| part.check_scales().err()).unwrap_or(error);
         done.map_err(named)?;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
-use cudarc::driver::{CudaSlice, CudaStream, HostSlice, PinnedHostSlice, SyncOnDrop};
+use cudarc::driver::{CudaStream, CudaViewMut, HostSlice, PinnedHostSlice, SyncOnDrop};
 use warpsmith::internal::{Raise, refused};
 use warpsmith::{Error, Result};
 
@@ -64,7 +64,7 @@ impl Ring {
     pub(crate) fn send<'d>(
         &mut self,
         stream: &Arc<CudaStream>,
-        to: &mut [&mut CudaSlice<u8>],
+        to: &mut [CudaViewMut<'_, u8>],
         from: &[Vec<Source<'d>>],
         tell: &mut dyn FnMut(u64),
     ) -> Result<()> {
@@ -145,7 +145,7 @@ impl<'d> Part<'d> {
 struct Sending<'a, 't> {
     ring: &'a mut Ring,
     stream: &'a Arc<CudaStream>,
-    to: &'a mut [&'t mut CudaSlice<u8>],
+    to: &'a mut [CudaViewMut<'t, u8>],
     tell: &'a mut dyn FnMut(u64),
     /// The first was begun first.
     full: VecDeque<(usize, Vec<Copy>)>,
