@@ -1,6 +1,7 @@
 //! What one block has to do.
 
 use super::geometry::{Stage, WgmmaLayout, block_bytes, has_rounded_widths, tile_columns};
+use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
@@ -26,6 +27,10 @@ const PROMOTION: f64 = 0.25;
 /// 768, K 2048, 754 µs where 587 were predicted (H200).
 const SHORT_LINES: f64 = 1.28;
 
+/// Instruction cycles of 64 rows × 64 of K that MXFP4's codes take to become what they are, before scales multiply them: a
+/// multiplication of each of 2048 pairs, 32 at a time, by four schedulers.
+const EXACT_CODES: f64 = 16.0;
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &WgmmaLayout,
@@ -39,14 +44,15 @@ pub(in crate::path) fn block(
     let tiles = f64::from(tile.columns / tile_columns(problem));
     let passes = f64::from(layout.passes);
     // Multiplications of 64 rows for a step of the tile, of one launch.
-    let apart = layout.tiles_per_part == 2;
     let products = tiles / f64::from(layout.tiles_per_part) * f64::from(layout.product_groups) * passes;
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
     let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
     let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
-    let decode = lines_cost * (c.decode * if apart { c.decode_apart } else { 1.0 } + width_cycles);
+    let exact = if problem.b_format() == Format::Mxfp4 { EXACT_CODES } else { 0.0 };
+    let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
+    let decode = lines_cost * ((c.decode + exact) * apart + width_cycles);
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 / rate }) * cover.rows;
@@ -74,8 +80,7 @@ pub(in crate::path) fn block(
         tensor: products * multiply,
         decode: products * (decode * drift + ragged + short),
         ingress: bytes / c.ingress,
-        serial: passes
-            * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn),
+        serial: passes * (multiply.max((c.decode_chain + exact) * apart) + c.turn + ragged_turn),
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
