@@ -1,6 +1,8 @@
 //! Device memory that is cleared, or copied, in a stream: between launches, without the host.
 
-use cudarc::driver::sys::{cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
+use std::ptr;
+
+use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
 
 use super::guards::Tracked;
 use super::memory::{Memory, MemoryMut};
@@ -57,6 +59,59 @@ impl<T> Memory<'_, T> {
     }
 }
 
+impl<T> Memory<'_, T> {
+    /// Copies so many rows, as long as all of it makes them, to the begins of as many longer ones when `stream` has come to this
+    /// point. What is behind stays.
+    ///
+    /// # Errors
+    /// Operand, if one of both is not so many rows, those of `to` are shorter, or one is in another context; driver, if it refuses.
+    pub fn copy_rows_to(&self, stream: &impl LaunchStream, rows: u32, to: &mut MemoryMut<'_, T>) -> Result<()> {
+        self.check_context(stream, "what is copied")?;
+        to.check_context(stream, "where it is copied to")?;
+        let (stream, given, taken) = (stream.stream(), self.elements(), to.elements());
+        if rows == 0 {
+            return Ok(());
+        }
+        let each = u64::from(rows);
+        if !given.is_multiple_of(each) || !taken.is_multiple_of(each) || given > taken {
+            return Err(Error::operand(format!("{given} elements are copied to {taken} in {rows} rows")));
+        }
+        if given == 0 {
+            return Ok(());
+        }
+        let [width, pitch] = [given, taken].map(|elements| (elements / each) as usize * size_of::<T>());
+        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+        self.order(stream, is_captured(stream)?)?;
+        let mut guards = Tracked::default();
+        let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
+        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        let copy = CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: device,
+            srcHost: ptr::null(),
+            srcDevice: from,
+            srcArray: ptr::null_mut(),
+            srcPitch: width,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: device,
+            dstHost: ptr::null_mut(),
+            dstDevice: to,
+            dstArray: ptr::null_mut(),
+            dstPitch: pitch,
+            WidthInBytes: width,
+            Height: rows as usize,
+        };
+        // SAFETY: as many rows lie at both, of `width` and of `pitch` bytes, which is no less; they are borrowed apart, and live until the
+        // stream has come to this point, by their guards, or as the caller of raw memory vouches. The driver copies the description
+        // before it returns.
+        unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream.cu_stream()) }
+            .result()
+            .map_err(|error| refused(format!("copying {rows} rows of {width} bytes"), error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use warpsmith_testing::null::Null;
@@ -77,5 +132,17 @@ mod tests {
         assert_eq!(stream.clone_dtoh(&to).unwrap(), [1.0, 2.0, 3.0]);
         let error = Memory::from(&given).copy_to(&stream, &mut MemoryMut::from(&mut stream.alloc_zeros(2).unwrap()));
         assert!(error.unwrap_err().to_string().ends_with("3 elements are copied to 2"));
+        let rows = stream.clone_htod(&[1u16, 2, 3, 4, 5, 6]).unwrap();
+        let mut longer = stream.clone_htod(&[9u16; 10]).unwrap();
+        let copy =
+            |rows_in_all, to: &mut _| Memory::from(&rows).copy_rows_to(&stream, rows_in_all, &mut MemoryMut::from(to));
+        copy(2, &mut longer).unwrap();
+        copy(0, &mut longer).unwrap();
+        assert_eq!(stream.clone_dtoh(&longer).unwrap(), [1, 2, 3, 9, 9, 4, 5, 6, 9, 9]);
+        for (rows_in_all, elements) in [(4, 12), (2, 7), (2, 4)] {
+            let error = copy(rows_in_all, &mut stream.alloc_zeros::<u16>(elements).unwrap()).unwrap_err();
+            let why = format!("6 elements are copied to {elements} in {rows_in_all} rows");
+            assert!(error.is_operand() && error.to_string().ends_with(&why), "{error}");
+        }
     }
 }

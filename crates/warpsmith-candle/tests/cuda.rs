@@ -50,8 +50,7 @@ fn modules_are_those_of_the_cpu() {
                 Ok(layer) => layer,
                 Err(error) => {
                     let text = error.to_string();
-                    let reasons = ["quantise it first", "must be a multiple of", "multiple of 64"];
-                    assert!(reasons.iter().any(|reason| text.contains(reason)), "{what}: {text}");
+                    assert!(text.contains("quantise it first"), "{what}: {text}");
                     continue;
                 }
             };

@@ -74,8 +74,7 @@ fn modules_are_layers() {
             assert_eq!(about["kind"], kind, "{}: {name}", folder.display());
             assert!(model.modules().contains(name), "{}: {name} of {:?}", folder.display(), model.modules());
             let layer = module.layer(Format::Bf16).unwrap();
-            // Columns of a linear layer must be a multiple of 64.
-            assert!(layer.problems(64).is_ok() || layer.to_string().ends_with(":k96"), "{layer}");
+            assert!(layer.problems(64).is_ok(), "{layer}");
         }
     }
 }
@@ -92,8 +91,10 @@ fn layers_of_a_model() {
     let (all, others) = of("qwen3-moe-ct");
     let moe = "moe.silu:bf16:h64:i32:softmax:e8:k2:renormalised";
     assert!(all.iter().any(|(layer, count)| layer == moe && *count == 1), "{all:?}");
-    assert!(others.len() == 1 && others[0].contains("o_proj") && others[0].contains("K = 96"), "{others:?}");
+    assert!(others.is_empty(), "{others:?}");
     assert!(all.iter().any(|(layer, _)| layer.starts_with("linear:bf16:")), "{all:?}");
+    // o_proj's columns are padded.
+    assert!(all.iter().any(|(layer, _)| layer.ends_with(":k96")), "{all:?}");
     // What is plain is none.
     assert_eq!(of("mistral-bf16"), (vec![], vec![]));
     // A gate of the shared expert; weights that multiply what experts get.

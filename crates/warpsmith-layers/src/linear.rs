@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
-use warpsmith::run::LaunchStream;
+use warpsmith::run::{LaunchStream, Matrix, MatrixMut, Memory, MemoryMut};
 use warpsmith::{Error, Result};
 
 use crate::config::LinearConfig;
-use crate::operands::{Chunk, LayerOperands, Needs};
+use crate::operands::{Chunk, LayerOperands, Needs, not_in_parts, result, tokens};
 use crate::product::Product;
 use crate::rounded::RowQuantiser;
 use crate::weights::Quantised;
@@ -82,6 +82,7 @@ impl Linear {
         for chunk in Chunk::each(operands.tokens, room) {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {
                 let (x, out) = (chunk.of_matrix(&operands.x, inputs)?, chunk.of_result(&mut operands.out, outputs)?);
+                let x = if self.is_padded() { self.padded(stream, chunk.count, &x, &mut pieces.h)? } else { x };
                 let x = match &self.quantiser {
                     None => x.into(),
                     Some(quantiser) => {
@@ -96,9 +97,46 @@ impl Linear {
         Ok(())
     }
 
+    fn is_padded(&self) -> bool {
+        self.config.padded_depth() != self.config.columns()[0]
+    }
+
+    /// The first rows of x, with zeros behind each.
+    fn padded<'p>(
+        &self,
+        stream: &impl LaunchStream,
+        rows: u32,
+        x: &Matrix<'_>,
+        into: &'p mut MemoryMut<'_, u8>,
+    ) -> Result<Matrix<'p>> {
+        let (k, format) = (self.config.columns()[0] as usize, self.config.token_format());
+        let (given, taken) = (rows as usize * k, rows as usize * self.config.padded_depth() as usize);
+        into.part(0..format.bytes(taken)).ok_or_else(not_in_parts)?.clear(stream)?;
+        match (x, result(into, format)?) {
+            (Matrix::F16(x), MatrixMut::F16(mut to)) => copy_rows(stream, rows, x, given, &mut to, taken)?,
+            (Matrix::Bf16(x), MatrixMut::Bf16(mut to)) => copy_rows(stream, rows, x, given, &mut to, taken)?,
+            _ => return Err(not_in_parts()),
+        }
+        tokens(into, format)
+    }
+
     fn layout(&self, tokens: u32) -> Layout {
         let x_rounded = self.quantiser.as_ref().map_or([0; 3], |quantiser| quantiser.bytes(tokens));
         let (alphas, kernels) = (self.product.alpha_bytes(), self.product.workspace_bytes(tokens));
-        Layout { x_rounded, alphas, kernels, ..Layout::default() }
+        let padded = if self.is_padded() { tokens as usize * self.config.padded_depth() as usize } else { 0 };
+        let h = self.config.token_format().bytes(padded) as u64;
+        Layout { h, x_rounded, alphas, kernels, ..Layout::default() }
     }
+}
+
+fn copy_rows<T>(
+    stream: &impl LaunchStream,
+    rows: u32,
+    x: &Memory<'_, T>,
+    given: usize,
+    to: &mut MemoryMut<'_, T>,
+    taken: usize,
+) -> Result<()> {
+    let x = x.part(0..given).ok_or_else(not_in_parts)?;
+    x.copy_rows_to(stream, rows, &mut to.part(0..taken).ok_or_else(not_in_parts)?)
 }

@@ -1,11 +1,10 @@
 //! Rows that are made longer, with zeros behind: a product with zeros is one without them.
 
-use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2};
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, ValidAsZeroBits};
+use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits};
 use warpsmith::internal::{Raise, refused};
+use warpsmith::run::{Memory, MemoryMut};
 use warpsmith::{Error, Result};
 
 /// `[rows, from]` as `[rows, to]`. What is long enough stays where it is; what is not, is freed behind the copy.
@@ -27,33 +26,8 @@ pub(crate) fn padded<T: DeviceRepr + ValidAsZeroBits>(
     }
     let doing = |error| refused(format!("padding {name} from {from} to {to} elements a row"), error);
     let mut made = stream.alloc_zeros::<T>(rows * to).map_err(doing)?;
-    {
-        let (source, _read) = given.device_ptr(stream);
-        let (target, _written) = made.device_ptr_mut(stream);
-        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        let copy = CUDA_MEMCPY2D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: device,
-            srcHost: ptr::null(),
-            srcDevice: source,
-            srcArray: ptr::null_mut(),
-            srcPitch: from * size_of::<T>(),
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: device,
-            dstHost: ptr::null_mut(),
-            dstDevice: target,
-            dstArray: ptr::null_mut(),
-            dstPitch: to * size_of::<T>(),
-            WidthInBytes: from * size_of::<T>(),
-            Height: rows,
-        };
-        stream.context().bind_to_thread().map_err(doing)?;
-        // SAFETY: both are allocated in the stream's context, of `rows` rows of `from` and of `to` elements, which is more; the
-        // driver copies the description before it returns, and the memory is freed in the order of the stream.
-        unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream.cu_stream()) }.result().map_err(doing)?;
-    }
+    let count = u32::try_from(rows).map_err(|_| Error::operand(format!("{name} has {rows} rows")))?;
+    Memory::from(&given).copy_rows_to(stream, count, &mut MemoryMut::from(&mut made))?;
     Ok(made)
 }
 

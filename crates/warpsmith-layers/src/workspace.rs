@@ -13,7 +13,7 @@ const PIECES: usize = 14;
 /// How large each piece is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Between up and down: `[rows, I]`.
+    /// Between up and down: `[rows, I]`. Of a linear layer whose K is padded, x with zeros: `[tokens, K]`.
     pub(crate) h: u64,
     /// Of the experts: `[rows, H]`.
     pub(crate) y: u64,

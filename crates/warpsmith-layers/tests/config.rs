@@ -171,6 +171,9 @@ fn problems_are_those_of_the_layer() {
     assert_eq!((scalers(&layer), scalers(plain)), (vec![256, 128, 8, 8], vec![]));
     assert!(scalers("mlp.silu:f16:h64:i64:e4m3").is_empty());
     assert_eq!(problems("linear:f16:n48:k64:row_scale", 3), ["gemm:f16*nvfp4>f16:n48:k64:row_scale:m3"]);
+    // K that no kernel has is padded, x before it is rounded.
+    assert_eq!(problems("linear:f16:n48:k80:e4m3", 3), ["gemm:e4m3*nvfp4>f16:n48:k128:m3"]);
+    assert_eq!(quantisers("linear:f16:n48:k80:e4m3"), ["quantise:f16:k128:e4m3"]);
     assert_eq!(problems("linear:f16:n48:k64:bias_f32:mxfp4", 3), ["gemm:f16*mxfp4>f16:n48:k64:bias_f32:m3"]);
     assert_eq!(
         problems("moe.swiglu_oai:bf16:h2880:i2880:softmax:e32:k4:renormalised:shared64:bias_bf16:mxfp4", 64)[..3],
@@ -199,8 +202,11 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("mlp.silu:f16:h64:i64:mxfp4:e4m3", "e4m3: weights are nvfp4, not mxfp4"),
         ("moe.silu:f16:h64:i64:softmax:e8:k2:shared64:mxfp4:e4m3", "e4m3: weights are nvfp4, not mxfp4"),
         ("linear:f16:n16:k64:mxfp4:e4m3", "e4m3: weights are nvfp4, not mxfp4"),
-        ("linear:f16:n16:k96:e4m3", "K = 96"),
-        ("linear:f16:n16:k96:nvfp4", "K = 96"),
+        ("linear:f16:n16:k40", "K = 40: must be a multiple of 16 up to 1048576"),
+        ("linear:f16:n16:k72:e4m3", "K = 72: must be a multiple of 16"),
+        ("linear:f16:n16:k48:mxfp4", "K = 48: must be a multiple of 32"),
+        ("linear:f16:n16:k0", "K = 0"),
+        ("linear:f16:n16:k4294967280", "K = 4294967280: must be a multiple of 16 up to 1048576"),
         ("mlp.silu:f16:h64:i64:mxfp4:nvfp4", "nvfp4: weights are nvfp4, not mxfp4"),
         ("mlp.silu:e4m3:h64:i64", "activations are f16 or bf16, not e4m3"),
         ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),

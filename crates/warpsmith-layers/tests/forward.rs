@@ -492,6 +492,34 @@ fn an_mlp_and_a_linear_layer_are_two_launches_and_one() {
     linear.forward(stream, LayerOperands::new(1, &x, &mut out, none)).unwrap();
 }
 
+/// x lies in the workspace, with zeros behind each row, in chunks, too.
+#[test]
+fn tokens_of_a_linear_layer_are_padded() {
+    let bench = Bench::new();
+    let (engine, stream) = (&bench.engine, &bench.stream);
+    let config: LinearConfig = "linear:f16:n48:k80".parse().unwrap();
+    let linear = Linear::new(engine, stream, &config, bench.quantised(48, 80), 100).unwrap();
+    let bytes = linear.workspace_bytes(100) as usize;
+    assert!(bytes >= 100 * 128 * 2 && linear.workspace_bytes(1) >= 256, "{bytes}");
+    let values: Vec<f16> = (0..100 * 80).map(|at| f16::from_f32(at as f32)).collect();
+    let (x, mut out) = (stream.clone_htod(&values).unwrap(), stream.alloc_zeros::<f16>(100 * 48).unwrap());
+    for room in [bytes, linear.workspace_bytes(7) as usize] {
+        let mut workspace = stream.clone_htod(&vec![0xFFu8; room]).unwrap();
+        let before = bench.null.launches();
+        linear.forward(stream, LayerOperands::new(100, &x, &mut out, &mut workspace)).unwrap();
+        let all = stream.clone_dtoh(&workspace).unwrap();
+        // Of the last chunk, which is all or the last two.
+        let (first, count) = if room == bytes { (0, 100) } else { (98, 2) };
+        assert_eq!(bench.null.launches() - before > 1, count == 2);
+        for (row, found) in all.chunks(2 * 128).take(count).enumerate() {
+            let of_row = values[(first + row) * 80..][..80].iter().flat_map(|value| value.to_le_bytes());
+            assert!(found.iter().copied().eq(of_row.chain([0; 2 * 48])), "{row}");
+        }
+    }
+    let error = Linear::new(engine, stream, &config, bench.quantised(48, 64), 100).unwrap_err();
+    assert!(error.to_string().contains("codes has 1536 elements, 1920 are needed"), "{error}");
+}
+
 /// Padded as NVFP4 is, with a scale for 32.
 #[test]
 fn mxfp4_weights_are_taken_where_they_are_said() {

@@ -9,10 +9,12 @@ use warpsmith::{Error, Result};
 
 use super::segments::Segments;
 use super::{
-    check_format, check_rows, check_weights, multiplied, quantiser, rounded_of, rounded_word, weights_of, weights_word,
+    check_extent, check_format, check_rows, check_weights, multiplied, padded, quantiser, rounded_of, rounded_word,
+    weights_of, weights_word,
 };
 
-/// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such.
+/// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such. K is a
+/// multiple of 16, of MXFP4 32; where it is none of 64, a layer multiplies with zeros behind it.
 ///
 /// # Spelling
 /// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3|:nvfp4]`, such as `linear:bf16:n6144:k4096`.
@@ -81,6 +83,12 @@ impl LinearConfig {
         [self.k, self.n]
     }
 
+    /// K, as kernels have it: a multiple of 64.
+    #[must_use]
+    pub fn padded_depth(&self) -> u32 {
+        padded(self.k)
+    }
+
     /// The format of x and y.
     pub fn token_format(&self) -> Format {
         self.format
@@ -101,7 +109,7 @@ impl LinearConfig {
     /// What makes x so.
     #[must_use]
     pub fn quantiser(&self) -> Option<Quantise> {
-        self.rounded.map(|to| quantiser(self.format, self.k, to))
+        self.rounded.map(|to| quantiser(self.format, padded(self.k), to))
     }
 
     /// For up to `tokens` tokens.
@@ -112,9 +120,9 @@ impl LinearConfig {
         let Self { format, n, k, has_row_scale, bias, weights, rounded } = *self;
         let problem = || {
             check_format(format)?;
-            check_weights(weights)?;
+            check_extent("K", k, check_weights(weights)?)?;
             let a = multiplied(format, weights, rounded)?;
-            let problem = Problem::gemm().n(n).k(k).a(a).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
+            let problem = Problem::gemm().n(n).k(padded(k)).a(a).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
             let problem = if has_row_scale { problem.row_scale() } else { problem };
             let problem = bias.map_or(problem, |bias| problem.bias(bias));
             problem.check().map(|()| problem)

@@ -175,9 +175,9 @@ fn first(activation: Activation, is_gated: bool) -> Problem {
     if is_gated { Problem::dual_gemm(activation) } else { Problem::gemm().activation(activation) }
 }
 
-/// The intermediate size as kernels take it: [`Problem::K_STEP`] divides it.
-fn padded(intermediate: u32) -> u32 {
-    intermediate.next_multiple_of(Problem::K_STEP)
+/// The columns of weights as kernels take them: [`Problem::K_STEP`] divides them.
+fn padded(columns: u32) -> u32 {
+    columns.next_multiple_of(Problem::K_STEP)
 }
 
 /// Refuses another format of activations.
@@ -245,12 +245,14 @@ pub(crate) fn scaler(problem: &Problem) -> Option<Combine> {
 fn check(format: Format, weights: Format, hidden: u32, intermediate: u32) -> Result<()> {
     check_format(format)?;
     // Intermediate sizes are whole blocks.
-    let extents = [("hidden", hidden, Problem::K_STEP), ("intermediate", intermediate, check_weights(weights)?)];
-    for (name, extent, step) in extents {
-        let most = Problem::EXTENT_MAX;
-        if extent == 0 || !extent.is_multiple_of(step) || extent > most {
-            return Err(Error::unsupported(format!("{name} = {extent}: must be a multiple of {step} up to {most}")));
-        }
+    check_extent("hidden", hidden, Problem::K_STEP)?;
+    check_extent("intermediate", intermediate, check_weights(weights)?)
+}
+
+fn check_extent(name: &str, extent: u32, step: u32) -> Result<()> {
+    let most = Problem::EXTENT_MAX;
+    if extent == 0 || !extent.is_multiple_of(step) || extent > most {
+        return Err(Error::unsupported(format!("{name} = {extent}: must be a multiple of {step} up to {most}")));
     }
     Ok(())
 }

@@ -165,6 +165,15 @@ impl DeviceTokens {
         self.logits.set(stream, &numbers)
     }
 
+    /// Other tokens, where the old ones were.
+    ///
+    /// # Errors
+    /// As for [`DeviceTokens::set_logits`].
+    pub fn set_x(&mut self, stream: &Arc<CudaStream>, x: &[f32]) -> Result<()> {
+        let numbers = Numbers::guarded(stream, self.x.format(), x, 1)?;
+        self.x.set(stream, &numbers)
+    }
+
     /// What is there after a forward, which is waited for.
     ///
     /// # Errors
