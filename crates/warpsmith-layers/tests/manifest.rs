@@ -145,6 +145,13 @@ fn a_manifest_is_of_its_tokens_and_its_architecture() {
         \"grouped128.dual_gemm.silu:nvfp4*nvfp4>bf16:n768:k2048:gathered:top8\" = \"64\"\n\
         \"grouped128.gemm:nvfp4*nvfp4>bf16:n2048:k768:prepared:top8\" = \"64\"\n";
     assert!(coded.ends_with(expected), "{coded}");
+    // MXFP4 stays so; columns that no kernel has are padded.
+    let mxfp4 = of("gpt-oss-120b", "8", Arch::H200).replace("nvfp4", "mxfp4");
+    let spelled = named("gpt-oss-120b").unwrap().to_string();
+    let as_it_is: LayerConfig = format!("{spelled}:mxfp4").parse().unwrap();
+    assert_eq!(manifest(&[as_it_is], "8", &Arch::H200).to_string(), mxfp4);
+    let padded = manifest(&["linear:bf16:n48:k96:mxfp4".parse().unwrap()], "8", &Arch::H200).to_string();
+    assert!(padded.ends_with("\n\n[problems]\n\"gemm:bf16*mxfp4>bf16:n48:k128:prepared\" = \"8\"\n"), "{padded}");
     let refused: LayerConfig = "mlp.silu:bf16:h96:i64".parse().unwrap();
     assert!(refused.manifest(&"1".parse().unwrap(), &Arch::H200).unwrap_err().is_unsupported());
     let too_many = named("qwen3-30b").unwrap().manifest(&"1..=4000000".parse().unwrap(), &Arch::H200);
