@@ -1,16 +1,23 @@
 //! What all layers of a device share.
 
 use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::sync::Mutex;
 
 use candle_core::{Device, Error, Result};
 use warpsmith::engine::{Engine, Manifest, WarmUpReport};
 use warpsmith::internal::Raise;
+#[cfg(feature = "cuda")]
+use warpsmith_checkpoint::Uploader;
 
 /// A device of candle's with the engine that makes, finds and holds the kernels of all its layers; on the CPU there are none.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     device: Device,
     engine: Option<Arc<Engine>>,
+    /// With 32 MiB of pinned memory, from the first layer of a checkpoint on.
+    #[cfg(feature = "cuda")]
+    uploader: Arc<Mutex<Option<Uploader<'static>>>>,
 }
 
 impl Runtime {
@@ -43,7 +50,12 @@ impl Runtime {
                 return Err(refused(warpsmith::Error::unsupported(text)));
             }
         };
-        Ok(Self { device: device.clone(), engine: made })
+        Ok(Self {
+            device: device.clone(),
+            engine: made,
+            #[cfg(feature = "cuda")]
+            uploader: Arc::default(),
+        })
     }
 
     /// The device.
@@ -55,6 +67,11 @@ impl Runtime {
     #[must_use]
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_deref()
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn uploader(&self) -> &Mutex<Option<Uploader<'static>>> {
+        &self.uploader
     }
 
     /// Has all that a manifest names ready, so that layers are made without a compile; nothing on the CPU. The report says

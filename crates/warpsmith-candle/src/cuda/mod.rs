@@ -4,7 +4,7 @@ mod forward;
 mod ops;
 mod weights;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Device, Error, Result};
 use warpsmith::cudarc::driver::CudaStream;
@@ -19,12 +19,10 @@ pub(crate) use ops::{ByIds, ByLogits, GatedMlp, Linear, Moe};
 use crate::runtime::{Runtime, refused};
 use crate::weights::{Nvfp4MlpWeights, Nvfp4MoeWeights, Nvfp4Weight};
 
-/// Bytes of a buffer for uploads, the least and the most.
-const BUFFER: (usize, usize) = (1 << 16, 32 << 20);
-
 /// Where layers are made.
 pub(crate) struct Site<'a> {
     engine: &'a Engine,
+    uploader: &'a Mutex<Option<Uploader<'static>>>,
     stream: Arc<CudaStream>,
 }
 
@@ -32,7 +30,9 @@ impl<'a> Site<'a> {
     /// If it is a CUDA device.
     pub(crate) fn of(runtime: &'a Runtime) -> Option<Self> {
         match (runtime.engine(), runtime.device()) {
-            (Some(engine), Device::Cuda(device)) => Some(Self { engine, stream: device.cuda_stream() }),
+            (Some(engine), Device::Cuda(device)) => {
+                Some(Self { engine, uploader: runtime.uploader(), stream: device.cuda_stream() })
+            }
             _ => None,
         }
     }
@@ -40,7 +40,7 @@ impl<'a> Site<'a> {
     pub(crate) fn linear_of(&self, of: &Product<'_>, format: Format, limit: u32) -> Result<Linear> {
         let LayerConfig::Linear(config) = config(Module::Linear(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let weights = self.uploader(of.rows() * of.columns())?.product(of)?;
+            let weights = self.uploaded(|uploader| uploader.product(of))?;
             warpsmith_layers::Linear::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(Linear)
@@ -54,7 +54,7 @@ impl<'a> Site<'a> {
     pub(crate) fn mlp_of(&self, of: &warpsmith_checkpoint::Mlp<'_>, format: Format, limit: u32) -> Result<GatedMlp> {
         let LayerConfig::Mlp(config) = config(Module::Mlp(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let weights = self.uploader(of.hidden_size() * of.intermediate_size())?.mlp(of)?;
+            let weights = self.uploaded(|uploader| uploader.mlp(of))?;
             warpsmith_layers::GatedMlp::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(GatedMlp)
@@ -68,8 +68,7 @@ impl<'a> Site<'a> {
     pub(crate) fn moe_of(&self, of: &warpsmith_checkpoint::Moe<'_>, format: Format, limit: u32) -> Result<Moe> {
         let LayerConfig::Moe(config) = config(Module::Moe(of.clone()), format)? else { return Err(lost()) };
         self.made(|| {
-            let of_one = of.experts().first().map_or(0, |first| first.hidden_size() * first.intermediate_size());
-            let weights = self.uploader(of.experts().len() * of_one)?.moe(of)?;
+            let weights = self.uploaded(|uploader| uploader.moe(of))?;
             warpsmith_layers::Moe::new(self.engine, &self.stream, &config, weights, limit)
         })
         .map(Moe)
@@ -80,9 +79,14 @@ impl<'a> Site<'a> {
         self.made(|| warpsmith_layers::Moe::new(self.engine, &self.stream, config, weights, limit)).map(Moe)
     }
 
-    /// For products of up to so many values: pinned memory takes long to get, and a small layer needs little.
-    fn uploader(&self, values: usize) -> warpsmith::Result<Uploader<'static>> {
-        Uploader::with_buffers(&self.stream, (values / 2).clamp(BUFFER.0, BUFFER.1))
+    /// By the one that all layers have: pinned memory takes long to get.
+    fn uploaded<T>(&self, upload: impl FnOnce(&mut Uploader<'static>) -> warpsmith::Result<T>) -> warpsmith::Result<T> {
+        let mut uploader = self.uploader.lock().unwrap_or_else(PoisonError::into_inner);
+        let uploader = match &mut *uploader {
+            Some(uploader) => uploader,
+            none => none.insert(Uploader::new(&self.stream)?),
+        };
+        upload(uploader)
     }
 
     /// A layer whose weights are there: candle's stream is another one on each thread, which would not wait for them.

@@ -32,7 +32,7 @@ pub struct Uploader<'p> {
     stream: Arc<CudaStream>,
     ring: Ring,
     sent: u64,
-    progress: Box<dyn FnMut(u64) + 'p>,
+    progress: Box<dyn FnMut(u64) + Send + 'p>,
     allocating: Duration,
 }
 
@@ -94,7 +94,7 @@ impl<'p> Uploader<'p> {
 
     /// Tells how many bytes have been copied so far, after each copy: [`Module::bytes`](crate::Module::bytes) in the end.
     #[must_use]
-    pub fn progress(mut self, tell: impl FnMut(u64) + 'p) -> Self {
+    pub fn progress(mut self, tell: impl FnMut(u64) + Send + 'p) -> Self {
         self.progress = Box::new(tell);
         self
     }
