@@ -148,6 +148,8 @@ fn rows_have_factors_and_a_bias() {
     let bare = LinearConfig::new(192, 64).format(Format::Bf16);
     let found = refusal(Nvfp4Linear::new(&bare, &weight(), &runtime(), 5));
     assert!(found.contains("weight: row factors given, the layer has none"), "{found}");
-    let found = refusal(Nvfp4Linear::new(&LinearConfig::new(192, 96), &weight(), &runtime(), 5));
-    assert!(found.contains("96"), "{found}");
+    for (k, expected) in [(96, "expected: [192, 48], got: [192, 32]"), (72, "K = 72: must be a multiple of 16")] {
+        let found = refusal(Nvfp4Linear::new(&LinearConfig::new(192, k), &weight(), &runtime(), 5));
+        assert!(found.contains(expected), "{found}");
+    }
 }
