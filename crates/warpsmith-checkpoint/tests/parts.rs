@@ -5,6 +5,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{HIDDEN, INTERMEDIATE, MLP, Model, map};
 use cudarc::driver::CudaStream;
@@ -242,6 +243,16 @@ fn an_upload_is_what_the_file_has() {
     model.tensors.get_mut(&format!("{MLP}.down_proj.weight_scale")).unwrap().2[1] = 0xFF;
     let dir = model.write();
     let checkpoint = map(dir.path()).unwrap();
-    let error = Uploader::new(&stream).unwrap().mlp(&mlp(checkpoint.module(MLP).unwrap())).unwrap_err();
-    assert!(error.to_string().contains("row 0, block 1 is NaN"), "{error}");
+    let whole = mlp(checkpoint.module(MLP).unwrap());
+    for buffers in [64, 1 << 20] {
+        let mut uploader = Uploader::with_buffers(&stream, buffers).unwrap().threads(three);
+        let error = uploader.mlp(&whole).unwrap_err();
+        assert!(error.to_string().contains("row 0, block 1 is NaN"), "{error}");
+        // What had begun is forgotten.
+        let [codes, scales] = uploader.uploaded(whole.up()).unwrap();
+        assert_eq!(stream.clone_dtoh(&codes).unwrap(), model.tensors[&format!("{MLP}.up_proj.weight")].2);
+        assert_eq!(stream.clone_dtoh(&scales).unwrap(), model.tensors[&format!("{MLP}.up_proj.weight_scale")].2);
+        let times = uploader.times();
+        assert!(times.threads > Duration::ZERO && times.copying > Duration::ZERO, "{times:?}");
+    }
 }

@@ -119,12 +119,12 @@ struct Piece<'d> {
 #[derive(Default)]
 struct Part<'d> {
     pieces: Vec<Piece<'d>>,
-    copies: Vec<Copy>,
+    copies: Vec<Stretch>,
     bytes: usize,
 }
 
 /// Bytes of a buffer, which follow those of the copy before.
-struct Copy {
+struct Stretch {
     target: usize,
     behind: usize,
     bytes: usize,
@@ -135,7 +135,7 @@ impl<'d> Part<'d> {
         self.bytes += piece.bytes;
         match self.copies.last_mut() {
             Some(last) if last.target == piece.target => last.bytes += piece.bytes,
-            _ => self.copies.push(Copy { target: piece.target, behind: piece.behind, bytes: piece.bytes }),
+            _ => self.copies.push(Stretch { target: piece.target, behind: piece.behind, bytes: piece.bytes }),
         }
         self.pieces.push(piece);
     }
@@ -148,7 +148,7 @@ struct Sending<'a, 't> {
     to: &'a mut [CudaViewMut<'t, u8>],
     tell: &'a mut dyn FnMut(u64),
     /// The first was begun first.
-    full: VecDeque<(usize, Vec<Copy>)>,
+    full: VecDeque<(usize, Vec<Stretch>)>,
 }
 
 impl Sending<'_, '_> {
@@ -184,7 +184,7 @@ impl Sending<'_, '_> {
             return Err(Error::internal("a buffer that cannot be filled"));
         }
         let mut at = 0;
-        for Copy { target, behind, bytes } in copies {
+        for Stretch { target, behind, bytes } in copies {
             let from = Range(&buffers[first], at, bytes);
             let copy = timed(&mut spent.copying, || {
                 self.stream.memcpy_htod(&from, &mut self.to[target].slice_mut(behind..behind + bytes))
