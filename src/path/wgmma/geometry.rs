@@ -109,6 +109,8 @@ pub(crate) struct WgmmaLayout {
     pub(crate) decodes_tokens: bool,
     /// How a warpgroup goes along K.
     pub(crate) stage: Stage,
+    /// m64 tiles of weights.
+    pub(crate) tiles: u32,
     /// Parts of a tile's tokens, of which a warpgroup that multiplies has one.
     pub(crate) token_parts: u32,
     /// Parts of a warpgroup's tokens that are multiplied one after the other.
@@ -469,6 +471,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             token_warps,
             decodes_tokens,
             stage: registers.stage,
+            tiles,
             token_parts,
             sum_parts,
             decoded_slots,
@@ -507,8 +510,13 @@ const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
+    /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.
+    pub(crate) fn decoded(self) -> Self {
+        Self { stage: Stage::Decoded, token_parts: 1, sum_parts: 1, k_groups: 1, ..self }
+    }
+
     /// Whether tokens are e4m3, and so is what weights become.
-    pub(super) fn rounds(&self) -> bool {
+    pub(crate) fn rounds(&self) -> bool {
         self.stage != Stage::Half
     }
 
