@@ -98,7 +98,8 @@ pub(in crate::path) fn block(
             // All warpgroups ask at the same time, and promote at the same time.
             true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
             false => {
-                passes * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn)
+                passes
+                    * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn)
             }
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
