@@ -72,7 +72,7 @@ pub(in crate::path) fn block(
         turns: f64::from(layout.k_groups),
         rotation: if variant.stages.is_multiple_of(layout.k_groups) { 1.0 } else { c.rotation },
         tensor: products * multiply,
-        decode: products * (decode * drift + ragged + short),
+        decode: products * (decode * drift + ragged + short + c.stage_issue / steps_per_stage),
         ingress: bytes / c.ingress,
         serial: passes
             * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn),
@@ -81,6 +81,7 @@ pub(in crate::path) fn block(
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         hold: c.hold,
         start: c.block + table,
+        start_beside: c.table_beside * table,
         tail: tail(problem, variant, layout, cover, c),
     }
 }

@@ -28,7 +28,7 @@ const WAYS: [Weights; 4] = [
 ];
 
 /// What is known to be so, and what data do not tell.
-const KEPT: [&str; 4] = ["ghz", "memory_share", "tensor", "lumpy"];
+const KEPT: [&str; 3] = ["ghz", "memory_share", "tensor"];
 
 /// Where a fit begins, and how long it goes on.
 #[derive(Clone, Copy, Debug)]
