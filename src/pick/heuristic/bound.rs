@@ -45,7 +45,8 @@ impl<'a> Question<'a> {
             return c.launch;
         }
         let Cover { tiles, width, .. } = height.ragged;
-        let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width;
+        let issue = c.stage_issue / f64::from(DEEP_STEPS);
+        let decode = c.decode * c.decode_apart.min(1.0) + c.decode_width * width + issue;
         let multiply = (c.tensor * width).max(c.tensor_min);
         let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
         let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
