@@ -515,6 +515,11 @@ const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
+    /// As if 128 of K were decoded at a time: what no kernel undercuts that decodes into registers.
+    pub(crate) fn in_lines(self) -> Self {
+        Self { stage: Stage::Lines, ..self }
+    }
+
     /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.
     pub(crate) fn decoded(self) -> Self {
         Self { stage: Stage::Decoded, token_parts: 1, sum_parts: 1, k_groups: 1, ..self }
