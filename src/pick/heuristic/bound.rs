@@ -129,8 +129,10 @@ impl<'a> Node<'a> {
         let Question { problem, arch, .. } = *question;
         let plain = Variant { prepass: decodes_first(problem), ..*plain };
         let geometry = Geometry::new(problem, &plain, arch);
-        // Other warps are more, and have fewer registers each; a deeper tile needs more.
-        if geometry.registers > arch.registers_per_thread(geometry.threads) {
+        // Other warps are more, and have fewer registers each; a deeper tile needs more. Blocks that stay may need fewer, as theirs come in
+        // one width.
+        let fits = |geometry: &Geometry| geometry.registers <= arch.registers_per_thread(geometry.threads);
+        if !fits(&geometry) && !fits(&Geometry::new(problem, &Variant { persistent: true, ..plain }, arch)) {
             return None;
         }
         // Stages are rounded up, by less than their alignment.
