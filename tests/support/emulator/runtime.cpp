@@ -216,7 +216,7 @@ struct Grid {
   unsigned alive;
   // What has happened, and that when waiting threads were last looked at, told that they have tried, let go on.
   uint64_t progress, seen_progress, tried_progress, yielded_progress, yields, time;
-  unsigned cluster_arrived;
+  unsigned cluster_arrived, cluster_ended;  // in this phase, and those that have ended without
   uint64_t cluster_phase;
   void* cluster_data[SLOTS];
   void* scheduler;  // its stack
@@ -442,6 +442,7 @@ void schedule() {
 }
 
 void complete(Collective& collective);
+void end_in_cluster(const Thread& thread);
 
 // The function that every fiber begins with; emu_switch returns to it.
 void fiber() {
@@ -452,6 +453,7 @@ void fiber() {
   warp.ended |= 1u << self->lane;
   block->ended++;
   grid->alive--;
+  end_in_cluster(*self);
   advanced();
   released(self);
   for (size_t i = 0; i < warp.open.size(); i++) {
@@ -482,6 +484,12 @@ void fiber() {
 void complete(Collective& collective) {
   collective.run(collective.lanes, collective.mask);
   advanced();
+}
+
+// A thread that has arrived at the barrier of its cluster, and ends without waiting there, has still come only once.
+void end_in_cluster(const Thread& thread) {
+  const bool has_arrived = thread.is_in_cluster_barrier && thread.cluster_phase == grid->cluster_phase;
+  if (!has_arrived) grid->cluster_ended++;
 }
 
 // --- Setting up -------------------------------------------------------------------------------------------------------
@@ -532,7 +540,7 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
   g.progress = g.seen_progress = 0;
   g.tried_progress = g.yielded_progress = ~0ull;
   g.yields = 0;
-  g.cluster_arrived = 0;
+  g.cluster_arrived = g.cluster_ended = 0;
   g.cluster_phase = 0;
   for (unsigned rank = 0; rank < blocks; rank++) {
     Block& block = g.blocks[rank];
@@ -999,12 +1007,12 @@ void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper) {
 
 static bool is_cluster_done(void* data) {
   const Thread* self = static_cast<Thread*>(data);
-  // Threads that have ended count as having arrived.
-  unsigned ended = 0;
-  for (const Block& block : grid->blocks) ended += block.ended;
-  if (grid->cluster_phase == self->cluster_phase && grid->cluster_arrived + ended >= unsigned(grid->threads.size())) {
+  // It waits for all that have not ended.
+  if (grid->cluster_phase == self->cluster_phase && grid->cluster_arrived + grid->cluster_ended == unsigned(grid->threads.size())) {
     grid->cluster_phase++;
     grid->cluster_arrived = 0;
+    grid->cluster_ended = 0;
+    for (const Block& block : grid->blocks) grid->cluster_ended += block.ended;
     advanced();
   }
   return grid->cluster_phase != self->cluster_phase;
