@@ -42,7 +42,11 @@ const NOTHING_WRONG: Fault = Fault {
 pub const FAULTS: &[Fault] = &[
     NOTHING_WRONG,
     // The barrier waits for all that have not ended.
-    Fault { name: "threads that arrive and end", between: "if (threadIdx.x >= 32 && rank != 0) return;", ..NOTHING_WRONG },
+    Fault {
+        name: "threads that arrive and end",
+        between: "if (threadIdx.x >= 32 && rank != 0) return;",
+        ..NOTHING_WRONG
+    },
     Fault {
         name: "a pair's load for a block that there is not",
         asks: "tensor_load_2d_pair_multicast(at + 512, map, 0, 2, FIRST, 31);",
