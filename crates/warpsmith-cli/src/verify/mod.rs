@@ -6,6 +6,8 @@
 //! ```
 
 mod cases;
+#[cfg(test)]
+mod page;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
