@@ -72,6 +72,8 @@ const COMMON: Cuda = Cuda {
         "common/row_scale/none.cuh",
         "common/scales/128x4.cuh",
         "common/scales/linear.cuh",
+        "common/stuck/store.cuh",
+        "common/stuck/trap.cuh",
     ],
 };
 

@@ -43,6 +43,14 @@ pub enum Warps {
     /// Warps that only load, and this many warpgroups that compute: `ws1` to `ws4`. Those that the tile's columns do not
     /// need share the K of the tile.
     Specialised(u32),
+    /// Warps that only load, warpgroups that decode weights into shared memory, and those that multiply from there: `ws2d1` has two of
+    /// these and one that decodes. Those that multiply and that the tile's columns do not need share its tokens.
+    Decoding {
+        /// Warpgroups that multiply.
+        consumers: u32,
+        /// Warpgroups that decode.
+        decoders: u32,
+    },
 }
 
 impl Warps {
@@ -51,7 +59,23 @@ impl Warps {
         match self {
             Warps::Uniform => 0,
             Warps::Specialised(consumers) => consumers,
+            Warps::Decoding { consumers, decoders } => 16 * decoders + consumers,
         }
+    }
+
+    /// Warpgroups that multiply, if they do nothing else.
+    #[must_use]
+    pub fn consumers(self) -> Option<u32> {
+        match self {
+            Warps::Uniform => None,
+            Warps::Specialised(consumers) | Warps::Decoding { consumers, .. } => Some(consumers),
+        }
+    }
+
+    /// Warpgroups that only decode weights.
+    #[must_use]
+    pub fn decoders(self) -> u32 {
+        if let Warps::Decoding { decoders, .. } = self { decoders } else { 0 }
     }
 
     /// The name of what implements it.
@@ -59,7 +83,7 @@ impl Warps {
     pub fn word(self) -> &'static str {
         match self {
             Warps::Uniform => "uniform",
-            Warps::Specialised(_) => "specialised",
+            Warps::Specialised(_) | Warps::Decoding { .. } => "specialised",
         }
     }
 }
@@ -69,6 +93,7 @@ impl fmt::Display for Warps {
         match self {
             Warps::Uniform => f.write_str("uniform"),
             Warps::Specialised(consumers) => write!(f, "ws{consumers}"),
+            Warps::Decoding { consumers, decoders } => write!(f, "ws{consumers}d{decoders}"),
         }
     }
 }
@@ -80,9 +105,14 @@ impl FromStr for Warps {
         if text == "uniform" {
             return Ok(Warps::Uniform);
         }
-        prefixed(text, "ws")
-            .map(Warps::Specialised)
-            .ok_or_else(|| Error::parse(format!("unknown warps `{text}`: expected uniform or ws1, ws2 …")))
+        let read = || match text.split_once('d') {
+            None => prefixed(text, "ws").map(Warps::Specialised),
+            Some((consumers, decoders)) => {
+                let (consumers, decoders) = (prefixed(consumers, "ws")?, number(decoders)?);
+                (decoders > 0).then_some(Warps::Decoding { consumers, decoders })
+            }
+        };
+        read().ok_or_else(|| Error::parse(format!("unknown warps `{text}`: expected uniform, ws1, ws2 … or ws1d1 …")))
     }
 }
 

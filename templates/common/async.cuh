@@ -92,12 +92,12 @@ __device__ __forceinline__ bool mbarrier_try_wait_relaxed_cluster(u32 barrier, u
   return done;
 }
 
-// Tries until it is done. A wait of many seconds is a deadlock: end it as a fault.
+// Tries until it is done. A wait of many seconds is a deadlock: it ends as a fault (stuck/, which the kernel includes before).
 template <class Try>
 __device__ __forceinline__ void spin(Try is_done) {
 #pragma unroll 1
   for (u32 tries = 0; !is_done(); tries++)
-    if (tries > 1u << 24) __trap();
+    stuck_if(tries > 1u << 24);
 }
 
 // Waits until the phase of this parity has completed; most often it has, and a jump past the loop is faster then.

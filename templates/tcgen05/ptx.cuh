@@ -2,6 +2,7 @@
 // `PAIR` is cta_group::2, two blocks of a cluster that multiply together. An address in tensor memory is lane · 2^16 + column.
 #pragma once
 
+#include "common/stuck/trap.cuh"
 #include "common/async.cuh"
 
 // An instruction: its text before the cta_group, then what is behind it and its operands.

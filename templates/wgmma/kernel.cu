@@ -31,6 +31,8 @@ inline constexpr int TILES_PER_PART = <{ tiles_per_part }>;
 inline constexpr int K_GROUPS = <{ k_groups }>;
 inline constexpr int PRODUCT_GROUPS = <{ product_groups }>;
 inline constexpr int TILE_GROUPS = <{ tile_groups }>;
+// Parts of a tile's tokens that a consumer has one of, and warpgroups that decode weights into shared memory. No variables, as LIMIT.
+enum : int { TOKEN_PARTS = <{ token_parts }>, DECODERS = <{ decoders }> };
 inline constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
 inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // that bring tokens by themselves; they arrive beside who loads weights
 // Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
@@ -39,7 +41,7 @@ enum : bool { COPIED = <{ copied }> };
 enum : bool { HAS_FEW = <{ has_few }> };
 // Tokens have factors for each 128 of K, which come in this way, too.
 enum : bool { K_FACTORS = <{ has_k_factors }> };
-inline constexpr int FULL_ARRIVALS = 1 + TOKEN_WARPS * (COPIED ? 32 : 1) + (K_FACTORS && !COPIED ? 32 : 0);
+inline constexpr int FULL_ARRIVALS = (DECODERS > 0 && COPIED ? 0 : 1) + TOKEN_WARPS * (COPIED ? 32 : 1) + (K_FACTORS && !COPIED ? 32 : 0);
 inline constexpr int EMPTY_ARRIVALS = <{ empty_arrivals }>;
 
 inline constexpr int BARRIERS_OFFSET = <{ barriers_offset }>;
@@ -48,10 +50,16 @@ inline constexpr int SCRATCH_OFFSET = <{ scratch_offset }>;
 inline constexpr int SCRATCH_BYTES = <{ scratch_bytes }>;    // of each tile group
 // The table that weights become e4m3 by, and elements along K of 128 bytes of tokens. No variables, as LIMIT.
 enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
+// Lines of decoded weights in shared memory: how many, and where.
+enum : int { DECODED_SLOTS = <{ decoded_slots }>, DECODED_OFFSET = <{ decoded_offset }> };
 // Of the factors of a tile, and of those of tokens along K, of all stages.
 enum : int { FACTORS_OFFSET = <{ factors_offset }>, K_FACTORS_OFFSET = <{ k_factors_offset }> };
-// Registers of a thread once it knows what it does: of who multiplies, and of who loads. 0: as many as at the launch.
-enum : int { CONSUMER_REGISTERS = <{ consumer_registers }>, PRODUCER_REGISTERS = <{ producer_registers }> };
+// Registers of a thread once it knows what it does: of who multiplies, of who loads, of who decodes. 0: as many as at the launch.
+enum : int {
+  CONSUMER_REGISTERS = <{ consumer_registers }>,
+  PRODUCER_REGISTERS = <{ producer_registers }>,
+  DECODER_REGISTERS = <{ decoder_registers }>
+};
 // Tokens of a tile are multiplied in so many parts, one after the other, with registers for the sums of one.
 enum : int { SUM_PARTS = <{ sum_parts }> };
 inline constexpr int EXCHANGE_OFFSET = <{ exchange_offset }>;
@@ -64,6 +72,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
 //   k_factors/   LineFactors: promote<WIDTH, FIRST>() the sums of the line of K that they follow; FactorShare: what a thread brings
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
+//   loop/        MainLoop: a warpgroup's way along K, with weights in registers or in shared memory
 //   unit/        Units: what makes true sums of those, and what a tile asks for before
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
@@ -75,6 +84,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
 //   result/      store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
+#include "common/stuck/<{ stuck }>.cuh"
 #include "wgmma/ptx.cuh"
 #include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/weights/<{ weights }>.cuh"
@@ -93,6 +103,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 
 <{ instruction }>
 #include "wgmma/stage/<{ stage }>.cuh"
+#include "wgmma/loop/<{ loop }>.cuh"
 #include "wgmma/main_loop.cuh"
 #include "wgmma/sums.cuh"
 #include "wgmma/fusion/<{ fusion }>.cuh"
@@ -135,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
-    store_result(params, ring, tile, consumer, CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8, sums);
+    store_result(params, ring, tile, consumer, held_token(tile, consumer), sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

@@ -29,12 +29,12 @@ struct alignas(1024) Stage {
 inline constexpr int TOKEN_BYTES = sizeof(Stage::tokens);  // weights follow at once
 inline constexpr int WEIGHT_BYTES = sizeof(Stage::weights);
 
-// Warpgroups that multiply: TILE_GROUPS × PRODUCT_GROUPS × K_GROUPS × PARTS.
+// Warpgroups that multiply: TILE_GROUPS × PRODUCT_GROUPS × K_GROUPS × TOKEN_PARTS × PARTS.
 inline constexpr int PARTS = TILES / TILES_PER_PART;          // parts of the columns
-inline constexpr int GROUP_WARPGROUPS = PARTS * K_GROUPS * PRODUCT_GROUPS;  // that work on one tile of C
+inline constexpr int GROUP_WARPGROUPS = PARTS * TOKEN_PARTS * K_GROUPS * PRODUCT_GROUPS;  // that work on one tile of C
 inline constexpr int GROUP_THREADS = 128 * GROUP_WARPGROUPS;
 inline constexpr int CONSUMER_THREADS = TILE_GROUPS * GROUP_THREADS;
-inline constexpr int ACCUMULATORS = TOKENS / 2;               // of one thread for 64 rows of weights
+inline constexpr int ACCUMULATORS = TOKENS / TOKEN_PARTS / 2;  // of one thread for 64 rows of weights
 
 static_assert(N % 16 == 0 && K % K_BLOCK == 0 && TILE_K % K_BLOCK == 0 && TOKENS % 8 == 0, "checked by Spec");
 static_assert(COLUMNS % TILE_COLUMNS == 0 && TILES % TILES_PER_PART == 0, "whole m64 tiles");
@@ -56,14 +56,16 @@ __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
 // Which part of the work a consumer warpgroup has.
 struct ConsumerId {
   int part;         // of the columns
+  int token_part;   // of the tokens
   int k_group;      // of the stages: every K_GROUPSth
   int product;      // where each product has its own warpgroups
   int tile_group;   // of the tiles: every TILE_GROUPSth
 
   __device__ explicit ConsumerId(int warpgroup)
       : part(warpgroup % PARTS),
-        k_group(warpgroup / PARTS % K_GROUPS),
-        product(warpgroup / (PARTS * K_GROUPS) % PRODUCT_GROUPS),
+        token_part(warpgroup / PARTS % TOKEN_PARTS),
+        k_group(warpgroup / (PARTS * TOKEN_PARTS) % K_GROUPS),
+        product(warpgroup / (PARTS * TOKEN_PARTS * K_GROUPS) % PRODUCT_GROUPS),
         tile_group(warpgroup / GROUP_WARPGROUPS) {}
 };
 

@@ -47,9 +47,10 @@ inline constexpr u32 WEIGHT_PACE = WEIGHT_BYTES / 22;
 inline constexpr u32 TOKEN_RATE = CLUSTER_SPLITS > 1 ? 32 : 50;
 inline constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES / TOKEN_RATE : 200;
 
-// A producer on its way round the ring. Where stages are small this is what limits, not memory: so a step is additions
-// only.
-class Producer {
+// A producer on its way round the ring, whose barriers are so many bytes behind the first. Where stages are small this is what limits,
+// not memory: so a step is additions only.
+template <u32 BARRIERS>
+class ProducerOf {
   const Ring ring;
   Place place;
   u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
@@ -64,7 +65,9 @@ class Producer {
   static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
 
  public:
-  __device__ explicit Producer(const Ring& ring) : ring(ring), place(ring.place(0)) {}
+  __device__ explicit ProducerOf(const Ring& ring) : ring(ring), place(first()) {}
+
+  __device__ Place first() const { return {ring.stage(0), ring.full(0) + BARRIERS}; }
 
   // Where it is, whether that is empty, and on to the next place: for who does not fill a stage at once.
   __device__ const Place& at() const { return place; }
@@ -72,8 +75,8 @@ class Producer {
   __device__ void next() {
     place.stage += STAGE_BYTES;
     place.full += 8;
-    if (place.full == ring.full(STAGES)) {
-      place = ring.place(0);
+    if (place.full == ring.full(STAGES) + BARRIERS) {
+      place = first();
       parity ^= 1;
     }
   }
@@ -110,6 +113,10 @@ class Producer {
   }
 };
 
+// Of tokens; and of weights, which have barriers of their own where others decode them: tokens need not wait for that.
+using Producer = ProducerOf<0>;
+using WeightProducer = ProducerOf<WEIGHT_BARRIERS>;
+
 // Block `k_block` along K of an m64 tile of prepared weights, those of all groups counted.
 __device__ __forceinline__ const u8* weight_block(const Params& params, long long tile, int k_block) {
   return params.b[0] + (tile * K_BLOCKS_ALL + k_block) * BLOCK_BYTES;
@@ -126,13 +133,13 @@ struct Weights {
   u32 token_bytes;
 
   __device__ Weights(const Params& params, const Tile& tile)
-      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(Tokens::bytes(tile)) {
+      : last_k_tile(tile.first_k_tile + tile.k_tiles - 1), tiles(tile.weight_tiles()), token_bytes(DECODERS > 0 ? 0 : Tokens::bytes(tile)) {
     const long long first_tile = static_cast<long long>(tile.group) * TILES_PER_GROUP + tile.column_tile * TILES;
     first = weight_block(params, first_tile, tile.first_k_tile * K_BLOCKS);
     next = first;
   }
 
-  // The next stage, by one thread, when its place is empty; announces the bytes of tokens, too.
+  // The next stage, by one thread, when its place is empty; announces the bytes of tokens that count at the same barrier, too.
   __device__ void load(const Place& place, int k_tile) {
     const u32 bytes = blocks_of(k_tile) * BLOCK_BYTES, to = place.stage + TOKEN_BYTES;
     mbarrier_arrive_expect_tx(place.full, token_bytes + tiles * bytes);

@@ -1,82 +1,7 @@
-// The inner loop: one warpgroup multiplies its 64 rows of weights with WIDTH tokens along K.
-//
-// The weights of one K block become registers while the tensor core still works on the block before, so at most one
-// group of wgmma is under way. A stage is released once the first group of the next one has been started and its own last
-// group is done.
+// The inner loop, in the width of the tile that a warpgroup multiplies.
 #pragma once
 
 namespace ws {
-
-// A warpgroup on its way along K. It takes every K_GROUPSth of the tile's stages, which in the ring begin at
-// `first_stage`. `inline_producer(stage)` lets a warp that also loads do so.
-//
-// Factors along K are a base, not a member: where there are none it takes no room, and machine code is what it is without it.
-template <class Rows, class InlineProducer, int WIDTH>
-struct MainLoop : LineFactors {
-  // Where the next stage comes to the same place, this one is released before it is waited for.
-  static constexpr bool EAGER = STAGES == K_GROUPS;
-
-  const Ring& ring;
-  const Tile& tile;
-  const InlineProducer& inline_producer;
-  const u32 first_stage;
-  const u32 weights;  // from a stage to this part's
-  int index;          // of the stage in the tile
-  Cursor at;          // of the stage in the ring
-  int held = -1;      // the slot of the stage before, which is not released yet
-  Rows rows;
-  Fragments a;
-
-  __device__ MainLoop(const Ring& ring, const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer& inline_producer)
-      : LineFactors(ring, Cursor::at(first_stage + consumer.k_group).slot),
-        ring(ring),
-        tile(tile),
-        inline_producer(inline_producer),
-        first_stage(first_stage),
-        weights(TOKEN_BYTES + consumer.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES),
-        index(consumer.k_group),
-        at(Cursor::at(first_stage + consumer.k_group)) {}
-
-  __device__ void wait_and_load(Cursor where) {
-    mbarrier_wait(ring.full(where.slot), where.parity);
-    if constexpr (COPIED) fence_proxy_async();
-    load(ring.stage(where.slot) + weights);
-  }
-
-  // The K block that begins there.
-  __device__ void load(u32 block) { rows.load(block, ring.base); }
-
-  // When all groups but the last are done, and that is of this stage.
-  __device__ void release_held() const {
-    if (!EAGER && held >= 0) ring.release(held);
-  }
-
-  // The stage is done with but for what is under way; the next one of this warpgroup is at `next`.
-  __device__ void go_on(Cursor next) {
-    held = at.slot;
-    at = next;
-    index += K_GROUPS;
-  }
-
-  __device__ void run() {
-    if (index >= tile.k_tiles) return;
-    begin_stages(*this);
-    const bool has_tail = K_TAIL && tile.first_k_tile + tile.k_tiles == K_TILES;
-    const int whole = tile.k_tiles - (has_tail ? 1 : 0);
-#pragma unroll 1
-    while (index < whole) multiply_stage<K_BLOCKS, WIDTH>(*this);
-    if constexpr (K_TAIL) {
-      if (index < tile.k_tiles) {
-        wgmma_wait_group<0>();  // or ptxas takes the tail's registers for still in use, and serialises
-        multiply_stage<LAST_BLOCKS, WIDTH>(*this);
-      }
-    }
-    finish_sums<WIDTH>(*this);
-    // All lanes have read theirs.
-    if constexpr (K_FACTORS) __syncwarp();
-    if (!EAGER) ring.release(held);
-  }
-};
 
 template <class Rows, class InlineProducer, int WIDTH, int... WIDER>
 __device__ __forceinline__ void along_k_in(Widths<WIDTH, WIDER...>, float (&sums)[ACCUMULATORS], const Ring& ring,
@@ -87,9 +12,9 @@ __device__ __forceinline__ void along_k_in(Widths<WIDTH, WIDER...>, float (&sums
       return;
     }
   }
-  clear_sums<WIDTH>();
+  clear_sums<WIDTH / TOKEN_PARTS>();
   MainLoop<Rows, InlineProducer, WIDTH>(ring, consumer, first_stage, tile, inline_producer).run();
-  read_sums<WIDTH>(sums);
+  read_sums<WIDTH / TOKEN_PARTS>(sums);
 }
 
 template <class Rows, class InlineProducer>

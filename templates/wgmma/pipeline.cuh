@@ -8,20 +8,31 @@ inline constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: 
 inline constexpr int RING_BYTES = STAGES * STAGE_BYTES;
 static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES + 16 <= SHARED_BYTES, "barriers behind the ring");
 
-// A place in the ring, and the parity of its phase.
-struct Cursor {
+// A place in a ring of SLOTS, and the parity of its phase.
+template <int SLOTS>
+struct CursorOf {
   u32 slot, parity;
 
   // For who waits for `full`; who waits for `empty` has the opposite parity, so that the first round does not wait.
-  __device__ static Cursor at(u32 stage) { return {stage % STAGES, stage / STAGES & 1}; }
+  __device__ static CursorOf at(u32 index) { return {index % SLOTS, index / SLOTS & 1}; }
 
   template <int STEP>
   __device__ void advance() {
-    static_assert(STEP <= STAGES, "at most one round further");
+    static_assert(STEP <= SLOTS, "at most one round further");
     slot += STEP;
-    if (slot >= STAGES) slot -= STAGES, parity ^= 1;
+    if (slot >= SLOTS) slot -= SLOTS, parity ^= 1;
   }
 };
+using Cursor = CursorOf<STAGES>;
+
+// A line of decoded weights: for each m64 tile 64 rows of 128 bytes along K, as tokens are.
+enum : int { DECODED_TILE_BYTES = 64 * 128, DECODED_BYTES = TILES * DECODED_TILE_BYTES };
+
+// From the barriers of a stage to those of its weights, which are behind the others; none where tokens and weights have the same. Whoever
+// decodes a line of an m64 tile arrives when it has read it.
+enum : u32 { WEIGHT_BARRIERS = DECODERS > 0 ? 16 * STAGES + 16 : 0 };
+enum : int { WEIGHT_EMPTY_ARRIVALS = TILES * TILE_K / LINE_K };
+using DecodedCursor = CursorOf<DECODED_SLOTS>;
 
 // A stage's addresses in shared memory.
 struct Place {
@@ -45,6 +56,15 @@ struct Ring {
   static_assert(TILE_GROUPS == 1 || CLUSTER_SPLITS == 1, "checked by Spec");
   __device__ u32 exchanged() const { return empty(STAGES); }
 
+  // Where others decode, the weights of a stage have barriers of their own.
+  __device__ u32 weights_full(u32 slot) const { return full(slot) + WEIGHT_BARRIERS; }
+  __device__ u32 weights_empty(u32 slot) const { return empty(slot) + WEIGHT_BARRIERS; }
+
+  // A line of decoded weights, of all m64 tiles, and its barriers.
+  __device__ u32 decoded(u32 slot) const { return base + DECODED_OFFSET + slot * DECODED_BYTES; }
+  __device__ u32 decoded_full(u32 slot) const { return weights_empty(STAGES) + 8 * slot; }
+  __device__ u32 decoded_empty(u32 slot) const { return decoded_full(slot) + 8 * DECODED_SLOTS; }
+
   // By one thread, before all meet.
   __device__ void initialise() const {
     for (int slot = 0; slot < STAGES; slot++) {
@@ -54,6 +74,16 @@ struct Ring {
     if constexpr (TILE_GROUPS > 1)
       for (int group = 0; group < TILE_GROUPS; group++) mbarrier_init(turn(group), GROUP_THREADS / 32);
     if constexpr (CLUSTER_SPLITS > 1) mbarrier_init(exchanged(), 1);
+    if constexpr (DECODERS > 0) {
+      for (int slot = 0; slot < STAGES; slot++) {
+        mbarrier_init(weights_full(slot), 1);
+        mbarrier_init(weights_empty(slot), WEIGHT_EMPTY_ARRIVALS);
+      }
+      for (int slot = 0; slot < DECODED_SLOTS; slot++) {
+        mbarrier_init(decoded_full(slot), TILES);
+        mbarrier_init(decoded_empty(slot), 4 * GROUP_WARPGROUPS);
+      }
+    }
     fence_mbarrier_init();
   }
 

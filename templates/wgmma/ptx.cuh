@@ -60,7 +60,13 @@ __device__ __forceinline__ void stmatrix_trans_x4(u32 shared, u32 a, u32 b, u32 
                "r"(c), "r"(d) : "memory");
 }
 
-// The same for one matrix; lane j of the first eight gives the address of its row j.
+// "stmatrix": the same as they are. Lane 4·g + c has elements 2c, 2c + 1 of row g of each.
+__device__ __forceinline__ void stmatrix_x4(u32 shared, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// Transposed, one matrix; lane j of the first eight gives the address of its row j.
 __device__ __forceinline__ void stmatrix_trans_x1(u32 shared, u32 a) {
   asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(shared), "r"(a) : "memory");
 }
@@ -129,7 +135,7 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
 
 #define WS_GET_SUMS(WIDTH, MOVES, ...) \
   template <>                          \
-  __device__ __forceinline__ void get_sums<WIDTH>(float (&sums)[TOKENS / 2]) { asm volatile(MOVES : __VA_ARGS__::"memory"); }
+  __device__ __forceinline__ void get_sums<WIDTH>(float (&sums)[ACCUMULATORS]) { asm volatile(MOVES : __VA_ARGS__::"memory"); }
 
 #define WS_WGMMA(WIDTH, TYPE, SUMS)                                                               \
   template <>                                                                                     \
@@ -170,4 +176,16 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #WIDTH "k32.f32." #TYPE "." #TYPE " {" SUMS  \
                  "}, {%0,%1,%2,%3}, %4, " #SCALE_D ", 1, 1;"                                      \
                  ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tokens) : "memory");           \
+  }
+
+// The same with weights that are K-major in shared memory, too.
+#define WS_WGMMA_K32_SHARED(WIDTH, TYPE, SUMS)          \
+  WS_WGMMA_K32_SHARED_SCALED(WIDTH, TYPE, SUMS, true, 0)  \
+  WS_WGMMA_K32_SHARED_SCALED(WIDTH, TYPE, SUMS, false, 1)
+
+#define WS_WGMMA_K32_SHARED_SCALED(WIDTH, TYPE, SUMS, ANEW, SCALE_D)                              \
+  template <>                                                                                     \
+  __device__ __forceinline__ void wgmma<WIDTH, ANEW>(u64 weights, u64 tokens) {                   \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #WIDTH "k32.f32." #TYPE "." #TYPE " {" SUMS  \
+                 "}, %0, %1, " #SCALE_D ", 1, 1;" ::"l"(weights), "l"(tokens) : "memory");        \
   }

@@ -3,9 +3,15 @@
 
 namespace ws {
 
-// Tokens whose sums a block finishes: all of the tile, or its share where a cluster splits K.
-inline constexpr int HELD_N8 = TOKENS / 8 / CLUSTER_SPLITS;
-static_assert(TOKENS / 8 % CLUSTER_SPLITS == 0, "checked by Spec");
+// Tokens whose sums a warpgroup finishes: all of the tile, its part of them, or the block's share where a cluster splits K.
+inline constexpr int HELD_N8 = TOKENS / 8 / TOKEN_PARTS / CLUSTER_SPLITS;
+static_assert(TOKENS / 8 % (TOKEN_PARTS * CLUSTER_SPLITS) == 0 && (TOKEN_PARTS == 1 || CLUSTER_SPLITS == 1), "checked by Spec");
+
+// The first of these.
+__device__ __forceinline__ int held_token(const Tile& tile, const ConsumerId& consumer) {
+  if constexpr (TOKEN_PARTS > 1) return consumer.token_part * HELD_N8 * 8;
+  return CLUSTER_SPLITS == 1 ? 0 : tile.split * HELD_N8 * 8;
+}
 
 // Scratch memory of a tile group: behind the barriers where the ring is in use all the time, else where the ring was.
 __device__ __forceinline__ int scratch_offset(const ConsumerId& consumer) { return SCRATCH_OFFSET + consumer.tile_group * SCRATCH_BYTES; }

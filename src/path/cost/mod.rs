@@ -46,6 +46,17 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// What neither of two that differ in how weights are decoded undercuts.
+    pub(crate) fn least(&self, other: &Self) -> Self {
+        Self {
+            tensor: self.tensor.min(other.tensor),
+            decode: self.decode.min(other.decode),
+            serial: self.serial.min(other.serial),
+            tail: self.tail.min(other.tail),
+            ..*self
+        }
+    }
+
     /// Of a variant, when its tiles of tokens are as `cover` says.
     pub(crate) fn of(
         problem: &Problem,

@@ -11,6 +11,17 @@ const TOKENS: [u32; 12] = [8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256];
 const STAGES: [u32; 11] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20];
 const WARPS: [Warps; 5] =
     [Warps::Specialised(1), Warps::Specialised(2), Warps::Specialised(3), Warps::Specialised(4), Warps::Uniform];
+/// The same of weights that become e4m3.
+const ROUNDED_WARPS: [Warps; 8] = [
+    WARPS[0],
+    WARPS[1],
+    WARPS[2],
+    WARPS[3],
+    Warps::Uniform,
+    Warps::Decoding { consumers: 1, decoders: 1 },
+    Warps::Decoding { consumers: 2, decoders: 1 },
+    Warps::Decoding { consumers: 2, decoders: 2 },
+];
 /// Splits of K and clusters, of which a variant has one or the other.
 const SHARING: [(u32, Cluster); 8] = [
     (1, Cluster::None),
@@ -33,7 +44,7 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
         k: &TILE_K,
         stages: &STAGES,
         fusions: Fusion::ALL,
-        warps: &WARPS,
+        warps: if problem.compute_format() == Format::E4m3 { &ROUNDED_WARPS } else { &WARPS },
         sharing: &SHARING,
         epilogues: Epilogue::ALL,
         persistent: &[false, true],

@@ -26,6 +26,22 @@ const PROMOTION: f64 = 0.25;
 /// 768, K 2048, 754 µs where 587 were predicted (H200).
 const SHORT_LINES: f64 = 1.28;
 
+/// Of weights that others decode: cycles of a token that a warpgroup promotes in a step, and of a step beside that. From the times of
+/// five kernels (H200, docs/measurements/2026-11-24-h200-decoders.md).
+const PROMOTED: f64 = 0.5;
+const STEP: f64 = 40.0;
+
+/// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and of weights,
+/// what is decoded and by what, and what comes of weights and, for a tile's share, of tokens. It bounds these kernels: none is below 0.9 of it.
+fn shared_memory(layout: &WgmmaLayout, problem: &Problem, cover: &Cover) -> f64 {
+    const ROWS: f64 = 64.0 * 64.0;
+    let tokens = 64.0 * cover.width;
+    let weights = f64::from(layout.token_parts * layout.sum_parts) * ROWS;
+    let packed = f64::from(block_bytes(problem));
+    // A block's codes and scales come and are read, with as many bytes of the table.
+    (tokens + weights + ROWS + 3.0 * packed + tokens / f64::from(layout.tiles)) / 128.0
+}
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &WgmmaLayout,
@@ -46,8 +62,12 @@ pub(in crate::path) fn block(
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
     let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
-    let decode = lines_cost * (c.decode * if apart { c.decode_apart } else { 1.0 } + width_cycles);
+    let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
+    let decode = match is_decoded {
+        true => shared_memory(layout, problem, cover),
+        false => lines_cost * (c.decode * if apart { c.decode_apart } else { 1.0 } + width_cycles),
+    };
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 / rate }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * f64::from(block_bytes(problem)));
@@ -74,8 +94,13 @@ pub(in crate::path) fn block(
         tensor: products * multiply,
         decode: products * (decode * drift + ragged + short),
         ingress: bytes / c.ingress,
-        serial: passes
-            * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn),
+        serial: match is_decoded {
+            // All warpgroups ask at the same time, and promote at the same time.
+            true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
+            false => {
+                passes * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn)
+            }
+        },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),

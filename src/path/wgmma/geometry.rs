@@ -47,16 +47,16 @@ const LINES_REGISTERS: u32 = 60;
 /// With more, a block of one warpgroup that multiplies is alone on an SM.
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Registers of two warpgroups that multiply and one that loads, in place of 3 · 168.
-const SHIFTED: (u32, u32) = (232, 40);
+const SHIFTED: Shifted = Shifted { consumer: 232, producer: 40, decoder: 0 };
 /// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
 /// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
 const HALVED_TOKENS: u32 = 96;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
-/// More of these where rows are grouped or gathered, and what all of them may be then: above, ptxas spills in one epilogue or
-/// another.
-const HALVES_OF_GROUPS: u32 = 12;
+/// More of these where rows are grouped or gathered, and what all of them may be at the launch then: above, ptxas spills in one
+/// epilogue or another.
+const HALVES_OF_GROUPS: u32 = 16;
 const HALVES_OF_GROUPS_MAX: u32 = 208;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
@@ -109,8 +109,28 @@ pub(crate) struct WgmmaLayout {
     pub(crate) decodes_tokens: bool,
     /// How a warpgroup goes along K.
     pub(crate) stage: Stage,
-    /// Registers of a thread that multiplies and of one that loads, where those at the launch are too few.
-    pub(crate) shifted: Option<(u32, u32)>,
+    /// m64 tiles of weights.
+    pub(crate) tiles: u32,
+    /// Parts of a tile's tokens, of which a warpgroup that multiplies has one.
+    pub(crate) token_parts: u32,
+    /// Parts of a warpgroup's tokens that are multiplied one after the other.
+    pub(crate) sum_parts: u32,
+    /// Lines of decoded weights in shared memory, and where: none, if they are decoded into registers.
+    pub(crate) decoded_slots: u32,
+    pub(crate) decoded_offset: u32,
+    /// Registers of threads, where those at the launch are too few.
+    pub(crate) shifted: Option<Shifted>,
+}
+
+/// Registers of a thread once it knows what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Shifted {
+    /// Of one that multiplies.
+    pub(crate) consumer: u32,
+    /// Of one that loads.
+    pub(crate) producer: u32,
+    /// Of one that decodes, if any do.
+    pub(crate) decoder: u32,
 }
 
 /// How a warpgroup goes along K (templates/wgmma/stage/).
@@ -124,6 +144,8 @@ pub(crate) enum Stage {
     Lines,
     /// 128 of K, with one half of the tokens and then with the other, whose sums have the same registers.
     Halves,
+    /// Of e4m3 values that others have decoded into shared memory.
+    Decoded,
 }
 
 impl Stage {
@@ -134,6 +156,7 @@ impl Stage {
             Stage::Rounded => "e4m3",
             Stage::Lines => "e4m3_lines",
             Stage::Halves => "e4m3_halves",
+            Stage::Decoded => "decoded",
         }
     }
 }
@@ -145,8 +168,9 @@ struct Rounding {
     consumers: u32,
     threads: u32,
     persistent: bool,
-    /// Rows are grouped or gathered.
+    /// Rows are grouped or gathered, or gathered.
     moved: bool,
+    gathered: bool,
     /// Tokens have factors along K.
     k_factors: bool,
 }
@@ -158,7 +182,7 @@ struct Registers {
     /// At the launch.
     needed: u32,
     /// As in [`WgmmaLayout`].
-    shifted: Option<(u32, u32)>,
+    shifted: Option<Shifted>,
 }
 
 impl Rounding {
@@ -172,12 +196,11 @@ impl Rounding {
     }
 
     /// With others' registers, which the threads of a whole warpgroup give away.
-    fn shifted(&self, stage: Stage, accumulators: u32, shifted: (u32, u32)) -> Registers {
+    fn shifted(&self, stage: Stage, accumulators: u32, shifted: Shifted) -> Registers {
         Registers { stage, accumulators, needed: self.at_launch(128 * (self.consumers + 1)), shifted: Some(shifted) }
     }
 
-    /// 128 of K at a time, if there are registers for it, or can be: only in persistent blocks, as ptxas spills in others
-    /// that shift theirs.
+    /// 128 of K at a time, if there are registers for it, or can be.
     fn lines(&self) -> Option<Registers> {
         let accumulators = 2 * self.totals;
         let needed = accumulators + LINES_REGISTERS + self.factors(FACTORS_OF_LINES);
@@ -185,15 +208,14 @@ impl Rounding {
             () if needed <= self.at_launch(self.threads).min(LINES_REGISTERS_MAX) => {
                 Some(Registers { stage: Stage::Lines, accumulators, needed, shifted: None })
             }
-            () if self.persistent && self.consumers == 2 && needed <= SHIFTED.0 => {
+            () if (self.persistent || !self.moved) && self.consumers == 2 && needed <= SHIFTED.consumer => {
                 Some(self.shifted(Stage::Lines, accumulators, SHIFTED))
             }
             () => None,
         }
     }
 
-    /// Half of the tokens at a time, if there are registers for it, or can be: ptxas spills also where persistent blocks
-    /// search for their group.
+    /// Half of the tokens at a time, if there are registers for it, or can be.
     fn halves(&self) -> Option<Registers> {
         let accumulators = self.totals + self.totals / 2;
         let working = accumulators + HALVES_REGISTERS + if self.moved { HALVES_OF_GROUPS } else { 0 };
@@ -202,12 +224,16 @@ impl Rounding {
         if needed <= self.at_launch(self.threads).min(limit) {
             return Some(Registers { stage: Stage::Halves, accumulators, needed, shifted: None });
         }
-        let shifted = match self.consumers {
-            2 => (240, 24),
-            3 => (160, 32),
+        // Who gathers has an address for each of its rows.
+        let (consumer, producer) = match (self.consumers, self.gathered) {
+            (2, false) => (240, 24),
+            (2, true) => (216, 72),
+            (3, false) => (160, 32),
+            (3, true) => (144, 80),
             _ => return None,
         };
-        let may_shift = self.persistent && !self.moved && working + self.factors(FACTORS_REGISTERS) <= shifted.0;
+        let shifted = Shifted { consumer, producer, decoder: 0 };
+        let may_shift = working + self.factors(FACTORS_REGISTERS) <= consumer;
         may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
 }
@@ -215,6 +241,53 @@ impl Rounding {
 /// Columns of C that an m64 tile of prepared weights stands for.
 pub(crate) fn tile_columns(problem: &Problem) -> u32 {
     64 / problem.operation().products()
+}
+
+/// Beside the accumulators of a warpgroup that multiplies decoded weights, addresses and descriptors: at least, and to be at ease.
+const DECODED_REGISTERS: (u32, u32) = (32, 32);
+/// What a thread takes that decodes at ease.
+const DECODING_REGISTERS: u32 = 56;
+/// Of threads that decode at least and at most, and of those that load or gather, where registers change hands.
+const DECODER_REGISTERS: (u32, u32) = (48, 112);
+const LOADER_REGISTERS: u32 = 32;
+const GATHERER_REGISTERS: u32 = 64;
+/// More for those that multiply, if there are.
+const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
+/// Lines of decoded weights: as many as this many bytes hold, but a line for each warp that decodes, and two.
+const DECODED_BYTES: u32 = 64 * 1024;
+const DECODED_SLOTS_MIN: u32 = 2;
+/// Rows of an m64 tile, and bytes of a line.
+const DECODED_TILE_BYTES: u32 = 64 * 128;
+
+/// Lines of decoded weights that are kept of a tile.
+fn decoded_slots(tiles: u32, decoders: u32) -> u32 {
+    (DECODED_BYTES / (tiles * DECODED_TILE_BYTES)).max((4 * decoders).div_ceil(tiles)).max(DECODED_SLOTS_MIN)
+}
+
+/// How the registers that a block has at the launch are shared out to its warpgroups, if threads that multiply get those that they need.
+fn shared_out(needed: u32, warps: Warps, producer: u32) -> Option<Shifted> {
+    let (consumers, decoders) = (warps.consumers()?, warps.decoders());
+    let warpgroups = consumers + decoders + 1;
+    let all = warpgroups * Arch::H200.registers_per_thread(128 * warpgroups);
+    SPARE_REGISTERS.iter().find_map(|spare| {
+        let consumer = (needed + spare).next_multiple_of(8);
+        let decoder = all.checked_sub(consumers * consumer + producer)? / decoders / 8 * 8;
+        let (least, most) = DECODER_REGISTERS;
+        (decoder >= least).then_some(Shifted { consumer, producer, decoder: decoder.min(most) })
+    })
+}
+
+/// Registers of threads that multiply weights which others decode, and the parts that their tokens are multiplied in.
+fn decoded_registers(own_tokens: u32, warps: Warps, threads: u32, producer: u32, factors: u32) -> (Registers, u32) {
+    let sum_parts = if own_tokens > SUM_TOKENS { 2 } else { 1 };
+    let accumulators = own_tokens / 2 + own_tokens / 2 / sum_parts;
+    let (least, ease) = (DECODED_REGISTERS.0 + factors, DECODED_REGISTERS.1 + factors);
+    let needed = (accumulators + ease).max(DECODING_REGISTERS);
+    let may_shift = needed > Arch::H200.registers_per_thread(threads);
+    let shifted = may_shift.then(|| shared_out(accumulators + least, warps, producer)).flatten();
+    let of_all = 128 * (warps.consumers().unwrap_or(1) + warps.decoders() + 1);
+    let needed = if shifted.is_some() { Arch::H200.registers_per_thread(of_all) } else { needed };
+    (Registers { stage: Stage::Decoded, accumulators, needed, shifted }, sum_parts)
 }
 
 /// How a fusion shares the work of a block among its consumers.
@@ -226,6 +299,8 @@ pub(super) struct Sharing {
     passes: u32,
     /// Parts of the columns.
     parts: u32,
+    /// As in [`WgmmaLayout`].
+    pub(super) token_parts: u32,
     /// Consumers without which there is nobody for some part of the work.
     pub(super) needed: u32,
     /// Consumers that there are.
@@ -243,8 +318,10 @@ impl Sharing {
         };
         let parts = tiles.div_ceil(tiles_per_part);
         let needed = parts * product_groups * tile_groups;
-        let consumers = if let Warps::Specialised(consumers) = variant.warps { consumers } else { needed };
-        Self { tiles_per_part, product_groups, tile_groups, passes, parts, needed, consumers }
+        let consumers = variant.warps.consumers().unwrap_or(needed);
+        // Those that the columns do not need share tokens where weights are decoded for all of them, else K.
+        let token_parts = if variant.warps.decoders() > 0 { (consumers / needed).max(1) } else { 1 };
+        Self { tiles_per_part, product_groups, tile_groups, passes, parts, token_parts, needed, consumers }
     }
 }
 
@@ -262,9 +339,10 @@ pub(super) fn decodes_tokens(problem: &Problem, variant: &Variant) -> bool {
 pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometry {
     let Tile { tokens, columns, k } = variant.tile;
     let tiles = (columns / tile_columns(problem)).max(1);
-    let Sharing { tiles_per_part, product_groups, tile_groups, passes, parts, needed, consumers } =
+    let Sharing { tiles_per_part, product_groups, tile_groups, passes, parts, token_parts, needed, consumers } =
         Sharing::new(variant, tiles);
-    let k_groups = (consumers / needed).max(1);
+    let k_groups = (consumers / needed / token_parts).max(1);
+    let decoders = variant.warps.decoders();
     let sums = if matches!(variant.fusion, Fusion::Sequential | Fusion::PerProduct) { 2 } else { 1 };
 
     let blocks = k / K_BLOCK;
@@ -273,7 +351,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let stage_bytes =
         (rows_bytes(token_format, tokens, k) + tiles * blocks * block_bytes(problem)).next_multiple_of(STAGE_ALIGNMENT);
     let ring = variant.stages.saturating_mul(stage_bytes);
-    let token_warps = token_warps(problem, variant, needed * k_groups);
+    let consumers = needed * k_groups * token_parts;
+    let token_warps = token_warps(problem, variant, consumers);
     let decodes_tokens = decodes_tokens(problem, variant);
 
     let group_threads = 128 * parts * product_groups;
@@ -292,8 +371,12 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let exchange_bytes =
         if splits == 1 { 0 } else { (splits - 1) * sums * (tokens / 8 / splits).max(1) * group_threads * 16 };
 
-    let barriers_offset = ring.max(if variant.persistent { 0 } else { scratch_bytes });
-    let table_offset = barriers_offset.saturating_add((16 * variant.stages + 16).next_multiple_of(ALIGNMENT));
+    let decoded_slots = if decoders > 0 { decoded_slots(tiles, decoders) } else { 0 };
+    let behind_ring = ring.saturating_add(decoded_slots * tiles * DECODED_TILE_BYTES);
+    let barriers_offset = behind_ring.max(if variant.persistent { 0 } else { scratch_bytes });
+    let pairs = if decoders > 0 { 2 * variant.stages + decoded_slots } else { variant.stages };
+    let barrier_bytes = (16 * pairs + 16).next_multiple_of(ALIGNMENT);
+    let table_offset = barriers_offset.saturating_add(barrier_bytes);
     let behind_table = table_offset.saturating_add(problem.groups().map_or(0, |groups| 2 * TABLE_ROW * groups));
     let k_factors = problem.has_k_factors();
     // Sums that are scaled leave no registers for another width.
@@ -302,6 +385,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         && tokens >= RAGGED_TOKENS
         && !decodes_tokens
         && !k_factors
+        && token_parts == 1
         && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
@@ -328,29 +412,39 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
 
     let producers = match variant.warps {
         Warps::Uniform => 0,
-        Warps::Specialised(_) => 32 + 32 * token_warps.max(1),
+        Warps::Specialised(_) | Warps::Decoding { .. } => 32 + 32 * token_warps.max(1),
     };
-    let consumers = needed * k_groups;
-    let threads = 128 * consumers + producers;
+    let threads = 128 * (consumers + decoders) + producers;
     let totals = sums * tokens / 2;
     let moved = problem.groups().is_some() || problem.is_gathered();
-    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved, k_factors };
+    let gathered = problem.is_gathered();
+    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved, gathered, k_factors };
     let has_one_width = !is_ragged || (variant.persistent && !has_rounded_widths(tokens));
     let is_halved = tokens > SUM_TOKENS || ((k_factors || k == K_BLOCKS_OF_LINE * K_BLOCK) && tokens >= HALVED_TOKENS);
     let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
     let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
     let halves = may_halve.then(|| rounding.halves()).flatten();
     let lines = || may_have_lines.then(|| rounding.lines()).flatten();
-    let registers = halves.or_else(lines).unwrap_or_else(|| {
-        // Of e4m3 values, what an instruction adds to is not yet what is kept.
-        let accumulators = if rounds { 2 * totals } else { totals };
-        let working = working_registers(variant.tile, rounds, tiles_per_part);
-        let needed = accumulators + working + rounding.factors(FACTORS_REGISTERS);
-        let stage = if rounds { Stage::Rounded } else { Stage::Half };
-        Registers { stage, accumulators, needed, shifted: None }
-    });
+    let in_registers = || {
+        halves.or_else(lines).unwrap_or_else(|| {
+            // Of e4m3 values, what an instruction adds to is not yet what is kept.
+            let accumulators = if rounds { 2 * totals } else { totals };
+            let working = working_registers(variant.tile, rounds, tiles_per_part);
+            let needed = accumulators + working + rounding.factors(FACTORS_REGISTERS);
+            let stage = if rounds { Stage::Rounded } else { Stage::Half };
+            Registers { stage, accumulators, needed, shifted: None }
+        })
+    };
+    let (registers, sum_parts) = if decoders > 0 {
+        let producer = if problem.is_gathered() { GATHERER_REGISTERS } else { LOADER_REGISTERS };
+        decoded_registers(tokens / token_parts, variant.warps, threads, producer, rounding.factors(FACTORS_OF_LINES))
+    } else {
+        let registers = in_registers();
+        let sum_parts = if registers.stage == Stage::Halves { 2 } else { 1 };
+        (registers, sum_parts)
+    };
     Geometry {
-        threads: if registers.shifted.is_some() { 128 * (consumers + 1) } else { threads },
+        threads: if registers.shifted.is_some() { 128 * (consumers + decoders + 1) } else { threads },
         stage_bytes,
         shared_bytes,
         accumulators: registers.accumulators,
@@ -362,7 +456,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             product_groups,
             tile_groups,
             passes,
-            empty_arrivals: variant.cluster.multicast() * 4 * parts * product_groups,
+            empty_arrivals: variant.cluster.multicast() * 4 * parts * token_parts * product_groups,
             barriers_offset,
             table_offset,
             scratch_offset,
@@ -377,6 +471,11 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             token_warps,
             decodes_tokens,
             stage: registers.stage,
+            tiles,
+            token_parts,
+            sum_parts,
+            decoded_slots,
+            decoded_offset: ring,
             shifted: registers.shifted,
         }),
     }
@@ -411,14 +510,14 @@ const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
-    /// Whether tokens are e4m3, and so is what weights become.
-    pub(super) fn rounds(&self) -> bool {
-        self.stage != Stage::Half
+    /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.
+    pub(crate) fn decoded(self) -> Self {
+        Self { stage: Stage::Decoded, token_parts: 1, sum_parts: 1, k_groups: 1, ..self }
     }
 
-    /// Parts of a tile's tokens that are multiplied one after the other.
-    pub(super) fn sum_parts(&self) -> u32 {
-        if self.stage == Stage::Halves { 2 } else { 1 }
+    /// Whether tokens are e4m3, and so is what weights become.
+    pub(crate) fn rounds(&self) -> bool {
+        self.stage != Stage::Half
     }
 
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group

@@ -12,19 +12,34 @@ pub(super) struct Promotion {
     pub(super) is_scaled: bool,
 }
 
-/// The definitions for tiles of up to so many tokens, multiplied in these widths: calls of what `templates/wgmma/ptx.cuh` defines.
-pub(super) fn definitions(tokens: u32, widths: &[u32], promotion: Promotion, compute: Format) -> String {
+/// The sums that a warpgroup has registers for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sums<'a> {
+    /// Of so many tokens.
+    pub(super) tokens: u32,
+    /// The widths that they are multiplied in.
+    pub(super) widths: &'a [u32],
+    pub(super) promotion: Promotion,
+}
+
+/// The definitions for a kernel, whose weights come from shared memory as its tokens do, or else from registers: calls of what
+/// `templates/wgmma/ptx.cuh` defines.
+pub(super) fn definitions(sums: Sums, compute: Format, is_decoded: bool) -> String {
     let promotes = compute == Format::E4m3;
     let declaration = if promotes { "WS_DECLARE_PROMOTED_SUMS" } else { "WS_DECLARE_SUMS" };
     let text = format!(
         r#"namespace ws {{
 
 // Half of the names are used.
-{declaration}({tokens})
-"#
+{declaration}({})
+"#,
+        sums.tokens
     );
-    let of_width = |width: &u32| if promotes { promoted(*width, promotion, compute) } else { plain(*width, compute) };
-    text + &widths.iter().map(of_width).collect::<String>() + "\n}  // namespace ws\n"
+    let of_width = |width: &u32| match promotes {
+        true => promoted(*width, sums.promotion, compute, if is_decoded { "_SHARED" } else { "" }),
+        false => plain(*width, compute),
+    };
+    text + &sums.widths.iter().map(of_width).collect::<String>() + "\n}  // namespace ws\n"
 }
 
 /// An item for each sum of so many tokens.
@@ -55,7 +70,7 @@ WS_WGMMA({width}, {compute}, "{sums}")
 }
 
 /// Of one whose sums are promoted to totals: there are sums of a part of the tokens, and totals of all.
-fn promoted(width: u32, Promotion { parts, is_scaled }: Promotion, compute: Format) -> String {
+fn promoted(width: u32, Promotion { parts, is_scaled }: Promotion, compute: Format, from: &str) -> String {
     let part = width / parts;
     let clear = list(width, " ", |i| format!("mov.f32 total{i}, 0f00000000;"));
     let clear_sums = list(part, " ", |i| format!("mov.f32 sum{i}, 0f00000000;"));
@@ -75,7 +90,7 @@ fn promoted(width: u32, Promotion { parts, is_scaled }: Promotion, compute: Form
         r#"
 WS_CLEAR_TOTALS({width}, {part}, "{clear} {clear_sums}")
 {promotions}WS_GET_TOTALS({width}, "{read}", {outputs})
-WS_WGMMA_K32({part}, {compute}, "{sums}")
+WS_WGMMA_K32{from}({part}, {compute}, "{sums}")
 "#
     )
 }

@@ -12,6 +12,8 @@ use crate::problem::Problem;
 const WEIGHT_TILES_MAX: u32 = 4;
 /// Warpgroups that compute at most.
 pub(crate) const CONSUMERS_MAX: u32 = 4;
+/// And that only decode.
+const DECODERS_MAX: u32 = 2;
 
 /// The compute capability that has its instructions.
 pub(in crate::path) fn needs() -> ComputeCapability {
@@ -70,10 +72,36 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             let takes_more = !matches!(fusion, Fusion::PerProduct | Fusion::PingPong);
             together("per_product", takes_more || consumers == needed, "as many warpgroups as the tile needs")?;
         }
+        Warps::Decoding { consumers, decoders } => {
+            let legal = (1..=CONSUMERS_MAX).contains(&consumers) && consumers.is_multiple_of(needed);
+            axis("consumer warpgroups", consumers, legal, "1 to 4, a multiple of those that the tile needs")?;
+            axis("decoder warpgroups", decoders, decoders <= DECODERS_MAX, "1 or 2")?;
+            let parts = consumers / needed;
+            axis("tile tokens", tokens, tokens.is_multiple_of(8 * parts), "8 for each part of the tokens")?;
+            let plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
+            together("decoders", plain, "fusion single or interleaved")?;
+            together("decoders", cluster.multicast() == 1, "tokens that a cluster does not share")?;
+            together(
+                "decoders",
+                parts == 1 || cluster == Cluster::None,
+                "a warpgroup for each m64 tile where a cluster splits K",
+            )?;
+            together("decoders", stages > 1, "more than one stage")?;
+            together("decoders", problem.compute_format() == Format::E4m3, "e4m3 tokens")?;
+            together(
+                "decoders",
+                !(problem.has_k_factors() && parts > 1),
+                "a warpgroup for each m64 tile where tokens have factors along K",
+            )?;
+            // Halves of e4m3 tokens, each a whole number of eights.
+            let own = tokens / parts;
+            let halves = own <= 128 || own.is_multiple_of(16);
+            together("decoders", halves, "a multiple of 16 tokens for each warpgroup above 128")?;
+        }
     }
     // A barrier tells phases apart by parity only: who waits for a stage must know that the one before it in the same place
     // has come. It does where that was its own, and in the plain pipeline, where who loads sees to it.
-    let shared = consumers / needed;
+    let shared = if warps.decoders() > 0 { 1 } else { consumers / needed };
     let plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
     let ordered = plain && warps != Warps::Uniform && !persistent && cluster.multicast() == 1 && stages > shared;
     axis("stages", stages, stages.is_multiple_of(shared) || ordered, "a multiple of the warpgroups that share K")?;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::geometry::WgmmaLayout;
+use super::geometry::{Stage, WgmmaLayout};
 use super::instruction::{self, Promotion};
 use crate::format::Format;
 use crate::path::names::{Cuda, Names, templates};
@@ -38,6 +38,8 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/k_factors/none.cuh",
             "wgmma/layout.cuh",
             "wgmma/load.cuh",
+            "wgmma/loop/decoded.cuh",
+            "wgmma/loop/fragments.cuh",
             "wgmma/pipeline.cuh",
             "wgmma/prepass.cuh",
             "wgmma/ptx.cuh",
@@ -47,6 +49,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/rows/half.cuh",
             "wgmma/schedule/grouped.cuh",
             "wgmma/schedule/single.cuh",
+            "wgmma/stage/decoded.cuh",
             "wgmma/stage/e4m3.cuh",
             "wgmma/stage/e4m3_halves.cuh",
             "wgmma/stage/e4m3_line.cuh",
@@ -96,8 +99,13 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () if rounds => "e4m3",
         () => "half",
     };
-    let promotion = Promotion { parts: layout.sum_parts(), is_scaled: k_factors };
-    let (consumer_registers, producer_registers) = layout.shifted.unwrap_or((0, 0));
+    let promotion = Promotion { parts: layout.sum_parts, is_scaled: k_factors };
+    // Of the tokens that one warpgroup multiplies.
+    let own = |tokens: u32| tokens / layout.token_parts;
+    let own_widths: Vec<u32> = widths.iter().map(|width| own(*width)).collect();
+    let is_decoded = layout.stage == Stage::Decoded;
+    let sums = instruction::Sums { tokens: own(variant.tile.tokens), widths: &own_widths, promotion };
+    let shifted = layout.shifted.unwrap_or_default();
     vec![
         ("cluster_splits", variant.cluster.splits().into()),
         ("multicast", multicast.into()),
@@ -115,6 +123,10 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("has_k_factors", k_factors.into()),
         ("k_factors", if k_factors { "f32" } else { "none" }.into()),
         ("token_warps", layout.token_warps.into()),
+        ("token_parts", layout.token_parts.into()),
+        ("decoders", variant.warps.decoders().into()),
+        ("decoded_slots", layout.decoded_slots.into()),
+        ("decoded_offset", layout.decoded_offset.into()),
         ("empty_arrivals", layout.empty_arrivals.into()),
         ("barriers_offset", layout.barriers_offset.into()),
         ("table_offset", layout.table_offset.into()),
@@ -130,12 +142,15 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("token_compute", token_compute.word().into()),
         ("factors", if rounds { "e4m3" } else { "half" }.into()),
         ("unit", unit.into()),
-        ("sum_parts", layout.sum_parts().into()),
+        ("sum_parts", layout.sum_parts.into()),
         ("stage", layout.stage.file().into()),
-        ("consumer_registers", consumer_registers.into()),
-        ("producer_registers", producer_registers.into()),
+        ("loop", if is_decoded { "decoded" } else { "fragments" }.into()),
+        ("stuck", if layout.shifted.is_some() { "store" } else { "trap" }.into()),
+        ("consumer_registers", shifted.consumer.into()),
+        ("producer_registers", shifted.producer.into()),
+        ("decoder_registers", shifted.decoder.into()),
         ("weights", if rounds { compute } else { problem.b_format() }.word().into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
-        ("instruction", instruction::definitions(variant.tile.tokens, &widths, promotion, compute).into()),
+        ("instruction", instruction::definitions(sums, compute, is_decoded).into()),
     ]
 }

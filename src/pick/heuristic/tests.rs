@@ -43,7 +43,7 @@ fn all(problem: &Problem, load: &Load, arch: &Arch, accepts: &dyn Fn(&Spec) -> b
 }
 
 fn problem() -> impl Strategy<Value = Problem> {
-    let formats = prop::sample::select(vec![Format::F16, Format::Bf16, Format::Nvfp4]);
+    let formats = prop::sample::select(vec![Format::F16, Format::Bf16, Format::Nvfp4, Format::E4m3]);
     let groups = prop::sample::select(vec![None, None, Some(2), Some(8), Some(32), Some(128)]);
     let routing = (prop::option::of(1u32..=2), prop::option::of(0u32..200));
     (any::<bool>(), any::<bool>(), formats, groups, routing, 1u32..600, 1u32..150).prop_map(
@@ -54,7 +54,7 @@ fn problem() -> impl Strategy<Value = Problem> {
             let stated = |value: Option<u32>| value.filter(|_| groups.is_some()).into_iter();
             let problem = stated(top_k).fold(problem, Problem::experts_per_token);
             let problem = stated(skew).fold(problem, Problem::skew);
-            if is_prepared { problem.prepared() } else { problem }
+            if is_prepared || a == Format::E4m3 { problem.prepared() } else { problem }
         },
     )
 }

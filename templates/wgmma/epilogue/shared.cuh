@@ -14,7 +14,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
   const int pieces = tile.columns() * Output::BYTES / 16;
   const u8* staged = shared_memory + scratch_offset(consumer);
   for (int i = threadIdx.x % GROUP_THREADS; i < STAGED_ROWS * PIECES; i += GROUP_THREADS) {
-    const int row = i / PIECES, piece = i % PIECES, token = first_token + row;
+    const int row = i / PIECES, piece = i % PIECES, token = first_token - first_staged(consumer) + row;
     if (token < tile.rows && piece < pieces) {
       const int to = Destination::row(params, tile.first_row + token);
       if (!Destination::is_there(params, to)) continue;

@@ -5,17 +5,20 @@ namespace ws {
 
 // Rows are 16 bytes apart from a multiple of 128, so that neither rows nor columns meet in the same banks.
 inline constexpr int STAGED_ROW = COLUMNS * Output::BYTES + 16;
-inline constexpr int STAGED_ROWS = 8 * HELD_N8;
+inline constexpr int STAGED_ROWS = 8 * HELD_N8 * TOKEN_PARTS;
 static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
+
+// The first row that a warpgroup stages.
+__device__ __forceinline__ int first_staged(const ConsumerId& consumer) { return consumer.token_part * 8 * HELD_N8; }
 
 template <class Out = Output, class Value>
 __device__ __forceinline__ void stage_tile(const Ring& ring, const ConsumerId& consumer, Value value) {
   if constexpr (K_GROUPS > 1) group_sync(consumer);
   if (consumer.k_group != 0 || consumer.product != 0) return;
-  const int lane = lane_index();
+  const int lane = lane_index(), from = scratch_offset(consumer) + first_staged(consumer) * STAGED_ROW;
 #pragma unroll
   for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
-    const u32 to = ring.base + scratch_offset(consumer) + Fusion::column(consumer, held) * Out::BYTES;
+    const u32 to = ring.base + from + Fusion::column(consumer, held) * Out::BYTES;
     if constexpr (Out::BYTES == 2) {
       u32 pairs[HELD_N8];
 #pragma unroll
@@ -29,7 +32,7 @@ __device__ __forceinline__ void stage_tile(const Ring& ring, const ConsumerId& c
         for (int n8 = 0; n8 < HELD_N8; n8++) stmatrix_trans_x1(to + (8 * n8 + lane % 8) * STAGED_ROW, pairs[n8]);
       }
     } else {
-      float* rows = reinterpret_cast<float*>(shared_memory + scratch_offset(consumer) + Fusion::column(consumer, held) * 4);
+      float* rows = reinterpret_cast<float*>(shared_memory + from + Fusion::column(consumer, held) * 4);
 #pragma unroll
       for (int n8 = 0; n8 < HELD_N8; n8++)
 #pragma unroll

@@ -22,8 +22,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
   group_sync(consumer);
   if (is_storing()) {
     const u32 bytes = tile.columns() * Output::BYTES;
-    for (int row = lane_index(); row < STAGED_ROWS && first_token + row < tile.rows; row += 32) {
-      const int to = Destination::row(params, tile.first_row + first_token + row);
+    const int first = first_token - first_staged(consumer);
+    for (int row = lane_index(); row < STAGED_ROWS && first + row < tile.rows; row += 32) {
+      const int to = Destination::row(params, tile.first_row + first + row);
       if (!Destination::is_there(params, to)) continue;
       const long long at = static_cast<long long>(to) * N + tile.first_column();
       bulk_store(params.c + at * Output::BYTES, ring.base + scratch_offset(consumer) + row * STAGED_ROW, bytes);

@@ -12,6 +12,9 @@ namespace ws {
 // registers, tokens K-major in shared memory. Imm-scale-a and imm-scale-b are 1.
 template <int WIDTH, bool ANEW>
 __device__ __forceinline__ void wgmma(const u32 (&a)[4], u64 tokens);
+// The same with weights in shared memory, too.
+template <int WIDTH, bool ANEW>
+__device__ __forceinline__ void wgmma(u64 weights, u64 tokens);
 
 // A K block, two steps of 32, as one group.
 template <int WIDTH, bool ANEW>
@@ -30,6 +33,19 @@ __device__ __forceinline__ void multiply_line(const u32 (&a)[2][2][4], u64 token
   wgmma<WIDTH, false>(a[0][1], tokens + DESCRIPTOR_STEP);
   wgmma<WIDTH, false>(a[1][0], tokens + 2 * DESCRIPTOR_STEP);
   wgmma<WIDTH, false>(a[1][1], tokens + 3 * DESCRIPTOR_STEP);
+  wgmma_commit_group();
+}
+
+// A line of two K blocks, or of one if no more are left, two steps each, as one group whose sums begin anew.
+template <int WIDTH>
+__device__ __forceinline__ void multiply_decoded(u64 weights, u64 tokens, int blocks) {
+  wgmma_fence();
+  wgmma<WIDTH, true>(weights, tokens);
+  wgmma<WIDTH, false>(weights + DESCRIPTOR_STEP, tokens + DESCRIPTOR_STEP);
+  if (K_BLOCKS_ALL % 2 == 0 || blocks > 1) {
+    wgmma<WIDTH, false>(weights + 2 * DESCRIPTOR_STEP, tokens + 2 * DESCRIPTOR_STEP);
+    wgmma<WIDTH, false>(weights + 3 * DESCRIPTOR_STEP, tokens + 3 * DESCRIPTOR_STEP);
+  }
   wgmma_commit_group();
 }
 

@@ -16,14 +16,14 @@ __device__ __forceinline__ void clear_sums();
 
 // The first WIDTH / 2 of those that are kept, which are those of WIDTH tokens.
 template <int WIDTH>
-__device__ __forceinline__ void get_sums(float (&sums)[TOKENS / 2]);
+__device__ __forceinline__ void get_sums(float (&sums)[ACCUMULATORS]);
 
 // The sums of WIDTH tokens, and zeros beyond.
 template <int WIDTH>
-__device__ __forceinline__ void read_sums(float (&sums)[TOKENS / 2]) {
+__device__ __forceinline__ void read_sums(float (&sums)[ACCUMULATORS]) {
   get_sums<WIDTH>(sums);
 #pragma unroll
-  for (int i = WIDTH / 2; i < TOKENS / 2; i++) sums[i] = 0.f;
+  for (int i = WIDTH / 2; i < ACCUMULATORS; i++) sums[i] = 0.f;
 }
 
 }  // namespace ws

@@ -17,7 +17,9 @@ struct Sixteen {
 };
 
 // The scales' bytes of a thread's two rows.
-__device__ __forceinline__ u32 scale_bytes(u32 block) { return ld_shared_2(block + BLOCK_CODES + threadIdx.x % 128 * 2); }
+__device__ __forceinline__ u32 scale_bytes(u32 block, int thread = threadIdx.x % 128) {
+  return ld_shared_2(block + BLOCK_CODES + thread * 2);
+}
 template <int ROW>
 __device__ __forceinline__ int scale_byte(u32 bytes) {
   return ROW == 0 ? static_cast<signed char>(bytes) : static_cast<short>(bytes) >> 8;
@@ -28,9 +30,10 @@ struct WholeRows {
   static constexpr int TILES_USED = 1;
   Sixteen low, high;
 
-  __device__ void load(u32 block, u32 base) {
-    const u32 bytes = scale_bytes(block);
-    const uint4 codes = ld_shared_16(block + threadIdx.x % 128 * 16);
+  // As thread `thread` of a warpgroup.
+  __device__ void load(u32 block, u32 base, int thread = threadIdx.x % 128) {
+    const u32 bytes = scale_bytes(block, thread);
+    const uint4 codes = ld_shared_16(block + thread * 16);
     low = {{codes.x, codes.y}, Decode::magnitudes(Decode::table(base), scale_byte<0>(bytes))};
     high = {{codes.z, codes.w}, Decode::magnitudes(Decode::table(base), scale_byte<1>(bytes))};
   }

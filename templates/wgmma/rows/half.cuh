@@ -12,8 +12,7 @@ struct Packed {
   uint4 codes;
   WeightFormat::Scales scales;
 
-  __device__ static Packed load(u32 block) {
-    const int thread = threadIdx.x % 128;
+  __device__ static Packed load(u32 block, int thread = threadIdx.x % 128) {
     return {ld_shared_16(block + thread * 16), WeightFormat::load(block + BLOCK_CODES, thread / 4)};
   }
 
@@ -25,7 +24,8 @@ struct WholeRows {
   static constexpr int TILES_USED = 1;
   Packed packed;
 
-  __device__ void load(u32 block, u32) { packed = Packed::load(block); }
+  // As thread `thread` of a warpgroup.
+  __device__ void load(u32 block, u32, int thread = threadIdx.x % 128) { packed = Packed::load(block, thread); }
 
   __device__ void decode(u32 (&a)[4], int step) const {
     const u32 word = word_of(packed.codes, step), scales = packed.step_scales(step);

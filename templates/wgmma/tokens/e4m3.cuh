@@ -11,6 +11,8 @@ struct Tokens {
   __device__ static u32 bytes(const Tile& tile) { return TILE_K * box_of(tile).rows; }
 
   __device__ static void copy_lines(const TensorMap& map, const Place& place, const Tile& tile, int k_tile) {
+    // Else who loads weights announces these, too.
+    if constexpr (DECODERS > 0) mbarrier_arrive_expect_tx(place.full, bytes(tile));
     const int line_bytes = width_of(tile).tokens * 128;
 #pragma unroll
     for (int line = 0; line < TILE_K / LINE_K; line++)

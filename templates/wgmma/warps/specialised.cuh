@@ -1,16 +1,19 @@
-// One warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply.
+// One warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply. Between those, DECODERS warpgroups
+// may decode weights into shared memory.
 #pragma once
 
 namespace ws {
 
 inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
+// The first warp that loads.
+enum : int { PRODUCER_WARP = CONSUMER_WARPS + 4 * DECODERS };
 // Registers change hands between whole warpgroups: then there are warps that only make up the number.
-inline constexpr int THREADS = CONSUMER_THREADS + (CONSUMER_REGISTERS > 0 ? 128 : 32 + 32 * Tokens::WARPS);
+inline constexpr int THREADS = 32 * PRODUCER_WARP + (CONSUMER_REGISTERS > 0 ? 128 : 32 + 32 * Tokens::WARPS);
 static_assert(CONSUMER_REGISTERS == 0 || Tokens::WARPS <= 3, "who loads is one warpgroup");
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
-  Producer producer(ring);
+  WeightProducer producer(ring);
   for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
     Weights<Tokens> weights(params, tile);
     producer.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
@@ -28,6 +31,10 @@ __device__ __forceinline__ void load_tokens(const Params& params, const TensorMa
   launch_dependents();
 }
 
+// By all threads of the decoders, if there are any (stage/decoded.cuh).
+template <class Rows>
+__device__ void decode_weights(const Params& params, const Ring& ring, const Schedule& schedule, int warp);
+
 // Who multiplies has nothing to load.
 struct InlineProducer {
   __device__ void operator()(u32) const {}
@@ -42,7 +49,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
     __syncwarp();
   };
   const auto bring_tokens = [&] {
-    if (Tokens::WARPS > 1 || K_FACTORS || elect_one()) load_tokens(params, maps, ring, schedule, warp - CONSUMER_WARPS - 1);
+    if (Tokens::WARPS > 1 || K_FACTORS || elect_one()) load_tokens(params, maps, ring, schedule, warp - PRODUCER_WARP - 1);
     __syncwarp();
   };
   const auto multiply = [&] {
@@ -52,19 +59,26 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
     finish_stores();
   };
   if constexpr (CONSUMER_REGISTERS == 0) {
-    if (warp == CONSUMER_WARPS)
+    if (warp == PRODUCER_WARP)
       bring_weights();
-    else if (warp > CONSUMER_WARPS)
+    else if (warp > PRODUCER_WARP)
       bring_tokens();
-    else
+    else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
+      if constexpr (DECODERS > 0) decode_weights<WholeRows>(params, ring, schedule, warp - CONSUMER_WARPS);
+    } else
       multiply();
-  } else if (warp >= CONSUMER_WARPS) {
+  } else if (warp >= PRODUCER_WARP) {
     // All warps of a warpgroup by one instruction.
     give_registers<PRODUCER_REGISTERS>();
-    if (warp == CONSUMER_WARPS)
+    if (warp == PRODUCER_WARP)
       bring_weights();
-    else if (warp <= CONSUMER_WARPS + Tokens::WARPS)
+    else if (warp <= PRODUCER_WARP + Tokens::WARPS)
       bring_tokens();
+  } else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
+    if constexpr (DECODERS > 0) {
+      give_registers<DECODER_REGISTERS>();
+      decode_weights<WholeRows>(params, ring, schedule, warp - CONSUMER_WARPS);
+    }
   } else {
     take_registers<CONSUMER_REGISTERS>();
     multiply();

@@ -66,6 +66,19 @@ inline void emulated_stmatrix_trans(u32 address, u32 a, u32 b, u32 c, u32 d) {
     }
   });
 }
+inline void stmatrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  EmulatedMatrix own = {address, {a, b, c, d}};
+  emu_shared(address, 16, 16, "stmatrix");
+  emu_generic_write(address, 16);
+  emu_collective(~0u, "stmatrix", true, &own, [](void** lanes, emu_u32) {
+    const auto lane = [&](int i) { return static_cast<EmulatedMatrix*>(lanes[i]); };
+    for (int matrix = 0; matrix < 4; matrix++)
+      for (int row = 0; row < 8; row++)
+        for (int pair = 0; pair < 4; pair++)
+          __builtin_memcpy(emu_shared(lane(8 * matrix + row)->address, 16, 16, "stmatrix") + pair * 4,
+                           &lane(4 * row + pair)->words[matrix], 4);
+  });
+}
 inline void stmatrix_trans_x4(u32 shared, u32 a, u32 b, u32 c, u32 d) { emulated_stmatrix_trans<4>(shared, a, b, c, d); }
 inline void stmatrix_trans_x1(u32 shared, u32 a) { emulated_stmatrix_trans<1>(shared, a, 0, 0, 0); }
 
@@ -121,7 +134,7 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 
 #define WS_GET_SUMS(WIDTH, MOVES, ...)                  \
   template <>                                           \
-  inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \
+  inline void get_sums<WIDTH>(float(&sums)[ACCUMULATORS]) { \
     emu_wgmma::get(sums, WIDTH, false);                   \
   }
 
@@ -131,7 +144,7 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 #define WS_WGMMA(WIDTH, TYPE, SUMS)                                \
   template <>                                                      \
   inline void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {         \
-    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, tokens);      \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, 0, tokens);      \
   }
 
 #define WS_DECLARE_PROMOTED_SUMS(COUNT) WS_DECLARE_SUMS(COUNT)
@@ -156,16 +169,26 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 
 #define WS_GET_TOTALS(WIDTH, MOVES, ...)                  \
   template <>                                             \
-  inline void get_sums<WIDTH>(float(&sums)[TOKENS / 2]) { \
+  inline void get_sums<WIDTH>(float(&sums)[ACCUMULATORS]) { \
     emu_wgmma::get(sums, WIDTH, true);                    \
   }
 
 #define WS_WGMMA_K32(WIDTH, TYPE, SUMS)                                          \
   template <>                                                                    \
   inline void wgmma<WIDTH, true>(const u32(&a)[4], u64 tokens) {                 \
-    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, false, a, tokens);               \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, false, a, 0, tokens);               \
   }                                                                              \
   template <>                                                                    \
   inline void wgmma<WIDTH, false>(const u32(&a)[4], u64 tokens) {                \
-    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, tokens);                \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, 0, tokens);                \
+  }
+
+#define WS_WGMMA_K32_SHARED(WIDTH, TYPE, SUMS)                                    \
+  template <>                                                                     \
+  inline void wgmma<WIDTH, true>(u64 weights, u64 tokens) {                       \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, false, nullptr, weights, tokens); \
+  }                                                                               \
+  template <>                                                                     \
+  inline void wgmma<WIDTH, false>(u64 weights, u64 tokens) {                      \
+    emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, nullptr, weights, tokens);  \
   }

@@ -6,6 +6,7 @@
 //   sums        what clear_sums has put there; read, promoted or cleared only when nothing is under way, widths not mixed
 //   A           a product's registers are what they were when it was asked for until it has been waited for; a register
 //               that has been A before has at the product what it had at the last wgmma.fence
+//               Or it is read as B is
 //   B           read in the async proxy, by a descriptor that says what the kernels' tokens are
 //   a sequence  all four warps of a warpgroup ask for the same
 #pragma once
@@ -33,9 +34,9 @@ struct Lane {
 enum Kind { F16, BF16, E4M3 };
 
 struct Product {
-  const emu_u32* a[LANES];
+  const emu_u32* a[LANES];  // none, if they are read from shared memory
   emu_u32 values[LANES][4];
-  emu_u64 tokens;
+  emu_u64 weights, tokens;
   emu_u32 width;
   Kind kind;
   bool adds;  // scale-d
@@ -66,7 +67,7 @@ inline Warp& warp() {
 struct Own {
   EmuThread* thread;
   const emu_u32* a;
-  emu_u64 tokens;
+  emu_u64 weights, tokens;
   emu_u32 width;
   Kind kind;
   bool adds;
@@ -184,7 +185,7 @@ inline void wait() {
     for (const emu_u64 end = own.groups[done - 1]; own.waited < end; own.waited++) {
       const Product& product = own.products[own.waited % UNDER_WAY];
       for (emu_u32 lane = 0; lane < LANES; lane++)
-        if (!same(product.a[lane], product.values[lane]))
+        if (product.a[lane] && !same(product.a[lane], product.values[lane]))
           emu_fail("lane %u wrote registers that are A of a product under way", lane);
     }
     for (emu_u32 i = 0; i < PENDING; i++) own.groups[i] = own.groups[done + i];
@@ -192,9 +193,9 @@ inline void wait() {
   });
 }
 
-// 16 bytes of row `row` of the tokens at a descriptor, through the 128-byte swizzle.
-inline emu_u32 place(emu_u64 tokens, emu_u32 row, emu_u32 half) {
-  const emu_u32 at = (emu_u32(tokens & 0x3FFF) << 4) + row / 8 * 1024 + row % 8 * 128 + half * 16;
+// 16 bytes of row `row` of the operand at a descriptor, through the 128-byte swizzle.
+inline emu_u32 place(emu_u64 descriptor, emu_u32 row, emu_u32 half) {
+  const emu_u32 at = (emu_u32(descriptor & 0x3FFF) << 4) + row / 8 * 1024 + row % 8 * 128 + half * 16;
   return (at ^ (at >> 7 & 7) << 4) | emu_current->block->rank << EMU_RANK_SHIFT;
 }
 
@@ -211,11 +212,28 @@ inline void check_descriptor(emu_u64 bits) {
   if ((start & 1023) > 96 || start % 32) emu_fail("%s: begins at 0x%x", helper, start);
 }
 
-inline void read_tokens(emu_u64 tokens, emu_u32 width) {
-  for (emu_u32 row = 0; row < width; row++)
+// COUNT rows from `first` on.
+inline void read_rows(emu_u64 descriptor, emu_u32 first, emu_u32 count) {
+  for (emu_u32 row = first; row < first + count; row++)
     for (emu_u32 half = 0; half < 2; half++) {
-      emu_shared(place(tokens, row, half), 16, 16, "wgmma.mma_async");
-      emu_async_read(place(tokens, row, half), 16, "wgmma.mma_async");
+      emu_shared(place(descriptor, row, half), 16, 16, "wgmma.mma_async");
+      emu_async_read(place(descriptor, row, half), 16, "wgmma.mma_async");
+    }
+}
+
+// The rows of A that a warp multiplies, which others of its warpgroup do not.
+inline emu_u32 first_row(const Product& product, emu_u32 warp) { return product.a[0] ? 0 : warp % 4 * 16; }
+inline void read_operands(const Product& product, emu_u32 warp) {
+  if (!product.a[0]) read_rows(product.weights, first_row(product, warp), 16);
+  read_rows(product.tokens, 0, product.width);
+}
+
+// As registers would have them: lane 4g + c has, of rows g and g + 8, bytes 4c … of the first half, and of both those of the second.
+inline void take_weights(Product& product, emu_u32 warp) {
+  for (emu_u32 lane = 0; lane < LANES; lane++)
+    for (emu_u32 i = 0; i < 4; i++) {
+      const emu_u32 at = place(product.weights, first_row(product, warp) + lane / 4 + i % 2 * 8, i / 2) + lane % 4 * 4;
+      __builtin_memcpy(&product.values[lane][i], emu_shared(at, 4, 4, "wgmma.mma_async"), 4);
     }
 }
 
@@ -269,9 +287,10 @@ inline void multiply_e4m3(Warp& warp, const Product& product, const emu_u16 (&to
   }
 }
 
-inline void multiply(Warp& warp, const Product& product) {
+inline void multiply(Warp& warp, emu_u32 number, Product& product) {
   // What was written without a fence since it was asked for is not there for it, or is too early.
-  read_tokens(product.tokens, product.width);
+  read_operands(product, number);
+  if (!product.a[0]) take_weights(product, number);
   emu_u16 tokens[256][16];
   for (emu_u32 row = 0; row < product.width; row++)
     for (emu_u32 half = 0; half < 2; half++)
@@ -282,8 +301,9 @@ inline void multiply(Warp& warp, const Product& product) {
     emu_multiply(warp.sums, product.values, tokens, product.width, product.kind == BF16);
 }
 
-inline void mma_async(emu_u32 width, Kind kind, bool adds, const emu_u32* a, emu_u64 tokens) {
-  together("wgmma.mma_async", {nullptr, a, tokens, width, kind, adds}, [](void** lanes, emu_u32) {
+// Of A in registers, or else at the descriptor `weights`.
+inline void mma_async(emu_u32 width, Kind kind, bool adds, const emu_u32* a, emu_u64 weights, emu_u64 tokens) {
+  together("wgmma.mma_async", {nullptr, a, weights, tokens, width, kind, adds}, [](void** lanes, emu_u32) {
     const char* helper = "wgmma.mma_async";
     AsFirst first(lanes);
     Warp& own = warp();
@@ -292,17 +312,20 @@ inline void mma_async(emu_u32 width, Kind kind, bool adds, const emu_u32* a, emu
     if (!own.is_fenced) emu_fail("%s: its sums were written, and no wgmma.fence followed", helper);
     if (own.asked - own.waited == UNDER_WAY) emu_fail("%s: %u products that nobody has waited for", helper, UNDER_WAY);
     check_descriptor(asked.tokens);
-    read_tokens(asked.tokens, asked.width);
+    if (!asked.a) check_descriptor(asked.weights);
     Product& product = own.products[own.asked++ % UNDER_WAY];
+    product.weights = asked.weights;
     product.tokens = asked.tokens;
     product.width = asked.width;
     product.kind = asked.kind;
     product.adds = asked.adds;
     for (int lane = 0; lane < LANES; lane++) {
       const Own& other = of(lanes, lane);
-      if (other.tokens != asked.tokens || other.width != asked.width || other.kind != asked.kind || other.adds != asked.adds)
+      if (other.weights != asked.weights || other.tokens != asked.tokens || other.width != asked.width || other.kind != asked.kind ||
+          other.adds != asked.adds)
         emu_fail("%s: lanes 0 and %d ask for other products", helper, lane);
       product.a[lane] = other.a;
+      if (!other.a) continue;
       __builtin_memcpy(product.values[lane], other.a, 16);
       Lane& registers = own.lanes[lane];
       emu_u32 i = 0;
@@ -316,10 +339,12 @@ inline void mma_async(emu_u32 width, Kind kind, bool adds, const emu_u32* a, emu
         registers.count++;
       }
     }
-    own.sequence = (own.sequence ^ asked.tokens ^ asked.width ^ static_cast<emu_u64>(asked.adds) << 40) * 0x100000001B3ull + 1;
+    const emu_u32 number = emu_current->warp;
+    read_operands(product, number);
+    own.sequence = (own.sequence ^ asked.weights ^ asked.tokens ^ asked.width ^ static_cast<emu_u64>(asked.adds) << 40) * 0x100000001B3ull + 1;
     Warp* of_it = &own;
-    const Product* what = &product;
-    emu_queue(EMU_MATRIX, [of_it, what] { multiply(*of_it, *what); });
+    Product* what = &product;
+    emu_queue(EMU_MATRIX, [of_it, what, number] { multiply(*of_it, number, *what); });
   });
 }
 
