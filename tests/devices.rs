@@ -55,7 +55,8 @@ fn what_is_picked_for_every_preset_compiles_without_spills() {
 fn mma_has_one_text() {
     let gemm = Problem::gemm().n(320).k(704);
     let dual = Problem::dual_gemm(Activation::Silu).n(320).k(704).a(Format::Nvfp4).grouped(5);
-    let problems = [gemm, gemm.bf16().grouped(5).gathered().slots(), gemm.b(Format::Mxfp4), dual, dual.c(Format::Nvfp4)];
+    let problems =
+        [gemm, gemm.bf16().grouped(5).gathered().slots(), gemm.b(Format::Mxfp4), dual, dual.c(Format::Nvfp4)];
     let mut compared = 0;
     for problem in problems {
         // What fits the least shared memory.
