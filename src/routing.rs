@@ -26,6 +26,26 @@ pub struct Load {
     /// Rows of a group, and groups that have so many. None, if there are no groups.
     classes: [(f64, f64); CLASSES_MAX],
     count: usize,
+    /// If rows are drawn, and not known.
+    drawn: Option<Drawn>,
+}
+
+/// What is known of rows that are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Drawn {
+    /// Groups, those without rows among them.
+    pub(crate) groups: f64,
+    /// Of a group's rows, over all groups.
+    pub(crate) variance: f64,
+    /// Rows of a group of each class on average.
+    means: [f64; CLASSES_MAX],
+}
+
+impl Drawn {
+    /// Rows of a group of each class on average.
+    pub(crate) fn means(&self) -> impl Iterator<Item = f64> {
+        self.means.iter().copied()
+    }
 }
 
 /// Numbers of rows that are told apart at most.
@@ -50,7 +70,7 @@ const EVEN: usize = 8;
 impl Load {
     /// Of a problem without groups.
     pub(crate) fn whole(m: u32) -> Self {
-        Self { m, with_rows: 1.0, classes: [(0.0, 0.0); CLASSES_MAX], count: 0 }
+        Self { m, with_rows: 1.0, classes: [(0.0, 0.0); CLASSES_MAX], count: 0, drawn: None }
     }
 
     /// Of groups with these rows.
@@ -82,7 +102,7 @@ impl Load {
         for (count, chance) in kinds.chances() {
             histogram.add_drawn(tokens, chance, count);
         }
-        histogram.load(m)
+        Self { drawn: Some(histogram.drawn(groups)), ..histogram.load(m) }
     }
 
     /// Rows of all groups together.
@@ -98,6 +118,11 @@ impl Load {
     /// Rows of a group, ascending, and how many groups have about so many.
     pub(crate) fn classes(&self) -> &[(f64, f64)] {
         &self.classes[..self.count]
+    }
+
+    /// What is known of rows that fall into groups by chance.
+    pub(crate) fn drawn(&self) -> Option<&Drawn> {
+        self.drawn.as_ref()
     }
 
     /// Rows that a group has that has any, on average.
@@ -194,6 +219,8 @@ struct Histogram {
     until: [f64; CLASSES_MAX],
     groups: [f64; CLASSES_MAX],
     rows: [f64; CLASSES_MAX],
+    /// The squares of all groups' rows.
+    squares: f64,
 }
 
 impl Histogram {
@@ -214,13 +241,14 @@ impl Histogram {
                 *until = last;
             }
         }
-        Self { until, groups: [0.0; CLASSES_MAX], rows: [0.0; CLASSES_MAX] }
+        Self { until, groups: [0.0; CLASSES_MAX], rows: [0.0; CLASSES_MAX], squares: 0.0 }
     }
 
     fn add(&mut self, rows: f64, groups: f64) {
         let at = self.until.partition_point(|until| *until < rows).min(CLASSES_MAX - 1);
         self.groups[at] += groups;
         self.rows[at] += groups * rows;
+        self.squares += groups * rows * rows;
     }
 
     /// `groups` of which each is one of a token's by this chance: rows have the binomial distribution.
@@ -239,6 +267,7 @@ impl Histogram {
             }
         } else {
             let deviation = (average * (1.0 - chance)).sqrt();
+            self.squares += groups * (average * average + deviation * deviation);
             let (mut below, mut bell) = (0.0, 0.0);
             for at in 0..CLASSES_MAX {
                 let place = (self.until[at] + 0.5 - average) / deviation;
@@ -253,20 +282,30 @@ impl Histogram {
         }
     }
 
+    /// Classes that are more than a rounding error.
+    fn classes(&self) -> impl Iterator<Item = usize> {
+        let with_rows: f64 = self.groups.iter().sum();
+        (0..CLASSES_MAX).filter(move |at| self.groups[*at] > 1e-6 * with_rows)
+    }
+
+    fn drawn(&self, groups: f64) -> Drawn {
+        let mut means = [0.0; CLASSES_MAX];
+        means.iter_mut().zip(self.classes()).for_each(|(mean, at)| *mean = self.rows[at] / self.groups[at]);
+        let mean = self.rows.iter().sum::<f64>() / groups;
+        Drawn { groups, variance: (self.squares / groups - mean * mean).max(0.0), means }
+    }
+
     fn load(&self, m: u32) -> Load {
         let mut load = Load::whole(m);
         let with_rows: f64 = self.groups.iter().sum();
-        let mut before = 0.0;
-        for at in 0..CLASSES_MAX {
+        for at in self.classes() {
             let (until, groups) = (self.until[at], self.groups[at]);
-            if groups > 1e-6 * with_rows {
-                // Tiles do not tell rows of one step apart; of a wider class they have the average.
-                let narrow = until - before <= f64::from(STEP);
-                let rows = if narrow { until } else { (self.rows[at] / groups).clamp(before + 1.0, until) };
-                load.classes[load.count] = (rows, groups);
-                load.count += 1;
-            }
-            before = until;
+            let before = if at > 0 { self.until[at - 1] } else { 0.0 };
+            // Tiles do not tell rows of one step apart; of a wider class they have the average.
+            let narrow = until - before <= f64::from(STEP);
+            let rows = if narrow { until } else { (self.rows[at] / groups).clamp(before + 1.0, until) };
+            load.classes[load.count] = (rows, groups);
+            load.count += 1;
         }
         load.with_rows = with_rows.clamp(1.0, f64::from(m.max(1)));
         load

@@ -187,6 +187,7 @@ pub(super) fn block(
         latency: c.mma_latency,
         hold: c.mma_hold,
         start: c.mma_block,
+        start_beside: 0.0,
         tail: cover.width * rows / (places / 8.0) * (c.mma_store_token + c.mma_reduce_token * (turns - 1.0)),
     }
 }

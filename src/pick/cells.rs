@@ -7,11 +7,13 @@ use crate::error::Error;
 use crate::spec::{Arch, Numerics, Problem, Spec};
 
 /// Upper ends of cells lie so close together up to here, and then each as far from the next as the second number says.
-const STEPS: [(u32, Step); 5] = [
+const STEPS: [(u32, Step); 7] = [
+    (8, Step::Times(2)),
     (64, Step::Rows(8)),
     (128, Step::Rows(16)),
     (512, Step::Octave(4)),
     (8192, Step::Octave(2)),
+    (131_072, Step::Octave(1)),
     (Problem::M_MAX, Step::Times(16)),
 ];
 
@@ -43,13 +45,13 @@ const KERNELS: usize = 9;
 const ENOUGH: f64 = 1.005;
 /// How much slower nothing at all is taken to be.
 const NOTHING_FITS: f64 = 100.0;
-/// A cell counts by its octaves: 1 to 8 rows, what serves a few sequences, for three. One of more rows than these counts little.
+/// A cell counts by its octaves, so what serves one to eight sequences for four. One of more rows than these counts little.
 const COMMON: u32 = 8192;
 const RARE: f64 = 0.5;
 
 /// The upper ends of all cells, ascending. The last is [`Problem::M_MAX`].
 pub(super) fn grid() -> impl Iterator<Item = u32> {
-    std::iter::successors(Some(8), |last| {
+    std::iter::successors(Some(1), |last| {
         let (_, step) = STEPS.iter().find(|(until, _)| last < until)?;
         Some(step.after(*last).min(Problem::M_MAX))
     })
@@ -224,10 +226,10 @@ mod tests {
     fn the_grid_is_what_its_documentation_says() {
         let all: Vec<u32> = grid().collect();
         assert!(all.is_sorted_by(|a, b| a < b));
-        assert_eq!(all[..12], [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128]);
-        assert_eq!(all[12..20], [160, 192, 224, 256, 320, 384, 448, 512]);
-        assert_eq!(all[20..28], [768, 1024, 1536, 2048, 3072, 4096, 6144, 8192]);
-        assert_eq!(all[28..], [131_072, 2_097_152, Problem::M_MAX]);
+        assert_eq!(all[..15], [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128]);
+        assert_eq!(all[15..23], [160, 192, 224, 256, 320, 384, 448, 512]);
+        assert_eq!(all[23..31], [768, 1024, 1536, 2048, 3072, 4096, 6144, 8192]);
+        assert_eq!(all[31..], [16_384, 32_768, 65_536, 131_072, 2_097_152, Problem::M_MAX]);
     }
 
     #[test]
@@ -256,9 +258,9 @@ mod tests {
     #[test]
     fn kernels_are_shared_by_what_cells_count() {
         let all: Vec<u32> = grid().collect();
-        assert_eq!((share(&all), share(&all[28..]), share(&[])), (KERNELS, 1, 0));
+        assert_eq!([&all[..], &all[31..], &all[35..], &[]].map(share), [KERNELS, 2, 1, 0]);
         let shares: Vec<usize> = (0..=all.len()).map(|count| share(&all[..count])).collect();
-        assert!(shares.is_sorted() && shares[16] > 4 && shares[16] < KERNELS, "{shares:?}");
+        assert!(shares.is_sorted() && shares[19] > 4 && shares[19] < KERNELS, "{shares:?}");
     }
 
     #[test]

@@ -14,7 +14,9 @@ pub fn keeps_every_limit(spec: &Spec) -> Result<(), TestCaseError> {
     let splits = variant.split_k * variant.cluster.splits();
     prop_assert!(geometry.shared_bytes <= arch.shared_per_block());
     prop_assert!(geometry.shared_bytes >= variant.stages * geometry.stage_bytes);
-    prop_assert!(geometry.accumulators < arch.registers_per_thread(geometry.threads));
+    // Where weights become e4m3 registers may change hands.
+    let most = if problem.a_format() == Format::E4m3 { 240 } else { arch.registers_per_thread(geometry.threads) };
+    prop_assert!(geometry.accumulators < most);
     prop_assert!(geometry.registers <= arch.registers_per_thread(geometry.threads));
     prop_assert!(geometry.threads.is_multiple_of(32) && (32..=1024).contains(&geometry.threads));
     // Every split has a tile along K.
@@ -63,13 +65,16 @@ pub fn keeps_every_limit(spec: &Spec) -> Result<(), TestCaseError> {
         }
         MatrixPath::Wgmma => {
             prop_assert!(problem.is_prepared() && arch.capability() == Arch::H200.capability());
-            if let Warps::Specialised(consumers) = variant.warps {
+            if let Some(consumers) = variant.warps.consumers() {
                 prop_assert!(consumers.is_multiple_of(warpgroups(spec)));
-                let shared = consumers / warpgroups(spec);
+                let decoders = variant.warps.decoders();
+                prop_assert!(decoders == 0 || problem.a_format() == Format::E4m3);
+                // Those that share K take turns with stages; where others decode, they share tokens.
+                let shared = if decoders > 0 { 1 } else { consumers / warpgroups(spec) };
                 let in_turn = variant.stages.is_multiple_of(shared);
                 let plain = matches!(variant.fusion, Fusion::Single | Fusion::Interleaved) && !variant.persistent;
                 prop_assert!(in_turn || (plain && variant.stages > shared && variant.cluster.multicast() == 1));
-                prop_assert!(geometry.threads > 128 * consumers);
+                prop_assert!(geometry.threads > 128 * (consumers + decoders));
             } else {
                 prop_assert_eq!(geometry.threads, 128 * warpgroups(spec));
             }

@@ -41,10 +41,12 @@ pub fn any_variant() -> impl Strategy<Value = Variant> {
 
 /// The axes that have one value only in the path `mma`.
 fn rest(
-    consumers: impl Strategy<Value = u32>,
+    consumers: impl Strategy<Value = u32> + Clone,
     blocks: impl Strategy<Value = u32> + Clone,
 ) -> impl Strategy<Value = (Warps, Epilogue, Cluster, bool, bool, Rows)> {
-    let warps = prop_oneof![1 => Just(Warps::Uniform), 3 => consumers.prop_map(Warps::Specialised)];
+    let decoding = (consumers.clone(), prop_oneof![15 => 1u32..=2, 1 => 1u32..])
+        .prop_map(|(consumers, decoders)| Warps::Decoding { consumers, decoders });
+    let warps = prop_oneof![1 => Just(Warps::Uniform), 3 => consumers.prop_map(Warps::Specialised), 1 => decoding];
     let cluster = prop_oneof![
         3 => Just(Cluster::None),
         1 => blocks.clone().prop_map(Cluster::SplitK),
@@ -58,7 +60,7 @@ fn rest(
 /// Problems near the legal ones.
 fn near_problem() -> impl Strategy<Value = Problem> {
     let mostly = |legal: &'static [Format]| prop_oneof![15 => prop::sample::select(legal), 1 => any_format()];
-    let a = mostly(&[Format::Nvfp4, Format::F16, Format::Bf16]);
+    let a = mostly(&[Format::Nvfp4, Format::F16, Format::Bf16, Format::E4m3]);
     let b = prop_oneof![3 => Just(Format::Nvfp4), 1 => any_format()];
     let c = mostly(&[Format::F16, Format::Bf16, Format::F32, Format::Nvfp4]);
     let layout = prop::sample::select(vec![ScaleLayout::Linear, ScaleLayout::Swizzled128x4]);

@@ -50,7 +50,8 @@ fn the_space_holds_every_axis_value() {
 
 #[test]
 fn the_space_of_prepared_weights_holds_every_axis_value_and_keeps_every_limit() {
-    for problem in [dual().prepared(), dual().n(272).k(448).a(Format::Nvfp4).c(Format::F32).grouped(40).prepared()] {
+    let coded = dual().n(272).k(448).a(Format::Nvfp4).c(Format::F32).grouped(40).prepared();
+    for problem in [dual().prepared(), dual().a(Format::E4m3).prepared(), coded] {
         let specs: Vec<_> = space(&problem, &Arch::H200).collect();
         let has = |what: &dyn Fn(&Variant) -> bool| specs.iter().any(|spec| what(spec.variant()));
         assert!(specs.len() > 1000 && has(&|variant| *variant == baseline(&problem)), "{}", specs.len());
@@ -61,11 +62,15 @@ fn the_space_of_prepared_weights_holds_every_axis_value_and_keeps_every_limit() 
             assert!(has(&|variant| variant.epilogue == *epilogue), "{epilogue}");
         }
         let warps = (1..=4).map(Warps::Specialised).chain([Warps::Uniform]);
-        for warps in warps {
+        let rounds = problem.a_format() == Format::E4m3;
+        let decoding = [(1, 1), (2, 1), (2, 2)].map(|(consumers, decoders)| Warps::Decoding { consumers, decoders });
+        for warps in warps.chain(decoding.into_iter().filter(|_| rounds)) {
             assert!(has(&|variant| variant.warps == warps), "{warps}");
         }
+        assert!(rounds || !has(&|variant| variant.warps.decoders() > 0));
         for cluster in [Cluster::None, Cluster::SplitK(2), Cluster::Multicast(2)] {
-            assert!(problem.columns() == 272 || has(&|variant| variant.cluster == cluster), "{cluster:?}");
+            let has_not = problem.columns() == 272 || (rounds && cluster.multicast() > 1);
+            assert!(has_not || has(&|variant| variant.cluster == cluster), "{cluster:?}");
         }
         assert!(has(&|variant| variant.persistent) && has(&|variant| variant.split_k == 2));
         assert_eq!(has(&|variant| variant.prepass), problem.a_format() == Format::Nvfp4);

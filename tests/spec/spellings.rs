@@ -66,6 +66,10 @@ fn spellings_are_the_documented_ones() {
         ),
         (Variant { warps: Warps::Uniform, ..direct }, "wgmma.t128x64x128.s4.interleaved.uniform.direct"),
         (
+            Variant { warps: Warps::Decoding { consumers: 2, decoders: 1 }, ..direct },
+            "wgmma.t128x64x128.s4.interleaved.ws2d1.direct",
+        ),
+        (
             Variant { split_k: 2, fusion: Fusion::PerProduct, prepass: true, ..direct },
             "wgmma.t128x64x128.s4.per_product.ws2.direct.k2.prepass",
         ),
@@ -97,7 +101,9 @@ fn unreadable_spellings_say_what_was_expected() {
         ("mma.t64x128x64.s3.interleaved.uniform", "ends too early"),
         ("mma.t64x128.s3.interleaved.uniform.direct", "tTOKENSxCOLUMNSxK"),
         ("mma.t64x128x64.s3.woven.uniform.direct", "single, two_pass, sequential, interleaved"),
-        ("wgmma.t64x64x64.s3.interleaved.ws.direct", "unknown warps `ws`: expected uniform or ws1"),
+        ("wgmma.t64x64x64.s3.interleaved.ws.direct", "unknown warps `ws`: expected uniform, ws1, ws2 … or ws1d1 …"),
+        ("wgmma.t64x64x64.s3.interleaved.ws2d0.direct", "unknown warps `ws2d0`"),
+        ("wgmma.t64x64x64.s3.interleaved.ws2d.direct", "unknown warps `ws2d`"),
         ("wgmma.t64x64x64.s3.interleaved.ws2.stored", "direct, shared, tma"),
         ("wgmma.t64x64x64.s3.interleaved.ws2.direct.dsmem1", "cannot read `dsmem1`"),
         ("wgmma.t64x64x64.s3.interleaved.ws2.direct.prepass.persistent", "cannot read `persistent`"),

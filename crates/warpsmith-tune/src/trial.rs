@@ -101,6 +101,11 @@ impl Checked {
         &self.c
     }
 
+    /// The same without the bytes of the result, which may be many.
+    pub fn without_result(self) -> Self {
+        Self { c: Vec::new(), ..self }
+    }
+
     fn right(&self) -> Result<&Kernel> {
         if self.passed() {
             return Ok(&self.kernel);
@@ -222,9 +227,15 @@ impl<'a> Trial<'a> {
     ///
     /// # Errors
     /// As [`Trial::time`].
-    pub fn time_in_turn(&mut self, kernels: &[&Checked], turns: usize, launching: Launching) -> Result<Vec<Vec<f64>>> {
+    pub fn time_in_turn(
+        &mut self,
+        kernels: &[&Checked],
+        turns: usize,
+        launching: Launching,
+        pace: Pace,
+    ) -> Result<Vec<Vec<f64>>> {
         let right = kernels.iter().map(|checked| checked.right()).collect::<Result<Vec<_>>>()?;
-        self.time_all(&right, turns, launching, Pace::NORMAL)
+        self.time_all(&right, turns, launching, pace)
     }
 
     pub(super) fn time_one(&mut self, kernel: &Kernel, launching: Launching, pace: Pace) -> Result<Timing> {

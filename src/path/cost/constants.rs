@@ -5,6 +5,8 @@
 //! an experiment of its own. Other architectures take the same cycles: how many SMs there are, what memory and tensor
 //! cores do in a second and what a block may have comes from their [`Arch`]. Nothing of theirs was measured.
 
+use std::sync::OnceLock;
+
 use crate::arch::Arch;
 
 macro_rules! constants {
@@ -84,11 +86,13 @@ constants! {
     /// Cycles that 64 rows × 64 of k take at least, however few tokens there are.
     tensor_min = 21.75,
     /// Instruction cycles to decode 64 rows × 64 of k (four schedulers at work).
-    decode = 107.1,
+    decode = 82.1,
     /// And for each token: registers that the tensor cores read cannot be decoded into.
     decode_width = 1.141,
     /// How much more of them where products are apart.
-    decode_apart = 1.133,
+    decode_apart = 1.4,
+    /// Instruction cycles of a stage beside its decoding, for each 64 rows: to wait for it, to find it and to release it.
+    stage_issue = 50.0,
     /// Cycles from the codes of 64 rows × 64 of k to the start of their multiplication, for one warpgroup alone.
     decode_chain = 163.3,
     /// Cycles a warpgroup loses with each 64 of k.
@@ -117,9 +121,9 @@ constants! {
     /// Of the same, for each token.
     reduce_token = 2.11,
     /// Cycles to meet with the other blocks of a cluster, and then for each token sent.
-    exchange = 2570.0,
+    exchange = 1900.0,
     /// Of the same, for each token that is sent.
-    exchange_token = 5.231,
+    exchange_token = 6.5,
     /// Cycles of a store from registers, for each token.
     direct_token = 8.467,
     /// Of a store by way of shared memory.
@@ -150,9 +154,8 @@ constants! {
     table = 970.3,
     /// Of the same, for each group.
     table_group = 71.91,
-    /// Where some groups have more tiles than others: blocks up to which the busiest SM has whole ones; the more there are,
-    /// the better the last and smallest fill up.
-    lumpy = 0.7,
+    /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once. Not fitted.
+    table_beside = 0.05,
     /// Blocks that the busiest SM has more than its even share.
     straggler = 0.0025,
 
@@ -205,11 +208,20 @@ constants! {
     tcgen05_store = 6.0,
 }
 
+/// What stands for the tables of all architectures.
+static REPLACED: OnceLock<Constants> = OnceLock::new();
+
 impl Constants {
     /// The table of an architecture.
     #[must_use]
     pub fn of(_arch: &Arch) -> &'static Self {
         const TABLE: Constants = Constants::H200;
-        &TABLE
+        REPLACED.get().unwrap_or(&TABLE)
+    }
+
+    /// Has everything in this process predicted and picked by these, so that other constants can be judged by what is picked: before
+    /// anything is. Says whether they are the first.
+    pub fn replace_tables(self) -> bool {
+        REPLACED.set(self).is_ok()
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Block {
     pub(crate) hold: f64,
     /// Before the loop.
     pub(crate) start: f64,
+    /// More of it for each further block of an SM.
+    pub(crate) start_beside: f64,
     /// After the loop.
     pub(crate) tail: f64,
 }

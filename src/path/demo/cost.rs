@@ -32,6 +32,7 @@ pub(in crate::path) fn block(
         latency: 0.0,
         hold: 0.0,
         start: 0.0,
+        start_beside: 0.0,
         tail: 0.0,
     }
 }

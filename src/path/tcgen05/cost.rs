@@ -53,6 +53,7 @@ pub(in crate::path) fn block(
         latency: c.tcgen05_latency,
         hold: 1.0,
         start: c.tcgen05_block,
+        start_beside: 0.0,
         tail: c.tcgen05_tail + c.tcgen05_store * sums,
     }
 }

@@ -68,6 +68,7 @@ pub(in crate::path) fn block(
         true => shared_memory(layout, problem, cover),
         false => lines_cost * (c.decode * if apart { c.decode_apart } else { 1.0 } + width_cycles),
     };
+    let issue = if is_decoded { 0.0 } else { c.stage_issue / f64::from(tile.k / 64) };
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 / rate }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * f64::from(block_bytes(problem)));
@@ -92,13 +93,14 @@ pub(in crate::path) fn block(
         turns: f64::from(layout.k_groups),
         rotation: if variant.stages.is_multiple_of(layout.k_groups) { 1.0 } else { c.rotation },
         tensor: products * multiply,
-        decode: products * (decode * drift + ragged + short),
+        decode: products * (decode * drift + ragged + short + issue),
         ingress: bytes / c.ingress,
         serial: match is_decoded {
             // All warpgroups ask at the same time, and promote at the same time.
             true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
             false => {
-                passes * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn)
+                passes
+                    * (multiply.max(c.decode_chain * if apart { c.decode_apart } else { 1.0 }) + c.turn + ragged_turn)
             }
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
@@ -106,6 +108,7 @@ pub(in crate::path) fn block(
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         hold: c.hold,
         start: c.block + table,
+        start_beside: c.table_beside * table,
         tail: tail(problem, variant, layout, cover, c),
     }
 }

@@ -250,7 +250,10 @@ const DECODING_REGISTERS: u32 = 56;
 /// Of threads that decode at least and at most, and of those that load or gather, where registers change hands.
 const DECODER_REGISTERS: (u32, u32) = (48, 112);
 const LOADER_REGISTERS: u32 = 32;
-const GATHERER_REGISTERS: u32 = 64;
+/// Who gathers has an address for each row that it copies, of which a thread has every so manyth, and more where there are factors.
+const GATHERER_REGISTERS: u32 = 36;
+const GATHERER_ROWS: u32 = 12;
+const GATHERER_FACTORS: u32 = 8;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
 /// Lines of decoded weights: as many as this many bytes hold, but a line for each warp that decodes, and two.
@@ -379,13 +382,13 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let table_offset = barriers_offset.saturating_add(barrier_bytes);
     let behind_table = table_offset.saturating_add(problem.groups().map_or(0, |groups| 2 * TABLE_ROW * groups));
     let k_factors = problem.has_k_factors();
-    // Sums that are scaled leave no registers for another width.
+    // Sums that are scaled leave no registers for another width, nor do two sums of every token where others decode.
     let is_ragged = problem.groups().is_some()
         && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
         && tokens >= RAGGED_TOKENS
         && !decodes_tokens
         && !k_factors
-        && token_parts == 1
+        && decoders == 0
         && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
@@ -436,7 +439,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         })
     };
     let (registers, sum_parts) = if decoders > 0 {
-        let producer = if problem.is_gathered() { GATHERER_REGISTERS } else { LOADER_REGISTERS };
+        let addresses = 2 * tokens.div_ceil(GATHERER_ROWS) + rounding.factors(GATHERER_FACTORS);
+        let gatherer = (GATHERER_REGISTERS + addresses).next_multiple_of(8);
+        let producer = if gathered { gatherer } else { LOADER_REGISTERS };
         decoded_registers(tokens / token_parts, variant.warps, threads, producer, rounding.factors(FACTORS_OF_LINES))
     } else {
         let registers = in_registers();
@@ -510,6 +515,11 @@ const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 
 impl WgmmaLayout {
+    /// As if 128 of K were decoded at a time: what no kernel undercuts that decodes into registers.
+    pub(crate) fn in_lines(self) -> Self {
+        Self { stage: Stage::Lines, ..self }
+    }
+
     /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.
     pub(crate) fn decoded(self) -> Self {
         Self { stage: Stage::Decoded, token_parts: 1, sum_parts: 1, k_groups: 1, ..self }

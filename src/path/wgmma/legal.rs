@@ -12,7 +12,9 @@ use crate::problem::Problem;
 const WEIGHT_TILES_MAX: u32 = 4;
 /// Warpgroups that compute at most.
 pub(crate) const CONSUMERS_MAX: u32 = 4;
-/// And that only decode.
+/// Tokens of a tile at most that are gathered where warpgroups decode.
+const GATHERED_MAX: u32 = 192;
+/// Warpgroups that only decode.
 const DECODERS_MAX: u32 = 2;
 
 /// The compute capability that has its instructions.
@@ -87,6 +89,9 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
                 "a warpgroup for each m64 tile where a cluster splits K",
             )?;
             together("decoders", stages > 1, "more than one stage")?;
+            // Who gathers them has an address for each.
+            let few = !problem.is_gathered() || tokens <= GATHERED_MAX;
+            together("decoders", few, "a tile of at most 192 tokens where rows are gathered")?;
             together("decoders", problem.compute_format() == Format::E4m3, "e4m3 tokens")?;
             together(
                 "decoders",

@@ -47,7 +47,8 @@ impl<'a> Question<'a> {
         let Cover { tiles, width, .. } = height.ragged;
         // e4m3 values are multiplied at twice the rate, and some kernels have shared memory for what they decode as their limit.
         let rounds = problem.compute_format() == Format::E4m3;
-        let decode = if rounds { 0.0 } else { c.decode * c.decode_apart.min(1.0) + c.decode_width * width };
+        let issue = c.stage_issue / f64::from(DEEP_STEPS);
+        let decode = if rounds { 0.0 } else { c.decode * c.decode_apart.min(1.0) + c.decode_width * width + issue };
         let multiply = (c.tensor * width).max(c.tensor_min) / if rounds { 2.0 } else { 1.0 };
         let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
         let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
@@ -200,13 +201,13 @@ impl<'a> Node<'a> {
                 cover = &self.height.ragged;
             }
         }
-        let block = Block::of(problem, &deep(&self.plain), &geometry, cover, constants);
+        let deep = deep(&self.plain);
+        let of = |layout| Block::of(problem, &deep, &Geometry { layout, ..geometry }, cover, constants);
         let block = match geometry.layout {
             Layout::Wgmma(layout) if layout.rounds() => {
-                let decoded = Geometry { layout: Layout::Wgmma(layout.decoded()), ..geometry };
-                block.least(&Block::of(problem, &deep(&self.plain), &decoded, cover, constants))
+                of(Layout::Wgmma(layout.in_lines())).least(&of(Layout::Wgmma(layout.decoded())))
             }
-            _ => block,
+            layout => of(layout),
         };
         let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
         // There, warps of a place that take turns with the steps of a stage are counted as one.

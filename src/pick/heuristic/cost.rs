@@ -58,19 +58,35 @@ impl Device {
         let columns = f64::from(problem.columns().div_ceil(variant.tile.columns));
         let blocks = cover.tiles * columns * splits;
         let even = blocks / sms;
-        let rounds = even.ceil();
-        // Blocks of groups are unlike each other and come as SMs are free, the largest first.
-        let busiest = match problem.groups().filter(|_| even > 1.0) {
-            None => rounds,
-            // There are no tiles but the first: SMs with one more than the rest have small ones.
-            Some(_) if cover.alone => {
-                let large = (rounds - even) * (rounds - 1.0) / even;
-                even.max(rounds * (1.0 - large * cover.unlike)) + c.straggler
+        let busiest = match problem.groups() {
+            None => even.ceil(),
+            Some(_) => {
+                // The largest come first, in turn, so SMs with one more than the rest have small ones.
+                let rounds = rounds(even, cover.spread * columns * splits / sms);
+                let large = (rounds - even).max(0.0) * (rounds - 1.0).max(0.0) / even;
+                even.max(rounds * (1.0 - large * cover.unlike)).max(1.0) + if even > 1.0 { c.straggler } else { 0.0 }
             }
-            Some(_) => even + (rounds - even) * (c.lumpy / even).min(1.0) + c.straggler,
         };
         Self { blocks, sms, busiest }
     }
+}
+
+/// Rounds that blocks take, if there are `even` of them for each SM, give or take a standard deviation of `spread`: on average over what
+/// is as likely, as wide as that.
+fn rounds(even: f64, spread: f64) -> f64 {
+    /// Half the width of an even distribution for its standard deviation.
+    const HALF: f64 = 1.732;
+    let half = HALF * spread;
+    if half < 1e-3 {
+        return even.ceil();
+    }
+    // The integral of what is rounded up.
+    let until = |at: f64| {
+        let at = at.max(0.0);
+        let whole = at.floor();
+        whole * (whole + 1.0) / 2.0 + (whole + 1.0) * (at - whole)
+    };
+    (until(even + half) - until(even - half)) / (even + half - (even - half).max(0.0))
 }
 
 /// A mean near the largest: what runs side by side hinders each other a little.
@@ -179,7 +195,9 @@ impl CriticalSm {
             _ => block.start + block.tail,
         };
         let between = (rounds - 1.0).max(0.0) * change;
-        Self { loops, cycles: cycles + between, between, start: block.start, tail: block.tail }
+        let others = resident.min(device.busiest).max(1.0) - 1.0;
+        let start = block.start + others * block.start_beside;
+        Self { loops, cycles: cycles + between, between, start, tail: block.tail }
     }
 }
 
@@ -303,4 +321,26 @@ pub(super) fn idle_cycles(grid: f64, device: &Device, resident: f64, start: f64)
     let slots = device.sms * resident;
     let rounds = (device.blocks / slots).ceil();
     ((grid / slots).max(rounds) - rounds) * start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounds;
+
+    #[test]
+    fn rounds_are_whole_where_blocks_are_known_and_an_average_where_they_are_drawn() {
+        assert_eq!([0.2, 1.0, 1.97, 2.0, 2.01].map(|even| rounds(even, 0.0)), [1.0, 1.0, 2.0, 2.0, 3.0]);
+        let drawn = |even, spread, expected: f64| {
+            let found = rounds(even, spread);
+            assert!((found - expected).abs() < 0.02, "{even} {spread}: {found} for {expected}");
+        };
+        // Half of what is likely is more.
+        drawn(2.0, 0.1, 2.5);
+        drawn(1.97, 0.06, 2.36);
+        drawn(1.5, 0.1, 2.0);
+        // All are as likely: half a round more.
+        drawn(7.3, 3.0, 7.8);
+        // Fewer than none there are not.
+        drawn(0.1, 0.2, 1.0);
+    }
 }

@@ -42,6 +42,8 @@ pub struct Ceilings {
     pub copy: f64,
     /// A large read.
     pub read: f64,
+    /// Microseconds of a launch of a block for each SM that does nothing: no kernel takes less.
+    pub launch_us: f64,
     /// A large fp16 product; `None` where there is no kernel to measure it.
     pub product: Option<f64>,
     /// What the architecture's row says, in place of the product.
@@ -67,8 +69,11 @@ impl Ceilings {
 
 impl fmt::Display for Ceilings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (copy, read) = (self.copy / 1e9, self.read / 1e9);
-        write!(f, "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, fp16 product ")?;
+        let (copy, read, launch_us) = (self.copy / 1e9, self.read / 1e9, self.launch_us);
+        write!(
+            f,
+            "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, launch {launch_us:.2} µs, fp16 product "
+        )?;
         match self.product {
             Some(product) => write!(f, "{:.0} TFLOP/s", product / 1e12),
             None => write!(f, "not measured (wgmma only), datasheet {:.0} TFLOP/s", self.datasheet / 1e12),
@@ -85,8 +90,9 @@ pub fn compile(toolchain: &Toolchain, arch: &Arch) -> Result<Cubin> {
 pub fn measure(stream: &Arc<CudaStream>, arch: &Arch, cubin: &Cubin) -> Result<Ceilings> {
     let module = stream.context().load_module(Ptx::from_binary(cubin.image().to_vec()))?;
     let (copy, read) = memory(stream, &module)?;
+    let launch_us = launch_us(stream, &module, arch.sms())?;
     let product = has_product(arch).then(|| product(stream, &module, arch.sms())).transpose()?;
-    Ok(Ceilings { copy, read, product, datasheet: arch.matrix_flop_per_s() })
+    Ok(Ceilings { copy, read, launch_us, product, datasheet: arch.matrix_flop_per_s() })
 }
 
 /// Bytes in a second of a copy and of a read.
@@ -138,6 +144,17 @@ fn memory(stream: &Arc<CudaStream>, module: &Arc<CudaModule>) -> Result<(f64, f6
     })?;
     let rate = |bytes: usize, us: f64| bytes as f64 / us * 1e6;
     Ok((rate(2 * BYTES, copying.median_us), rate(BYTES, reading.median_us)))
+}
+
+/// Microseconds of a launch that does nothing.
+fn launch_us(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<f64> {
+    let empty = module.load_function("empty")?;
+    let config = LaunchConfig { grid_dim: (sms, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+    let launch = |_: usize| {
+        // SAFETY: it has no parameters, and touches nothing.
+        unsafe { stream.launch_builder(&empty).launch(config) }.map(|_| ()).map_err(warpsmith::Error::from)
+    };
+    Ok(Timer::new(stream)?.time(1, launch)?.median_us)
 }
 
 /// Floating-point operations in a second of a product on all SMs.

@@ -5,8 +5,8 @@ use warpsmith::spec::Arch;
 
 /// The source for an architecture: [`has_product`] says whether `product` is among its kernels.
 pub fn source(arch: &Arch) -> Source {
-    let kernels = ["fill", "read", "copy", "product"];
-    let count = if has_product(arch) { 4 } else { 3 };
+    let kernels = ["fill", "read", "copy", "empty", "product"];
+    let count = if has_product(arch) { 5 } else { 4 };
     Source::new("ceilings.cu", include_str!("ceilings.cu"), &[], kernels.into_iter().take(count))
 }
 

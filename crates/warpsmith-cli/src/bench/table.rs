@@ -187,6 +187,7 @@ pub fn json(rows: &[Row], machine: &str, ceilings: Option<&Ceilings>) -> Value {
             "machine": machine,
             "copy_gb_s": ceilings.copy / 1e9,
             "read_gb_s": ceilings.read / 1e9,
+            "launch_us": ceilings.launch_us,
             "product_tflops": ceilings.product.map(|product| product / 1e12),
         })
     });

@@ -14,7 +14,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Continues FILE: what it has is not measured again.
+    /// Continues FILE: what it has is not measured again, and what has least comes first.
     #[arg(long)]
     pub append: bool,
 
@@ -35,12 +35,12 @@ pub struct Args {
     #[arg(long, value_name = "I/N", value_parser = part, default_value = "1/1")]
     pub part: (usize, usize),
 
-    /// Variants of the first round for each problem and M; later rounds follow the best ones' neighbours.
+    /// Variants for each problem and M that are measured if there is time, beside the best ones' neighbours.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub candidates: usize,
 
-    /// First of all the heuristic's best, the kernels that serve all M, and what the published rules say; they are timed again
-    /// beside the best.
+    /// First of all, whatever the time, the heuristic's best, the kernels that serve all M, and what the published rules say; they
+    /// are timed again beside the best.
     #[arg(long)]
     pub also_rank: bool,
 
@@ -60,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
 
-    /// Measures nothing: fits the heuristic's constants to FILE and prints them.
+    /// Measures nothing: fits the heuristic's constants to what FILE has that is not held out, so that picks lose least, and
+    /// prints them; those that are there, if no fit picks better where it was not fitted.
     #[arg(long)]
     pub fit: bool,
 
@@ -72,7 +73,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub fit_again: usize,
 
-    /// Starts the fit from the constants in this file, as --fit prints them, instead of those built in.
+    /// Starts the fit from the constants in this file, as --fit prints them, instead of those built in; in a campaign and for
+    /// --regret, what is picked is picked by them.
     #[arg(long, value_name = "FILE")]
     pub constants: Option<PathBuf>,
 

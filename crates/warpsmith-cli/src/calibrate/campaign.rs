@@ -1,30 +1,31 @@
-//! The campaign: kernels are built on all cores ahead of use, while the device checks and times those that are there.
+//! The campaign: the device checks and times kernels, while [`Ahead`] makes what it will ask for.
 //!
-//! A problem goes through rounds. The first measures a wide choice of variants at every M; each later one the neighbours
-//! of the best so far; the last also times the best of each M again, in turn. One thread builds, another has the device;
-//! what is built next is what the device will ask for first.
+//! A problem is measured in one go. At every M first what its line of the table needs, whatever the time; then, while the problem's
+//! share of the time lasts, the neighbours of the best so far and what else is worth a look, as soon as they are built; in the end
+//! the best, and what is ranked, again, in turn. So a campaign reaches all its pairs before it looks at any of them longer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io::Write as _;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use warpsmith::cache::{Fetched, KernelCache};
-use warpsmith::pick::Picker;
+use warpsmith::internal::pick::heuristic;
 use warpsmith::run::{Device, Kernel, Matrix, PreparedWeights};
 use warpsmith::spec::{Problem, Spec, Variant};
-use warpsmith_tune::{Checked, HostMatrix, Pace, Timing, Trial, operand_sets_of, wait};
+use warpsmith_tune::{Checked, HostMatrix, HostOperands, Launching, Pace, Trial, operand_sets_of, wait};
 
+use super::ahead::Ahead;
 use super::args::Args;
 use super::candidates;
-use super::host::{Host, Pair};
+use super::host::Host;
 use super::list::Item;
+use super::plan::{Before, Plan};
 use super::record::{Line, Phase, Record};
-use crate::shared::compile::{self, Made};
+use super::spent::Spent;
+use crate::shared::compile::Made;
 use crate::shared::gpu::Gpu;
 use crate::shared::{Result, complain};
 
@@ -32,50 +33,44 @@ use crate::shared::{Result, complain};
 const LIMIT: Duration = Duration::from_secs(5);
 /// Best ones of an M whose neighbours are looked at.
 const LEADERS: usize = 3;
-/// Of an M in a later round at most.
+/// Of an M in a round at most.
 const NEIGHBOURS: usize = 60;
-/// Best ones of an M that are timed again, and how often.
-const FINALISTS: usize = 10;
-const TURNS: usize = 2;
-/// As exact as [`Pace::NORMAL`] but for the rest, since ten are timed in turn.
-const AGAIN: Pace = Pace { rest: Duration::from_millis(20), replays: 15, ..Pace::NORMAL };
-/// What the rounds of an M take, in shares of its time: the first, each later one, the timing again.
-const SHARES: [f64; 3] = [4.0, 1.0, 1.0];
-
-/// Variants of a problem, for each of its M, built or refused.
-struct Batch {
-    item: usize,
-    round: usize,
-    work: Vec<Vec<(Spec, Made)>>,
-}
-
-/// Variants that the device asks for.
-struct Wanted {
-    item: usize,
-    round: usize,
-    specs: Vec<Vec<Spec>>,
-}
+/// A neighbour that is predicted to take so many times as long as its leader is not looked at.
+const FAR: f64 = 1.5;
+/// Best ones of an M that are timed again, beside what is needed and takes at most so many times as long as the best.
+const FINALISTS: usize = 8;
+const SLOW: f64 = 1.6;
+/// How often each of them is timed again.
+const TURNS: usize = 9;
+/// As exact as [`Pace::NORMAL`] for each, at a shorter rest: all of an M are timed in turn.
+const AGAIN: Pace = Pace { rest: Duration::from_millis(100), ..Pace::NORMAL };
+/// What the timing in turn of an M is taken to last, in seconds, until it is known.
+const AGAIN_S: f64 = 0.5;
 
 /// A kernel hung or broke the context: this process can do no more, another can go on.
 pub const BROKEN: i32 = 4;
 
-/// Runs the campaign for `items` on a device, and ends the process, whatever the building thread is doing: nothing in the
-/// file is lost by that, and neither kernels that are half built nor a broken context are worth waiting for.
+/// Runs the campaign for `items` on a device, and ends the process, whatever other threads are doing: nothing in the file is lost
+/// by that, and neither kernels that are half built nor a broken context are worth waiting for.
+///
+/// # Errors
+/// What keeps it from beginning.
 pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) -> Result<Infallible> {
-    let hosts: Vec<OnceLock<Host>> = items.iter().map(|_| OnceLock::new()).collect();
-    let cache = || KernelCache::builder().install_if_missing().memory(16, 16 << 20).build();
-    let known = items.iter().map(|item| known(item, record)).collect();
-    let builder =
-        Builder { args, picker: candidates::untuned(device.arch())?, items, known, hosts: &hosts, cache: cache() };
+    let cache = || KernelCache::builder().install_if_missing().memory(64, 64 << 20).build();
+    let before: Vec<Before> = items.iter().map(|item| Before::of(item, record)).collect();
+    // What has least comes first, so that a campaign that goes on reaches all pairs.
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by_key(|at| before[*at].fewest());
+    let picker = candidates::untuned(device.arch())?;
+    let ahead = Ahead::new(args, picker, items, before, order, cache());
     let gpu = Gpu::new(device, cache())?;
-    let (wanted, asked) = mpsc::channel::<Wanted>();
-    let (built, ready) = mpsc::channel::<Result<Batch>>();
     thread::scope(|scope| {
-        let hosts = &hosts;
-        scope.spawn(move || builder.run(&asked, &built));
+        ahead.start(scope);
         let start = Instant::now();
-        let mut campaign = Campaign { args, items, hosts, gpu: &gpu, record, start, states: HashMap::new() };
-        match campaign.run(&ready, &wanted) {
+        let end_of_time = start + Duration::from_secs_f64(args.limit.max(0.0));
+        let mut campaign =
+            Campaign { args, ahead: &ahead, gpu: &gpu, record, start, end: end_of_time, again_s: AGAIN_S };
+        match campaign.run() {
             Ok(()) => end(0),
             Err(error) => {
                 complain!("error: {error}");
@@ -93,158 +88,114 @@ fn end(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// What the building thread has.
-struct Builder<'a> {
-    args: &'a Args,
-    /// Without a table, as `--regret` asks it.
-    picker: Picker,
-    items: &'a [Item],
-    /// Of each problem and M, the best that are in the file.
-    known: Vec<Vec<Vec<Variant>>>,
-    hosts: &'a [OnceLock<Host>],
-    cache: KernelCache,
-}
-
-impl Builder<'_> {
-    /// What the device asks for first, else the first round of the next problem.
-    fn run(&self, asked: &Receiver<Wanted>, built: &Sender<Result<Batch>>) {
-        let mut next = 0..self.items.len();
-        loop {
-            let batch = match asked.try_recv() {
-                Ok(wanted) => Ok(make(&self.cache, wanted)),
-                Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) => match next.next() {
-                    Some(at) => self.first_round(at),
-                    None => match asked.recv() {
-                        Ok(wanted) => Ok(make(&self.cache, wanted)),
-                        Err(_) => return,
-                    },
-                },
-            };
-            if built.send(batch).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn first_round(&self, at: usize) -> Result<Batch> {
-        let item = &self.items[at];
-        let made = Host::new(&item.problem, &item.rows)?;
-        self.hosts[at].set(made).map_err(|_| "a problem was made twice")?;
-        let specs = first_specs(self.args, &self.picker, at, item, &self.known[at]);
-        Ok(make(&self.cache, Wanted { item: at, round: 0, specs }))
-    }
-}
-
-/// The best of each M that are in the file already: they are timed again beside new ones.
-fn known(item: &Item, record: &Record) -> Vec<Vec<Variant>> {
-    item.rows.iter().map(|rows| record.best(&item.problem, rows.iter().sum(), FINALISTS / 2)).collect()
-}
-
-/// The first round of a problem, for each of its M.
-pub fn first_specs(args: &Args, picker: &Picker, at: usize, item: &Item, known: &[Vec<Variant>]) -> Vec<Vec<Spec>> {
-    let (problem, arch) = (&item.problem, picker.arch());
-    let of = |(at_m, rows): (usize, &Vec<u32>)| {
-        let m = rows.iter().sum();
-        let known =
-            known.get(at_m).into_iter().flatten().filter_map(|variant| Spec::check(problem, variant, arch).ok());
-        let mut given: Vec<Spec> = known.collect();
-        if args.also_rank {
-            given.extend(candidates::ranked(problem, m, picker));
-        }
-        // One seed for all M, so that they share kernels.
-        let mut rng = fastrand::Rng::with_seed(args.seed << 16 | at as u64);
-        candidates::first(problem, m, arch, args.candidates, &given, &mut rng)
-    };
-    item.rows.iter().enumerate().map(of).collect()
-}
-
-fn make(cache: &KernelCache, wanted: Wanted) -> Batch {
-    let Wanted { item, round, specs } = wanted;
-    let all: Vec<Spec> = specs.concat();
-    let mut made = compile::all(cache, &all, &ProgressBar::hidden()).into_iter();
-    let mut pair =
-        |specs: Vec<Spec>| specs.into_iter().map(|spec| (spec, made.next().unwrap_or(Err(String::new())))).collect();
-    Batch { item, round, work: specs.into_iter().map(&mut pair).collect() }
-}
-
 struct Campaign<'a> {
     args: &'a Args,
-    items: &'a [Item],
-    hosts: &'a [OnceLock<Host>],
+    ahead: &'a Ahead<'a>,
     gpu: &'a Gpu,
     record: &'a mut Record,
     start: Instant,
-    states: HashMap<usize, Vec<State<'a>>>,
+    end: Instant,
+    /// What the timing in turn of an M takes.
+    again_s: f64,
 }
 
-/// Of one M of a problem that is under way.
+/// One M of a problem.
 struct State<'a> {
     trial: Trial<'a>,
     tried: HashSet<Variant>,
-    /// What passed, with its µs.
-    good: Vec<(f64, Spec, Fetched)>,
+    /// What passed, the fastest first when it is [sorted](State::sort).
+    good: Vec<Good>,
+    neighbours: Vec<Spec>,
+    more: Vec<Spec>,
+    /// Rounds of neighbours that are left.
+    rounds: usize,
+    /// Something was timed now.
+    is_new: bool,
+}
+
+/// A kernel that passed.
+struct Good {
+    us: f64,
+    spec: Spec,
+    line: Line,
+    is_needed: bool,
+    /// As long as it may be timed again; none, if the file has its time.
+    checked: Option<Checked>,
 }
 
 impl<'a> Campaign<'a> {
-    fn run(&mut self, ready: &Receiver<Result<Batch>>, wanted: &Sender<Wanted>) -> Result<()> {
-        let pairs = |item: &Item| item.rows.len() as f64;
-        let all: f64 = SHARES[0] + SHARES[1] * self.args.rounds as f64 + SHARES[2];
-        let mut left: f64 = self.items.iter().map(pairs).sum::<f64>() * all;
-        let mut open = self.items.len();
-        while open > 0 {
-            let batch = ready.recv()??;
-            let (item, round) = (batch.item, batch.round);
-            let is_last = round == self.args.rounds;
-            let share = SHARES[usize::from(round > 0)] + if is_last { SHARES[2] } else { 0.0 };
-            let pairs = pairs(&self.items[item]);
-            let rest = (self.args.limit - self.start.elapsed().as_secs_f64()).max(0.0);
-            let seconds = rest * (share * pairs / left).min(1.0);
-            left -= share * pairs;
-            let mut states = match self.states.remove(&item) {
-                Some(states) => states,
-                None => self.begin(item)?,
-            };
-            let count = self.batch(&mut states, batch, seconds, is_last)?;
-            let best = states.iter().map(|state| state.good.first().map_or(0.0, |(us, ..)| *us));
-            let best: Vec<String> = best.map(|us| format!("{us:.1}")).collect();
-            let (problem, elapsed) = (&self.items[item].problem, self.start.elapsed().as_secs_f64());
-            complain!(
-                "{elapsed:6.1} s  {problem} round {round}: {count} in {seconds:.1} s, best {} µs",
-                best.join(" ")
-            );
-            if self.start.elapsed().as_secs_f64() >= self.args.limit {
+    fn run(&mut self) -> Result<()> {
+        let pairs: Vec<usize> = (0..self.ahead.order.len()).map(|turn| self.ahead.item(turn).rows.len()).collect();
+        for turn in 0..pairs.len() {
+            let now = Instant::now();
+            if now >= self.end {
                 return Ok(());
             }
-            if is_last {
-                open -= 1;
-                continue;
+            // Each M has its share of what is left.
+            let left: usize = pairs[turn..].iter().sum();
+            let share = self.end.duration_since(now).mul_f64(pairs[turn] as f64 / left as f64);
+            let mut spent = Spent::default();
+            let plan = spent.planning(|| self.ahead.plan(turn));
+            if !plan.is_empty() {
+                let (count, best) = self.item(turn, &plan, now + share, &mut spent)?;
+                let (problem, elapsed) = (&self.ahead.item(turn).problem, self.start.elapsed().as_secs_f64());
+                complain!("{elapsed:6.1} s  {problem}: {count}, {spent}, best {best} µs");
             }
-            let specs = states.iter().map(State::next).collect();
-            self.states.insert(item, states);
-            wanted.send(Wanted { item, round: round + 1, specs })?;
+            self.ahead.finish(turn);
         }
         Ok(())
     }
 
+    /// Measures a problem; says how many variants were, and the best times.
+    fn item(&mut self, turn: usize, plan: &Plan, until: Instant, spent: &mut Spent) -> Result<(usize, String)> {
+        let host = spent.operands(|| self.ahead.host(turn))?;
+        let mut states = spent.uploads(|| self.begin(turn, &host, plan))?;
+        let mut count = 0;
+        for (state, specs) in states.iter_mut().zip(&plan.needed) {
+            for spec in specs {
+                if Instant::now() >= self.end {
+                    break;
+                }
+                let made = spent.kernels(|| self.ahead.kernel(turn, spec));
+                count += usize::from(spent.trials(|| self.one(state, *spec, made, true))?);
+            }
+            state.sort();
+            self.next_round(turn, state);
+        }
+        let again = Duration::from_secs_f64(self.again_s * states.len() as f64);
+        count += self.more(turn, &mut states, until.checked_sub(again).unwrap_or(until), spent)?;
+        for state in &mut states {
+            if Instant::now() >= self.end {
+                break;
+            }
+            let begin = Instant::now();
+            spent.again(|| self.again(turn, state))?;
+            self.again_s += 0.2 * (begin.elapsed().as_secs_f64() - self.again_s);
+        }
+        let best = states.iter().map(|state| state.good.first().map_or(0.0, |good| good.us));
+        let best: Vec<String> = best.map(|us| format!("{us:.1}")).collect();
+        Ok((count, best.join(" ")))
+    }
+
     /// Puts a problem's weights on the device: uploaded once, prepared there once for every operand set.
-    fn begin(&self, item: usize) -> Result<Vec<State<'a>>> {
-        let (problem, stream) = (&self.items[item].problem, self.gpu.stream());
-        let host = self.hosts[item].get().ok_or("a problem without operands")?;
-        let weights = if problem.is_prepared() {
-            self.weights(&host.pairs[0].operands.b, problem, &self.items[item].rows)?
-        } else {
-            Vec::new()
+    fn begin<'h>(&self, turn: usize, host: &'h Host, plan: &Plan) -> Result<Vec<State<'h>>> {
+        let (Item { problem, rows, .. }, stream) = (self.ahead.item(turn), self.gpu.stream());
+        let first = host.pairs.first().ok_or("a problem without M")?;
+        let weights = match problem.is_prepared() {
+            true => host.with(first, |operands| self.weights(&operands.b, problem, rows))?,
+            false => Vec::new(),
         };
-        let state = |pair: &'a Pair| -> Result<State<'a>> {
-            let (operands, reference) = (&pair.operands, &pair.reference);
-            let trial = match &weights[..] {
-                [] => Trial::new(stream, operands, reference)?,
-                weights => Trial::with_weights(stream, operands, reference, weights.to_vec())?,
-            };
-            Ok(State { trial: trial.limit(LIMIT), tried: HashSet::new(), good: Vec::new() })
+        let begin = |operands: &HostOperands, reference| match &weights[..] {
+            [] => Trial::new(stream, operands, reference),
+            weights => Trial::with_weights(stream, operands, reference, weights.to_vec()),
         };
-        host.pairs.iter().map(state).collect()
+        let mut states = Vec::new();
+        for (pair, more) in host.pairs.iter().zip(&plan.more) {
+            let trial = host.with(pair, |operands| begin(operands, &pair.reference))?.limit(LIMIT);
+            let (tried, good, neighbours, more) = (HashSet::new(), Vec::new(), Vec::new(), more.clone());
+            states.push(State { trial, tried, good, neighbours, more, rounds: self.args.rounds, is_new: false });
+        }
+        Ok(states)
     }
 
     fn weights(&self, b: &[HostMatrix], problem: &Problem, rows: &[Vec<u32>]) -> Result<Vec<Arc<PreparedWeights>>> {
@@ -262,34 +213,57 @@ impl<'a> Campaign<'a> {
         (0..sets).map(|_| Ok(Arc::new(engine.prepare(stream, problem, b())?))).collect()
     }
 
-    /// Measures a batch within its time; says how many were.
-    fn batch(&mut self, states: &mut [State<'a>], batch: Batch, seconds: f64, is_last: bool) -> Result<usize> {
-        let begin = Instant::now();
-        let (mut count, pairs) = (0, states.len());
-        let again = if is_last { SHARES[2] / (SHARES[1] + SHARES[2]) } else { 0.0 };
-        for (at, (state, work)) in states.iter_mut().zip(batch.work).enumerate() {
-            // Each M has its share of what is left.
-            let share = |begin: Instant, all: f64| {
-                let left = seconds - begin.elapsed().as_secs_f64();
-                Duration::from_secs_f64((left / (pairs - at) as f64 * all).max(0.0))
+    /// Measures what is built, of every M in turn, until then; says how many were.
+    fn more(&mut self, turn: usize, states: &mut [State<'_>], until: Instant, spent: &mut Spent) -> Result<usize> {
+        let (mut count, mut at) = (0, 0);
+        while Instant::now() < until {
+            if states.iter().all(|state| state.neighbours.is_empty() && state.more.is_empty()) {
+                break;
+            }
+            let next = self.made(turn, states, at, |state| &mut state.neighbours);
+            let next = next.or_else(|| self.made(turn, states, at, |state| &mut state.more));
+            let Some((place, spec, made)) = next else {
+                spent.kernels(|| self.ahead.wait(until));
+                continue;
             };
-            let (now, time) = (Instant::now(), share(begin, 1.0 - again));
-            for (spec, made) in work {
-                if now.elapsed() >= time {
-                    break;
-                }
-                count += usize::from(self.one(state, spec, made)?);
+            let state = &mut states[place];
+            count += usize::from(spent.trials(|| self.one(state, spec, made, false))?);
+            state.sort();
+            if state.neighbours.is_empty() {
+                self.next_round(turn, state);
             }
-            state.good.sort_by(|a, b| a.0.total_cmp(&b.0));
-            if is_last {
-                self.finals(state, Instant::now() + share(begin, 1.0))?;
-            }
+            at = place + 1;
         }
         Ok(count)
     }
 
+    /// Takes the first that is built out of what is wanted of an M, from the M at `at` on.
+    fn made<'h>(
+        &self,
+        turn: usize,
+        states: &mut [State<'h>],
+        at: usize,
+        of: impl for<'s> Fn(&'s mut State<'h>) -> &'s mut Vec<Spec>,
+    ) -> Option<(usize, Spec, Made)> {
+        let count = states.len();
+        (at..at + count).find_map(|place| {
+            let specs = of(&mut states[place % count]);
+            let (found, made) = self.ahead.first_made(turn, specs)?;
+            Some((place % count, specs.remove(found), made))
+        })
+    }
+
+    /// Has the neighbours of the best built.
+    fn next_round(&self, turn: usize, state: &mut State<'_>) {
+        if state.rounds > 0 {
+            state.rounds -= 1;
+            state.neighbours = state.next();
+            self.ahead.ask(turn, state.neighbours.iter());
+        }
+    }
+
     /// Checks one variant and times it briefly, unless the file has it; says whether it did.
-    fn one(&mut self, state: &mut State<'a>, spec: Spec, made: Made) -> Result<bool> {
+    fn one(&mut self, state: &mut State<'_>, spec: Spec, made: Made, is_needed: bool) -> Result<bool> {
         let (problem, m, variant) = (*state.trial.problem(), state.trial.m(), *spec.variant());
         if !state.tried.insert(variant) {
             return Ok(false);
@@ -303,19 +277,22 @@ impl<'a> Campaign<'a> {
                 return Ok(true);
             }
         };
+        let line = Line::new(problem, m, &spec, Some(&fetched));
         if let Some(known) = known {
-            state.good.extend(known.map(|us| (us, spec, fetched)));
+            state.good.extend(known.map(|us| Good { us, spec, line, is_needed, checked: None }));
             return Ok(false);
         }
-        let line = Line::new(problem, m, &spec, Some(&fetched));
+        state.is_new = true;
         let timed = self.check(&state.trial, &fetched).and_then(|checked| match checked.passed() {
-            true => state.trial.time_at(&checked, Pace::BRIEF).map(Ok),
+            true => state.trial.time_at(&checked, Pace::BRIEF).map(|timing| Ok((timing, checked))),
             false => Ok(Err(checked.to_string())),
         });
         match timed {
-            Ok(Ok(timing)) => {
-                self.record.add(&line.timed(Phase::Short, &timing))?;
-                state.good.push((timing.median_us, spec, fetched));
+            Ok(Ok((timing, checked))) => {
+                let us = [timing.median_us, timing.p10_us, timing.p90_us];
+                self.record.add(&line.clone().timed(Phase::Short, us))?;
+                let checked = Some(checked.without_result());
+                state.good.push(Good { us: timing.median_us, spec, line, is_needed, checked });
             }
             Ok(Err(wrong)) => self.record.add(&line.refused(Phase::Refused, &wrong))?,
             Err(error) => self.failed(line, &error)?,
@@ -332,51 +309,78 @@ impl<'a> Campaign<'a> {
     /// Writes a kernel that could not be loaded or launched; ends the process if nothing else can be either.
     fn failed(&mut self, line: Line, error: &warpsmith::Error) -> Result<()> {
         complain!("{} M={} {}: {error}", line.problem, line.m, line.variant);
-        if wait(self.gpu.stream(), Duration::from_millis(100)).is_ok() {
+        if self.is_well() {
             return self.record.add(&line.refused(Phase::Refused, &error.to_string()));
         }
         self.record.add(&line.refused(Phase::Fatal, &error.to_string()))?;
         end(BROKEN)
     }
 
-    /// Times the best ones again, in turn, and writes the better of each one's timings.
-    fn finals(&mut self, state: &mut State<'a>, deadline: Instant) -> Result<()> {
-        let (problem, m) = (*state.trial.problem(), state.trial.m());
-        let mut finalists: Vec<(Line, Checked, Option<Timing>)> = Vec::new();
-        // What is ranked is to be compared with the best, and so is timed beside them.
-        let most = if self.args.also_rank { FINALISTS + candidates::RANKED } else { FINALISTS };
-        for (_, spec, fetched) in state.good.iter().take(most) {
-            let line = Line::new(problem, m, spec, Some(fetched));
-            match self.check(&state.trial, fetched) {
-                Ok(checked) if checked.passed() => finalists.push((line, checked, None)),
-                Ok(checked) => self.record.add(&line.refused(Phase::Refused, &checked.to_string()))?,
-                Err(error) => self.failed(line, &error)?,
+    fn is_well(&self) -> bool {
+        wait(self.gpu.stream(), Duration::from_millis(100)).is_ok()
+    }
+
+    /// Times the best ones again, in turn, beside what is ranked, if anything is new.
+    fn again(&mut self, turn: usize, state: &mut State<'_>) -> Result<()> {
+        if !state.is_new {
+            return Ok(());
+        }
+        let least = state.good.first().map_or(0.0, |good| good.us);
+        let is_one = |(at, good): (usize, &Good)| at < FINALISTS || (good.is_needed && good.us <= SLOW * least);
+        let finalists = state.good.iter_mut().enumerate().filter_map(|(at, good)| is_one((at, good)).then_some(good));
+        let mut finalists: Vec<&mut Good> = finalists.collect();
+        let known = || finalists.iter().filter(|good| good.checked.is_none());
+        self.ahead.ask(turn, known().map(|good| &good.spec));
+        for good in &mut finalists {
+            if good.checked.is_some() {
+                continue;
+            }
+            let Ok(fetched) = self.ahead.kernel(turn, &good.spec) else { continue };
+            match self.check(&state.trial, &fetched) {
+                Ok(checked) if checked.passed() => good.checked = Some(checked.without_result()),
+                Ok(checked) => self.record.add(&good.line.clone().refused(Phase::Refused, &checked.to_string()))?,
+                Err(error) => self.failed(good.line.clone(), &error)?,
             }
         }
-        for turn in 0..TURNS {
-            for (line, checked, best) in &mut finalists {
-                // Every one is timed once, whatever the time.
-                if turn > 0 && Instant::now() >= deadline {
-                    break;
-                }
-                match state.trial.time_at(checked, AGAIN) {
-                    Ok(timing) if best.is_none_or(|best| timing.median_us < best.median_us) => *best = Some(timing),
-                    Ok(_) => {}
-                    Err(error) => self.failed(line.clone(), &error)?,
-                }
+        let right: Vec<(&Line, &Checked)> =
+            finalists.iter().filter_map(|good| Some((&good.line, good.checked.as_ref()?))).collect();
+        let kernels: Vec<&Checked> = right.iter().map(|(_, checked)| *checked).collect();
+        let turns = match state.trial.time_in_turn(&kernels, TURNS, Launching::Plain, AGAIN) {
+            Ok(turns) => turns,
+            Err(error) => {
+                complain!("{} M={}: {error}", state.trial.problem(), state.trial.m());
+                // Which of them it was, nobody knows.
+                return if self.is_well() { Ok(()) } else { end(BROKEN) };
             }
+        };
+        for (at, (line, _)) in right.iter().enumerate() {
+            let mut samples: Vec<f64> = turns.iter().map(|turn| turn[at]).collect();
+            samples.sort_by(f64::total_cmp);
+            let of = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
+            self.record.add(&(*line).clone().timed(Phase::Full, [0.5, 0.1, 0.9].map(of)))?;
         }
-        let timed = finalists.into_iter().filter_map(|(line, _, best)| Some(line.timed(Phase::Full, &best?)));
-        timed.into_iter().try_for_each(|line| self.record.add(&line))
+        Ok(())
     }
 }
 
 impl State<'_> {
+    /// The fastest first. What will not be timed again is not kept loaded.
+    fn sort(&mut self) {
+        self.good.sort_by(|a, b| a.us.total_cmp(&b.us));
+        self.good.iter_mut().skip(FINALISTS).filter(|good| !good.is_needed).for_each(|good| good.checked = None);
+    }
+
     /// What the next round measures: the neighbours of the best, in turn.
     fn next(&self) -> Vec<Spec> {
-        let m = self.trial.m();
-        let around: Vec<Vec<Spec>> =
-            self.good.iter().take(LEADERS).map(|(_, spec, _)| candidates::neighbours(spec, m)).collect();
+        let (problem, m) = (self.trial.problem(), self.trial.m());
+        let around = |good: &Good| {
+            let us = |spec: &Spec| heuristic::predict(spec, problem, m).us;
+            let most = FAR * us(&good.spec);
+            let mut specs = candidates::neighbours(&good.spec, m);
+            specs.retain(|spec| us(spec) <= most);
+            specs
+        };
+        let around: Vec<Vec<Spec>> = self.good.iter().take(LEADERS).map(around).collect();
         let longest = around.iter().map(Vec::len).max().unwrap_or(0);
         let mut seen = HashSet::new();
         (0..longest)

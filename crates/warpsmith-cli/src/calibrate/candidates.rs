@@ -18,25 +18,42 @@ pub fn untuned(arch: &Arch) -> warpsmith::Result<Picker> {
     Picker::builder("no device", arch).without_built_in().build()
 }
 
-/// What the heuristic ranks highest, which of the kernels that serve all M does here, and what the published rules choose.
+/// What a line of the table needs: the first pick, what of the kernels that serve all M does here, what the published rules
+/// choose, and the rest of what the heuristic ranks highest.
 pub fn ranked(problem: &Problem, m: u32, picker: &Picker) -> Vec<Spec> {
     let arch = picker.arch();
-    let ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
-    let chosen = picker.choose(problem, m).ok().map(|choice| *choice.spec());
-    ranked.chain(chosen).chain(Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch))).collect()
+    let mut ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
+    let mut found = Found::default();
+    ranked.next().into_iter().for_each(|first| found.add(first));
+    picker.choose(problem, m).into_iter().for_each(|choice| found.add(*choice.spec()));
+    Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch)).for_each(|spec| found.add(spec));
+    ranked.for_each(|spec| found.add(spec));
+    found.specs
 }
 
-/// The first round: what is `given`, and then `count` variants, the most telling first.
-pub fn first(problem: &Problem, m: u32, arch: &Arch, count: usize, given: &[Spec], rng: &mut Rng) -> Vec<Spec> {
+/// Beside what is `given`, `count` variants, the most telling first: the pick with its neighbours, then three of a grid for each
+/// of a random `sample`.
+pub fn more(
+    problem: &Problem,
+    m: u32,
+    arch: &Arch,
+    count: usize,
+    given: &[Spec],
+    sample: &[Spec],
+    rng: &mut Rng,
+) -> Vec<Spec> {
+    if count == 0 {
+        return Vec::new();
+    }
     let mut found = Found::default();
     given.iter().for_each(|spec| found.add(*spec));
-    let count = count + found.specs.len();
     if let Ok(choice) = pick::choose(problem, m, arch) {
         found.add(*choice.spec());
         neighbours(choice.spec(), m).into_iter().for_each(|spec| found.add(spec));
     }
+    let count = count + given.len();
     let mut grid = grid(problem, m, arch);
-    let mut sample = sample(problem, arch, count, rng);
+    let mut sample = sample.to_vec();
     rng.shuffle(&mut grid);
     // Three of the grid for each of the sample.
     while found.specs.len() < count && !(grid.is_empty() && sample.is_empty()) {
@@ -44,7 +61,7 @@ pub fn first(problem: &Problem, m: u32, arch: &Arch, count: usize, given: &[Spec
         sample.pop().into_iter().for_each(|spec| found.add(spec));
     }
     found.specs.truncate(count);
-    found.specs
+    found.specs.drain(given.len()..).collect()
 }
 
 /// Specs in order, each once.
@@ -130,7 +147,10 @@ fn grid(problem: &Problem, m: u32, arch: &Arch) -> Vec<Spec> {
 }
 
 /// Random ones of all legal variants, each at a depth that is as much as fits.
-fn sample(problem: &Problem, arch: &Arch, count: usize, rng: &mut Rng) -> Vec<Spec> {
+pub fn sample(problem: &Problem, arch: &Arch, count: usize, rng: &mut Rng) -> Vec<Spec> {
+    if count == 0 {
+        return Vec::new();
+    }
     let shallow: Vec<Variant> = space(problem, arch)
         .map(|spec| Variant { stages: 1, ..*spec.variant() })
         .collect::<HashSet<_>>()

@@ -1,10 +1,12 @@
-//! The calibration: what the heuristic's constants are fitted to.
+//! The calibration: what the heuristic's constants are fitted to, and what its picks are judged by.
 //!
 //! ```text
-//! warpsmith calibrate campaign.tsv --limit 540
-//! warpsmith calibrate campaign.tsv --append --limit 540 --seed 2
-//! warpsmith calibrate regret.tsv --held-out --also-rank --candidates 30 --rounds 1 --limit 460
+//! warpsmith calibrate fit.tsv --also-rank --candidates 20 --rounds 1 --limit 200
+//! warpsmith calibrate fit.tsv --fit > fitted.txt
+//! warpsmith calibrate regret.tsv --held-out --also-rank --candidates 4 --rounds 1 --limit 300
+//! warpsmith calibrate regret.tsv --held-out --also-rank --candidates 0 --rounds 0 --limit 90 --append --constants fitted.txt
 //! warpsmith calibrate regret.tsv --regret
+//! warpsmith calibrate regret.tsv --regret --constants fitted.txt
 //! ```
 //!
 //! The campaign measures many variants of many problems: it builds kernels on all cores, checks each at the M in
@@ -12,6 +14,7 @@
 //! known. Devices are used by a process of its own: if a kernel hangs or breaks the context, its line says so, and
 //! another process goes on.
 
+mod ahead;
 mod args;
 mod campaign;
 mod candidates;
@@ -19,9 +22,12 @@ mod data;
 mod fit;
 mod host;
 mod list;
+mod loss;
+mod plan;
 mod record;
 mod regret;
 mod residuals;
+mod spent;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -39,6 +45,7 @@ use crate::shared::{Result, complain, document, say};
 pub use args::Args;
 use data::Pair;
 use list::Item;
+use plan::{Before, Plan};
 use record::Record;
 
 /// Processes at most, each ended by a kernel that broke the device.
@@ -47,6 +54,9 @@ const PROCESSES: usize = 20;
 const WORTH: f64 = 15.0;
 
 pub fn run(args: &Args) -> Result<bool> {
+    if args.constants.is_some() && !args.fit && !args.residuals && !begin(args)?.replace_tables() {
+        return Err("other constants are in use".into());
+    }
     if let Some(arch) = &args.list {
         return show(args, arch);
     }
@@ -90,8 +100,8 @@ fn show(args: &Args, arch: &Arch) -> Result<bool> {
     let (mut pairs, mut held_out, mut kernels, mut listed) = (0, 0, 0, Vec::new());
     let picker = candidates::untuned(arch)?;
     for (at, item) in items(args)?.iter().enumerate() {
-        let specs = campaign::first_specs(args, &picker, at, item, &[]);
-        let distinct: std::collections::HashSet<_> = specs.iter().flatten().collect();
+        let plan = Plan::new(args, &picker, at, item, &Before::default());
+        let distinct = plan.kernels();
         let ms: Vec<_> = item.rows.iter().map(|rows| rows.iter().sum::<u32>().to_string()).collect();
         let what = if item.held_out { "held out" } else { "fitted" };
         say!("{}\tM = {}\t{what}\t{} kernels", item.problem, ms.join(", "), distinct.len())?;
@@ -153,18 +163,18 @@ fn fit(args: &Args) -> Result<bool> {
     let lines = record::read(&args.file)?;
     let pairs = data::pairs(&lines, &Arch::H200)?;
     let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
+    let say_picks = |constants: &Constants| {
+        complain!("fitted: {}", loss::picks(&fitted, constants));
+        complain!("held out: {}", loss::picks(&held_out, constants));
+    };
     let begin = begin(args)?;
-    complain!(
-        "{} pairs, {} more held out; loss {:.6}, {:.6}",
-        fitted.len(),
-        held_out.len(),
-        fit::loss(&fitted, &begin),
-        fit::loss(&held_out, &begin)
-    );
-    let found = fit::fit(&fitted, &begin, args.fit_rounds, args.fit_again, &["ghz", "memory_share", "tensor", "lumpy"]);
-    complain!("loss {:.6}, {:.6}", fit::loss(&fitted, &found), fit::loss(&held_out, &found));
+    say_picks(&begin);
+    let found = fit::fit(&fitted, &fit::Start { constants: begin, rounds: args.fit_rounds, again: args.fit_again });
+    say_picks(&found);
     for (name, value) in Constants::NAMES.iter().zip(found.values()) {
-        say!("{name} = {value:.4},")?;
+        // Four digits that count.
+        let digits = (3.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+        say!("{name} = {value:.digits$},")?;
     }
     document(&Constants::NAMES.iter().zip(found.values()).collect::<BTreeMap<_, _>>())?;
     Ok(true)

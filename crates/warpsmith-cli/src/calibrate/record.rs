@@ -1,6 +1,6 @@
 //! The file: a line for each measurement, tab-separated, appended and flushed one by one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,6 @@ use std::str::FromStr;
 use warpsmith::build::Resources;
 use warpsmith::cache::Fetched;
 use warpsmith::spec::{Problem, Spec, Variant};
-use warpsmith_tune::Timing;
 
 use crate::shared::Result;
 
@@ -72,9 +71,10 @@ impl Line {
         }
     }
 
-    pub fn timed(mut self, phase: Phase, timing: &Timing) -> Self {
+    /// With its median, a tenth and nine tenths.
+    pub fn timed(mut self, phase: Phase, us: [f64; 3]) -> Self {
         self.phase = phase;
-        self.us = [timing.median_us, timing.p10_us, timing.p90_us];
+        self.us = us;
         self
     }
 
@@ -164,6 +164,12 @@ impl Record {
     /// What there was of this before: its time, if it has one.
     pub fn known(&self, problem: &Problem, m: u32, variant: &Variant) -> Option<Option<f64>> {
         self.known.get(&(*problem, m, *variant)).copied()
+    }
+
+    /// Every variant of a problem at an M.
+    pub fn variants(&self, problem: &Problem, m: u32) -> HashSet<Variant> {
+        let same = |(of, at, variant): &(Problem, u32, Variant)| (of == problem && *at == m).then_some(*variant);
+        self.known.keys().filter_map(same).collect()
     }
 
     /// The fastest variants of a problem at an M.

@@ -16,3 +16,8 @@ pub fn all(cache: &KernelCache, specs: &[Spec], progress: &ProgressBar) -> Vec<M
     let made = cache.cubins(specs, Share::WHOLE, threads, |_, _| progress.inc(1));
     made.into_iter().map(|made| made.map_err(|error| format!("{error:?}"))).collect()
 }
+
+/// The cubin of one spec.
+pub fn one(cache: &KernelCache, spec: &Spec) -> Made {
+    cache.cubin(spec).map_err(|error| format!("{error:?}"))
+}

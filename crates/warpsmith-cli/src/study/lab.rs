@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use warpsmith::pick::Choice;
 use warpsmith::spec::Spec;
 use warpsmith_tune::oracle::Reference;
-use warpsmith_tune::{Checked, HostOperands, Launching, Trial};
+use warpsmith_tune::{Checked, HostOperands, Launching, Pace, Trial};
 
 use super::cases::Case;
 use super::experiment::{Fault, Found, Timed};
@@ -50,7 +50,7 @@ impl<'a> Lab<'a> {
             }
         }
         let checked: Vec<&Checked> = right.iter().map(|(_, checked, _)| checked).collect();
-        let turns = self.trials[case].time_in_turn(&checked, self.turns, self.launching)?;
+        let turns = self.trials[case].time_in_turn(&checked, self.turns, self.launching, Pace::NORMAL)?;
         for (index, (spec, checked, blocks_per_sm)) in right.iter().enumerate() {
             let us = turns.iter().map(|turn| turn[index]).collect();
             let timed = Timed { us, worst: checked.verdict().worst(), blocks_per_sm: *blocks_per_sm };

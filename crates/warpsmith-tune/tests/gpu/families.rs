@@ -346,7 +346,7 @@ fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
         let (fusion, stages, split_k) = (family.fusion, rng.u32(1..=16), rng.u32(1..=7));
         let variant = Variant { tile, stages, fusion, split_k, ..family.baseline() };
         let variant = match family.path {
-            MatrixPath::Wgmma => wgmma(&mut rng, variant),
+            MatrixPath::Wgmma => wgmma(&mut rng, variant, family.problem.compute_format() == Format::E4m3),
             MatrixPath::Tcgen05 => tcgen05(&mut rng, variant),
             _ => variant,
         };
@@ -356,8 +356,12 @@ fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
 }
 
 /// Random values of the axes that only the path wgmma has.
-fn wgmma(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
-    let warps = if rng.u32(..5) == 0 { Warps::Uniform } else { Warps::Specialised(rng.u32(1..=4)) };
+fn wgmma(rng: &mut fastrand::Rng, variant: Variant, rounds: bool) -> Variant {
+    let warps = match rng.u32(..10) {
+        0 | 1 => Warps::Uniform,
+        2..=5 if rounds => Warps::Decoding { consumers: rng.u32(1..=4), decoders: rng.u32(1..=2) },
+        _ => Warps::Specialised(rng.u32(1..=4)),
+    };
     let cluster = match rng.u32(..4) {
         0 => Cluster::SplitK(2 << rng.u32(..2)),
         1 => Cluster::Multicast(2 << rng.u32(..2)),
@@ -387,14 +391,18 @@ const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Ac
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
     let samples = (samples * family.share).ceil() as usize;
-    let legal: Vec<Spec> = space(&family.problem, bench.arch())
+    // Where others decode, kernels are of another kind: as many of them.
+    let (decoded, legal): (Vec<Spec>, Vec<Spec>) = space(&family.problem, bench.arch())
         .filter(|spec| spec.variant().fusion == family.fusion && spec.variant().path == family.path)
-        .collect();
-    let step = (legal.len() / samples).max(1);
-    // A step that shares no factor with the axes' sizes walks through all their values.
-    let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
+        .partition(|spec| spec.variant().warps.decoders() > 0);
+    let sampled = |of: Vec<Spec>| {
+        let step = (of.len() / samples).max(1);
+        // A step that shares no factor with the axes' sizes walks through all their values.
+        let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
+        of.into_iter().skip(family.index % step).step_by(step)
+    };
     let between = legal_between(family, bench.arch(), samples / 3);
-    let specs: Vec<Spec> = legal.into_iter().skip(family.index % step).step_by(step).chain(between).collect();
+    let specs: Vec<Spec> = sampled(legal).chain(sampled(decoded)).chain(between).collect();
     bench.compile(&specs);
 
     let mut operands: HashMap<u32, (HostOperands, Reference)> = HashMap::new();

@@ -117,6 +117,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
     if arch.capability() == Arch::H200.capability() {
         mutants.extend(wgmma::mutants());
         mutants.extend(e4m3::mutants());
+        mutants.extend(e4m3::decoders());
         mutants.extend(mxfp4::prepared());
         mutants.extend(e4m3::gathered());
         mutants.extend(e4m3::along_k());

@@ -14,7 +14,7 @@ use warpsmith::pick;
 use warpsmith::run::Kernel;
 use warpsmith::spec::{Activation, Arch, Problem};
 use warpsmith_tune::oracle::{Expected, Reference};
-use warpsmith_tune::{HostOperands, Launching, Spread, Trial};
+use warpsmith_tune::{HostOperands, Launching, Pace, Spread, Trial};
 
 use crate::bench::{Bench, text};
 
@@ -111,7 +111,7 @@ pub fn is_not_faster(bench: &Bench) -> Result<(), String> {
         let same = reference(m, problem.columns(), Some(first.c()))?;
         let mut trial = Trial::new(&bench.stream, &host, &same).map_err(text)?;
         let (own, others) = (trial.check(&own).map_err(text)?, trial.check(&others).map_err(text)?);
-        let turns = trial.time_in_turn(&[&own, &others], TURNS, Launching::Plain).map_err(text)?;
+        let turns = trial.time_in_turn(&[&own, &others], TURNS, Launching::Plain, Pace::NORMAL).map_err(text)?;
         let mut ratios: Vec<f64> = turns.iter().map(|us| us[0] / us[1]).collect();
         ratios.sort_by(f64::total_cmp);
         let ratio = ratios[TURNS / 2];

@@ -65,11 +65,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
         mutant("one table entry", "(128u << 3) + index", "(128u << 3) + (index == 3 ? 2 : index)"),
         mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
         mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
-        mutant(
-            "scales of the neighbour's block",
-            "BLOCK_CODES + threadIdx.x % 128 * 2",
-            "BLOCK_CODES + (threadIdx.x % 128 ^ 1) * 2",
-        ),
+        mutant("scales of the neighbour's block", "BLOCK_CODES + thread * 2", "BLOCK_CODES + (thread ^ 1) * 2"),
         mutant("scales of the rows exchanged", "return ROW == 0 ?", "return ROW == 1 ?"),
         mutant("signs left out", "prmt(of.low, of.high, which) | (word & 0x80808080u)", "prmt(of.low, of.high, which)"),
         mutant("signs of the first codes for the others", "(word << 4 & 0x80808080u)", "(word & 0x80808080u)"),
@@ -144,6 +140,77 @@ pub(super) fn mutants() -> Vec<Mutant> {
         halves("weights of the first line twice", "loop.weights + 2 * BLOCK_BYTES", "loop.weights"),
         product("the rows of the other product", "% 128 * 16 + PRODUCT * 8", "% 128 * 16 + (1 - PRODUCT) * 8"),
         product("scales of the other product", "scale_byte<PRODUCT>(bytes)", "scale_byte<1 - PRODUCT>(bytes)"),
+    ]
+}
+
+/// What may be wrong where warpgroups decode for others.
+pub(super) fn decoders() -> Vec<Mutant> {
+    let of = |variant| Mutant::of(variant, Format::E4m3);
+    let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2d1.shared");
+    let parts = of("wgmma.t64x32x256.s2.interleaved.ws2d2.shared");
+    let halves = of("wgmma.t144x64x128.s2.interleaved.ws2d1.direct.persistent");
+    let race = |what, from, to| Mutant { races: true, ..mutant(what, from, to) };
+    vec![
+        race("decoders: no fence", "    fence_proxy_async();\n    __syncwarp();\n", "    __syncwarp();\n"),
+        race(
+            "decoders: a line multiplied before it is decoded",
+            "    mbarrier_wait(ring.decoded_full(line.slot), line.parity);\n",
+            "",
+        ),
+        race(
+            "decoders: a line decoded where one is still read",
+            "    mbarrier_wait(ring.decoded_empty(own.slot), own.parity ^ 1);\n",
+            "",
+        ),
+        race(
+            "decoders: weights decoded that have not come",
+            "      mbarrier_wait(ring.weights_full(at.slot), at.parity);\n",
+            "",
+        ),
+        race(
+            "decoders: tokens multiplied that have not come",
+            "mbarrier_wait(ring.full(at.slot), at.parity);\n    if constexpr (COPIED)",
+            ";\n    if constexpr (COPIED)",
+        ),
+        race("decoders: a line released before it is read", "blocks);\n    wgmma_wait_group<0>();", "blocks);"),
+        race(
+            "decoders: weights released before they are read",
+            "        if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);\n        if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n",
+            "        if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n        if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);\n",
+        ),
+        mutant("decoders: the rows of a step exchanged", "a[0], a[1], a[2], a[3])", "a[1], a[0], a[2], a[3])"),
+        mutant("decoders: no swizzle", "(lane / 16 ^ lane % 8) * 16", "lane / 16 * 16"),
+        mutant(
+            "decoders: the first rows in place of others",
+            "load(weights, ring.base, quarter + 1)",
+            "load(weights, ring.base, 0)",
+        ),
+        mutant(
+            "decoders: weights of the first m64 tile decoded",
+            "(tile * K_BLOCKS + index * LINE_BLOCKS) * BLOCK_BYTES",
+            "index * LINE_BLOCKS * BLOCK_BYTES",
+        ),
+        mutant(
+            "decoders: weights of the first m64 tile multiplied",
+            "weights(consumer.part * DECODED_TILE_BYTES)",
+            "weights(0)",
+        ),
+        parts(
+            "decoders: weights of a stage's first line",
+            "(tile * K_BLOCKS + index * LINE_BLOCKS) * BLOCK_BYTES",
+            "tile * K_BLOCKS * BLOCK_BYTES",
+        ),
+        parts("decoders: tokens of a stage's first line", "index * WIDTH * 128 + tokens", "tokens"),
+        parts("decoders: tokens of the first part", "tokens(consumer.token_part * OWN * 128)", "tokens(0)"),
+        parts("decoders: factors of the first part", "return consumer.token_part * HELD_N8 * 8;", "return 0;"),
+        parts("decoders: a part stored over the first", "return consumer.token_part * 8 * HELD_N8;", "return 0;"),
+        halves("decoders: tokens of the first half", "tokens + part * PART * 128", "tokens"),
+        halves("decoders: sums of the first half left out", "        promote<PART, 0>();\n", ""),
+        halves(
+            "decoders: sums of the second half to the first's totals",
+            "promote<PART, OWN - PART>();",
+            "promote<PART, 0>();",
+        ),
     ]
 }
 
