@@ -197,7 +197,7 @@ pub mod spec {
     pub use crate::routing::Routing;
     pub use crate::spec::depth::deepest;
     pub use crate::spec::passes::{Pass, PassKind};
-    pub use crate::spec::space::{baseline, candidates, space};
+    pub use crate::spec::space::{baseline, candidates, space, thinned};
     use crate::spec::{MatrixPath, Problem};
 
     /// The axes of a matrix path for a problem.

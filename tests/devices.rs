@@ -8,8 +8,10 @@ use std::process::Command;
 
 use warpsmith::build::Built;
 use warpsmith::format::Format;
+use warpsmith::internal::build::render;
+use warpsmith::internal::spec::space;
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, ComputeCapability, DeviceFacts, MatrixPath, Problem};
+use warpsmith::spec::{Activation, Arch, ComputeCapability, DeviceFacts, MatrixPath, Problem, Spec};
 
 /// A problem of each kind, as a device takes its weights, and the M that it is picked for.
 fn problems(arch: &Arch) -> Vec<(Problem, u32)> {
@@ -46,6 +48,33 @@ fn what_is_picked_for_every_preset_compiles_without_spills() {
             scope.spawn(move || half.for_each(|arch| compiles(toolchain, arch, 1)));
         }
     });
+}
+
+/// What is right on an H200 is what every other device runs: kernels of the path `mma` have one text for all.
+#[test]
+fn mma_has_one_text() {
+    let gemm = Problem::gemm().n(320).k(704);
+    let dual = Problem::dual_gemm(Activation::Silu).n(320).k(704).a(Format::Nvfp4).grouped(5);
+    let problems =
+        [gemm, gemm.bf16().grouped(5).gathered().slots(), gemm.b(Format::Mxfp4), dual, dual.c(Format::Nvfp4)];
+    let mut compared = 0;
+    for problem in problems {
+        // What fits the least shared memory.
+        for spec in space(&problem, &Arch::RTX3090).step_by(97) {
+            let variant = spec.variant();
+            let texts = Arch::ALL.iter().map(|arch| {
+                let source = render(&Spec::new(&problem, variant, arch).unwrap()).unwrap();
+                // Registers are bounded by how many blocks are to share an SM.
+                let lines = source.text().lines().filter(|line| !line.contains("int BLOCKS_PER_SM ="));
+                let headers = source.headers().iter().map(|header| header.text);
+                lines.chain(headers).map(str::to_owned).collect::<Vec<_>>()
+            });
+            let texts: Vec<_> = texts.collect();
+            assert!(texts.windows(2).all(|pair| pair[0] == pair[1]), "{spec}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 20, "{compared}");
 }
 
 /// Devices that nobody has seen yet, as plain machine code of their kin or as PTX.

@@ -21,15 +21,28 @@ pub fn baseline(problem: &Problem) -> Variant {
 /// Every legal variant of a problem on an architecture, over the axis values that are worth searching, with
 /// fusions outermost. (Legal values between them, such as 56 tokens or 7 stages, can be pinned.)
 pub fn space(problem: &Problem, arch: &Arch) -> impl Iterator<Item = Spec> + use<> {
-    candidates(problem, arch).filter_map(|(_, checked)| checked.ok())
+    thinned(problem, arch, 1)
+}
+
+/// Of every path's combinations each `step`th, if it is legal: a few, without a look at all.
+pub fn thinned(problem: &Problem, arch: &Arch, step: usize) -> impl Iterator<Item = Spec> + use<> {
+    checked(problem, arch, step).filter_map(|(_, checked)| checked.ok())
 }
 
 /// All combinations of the axis values that are worth searching, on every matrix path that takes the problem there, in the
 /// order of [`space`]: each with its proof, or with the limit that refuses it.
 pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Variant, Result<Spec, Refusal>)> + use<> {
+    checked(problem, arch, 1)
+}
+
+fn checked(
+    problem: &Problem,
+    arch: &Arch,
+    step: usize,
+) -> impl Iterator<Item = (Variant, Result<Spec, Refusal>)> + use<> {
     let (problem, arch) = (*problem, *arch);
     MatrixPath::of(&problem, &arch)
-        .flat_map(move |path| variants(path.axes(&problem)))
+        .flat_map(move |path| variants(path.axes(&problem)).step_by(step))
         .map(move |variant| (variant, Spec::check(&problem, &variant, &arch)))
 }
 

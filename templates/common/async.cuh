@@ -50,9 +50,9 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote, u3
                : "memory");
 }
 
-// An arrival there.
+// An arrival there, which tells of what fences before it have ordered, and of nothing else.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
 }
 
 // An arrival at the same barrier of another block of the cluster.
@@ -84,6 +84,14 @@ __device__ __forceinline__ bool mbarrier_try_wait_cluster(u32 barrier, u32 parit
   return done;
 }
 
+// The same, for all blocks of the cluster, and orders nothing: a fence behind it may.
+__device__ __forceinline__ bool mbarrier_try_wait_relaxed_cluster(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done;
+}
+
 // Tries until it is done. A wait of many seconds is a deadlock: it ends as a fault (stuck/, which the kernel includes before).
 template <class Try>
 __device__ __forceinline__ void spin(Try is_done) {
@@ -99,6 +107,11 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
 }
 __device__ __forceinline__ void mbarrier_wait_cluster(u32 barrier, u32 parity) {
   spin([&] { return mbarrier_try_wait_cluster(barrier, parity); });
+}
+
+__device__ __forceinline__ void mbarrier_wait_relaxed_cluster(u32 barrier, u32 parity) {
+  if (mbarrier_try_wait_relaxed_cluster(barrier, parity)) return;
+  spin([&] { return mbarrier_try_wait_relaxed_cluster(barrier, parity); });
 }
 
 // "%clock": cycles of this SM, modulo 2^32.
@@ -160,6 +173,16 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
 
 // "membar/fence: fence.proxy.async": what this thread wrote to shared memory is seen by bulk copies and wgmma.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// "membar/fence: fence.release, fence.acquire" of shared memory alone. What a thread knows to be written in its block before the first
+// is seen behind the second by who waited, in any block of the cluster, for an arrival behind the first. Without the restriction both
+// would be about global memory, too: MEMBAR.ALL.GPU, and L1 emptied.
+__device__ __forceinline__ void fence_release_shared() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void fence_acquire_shared() {
+  asm volatile("fence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
+}
 
 // "barrier.cluster": of all threads of all blocks of the cluster. What others are to see after `wait` are barriers only, and
 // fence_mbarrier_init has released those: with `.release` every thread would wait for all its memory accesses.

@@ -103,7 +103,7 @@ __device__ __forceinline__ void multiply_tiles(const Params& params, const Ring&
 #pragma unroll 1
     for (int i = 0; i < tile.k_tiles; i++, at.next()) {
       const u32 scales = tensor_memory + SCALES_COLUMN + slots.next(ring) * SLOT_COLUMNS;
-      mbarrier_wait(ring.full(at.slot), at.parity);
+      ring.wait_full(at);
       // Behind all three of what was waited for: sums that were loaded, scales that were multiplied, a stage that is full.
       tcgen05_fence_after_thread_sync();
       if (elect_one()) {

@@ -66,8 +66,20 @@ struct Ring {
   }
 
   // By a warp whose copies into a stage are done and fenced.
-  __device__ void copied(u32 slot) const { arrive(full(slot)); }
-  // By a warp that has read a tile's sums.
+  __device__ void copied(u32 slot) const {
+    if constexpr (PAIR) fence_release_shared();
+    arrive(full(slot));
+  }
+  // By who multiplies: until all of a stage is there, also what warps of the other block have copied.
+  __device__ void wait_full(const Cursor& at) const {
+    if constexpr (PAIR && COPY_WARPS > 0) {
+      mbarrier_wait_relaxed_cluster(full(at.slot), at.parity);
+      fence_acquire_shared();
+    } else {
+      mbarrier_wait(full(at.slot), at.parity);
+    }
+  }
+  // By a warp that has read a tile's sums. Its fence of tcgen05 orders these.
   __device__ void copied_to_registers(u32 set) const { arrive(stored(set)); }
 
  private:

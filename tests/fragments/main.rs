@@ -196,6 +196,7 @@ fn noted(header: &str) -> String {
             template <int PENDING>
             void cp_async_wait_group();
             void mbarrier_init(u32, u32), fence_mbarrier_init(), mbarrier_wait(u32, u32), mbarrier_arrive(u32);
+            void mbarrier_wait_relaxed_cluster(u32, u32), fence_release_shared(), fence_acquire_shared();
             void mbarrier_arrive_expect_tx(u32, u32), mbarrier_arrive_expect_tx_cluster(u32, u32), mbarrier_arrive_cluster(u32);
             void bulk_load(u32, const void*, u32, u32), cluster_arrive(), cluster_wait(), launch_dependents(), wait_for_dependencies();
             void tensor_load_2d(u32, const TensorMap&, int, int, u32), tensor_load_2d_pair(u32, const TensorMap&, int, int, u32);

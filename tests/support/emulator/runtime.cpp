@@ -167,10 +167,13 @@ struct Thread : EmuThread {
   void* ready_data;
   bool was_ready, is_in_cluster_barrier;
   uint64_t acquired;  // when it last waited for something
+  uint64_t acquired_cluster;  // when it last did so at the scope of the cluster
   uint64_t cluster_phase;
   // Behind what is looked at often.
   std::vector<Write> unfenced;
   size_t unfenced_released;  // the first so many of them are
+  std::vector<Write> unhanded;  // that it has fenced, and nobody has released to the cluster
+  size_t unhanded_released;
   Queue queues[EMU_KINDS];
 };
 struct Collective {
@@ -195,9 +198,11 @@ struct Block : EmuBlock {
   std::vector<Warp> warps;
   BlockBarrier barriers[BARRIERS];
   std::vector<uint16_t> shadow;                   // of each word of the window: who wrote it and did not fence, plus 1
+  std::vector<uint64_t> handed;                   // of each, in a cluster: when what was written was released to it, NOT_HANDED; 0
   std::map<emu_u32, uint64_t> mbarriers;          // state of each, as it was left
   void* data[SLOTS];
 };
+constexpr uint64_t NOT_HANDED = ~uint64_t(0);
 struct Static {
   const char* name;
   emu_u32 offset;
@@ -216,7 +221,7 @@ struct Grid {
   unsigned alive;
   // What has happened, and that when waiting threads were last looked at, told that they have tried, let go on.
   uint64_t progress, seen_progress, tried_progress, yielded_progress, yields, time;
-  unsigned cluster_arrived;
+  unsigned cluster_arrived, cluster_ended;  // in this phase, and those that have ended without
   uint64_t cluster_phase;
   void* cluster_data[SLOTS];
   void* scheduler;  // its stack
@@ -295,8 +300,38 @@ void advanced() { grid->progress++; }
 void acquired(Thread* thread) { thread->acquired = ++grid->time; }
 void released(Thread* thread) {
   const uint64_t now = ++grid->time;
-  size_t& i = thread->unfenced_released;
-  for (; i < thread->unfenced.size(); i++) thread->unfenced[i].released = now;
+  const auto mark = [now](std::vector<Write>& writes, size_t& i) {
+    for (; i < writes.size(); i++) writes[i].released = now;
+  };
+  mark(thread->unfenced, thread->unfenced_released);
+  mark(thread->unhanded, thread->unhanded_released);
+}
+
+// The words that bytes of the window are in, the last of them excluded.
+struct Words {
+  emu_u32 first, last;
+};
+Words words_of(emu_u32 offset, emu_u32 bytes) { return {offset / 4, (offset + bytes + 3) / 4}; }
+
+// How many of a thread's writes another one knows: what was written before its thread arrived somewhere, and that before the other
+// one waited for something.
+size_t known_of(const std::vector<Write>& writes, size_t released, const Thread* to) {
+  size_t count = 0;
+  while (count < released && writes[count].released <= to->acquired) count++;
+  return count;
+}
+void forget(std::vector<Write>& writes, size_t& released, size_t count) {
+  writes.erase(writes.begin(), writes.begin() + long(count));
+  released -= std::min(count, released);
+}
+// Calls take(thread, …) for all threads of its block, with how many of the writes in a list of each it knows.
+template <class Take>
+void for_known(Thread* self, std::vector<Write> Thread::* writes, size_t Thread::* released, Take take) {
+  Thread* first = &grid->threads[size_t(self->block->rank) * self->block->threads];
+  for (Thread* other = first; other < first + self->block->threads; other++) {
+    const size_t count = other == self ? (self->*writes).size() : known_of(other->*writes, other->*released, self);
+    if (count) take(other, count);
+  }
 }
 
 void activate(Queue& queue) {
@@ -442,6 +477,7 @@ void schedule() {
 }
 
 void complete(Collective& collective);
+void end_in_cluster(const Thread& thread);
 
 // The function that every fiber begins with; emu_switch returns to it.
 void fiber() {
@@ -452,6 +488,7 @@ void fiber() {
   warp.ended |= 1u << self->lane;
   block->ended++;
   grid->alive--;
+  end_in_cluster(*self);
   advanced();
   released(self);
   for (size_t i = 0; i < warp.open.size(); i++) {
@@ -482,6 +519,12 @@ void fiber() {
 void complete(Collective& collective) {
   collective.run(collective.lanes, collective.mask);
   advanced();
+}
+
+// A thread that has arrived at the barrier of its cluster, and ends without waiting there, has still come only once.
+void end_in_cluster(const Thread& thread) {
+  const bool has_arrived = thread.is_in_cluster_barrier && thread.cluster_phase == grid->cluster_phase;
+  if (!has_arrived) grid->cluster_ended++;
 }
 
 // --- Setting up -------------------------------------------------------------------------------------------------------
@@ -532,7 +575,7 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
   g.progress = g.seen_progress = 0;
   g.tried_progress = g.yielded_progress = ~0ull;
   g.yields = 0;
-  g.cluster_arrived = 0;
+  g.cluster_arrived = g.cluster_ended = 0;
   g.cluster_phase = 0;
   for (unsigned rank = 0; rank < blocks; rank++) {
     Block& block = g.blocks[rank];
@@ -563,6 +606,7 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
       barrier.held.clear();
     }
     std::fill(block.shadow.begin(), block.shadow.end(), 0);
+    std::fill(block.handed.begin(), block.handed.end(), 0);
     block.mbarriers.clear();
     memset(block.dynamic, 0xFF, rounded_up(launch.shared_bytes, 1024));
     memset(block.window + STATIC_AT, 0xFF, rounded_up(g.static_bytes, 1024) + 1024);
@@ -586,8 +630,9 @@ void set_up_cluster(const engine::Launch& launch, const unsigned (&first)[3], un
         queue.active = -1;
       }
       thread.unfenced.clear();
-      thread.unfenced_released = 0;
-      thread.acquired = 0;
+      thread.unhanded.clear();
+      thread.unfenced_released = thread.unhanded_released = 0;
+      thread.acquired = thread.acquired_cluster = 0;
       thread.cluster_phase = 0;
       thread.is_in_cluster_barrier = false;
       // Not all at the same place in a page, which would be the same place in the caches.
@@ -716,7 +761,10 @@ std::string run(const Launch& launch) {
   const unsigned blocks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2];
   g.blocks.resize(blocks);
   g.threads.resize(size_t(blocks) * launch.block[0] * launch.block[1] * launch.block[2]);
-  for (Block& block : g.blocks) block.shadow.resize(WINDOW / 4);
+  for (Block& block : g.blocks) {
+    block.shadow.resize(WINDOW / 4);
+    block.handed.resize(blocks > 1 ? WINDOW / 4 : 0);
+  }
   g.statics.clear();
   g.static_bytes = 0;
   g.last = nullptr;
@@ -999,12 +1047,12 @@ void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper) {
 
 static bool is_cluster_done(void* data) {
   const Thread* self = static_cast<Thread*>(data);
-  // Threads that have ended count as having arrived.
-  unsigned ended = 0;
-  for (const Block& block : grid->blocks) ended += block.ended;
-  if (grid->cluster_phase == self->cluster_phase && grid->cluster_arrived + ended >= unsigned(grid->threads.size())) {
+  // It waits for all that have not ended.
+  if (grid->cluster_phase == self->cluster_phase && grid->cluster_arrived + grid->cluster_ended == unsigned(grid->threads.size())) {
     grid->cluster_phase++;
     grid->cluster_arrived = 0;
+    grid->cluster_ended = 0;
+    for (const Block& block : grid->blocks) grid->cluster_ended += block.ended;
     advanced();
   }
   return grid->cluster_phase != self->cluster_phase;
@@ -1192,7 +1240,9 @@ void emu_generic_write(emu_u32 address, emu_u32 bytes) {
   Thread* self = current();
   Block* block = block_of(self);
   const emu_u32 offset = address & EMU_OFFSET_MASK;
-  for (emu_u32 word = offset / 4; word < (offset + bytes + 3) / 4; word++) block->shadow[word] = uint16_t(self->number + 1);
+  const Words words = words_of(offset, bytes);
+  for (emu_u32 word = words.first; word < words.last; word++) block->shadow[word] = uint16_t(self->number + 1);
+  if (!block->handed.empty()) std::fill(&block->handed[words.first], &block->handed[words.last], NOT_HANDED);
   if (self->unfenced.size() > self->unfenced_released) {
     Write& last = self->unfenced.back();
     if (last.offset + last.bytes == offset) {
@@ -1203,38 +1253,56 @@ void emu_generic_write(emu_u32 address, emu_u32 bytes) {
   self->unfenced.push_back({offset, bytes, 0});
 }
 
-// Of a thread, the first so many of its writes.
-static void fence(Block* block, Thread* writer, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    const Write& write = writer->unfenced[i];
-    for (emu_u32 word = write.offset / 4; word < (write.offset + write.bytes + 3) / 4; word++)
-      if (block->shadow[word] == writer->number + 1) block->shadow[word] = 0;
-  }
-  writer->unfenced.erase(writer->unfenced.begin(), writer->unfenced.begin() + long(count));
-  writer->unfenced_released -= std::min(count, writer->unfenced_released);
-}
-
 void emu_fence_async() {
   Thread* self = current();
   Block* block = block_of(self);
-  fence(block, self, self->unfenced.size());
-  Thread* first = &grid->threads[size_t(block->rank) * block->threads];
-  for (unsigned i = 0; i < block->threads; i++) {
-    Thread* other = first + i;
-    // What it wrote before it arrived somewhere, and that before this thread waited for something.
-    size_t count = 0;
-    while (count < other->unfenced_released && other->unfenced[count].released <= self->acquired) count++;
-    if (count) fence(block, other, count);
-  }
+  std::vector<Write> fenced;
+  for_known(self, &Thread::unfenced, &Thread::unfenced_released, [&](Thread* writer, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+      const Write& write = writer->unfenced[i];
+      const Words words = words_of(write.offset, write.bytes);
+      for (emu_u32 word = words.first; word < words.last; word++)
+        if (block->shadow[word] == writer->number + 1) block->shadow[word] = 0;
+      if (!block->handed.empty()) fenced.push_back({write.offset, write.bytes, 0});
+    }
+    forget(writer->unfenced, writer->unfenced_released, count);
+  });
+  self->unhanded.insert(self->unhanded.end(), fenced.begin(), fenced.end());
 }
 
+void emu_release_cluster() {
+  Thread* self = current();
+  Block* block = block_of(self);
+  const uint64_t now = ++grid->time;
+  for_known(self, &Thread::unhanded, &Thread::unhanded_released, [&](Thread* fencer, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+      const Words words = words_of(fencer->unhanded[i].offset, fencer->unhanded[i].bytes);
+      // What has been written since is not fenced.
+      for (emu_u32 word = words.first; word < words.last; word++)
+        if (block->shadow[word] == 0 && block->handed[word] == NOT_HANDED) block->handed[word] = now;
+    }
+    forget(fencer->unhanded, fencer->unhanded_released, count);
+  });
+}
+
+void emu_acquire_cluster() { current()->acquired_cluster = ++grid->time; }
+
 void emu_async_read(emu_u32 address, emu_u32 bytes, const char* helper) {
-  const emu_u32 rank = address >> EMU_RANK_SHIFT, offset = address & EMU_OFFSET_MASK;
+  const emu_u32 rank = address >> EMU_RANK_SHIFT;
+  const Words words = words_of(address & EMU_OFFSET_MASK, bytes);
   Block* block = &grid->blocks[rank];
-  for (emu_u32 word = offset / 4; word < (offset + bytes + 3) / 4; word++)
+  const bool is_other = rank != emu_current->block->rank;
+  for (emu_u32 word = words.first; word < words.last; word++) {
+    const emu_u32 at = word * 4 | rank << EMU_RANK_SHIFT;
     if (block->shadow[word])
-      emu_fail("%s reads shared address 0x%x, which thread %u wrote without a fence.proxy.async since", helper,
-               word * 4 | rank << EMU_RANK_SHIFT, block->shadow[word] - 1u);
+      emu_fail("%s reads shared address 0x%x, which thread %u wrote without a fence.proxy.async since", helper, at,
+               block->shadow[word] - 1u);
+    if (!is_other) continue;
+    if (block->handed[word] == NOT_HANDED)
+      emu_fail("%s reads shared address 0x%x of another block, where what was written is not released to the cluster", helper, at);
+    if (block->handed[word] > current()->acquired_cluster)
+      emu_fail("%s reads shared address 0x%x of another block, and did not acquire at the scope of the cluster what was written", helper, at);
+  }
 }
 
 // --- Own data, chance -------------------------------------------------------------------------------------------------

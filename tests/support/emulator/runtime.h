@@ -35,6 +35,9 @@
 //                    fenced. emu_fence_async(): this thread's fence.proxy.async. A fence covers the own writes, and those
 //                    of others who have arrived somewhere after them and before this thread's last wait. What kernels
 //                    write by plain C++ is not known.
+//                    Of another block's shared memory the async proxy reads what has been handed over beside that: after its
+//                    fence.proxy.async somebody there released it to the cluster (emu_release_cluster), and this thread waited
+//                    since for something by an acquire at that scope (emu_acquire_cluster).
 //   own data         emu_block_data(slot, bytes), emu_cluster_data(slot, bytes): zeros at the first call, the same memory
 //                    later; gone when the cluster ends. Slots are 0 to 7.
 //   chance           emu_random(): 64 bits, the same for the same seed. emu_schedule(): EMU_EAGER, EMU_LATE or EMU_SEEDED
@@ -121,6 +124,8 @@ void emu_cluster_wait();
 void emu_generic_write(emu_u32 address, emu_u32 bytes);
 void emu_fence_async();
 void emu_async_read(emu_u32 address, emu_u32 bytes, const char* helper);
+void emu_release_cluster();
+void emu_acquire_cluster();
 
 void* emu_block_data(unsigned slot, emu_size bytes);
 void* emu_cluster_data(unsigned slot, emu_size bytes);

@@ -1,9 +1,9 @@
-//! What is verified: one tile of each configuration, then variants of every family.
+//! What is verified: one tile of each configuration, then variants of every family, then some of every other kind of operands.
 
 use std::collections::BTreeSet;
 
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::spec::space;
+use warpsmith::internal::spec::{baseline, thinned};
 use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec, Variant};
 
 /// A kernel at a number of rows.
@@ -47,29 +47,67 @@ fn family(tokens: Format, scales: ScaleLayout) -> Vec<Problem> {
     ]
 }
 
+/// Every operation, of operands in these formats: alone, in groups, and in groups whose rows are taken and put by their numbers.
+pub fn operations(a: Format, b: Format, c: Format) -> [Problem; 6] {
+    let (n, k) = EXTENTS;
+    let n = if c == Format::Nvfp4 { CODED_COLUMNS } else { n };
+    let [gemm, dual] =
+        [Problem::gemm(), Problem::dual_gemm(Activation::Silu)].map(|problem| problem.n(n).k(k).a(a).b(b).c(c));
+    let [gemms, duals] = [gemm, dual].map(|problem| problem.grouped(GROUPS));
+    [gemm, dual, gemms, duals, gemms.gathered().slots(), duals.gathered().slots()]
+}
+
+/// The same of all formats that an architecture has kernels for, weights as they are given and prepared.
+pub fn of_all_formats(arch: &Arch) -> impl Iterator<Item = Problem> {
+    let all = Format::ALL.into_iter();
+    let pairs = all.clone().flat_map(move |a| all.clone().map(move |b| (a, b)));
+    let plain = pairs.flat_map(|(a, b)| [Format::F32, Format::Nvfp4].map(|c| operations(a, b, c))).flatten();
+    let problems = plain.flat_map(|problem| [problem, problem.prepared(), problem.prepared().k_factors()]);
+    problems.filter(|problem| Spec::check(problem, &baseline(problem), arch).is_ok())
+}
+
 /// Everything that tells one configuration of kernels from another: what is left are sizes.
 fn configuration(problem: &Problem, variant: &Variant) -> String {
     let Variant { path, fusion, warps, epilogue, cluster, persistent, prepass, rows, .. } = variant;
     let (has_splits, is_dual) = (variant.split_k > 1, problem.operation().products());
-    let (tokens, is_coded) = (problem.a_format(), problem.c_format() == Format::Nvfp4);
-    format!(
-        "{path} {tokens} {is_coded} {is_dual} {fusion} {warps} {epilogue} {cluster:?} {persistent} {prepass} {rows:?} {has_splits}"
-    )
+    let (tokens, weights, is_coded) = (problem.a_format(), problem.b_format(), problem.c_format() == Format::Nvfp4);
+    let operands = format!("{tokens} {} {weights} {is_coded} {is_dual}", problem.has_k_factors());
+    format!("{path} {operands} {fusion} {warps} {epilogue} {cluster:?} {persistent} {prepass} {rows:?} {has_splits}")
+}
+
+/// It shares no factor with the axes' sizes.
+const THINLY: usize = 31;
+
+/// What of an architecture is verified.
+struct Wanted {
+    problem: Problem,
+    /// Of all combinations of the axes' values only each so-manieth is looked at.
+    step: usize,
+    /// One in so many of the variants of a family.
+    share: usize,
+}
+
+fn wanted(arch: &Arch) -> impl Iterator<Item = Wanted> {
+    let layouts = [ScaleLayout::Swizzled128x4, ScaleLayout::Linear];
+    let formats = [Format::Nvfp4, Format::F16, Format::Bf16].into_iter();
+    let families = formats.flat_map(move |tokens| layouts.into_iter().flat_map(move |layout| family(tokens, layout)));
+    let native = families.flat_map(|problem| [problem.native(arch), problem]);
+    let native = native.map(|problem| (problem, 1));
+    // Fewer of what differs from those in its formats alone.
+    let further = of_all_formats(arch).map(|problem| (problem, 3));
+    let mut known = BTreeSet::new();
+    let all = native.chain(further).filter(move |(problem, _)| known.insert(problem.to_string()));
+    // Kernels for prepared weights have more axes than can be looked at.
+    all.map(|(problem, share)| Wanted { problem, step: if problem.is_prepared() { THINLY } else { 1 }, share })
 }
 
 /// Of an architecture, with so many variants of every family.
 pub fn cases(arch: &Arch, samples: usize) -> Vec<Case> {
-    let layouts = [ScaleLayout::Swizzled128x4, ScaleLayout::Linear];
-    let formats = [Format::Nvfp4, Format::F16, Format::Bf16];
-    let problems: Vec<Problem> = formats
-        .into_iter()
-        .flat_map(|tokens| layouts.into_iter().flat_map(move |layout| family(tokens, layout)))
-        .flat_map(|problem| [problem.native(arch), problem])
-        .collect();
     let (mut tiles, mut suite) = (Vec::new(), Vec::new());
-    let (mut configurations, mut known) = (BTreeSet::new(), BTreeSet::new());
-    for problem in problems.into_iter().filter(|problem| known.insert(problem.to_string())) {
-        let specs: Vec<Spec> = space(&problem, arch).collect();
+    let mut configurations = BTreeSet::new();
+    for Wanted { problem, step, share } in wanted(arch) {
+        let samples = samples.div_ceil(share);
+        let specs: Vec<Spec> = thinned(&problem, arch, step).collect();
         for spec in &specs {
             let variant = *spec.variant();
             if problem.groups().is_none() && configurations.insert(configuration(&problem, &variant)) {

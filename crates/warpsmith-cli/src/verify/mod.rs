@@ -6,11 +6,18 @@
 //! ```
 
 mod cases;
+#[cfg(test)]
+mod page;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::child;
@@ -42,6 +49,10 @@ pub struct Args {
     /// Seconds that a case may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
+
+    /// Cases at a time. A kernel that hangs a GPU takes those beside it with it.
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]
+    jobs: NonZeroUsize,
 
     /// Where the report goes, as JSON.
     #[arg(long, value_name = "FILE", default_value = "warpsmith-verify.json")]
@@ -118,17 +129,45 @@ pub fn run(args: &Args) -> Result<bool> {
     say!("{tiles} configurations, a tile of each first; then {} kernels", cases.len() - tiles)?;
 
     let progress = bar(cases.len(), "kernels checked");
-    let mut rows = Vec::new();
-    for case in &cases {
-        let start = Instant::now();
-        let outcome = outcome(args, case)?;
-        let Case { problem, m, variant, is_tile } = case;
-        let (problem, variant) = (problem.to_string(), variant.to_string());
-        rows.push(Row { problem, m: *m, variant, is_tile: *is_tile, outcome, ms: start.elapsed().as_millis() });
-        progress.inc(1);
-    }
+    // All tiles come before all others, also where several cases are checked at a time.
+    let (tiles, suite) = cases.split_at(tiles);
+    let mut rows = rows_of(args, tiles, &progress)?;
+    rows.extend(rows_of(args, suite, &progress)?);
     progress.finish_and_clear();
     finish(args, &device, nvrtc, &rows)
+}
+
+/// What became of cases, in their order.
+fn rows_of(args: &Args, cases: &[Case], progress: &ProgressBar) -> Result<Vec<Row>> {
+    let next = AtomicUsize::new(0);
+    let (done, rows) = mpsc::channel();
+    let check = |done: Sender<_>| {
+        while let index = next.fetch_add(1, Relaxed)
+            && let Some(case) = cases.get(index)
+        {
+            // Whoever collects outlives this.
+            let _ = done.send((index, row_of(args, case)));
+            progress.inc(1);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..args.jobs.get() {
+            let done = done.clone();
+            scope.spawn(|| check(done));
+        }
+    });
+    drop(done);
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_unstable_by_key(|(index, _)| *index);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn row_of(args: &Args, case: &Case) -> Result<Row> {
+    let start = Instant::now();
+    let outcome = outcome(args, case)?;
+    let Case { problem, m, variant, is_tile } = case;
+    let (problem, variant) = (problem.to_string(), variant.to_string());
+    Ok(Row { problem, m: *m, variant, is_tile: *is_tile, outcome, ms: start.elapsed().as_millis() })
 }
 
 fn finish(args: &Args, device: &Device, nvrtc: String, rows: &[Row]) -> Result<bool> {

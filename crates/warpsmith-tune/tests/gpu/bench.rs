@@ -149,7 +149,11 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
             "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty(slot), rank);",
         ),
         ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
-        ("mbarrier_init(full(slot), FULL_ARRIVALS);", "mbarrier_init(full(slot), 32 * FULL_ARRIVALS - 31);"),
+        // Of a warp that decodes tokens one lane speaks; threads that copy arrive by themselves.
+        (
+            "mbarrier_init(full(slot), FULL_ARRIVALS);",
+            "mbarrier_init(full(slot), FULL_ARRIVALS + (COPIED ? 0 : 31 * TOKEN_WARPS));",
+        ),
         ("if (lane == 0) mbarrier_arrive(producer.at().full);", "mbarrier_arrive(producer.at().full);"),
         ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
         ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),

@@ -15,6 +15,7 @@ use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 
 use crate::bench::{Bench, text};
+use crate::families::Family;
 use crate::mutants::{self, Mutant};
 use crate::{combine, families, prepare, quantise, quantise_weights, route};
 
@@ -22,6 +23,8 @@ mod pairs;
 
 /// What the process with an emulated GPU is to do.
 const TASK: &str = "WARPSMITH_TEST_TASK";
+/// Kernels as they are changed for racecheck: with an arrival too few or too many they would hang there.
+const EVERY_LANE: &str = "every lane arrives";
 
 /// What this process is to do, if a trial has started it.
 pub fn asked() -> Option<ExitCode> {
@@ -54,7 +57,7 @@ fn cases() -> Vec<Case> {
         for task in ["families", "mutants", "small"] {
             case(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
         }
-        for task in ["clusters", "wgmma", "mutants of wgmma"] {
+        for task in ["clusters", "wgmma", "mutants of wgmma", EVERY_LANE] {
             case(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
         }
         case(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
@@ -113,6 +116,9 @@ fn passes(emulator: &Emulator, case: &Case) -> Result<(), String> {
     let Case { arch, schedule, task, said, .. } = case;
     let mut command = Command::new(std::env::current_exe().map_err(text)?);
     emulator.set_up(&mut command, arch, *schedule).env(TASK, task).env("WARPSMITH_TEST_SAMPLES", "1");
+    if *task == EVERY_LANE {
+        command.env("WARPSMITH_TEST_RACECHECK", "1");
+    }
     let output = command.output().map_err(text)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
@@ -156,6 +162,16 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
             of_path.skip(turn() * 5).step_by(23).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+        }
+        EVERY_LANE => {
+            let families = families::all(bench.arch());
+            // Tokens that are decoded, that are copied by their numbers, that TMA loads, that have factors along K.
+            let words = [["nvfp4*nvfp4", ":gathered"], ["e4m3*", ":k_factors"], [":gathered", ":k_factors"]];
+            words[turn()].iter().try_for_each(|word| {
+                let is_one = |family: &&Family| family.name().contains(":prepared") && family.name().contains(word);
+                let of_word: Vec<_> = families.iter().filter(is_one).collect();
+                families::passes_the_gate(bench, of_word[turn() * of_word.len() / 3])
+            })
         }
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());

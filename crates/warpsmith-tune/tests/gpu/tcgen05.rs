@@ -52,6 +52,7 @@ fn gathered() -> Vec<Mutant> {
         rows("tokens not waited for", "BLOCKS * (LOADERS + COPY_WARPS)", "BLOCKS * LOADERS"),
         rows("tokens not fenced for the tensor cores", "fence_proxy_async();\n  __syncwarp();", "__syncwarp();"),
         pair("both blocks have the first one's tokens", "tile.token_row(rank))", "tile.token_row(0))"),
+        pair("tokens not released to the other block", "if constexpr (PAIR) fence_release_shared();", ""),
         pair_of_tokens(
             "both blocks have the first one's scales",
             "TokenScaleRows::first(tile, rank))",
@@ -150,7 +151,7 @@ fn in_order() -> Vec<Mutant> {
     let persistent_pair = of(PERSISTENT_PAIR);
     vec![
         // What is waited for.
-        token_rows("a stage not waited for", "mbarrier_wait(ring.full(at.slot), at.parity);", ""),
+        token_rows("a stage not waited for", "ring.wait_full(at);", ""),
         token_rows("a stage filled before it is empty", "mbarrier_wait(empty(at.slot), at.parity ^ 1);", ""),
         persistent(
             "sums not waited for before they are replaced",
@@ -382,6 +383,21 @@ fn in_order() -> Vec<Mutant> {
             "first_row + 0 * (WEIGHT_ROWS",
         ),
         pair_of_tokens("each block has the first one's scales", "(WEIGHT_ROWS ? 0 : rank * ROWS)", "0"),
+        pair("copies not released to the other block", "if constexpr (PAIR) fence_release_shared();", ""),
+        pair("copies of the other block not acquired", "fence_acquire_shared();", ""),
+        pair(
+            "copies acquired before they are waited for",
+            "      mbarrier_wait_relaxed_cluster(full(at.slot), at.parity);\n      fence_acquire_shared();",
+            "      fence_acquire_shared();\n      mbarrier_wait_relaxed_cluster(full(at.slot), at.parity);",
+        ),
+        Mutant {
+            also: &[("if constexpr (PAIR) fence_release_shared();", "")],
+            ..pair(
+                "copies released before they are fenced",
+                "  fence_proxy_async();\n  __syncwarp();\n",
+                "  if (lane_index() == 0) fence_release_shared();\n  fence_proxy_async();\n  __syncwarp();\n",
+            )
+        },
         persistent_pair("sums of the second block not waited for", "BLOCKS * STORE_THREADS / 32", "STORE_THREADS / 32"),
         persistent_pair(
             "its end not waited for",

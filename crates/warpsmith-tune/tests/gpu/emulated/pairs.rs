@@ -19,6 +19,8 @@ use crate::bench::{Bench, text};
 /// on, in boxes of one. The fourth block asks for what the others wait for.
 pub struct Fault {
     pub name: &'static str,
+    /// What is done between arriving at the cluster's barrier and waiting there.
+    between: &'static str,
     /// What the fourth block does.
     asks: &'static str,
     /// Bytes that the first block of each pair announces.
@@ -31,6 +33,7 @@ pub struct Fault {
 const FIRST: &str = "map_shared_rank(at, rank & ~1u)";
 const NOTHING_WRONG: Fault = Fault {
     name: "a pair's load for two pairs",
+    between: "",
     asks: "tensor_load_2d_pair_multicast(at + 512, map, 0, 2, FIRST, 15);",
     announced: 512,
     said: "",
@@ -38,6 +41,12 @@ const NOTHING_WRONG: Fault = Fault {
 
 pub const FAULTS: &[Fault] = &[
     NOTHING_WRONG,
+    // The barrier waits for all that have not ended.
+    Fault {
+        name: "threads that arrive and end",
+        between: "if (threadIdx.x >= 32 && rank != 0) return;",
+        ..NOTHING_WRONG
+    },
     Fault {
         name: "a pair's load for a block that there is not",
         asks: "tensor_load_2d_pair_multicast(at + 512, map, 0, 2, FIRST, 31);",
@@ -107,7 +116,7 @@ impl Fault {
         let variant = "tcgen05.t64x128x256.s1.single.ws1.direct".parse().map_err(text)?;
         let spec = Spec::new(&problem, &variant, &Arch::B200).map_err(text)?;
         let headers = warpsmith::internal::build::render(&spec).map_err(text)?.headers();
-        let (asks, announced) = (self.asks.replace("FIRST", FIRST), self.announced);
+        let (between, asks, announced) = (self.between, self.asks.replace("FIRST", FIRST), self.announced);
         let cuda = format!(
             "#include \"common/base.cuh\"\n#include \"tcgen05/ptx.cuh\"\n\
              extern __shared__ __align__(1024) unsigned words[];\n\
@@ -116,7 +125,7 @@ impl Fault {
              const u32 at = __cvta_generic_to_shared(words), rank = cluster_rank();\n\
              if (threadIdx.x == 0) mbarrier_init(at, 1);\n\
              fence_mbarrier_init();\n\
-             cluster_arrive();\ncluster_wait();\n\
+             cluster_arrive();\n{between}\ncluster_wait();\n\
              if (threadIdx.x == 0 && rank == 3) {asks}\n\
              if (rank % 2 == 0) {{\n\
                if (threadIdx.x == 0) mbarrier_arrive_expect_tx(at, {announced});\n\

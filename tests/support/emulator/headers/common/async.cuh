@@ -47,7 +47,6 @@ inline void mbarrier_arrive_remote(u32 barrier, u32 rank) { emu_arrive(map_share
 // A test that fails lets others run: who tests in a loop would be alone else.
 inline bool mbarrier_test_wait(u32 barrier, u32 parity) { return emu_mbarrier_try_wait(barrier, parity); }
 inline bool mbarrier_try_wait(u32 barrier, u32 parity) { return emu_mbarrier_try_wait(barrier, parity); }
-inline bool mbarrier_try_wait_cluster(u32 barrier, u32 parity) { return emu_mbarrier_try_wait(barrier, parity); }
 template <class Try>
 inline void spin(Try is_done) {
   for (u32 tries = 0; !is_done(); tries++)
@@ -57,7 +56,11 @@ inline void mbarrier_wait(u32 barrier, u32 parity) {
   emu_mbarrier_wait(barrier, parity);
   if (emu_after_wait) emu_after_wait(barrier);
 }
-inline void mbarrier_wait_cluster(u32 barrier, u32 parity) { emu_mbarrier_wait(barrier, parity); }
+inline void mbarrier_wait_relaxed_cluster(u32 barrier, u32 parity) { mbarrier_wait(barrier, parity); }
+inline void mbarrier_wait_cluster(u32 barrier, u32 parity) {
+  mbarrier_wait(barrier, parity);
+  emu_acquire_cluster();
+}
 
 inline u32 clock() {
   emu_yield();
@@ -112,9 +115,14 @@ inline void tensor_load_multicast(u32 shared, const TensorMap& map, int x, int y
 inline void prefetch_tensor_map(const TensorMap& map) { emu_tensor_prefetch(&map); }
 
 inline void fence_proxy_async() { emu_fence_async(); }
+inline void fence_release_shared() { emu_release_cluster(); }
+inline void fence_acquire_shared() { emu_acquire_cluster(); }
 
 inline void cluster_arrive() { emu_cluster_arrive(); }
-inline void cluster_wait() { emu_cluster_wait(); }
+inline void cluster_wait() {
+  emu_cluster_wait();
+  emu_acquire_cluster();
+}
 inline u32 cluster_rank() { return emu_current->block->rank; }
 
 inline void st_async(u32 remote, u32 barrier, float a, float b, float c, float d) {
