@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use warpsmith::format::Format;
-use warpsmith::internal::spec::{Fusion, PassKind, Warps, baseline};
+use warpsmith::internal::spec::{Fusion, PassKind, baseline};
 use warpsmith::pick::{self, Origin};
 use warpsmith::spec::{Arch, MatrixPath, Spec, Variant};
 
