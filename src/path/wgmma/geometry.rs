@@ -253,7 +253,7 @@ const LOADER_REGISTERS: u32 = 32;
 /// Who gathers has an address for each row that it copies, of which a thread has every so manyth, and more where there are factors.
 const GATHERER_REGISTERS: u32 = 36;
 const GATHERER_ROWS: u32 = 12;
-const GATHERER_FACTORS: u32 = 8;
+const GATHERER_FACTORS: u32 = 16;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
 /// Lines of decoded weights: as many as this many bytes hold, but a line for each warp that decodes, and two.

@@ -92,6 +92,8 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             // Who gathers them has an address for each.
             let few = !problem.is_gathered() || tokens <= GATHERED_MAX;
             together("decoders", few, "a tile of at most 192 tokens where rows are gathered")?;
+            let whole = !problem.is_gathered() || variant.split_k == 1;
+            together("decoders", whole, "the whole of K in a block or a cluster where rows are gathered")?;
             together("decoders", problem.compute_format() == Format::E4m3, "e4m3 tokens")?;
             together(
                 "decoders",

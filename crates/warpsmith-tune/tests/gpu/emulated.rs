@@ -368,7 +368,7 @@ impl Fault {
         let spec = warpsmith::spec::Spec::new(&problem, &variant, &Arch::H200).map_err(text)?;
         let headers: &'static [Header] = warpsmith::internal::build::render(&spec).map_err(text)?.headers();
         let cuda = format!(
-            "#include \"common/base.cuh\"\n#include \"wgmma/ptx.cuh\"\n\
+            "#include \"common/base.cuh\"\n#include \"common/stuck/trap.cuh\"\n#include \"wgmma/ptx.cuh\"\n\
              extern __shared__ __align__(1024) unsigned words[];\n\
              extern \"C\" __global__ void kernel(const unsigned* from, unsigned* to) {{\n\
              using namespace ws;\nconst u32 at = __cvta_generic_to_shared(words);\n{}\n}}\n",
