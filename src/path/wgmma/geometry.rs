@@ -54,10 +54,19 @@ const SUM_TOKENS: u32 = 128;
 const HALVED_TOKENS: u32 = 96;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
+/// More of these where sums of groups are added up among warpgroups that share K.
+const SHARED_K_REGISTERS: u32 = 56;
 /// More of these where rows are grouped or gathered, and what all of them may be at the launch then: above, ptxas spills in one
 /// epilogue or another.
 const HALVES_OF_GROUPS: u32 = 16;
 const HALVES_OF_GROUPS_MAX: u32 = 208;
+/// With more 16-bit tokens than this ptxas lets products wait for each other if all threads have as many registers; in ragged groups
+/// with fewer where stages are deep, and it spills where rows have slots.
+const WIDEST_TOKENS: u32 = 208;
+/// Registers that change hands there, and how many more are needed where they do not.
+const WIDE: Shifted = Shifted { consumer: 240, producer: 24, decoder: 0 };
+const WIDE_GATHERER_REGISTERS: u32 = GATHERER_REGISTERS + 24;
+const WIDE_REGISTERS: u32 = 46;
 /// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
 const WIDE_TOKENS: u32 = 192;
 /// Tensor maps with the 128-byte swizzle, and so stages, begin at multiples of this.
@@ -171,8 +180,13 @@ struct Rounding {
     /// Rows are grouped or gathered, or gathered.
     moved: bool,
     gathered: bool,
+    /// Rows of C have numbers.
+    slots: bool,
     /// Tokens have factors along K.
     k_factors: bool,
+    /// Warpgroups share the K of a tile; grids share it over the workspace.
+    shares_k: bool,
+    splits_k: bool,
 }
 
 /// Registers of a thread, and how it goes along K with those.
@@ -191,6 +205,11 @@ impl Rounding {
         if self.k_factors { registers } else { 0 }
     }
 
+    /// So many, if sums of groups' tiles are added up among warpgroups.
+    fn shared(&self) -> u32 {
+        if self.shares_k && self.moved { SHARED_K_REGISTERS } else { 0 }
+    }
+
     fn at_launch(&self, threads: u32) -> u32 {
         Arch::H200.registers_per_thread(threads)
     }
@@ -200,15 +219,54 @@ impl Rounding {
         Registers { stage, accumulators, needed: self.at_launch(128 * (self.consumers + 1)), shifted: Some(shifted) }
     }
 
+    /// What threads have once those that load have given away theirs, if there are warpgroups enough for it. Who gathers has an address
+    /// for each of its rows.
+    fn handed_over(&self) -> Option<Shifted> {
+        let (consumer, producer) = match (self.consumers, self.gathered) {
+            (2, false) => (240, 24),
+            (2, true) => (216, 72),
+            (3, false) => (160, 32),
+            (3, true) => (144, 80),
+            _ => return None,
+        };
+        Some(Shifted { consumer, producer, decoder: 0 })
+    }
+
+    /// 16-bit values. Where tiles are wide, ptxas spills or lets products wait for each other with the registers of all.
+    fn half(&self, variant: &Variant, tiles_per_part: u32, is_wide: bool) -> Registers {
+        let (stage, accumulators) = (Stage::Half, self.totals);
+        let needed = accumulators + working_registers(variant.tile, false, tiles_per_part);
+        let is_specialised = variant.warps != Warps::Uniform;
+        let plain = matches!(variant.fusion, Fusion::Single | Fusion::Interleaved);
+        let may_shift = is_specialised && plain && self.consumers == 2 && !self.shares_k;
+        let few = variant.tile.tokens <= WIDEST_TOKENS && !(self.gathered && self.slots);
+        let has_room = !self.moved || few;
+        let shifted = if self.gathered { wide_gathered(variant.tile.tokens) } else { WIDE };
+        match () {
+            () if !is_wide && needed <= self.at_launch(self.threads) => {
+                Registers { stage, accumulators, needed, shifted: None }
+            }
+            () if may_shift && has_room && needed <= shifted.consumer => self.shifted(stage, accumulators, shifted),
+            () => {
+                let more = if is_wide && is_specialised { WIDE_REGISTERS } else { 0 };
+                Registers { stage, accumulators, needed: needed + more, shifted: None }
+            }
+        }
+    }
+
     /// 128 of K at a time, if there are registers for it, or can be.
     fn lines(&self) -> Option<Registers> {
         let accumulators = 2 * self.totals;
-        let needed = accumulators + LINES_REGISTERS + self.factors(FACTORS_OF_LINES);
+        let needed = accumulators + LINES_REGISTERS + self.factors(FACTORS_OF_LINES) + self.shared();
         match () {
             () if needed <= self.at_launch(self.threads).min(LINES_REGISTERS_MAX) => {
                 Some(Registers { stage: Stage::Lines, accumulators, needed, shifted: None })
             }
-            () if (self.persistent || !self.moved) && self.consumers == 2 && needed <= SHIFTED.consumer => {
+            () if (self.persistent || !self.moved)
+                && self.consumers == 2
+                && !self.shares_k
+                && needed <= SHIFTED.consumer =>
+            {
                 Some(self.shifted(Stage::Lines, accumulators, SHIFTED))
             }
             () => None,
@@ -219,23 +277,24 @@ impl Rounding {
     fn halves(&self) -> Option<Registers> {
         let accumulators = self.totals + self.totals / 2;
         let working = accumulators + HALVES_REGISTERS + if self.moved { HALVES_OF_GROUPS } else { 0 };
-        let needed = working + self.factors(FACTORS_OF_LINES);
+        let needed = working + self.factors(FACTORS_OF_LINES) + self.shared();
         let limit = if self.moved { HALVES_OF_GROUPS_MAX } else { u32::MAX };
         if needed <= self.at_launch(self.threads).min(limit) {
             return Some(Registers { stage: Stage::Halves, accumulators, needed, shifted: None });
         }
-        // Who gathers has an address for each of its rows.
-        let (consumer, producer) = match (self.consumers, self.gathered) {
-            (2, false) => (240, 24),
-            (2, true) => (216, 72),
-            (3, false) => (160, 32),
-            (3, true) => (144, 80),
-            _ => return None,
-        };
-        let shifted = Shifted { consumer, producer, decoder: 0 };
-        let may_shift = working + self.factors(FACTORS_REGISTERS) <= consumer;
+        if self.shares_k || (self.splits_k && self.moved) {
+            return None;
+        }
+        let shifted = self.handed_over()?;
+        let may_shift = working + self.factors(FACTORS_REGISTERS) <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
+}
+
+/// Registers of two warpgroups that multiply and one that gathers so many rows.
+fn wide_gathered(rows: u32) -> Shifted {
+    let producer = (WIDE_GATHERER_REGISTERS + 2 * rows.div_ceil(GATHERER_ROWS)).next_multiple_of(8);
+    Shifted { consumer: (3 * Arch::H200.registers_per_thread(3 * 128) - producer) / 16 * 8, producer, decoder: 0 }
 }
 
 /// Columns of C that an m64 tile of prepared weights stands for.
@@ -254,6 +313,8 @@ const LOADER_REGISTERS: u32 = 32;
 const GATHERER_REGISTERS: u32 = 36;
 const GATHERER_ROWS: u32 = 12;
 const GATHERER_FACTORS: u32 = 16;
+/// What setmaxnreg gives a thread at most.
+const REGISTERS_MAX: u32 = 240;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
 /// Lines of decoded weights: as many as this many bytes hold, but a line for each warp that decodes, and two.
@@ -276,7 +337,9 @@ fn shared_out(needed: u32, warps: Warps, producer: u32) -> Option<Shifted> {
         let consumer = (needed + spare).next_multiple_of(8);
         let decoder = all.checked_sub(consumers * consumer + producer)? / decoders / 8 * 8;
         let (least, most) = DECODER_REGISTERS;
-        (decoder >= least).then_some(Shifted { consumer, producer, decoder: decoder.min(most) })
+        let decoder = (decoder >= least).then_some(decoder.min(most))?;
+        let consumer = ((all - producer - decoders * decoder) / consumers / 8 * 8).min(REGISTERS_MAX);
+        Some(Shifted { consumer, producer, decoder })
     })
 }
 
@@ -421,21 +484,42 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let totals = sums * tokens / 2;
     let moved = problem.groups().is_some() || problem.is_gathered();
     let gathered = problem.is_gathered();
-    let rounding = Rounding { totals, consumers, threads, persistent: variant.persistent, moved, gathered, k_factors };
+    let rounding = Rounding {
+        totals,
+        consumers,
+        threads,
+        persistent: variant.persistent,
+        moved,
+        gathered,
+        slots: problem.has_slots(),
+        k_factors,
+        shares_k: k_groups > 1,
+        splits_k: variant.split_k > 1,
+    };
     let has_one_width = !is_ragged || (variant.persistent && !has_rounded_widths(tokens));
     let is_halved = tokens > SUM_TOKENS || ((k_factors || k == K_BLOCKS_OF_LINE * K_BLOCK) && tokens >= HALVED_TOKENS);
+    let is_wide = match k {
+        _ if !moved => tokens > WIDEST_TOKENS,
+        _ if !is_ragged => false,
+        256 => tokens >= HALVED_TOKENS,
+        _ if problem.has_slots() => tokens >= SUM_TOKENS,
+        128 => tokens > SUM_TOKENS,
+        _ => tokens > if consumers > 2 { SUM_TOKENS } else { WIDEST_TOKENS },
+    };
     let may_halve = rounds && tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
     let may_have_lines = rounds && k == LINES_K && tiles_per_part == 1 && !is_ragged && variant.warps != Warps::Uniform;
     let halves = may_halve.then(|| rounding.halves()).flatten();
     let lines = || may_have_lines.then(|| rounding.lines()).flatten();
     let in_registers = || {
-        halves.or_else(lines).unwrap_or_else(|| {
+        halves.or_else(lines).unwrap_or_else(|| match rounds {
             // Of e4m3 values, what an instruction adds to is not yet what is kept.
-            let accumulators = if rounds { 2 * totals } else { totals };
-            let working = working_registers(variant.tile, rounds, tiles_per_part);
-            let needed = accumulators + working + rounding.factors(FACTORS_REGISTERS);
-            let stage = if rounds { Stage::Rounded } else { Stage::Half };
-            Registers { stage, accumulators, needed, shifted: None }
+            true => {
+                let accumulators = 2 * totals;
+                let working = working_registers(variant.tile, true, tiles_per_part);
+                let needed = accumulators + working + rounding.factors(FACTORS_REGISTERS) + rounding.shared();
+                Registers { stage: Stage::Rounded, accumulators, needed, shifted: None }
+            }
+            false => rounding.half(variant, tiles_per_part, is_wide),
         })
     };
     let (registers, sum_parts) = if decoders > 0 {

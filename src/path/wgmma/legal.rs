@@ -14,6 +14,8 @@ const WEIGHT_TILES_MAX: u32 = 4;
 pub(crate) const CONSUMERS_MAX: u32 = 4;
 /// Tokens of a tile at most that are gathered where warpgroups decode.
 const GATHERED_MAX: u32 = 192;
+/// The same of groups for a warpgroup: with more, registers are spilled.
+const GROUPED_MAX: u32 = 240;
 /// Warpgroups that only decode.
 const DECODERS_MAX: u32 = 2;
 
@@ -92,8 +94,8 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             // Who gathers them has an address for each.
             let few = !problem.is_gathered() || tokens <= GATHERED_MAX;
             together("decoders", few, "a tile of at most 192 tokens where rows are gathered")?;
-            let whole = !problem.is_gathered() || variant.split_k == 1;
-            together("decoders", whole, "the whole of K in a block or a cluster where rows are gathered")?;
+            let whole = problem.groups().is_none() || split_k == 1;
+            together("decoders", whole, "the whole of K in a block or a cluster where rows are grouped")?;
             together("decoders", problem.compute_format() == Format::E4m3, "e4m3 tokens")?;
             together(
                 "decoders",
@@ -102,6 +104,8 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             )?;
             // Halves of e4m3 tokens, each a whole number of eights.
             let own = tokens / parts;
+            let few = problem.groups().is_none() || own <= GROUPED_MAX;
+            together("decoders", few, "at most 240 tokens for each warpgroup where rows are grouped")?;
             let halves = own <= 128 || own.is_multiple_of(16);
             together("decoders", halves, "a multiple of 16 tokens for each warpgroup above 128")?;
         }

@@ -125,14 +125,19 @@ const DEEP_STEPS: u32 = 4;
 
 impl<'a> Node<'a> {
     /// `None` if none can be legal.
-    pub(super) fn new(question: &'a Question<'a>, plain: &Variant, height: &Height) -> Option<Self> {
+    pub(super) fn new(question: &'a Question<'a>, warps: &[Warps], plain: &Variant, height: &Height) -> Option<Self> {
         let Question { problem, arch, .. } = *question;
         let plain = Variant { prepass: decodes_first(problem), ..*plain };
         let geometry = Geometry::new(problem, &plain, arch);
-        // Other warps are more, and have fewer registers each; a deeper tile needs more. Blocks that stay may need fewer, as theirs come in
-        // one width.
+        // Other warps are more, and have fewer registers each; a deeper tile needs more. But blocks that stay may need fewer, as theirs come
+        // in one width, and so may those that others decode for.
         let fits = |geometry: &Geometry| geometry.registers <= arch.registers_per_thread(geometry.threads);
-        if !fits(&geometry) && !fits(&Geometry::new(problem, &Variant { persistent: true, ..plain }, arch)) {
+        let may_be = |variant: Variant| fits(&Geometry::new(problem, &variant, arch));
+        let mut decoding = warps.iter().filter(|warps| warps.decoders() > 0);
+        let mut may_fit = || {
+            may_be(Variant { persistent: true, ..plain }) || decoding.any(|&warps| may_be(Variant { warps, ..plain }))
+        };
+        if !fits(&geometry) && !may_fit() {
             return None;
         }
         // Stages are rounded up, by less than their alignment.

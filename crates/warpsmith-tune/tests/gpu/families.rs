@@ -391,18 +391,22 @@ const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Ac
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
     let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
     let samples = (samples * family.share).ceil() as usize;
-    // Where others decode, kernels are of another kind: as many of them.
     let (decoded, legal): (Vec<Spec>, Vec<Spec>) = space(&family.problem, bench.arch())
         .filter(|spec| spec.variant().fusion == family.fusion && spec.variant().path == family.path)
         .partition(|spec| spec.variant().warps.decoders() > 0);
-    let sampled = |of: Vec<Spec>| {
+    // Where others decode, kernels are of another kind: as many of them. So are tall tiles, where registers change hands: some more.
+    let is_tall = |spec: &&Spec| spec.variant().path == MatrixPath::Wgmma && spec.variant().tile.tokens > 128;
+    let tall: Vec<Spec> = legal.iter().filter(is_tall).copied().collect();
+    let sampled = |of: Vec<Spec>, samples: usize| {
         let step = (of.len() / samples).max(1);
         // A step that shares no factor with the axes' sizes walks through all their values.
         let step = (step..).find(|step| step % 2 != 0 && step % 3 != 0).unwrap_or(1);
         of.into_iter().skip(family.index % step).step_by(step)
     };
     let between = legal_between(family, bench.arch(), samples / 3);
-    let specs: Vec<Spec> = sampled(legal).chain(sampled(decoded)).chain(between).collect();
+    let tall = sampled(tall, samples.div_ceil(3));
+    let specs: Vec<Spec> =
+        sampled(legal, samples).chain(sampled(decoded, samples)).chain(tall).chain(between).collect();
     bench.compile(&specs);
 
     let mut operands: HashMap<u32, (HostOperands, Reference)> = HashMap::new();
