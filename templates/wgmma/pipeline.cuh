@@ -28,10 +28,10 @@ using Cursor = CursorOf<STAGES>;
 // A line of decoded weights: for each m64 tile 64 rows of 128 bytes along K, as tokens are.
 enum : int { DECODED_TILE_BYTES = 64 * 128, DECODED_BYTES = TILES * DECODED_TILE_BYTES };
 
-// From the barriers of a stage to those of its weights, which are behind the others; none where tokens and weights have the same. Whoever
-// decodes a line of an m64 tile arrives when it has read it.
+// From the barriers of a stage to those of its weights, which are behind the others; none where tokens and weights have the same. Each warp
+// that decodes arrives when it has read what it decodes of the stage.
 enum : u32 { WEIGHT_BARRIERS = DECODERS > 0 ? 16 * STAGES + 16 : 0 };
-enum : int { WEIGHT_EMPTY_ARRIVALS = TILES * TILE_K / LINE_K };
+enum : int { WEIGHT_EMPTY_ARRIVALS = 4 * DECODERS };
 using DecodedCursor = CursorOf<DECODED_SLOTS>;
 
 // A stage's addresses in shared memory.

@@ -74,14 +74,14 @@ class Decoder {
 #pragma unroll 1
     for (int k_tile = tile.first_k_tile; k_tile < tile.first_k_tile + tile.k_tiles; k_tile++) {
       const int lines = K_TAIL ? ceil_div(blocks_of(k_tile), LINE_BLOCKS) : LINES_OF_STAGE;
-      // Also a stage of which this warp decodes nothing: a parity does not tell phases of two rounds apart.
+      // Also a stage of which this warp decodes nothing, and each warp says so: a parity does not tell phases of two rounds apart.
       mbarrier_wait(ring.weights_full(at.slot), at.parity);
 #pragma unroll 1
-      for (; next < TASKS; next += WARPS) {
+      for (; next < TASKS; next += WARPS)
         if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);
-        if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));
-      }
       next -= TASKS;
+      __syncwarp();
+      if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));
       at.template advance<1>();
       for (int i = 0; i < lines; i++) line.template advance<1>();
     }
