@@ -1,6 +1,7 @@
 //! What one block has to do.
 
-use super::geometry::{Stage, WgmmaLayout, block_bytes, has_rounded_widths, tile_columns};
+use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
+use super::registers::{Stage, has_rounded_widths};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};

@@ -1,6 +1,7 @@
 //! Which architectures, problems and values of the axes the path takes.
 
-use super::geometry::{Sharing, decodes_tokens, has_rounded_widths, tile_columns};
+use super::geometry::{Sharing, decodes_tokens, tile_columns};
+use super::registers::has_rounded_widths;
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;
 use crate::path::axes::TILE_TOKENS_MAX;

@@ -8,6 +8,7 @@ pub(super) mod legal;
 pub(super) mod maps;
 pub(super) mod names;
 pub(super) mod numerics;
+mod registers;
 
 pub(super) use geometry::WgmmaLayout as Layout;
 pub(crate) use geometry::tile_columns;

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::geometry::{Stage, WgmmaLayout};
+use super::geometry::WgmmaLayout;
 use super::instruction::{self, Promotion};
+use super::registers::Stage;
 use crate::format::Format;
 use crate::path::names::{Cuda, Names, templates};
 use crate::path::{EARLY_PREPASS, PREPASS, PrepassShape, Variant};

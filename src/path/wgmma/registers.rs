@@ -1,0 +1,352 @@
+//! Registers of the threads of a block: how a warpgroup goes along K with those that it has, and which change hands.
+//!
+//! ptxas gives every thread as many as all have at the launch, unless `setmaxnreg` says otherwise; with too few it spills, or lets
+//! products wait for each other. What is said here is measured by its machine code.
+
+use crate::arch::Arch;
+use crate::format::Format;
+use crate::path::geometry::K_BLOCK;
+use crate::path::{Fusion, Tile, Variant, Warps};
+use crate::problem::Problem;
+
+/// Beside the accumulators, as measured: half a K block or two whole ones of A fragments, a block's codes and scales, addresses; the
+/// deeper a stage, the more the compiler has under way. Of e4m3 values a whole K block takes as many as half of one does.
+fn working_registers(tile: Tile, rounds: bool, tiles_per_part: u32) -> u32 {
+    match tile.k {
+        // Two m64 tiles are two blocks' codes and scales.
+        _ if rounds && tiles_per_part == 2 => 60,
+        _ if rounds && tile.tokens <= FEW_TOKENS => 48,
+        _ if rounds => 40,
+        _ if tile.tokens >= WIDE_TOKENS => 46,
+        64 => 46,
+        128 => 58,
+        _ => 90,
+    }
+}
+
+/// 64 of K in a line of 128 e4m3 values.
+pub(super) const K_BLOCKS_OF_LINE: u32 = 2;
+/// Factors along K come for so many tokens at a time.
+pub(super) const FACTOR_TOKENS: u32 = 16;
+/// Up to so many tokens addresses and the like of e4m3 kernels are a larger part.
+const FEW_TOKENS: u32 = 32;
+/// From this many tokens on half a K block of A fragments is held at a time, not a whole one.
+const WIDE_TOKENS: u32 = 192;
+/// Along K, two lines of 128 e4m3 values, which have registers in turn.
+const LINES_K: u32 = 256;
+/// For factors along K: of 128 of K, and where fewer are decoded at a time or tall tiles leave no others.
+const FACTORS_OF_LINES: u32 = 12;
+const FACTORS_REGISTERS: u32 = FACTOR_TOKENS;
+/// Beside the accumulators, where 128 of K are decoded at a time: A fragments of two such lines, and the rest as elsewhere.
+const LINES_REGISTERS: u32 = 60;
+/// With more, a block of one warpgroup that multiplies is alone on an SM.
+const LINES_REGISTERS_MAX: u32 = 168;
+/// Of two warpgroups that multiply lines and one that loads.
+const LINES_HANDED_OVER: (u32, u32) = (232, 40);
+/// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
+/// more is worth more than two lines' fragments; with factors along K there are none for those.
+const SUM_TOKENS: u32 = 128;
+const HALVED_TOKENS: u32 = 96;
+/// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
+const HALVES_REGISTERS: u32 = 36;
+/// More of these where rows are grouped or gathered, and what all of them may be at the launch then: above, ptxas spills in one
+/// epilogue or another.
+const HALVES_OF_GROUPS: u32 = 16;
+const HALVES_OF_GROUPS_MAX: u32 = 208;
+/// More where sums of groups are added up among warpgroups that share K, of e4m3 values.
+const SHARED_K_REGISTERS: u32 = 56;
+/// 16-bit tiles with more tokens are wide: ptxas has too few registers. In ragged groups those with fewer are, by the depth of a stage, and
+/// where rows have slots.
+const WIDEST_TOKENS: u32 = 208;
+/// How many more registers they need where these do not change hands.
+const WIDE_REGISTERS: u32 = 46;
+/// Beside the accumulators of a warpgroup that multiplies what others decode, addresses and descriptors: at least, and to be at ease.
+const DECODED_REGISTERS: (u32, u32) = (32, 32);
+/// What a thread takes that decodes at ease.
+const DECODING_REGISTERS: u32 = 56;
+/// Of threads that decode at least and at most, and of those that load for them, where registers change hands.
+const DECODER_REGISTERS: (u32, u32) = (48, 112);
+const LOADER_REGISTERS: u32 = 32;
+/// Who gathers has an address for each row that it copies, of which a thread has every so manyth; more where there are factors, and for
+/// wide 16-bit tiles.
+const GATHERER_REGISTERS: u32 = 36;
+const GATHERER_ROWS: u32 = 12;
+const GATHERER_FACTORS: u32 = 16;
+const GATHERER_OF_WIDE: u32 = 24;
+/// More for those that multiply, if there are.
+const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
+/// What setmaxnreg gives a thread at most.
+const REGISTERS_MAX: u32 = 240;
+
+/// Above, the sums of e4m3 values leave a persistent kernel no registers for another width.
+const FEW_ROUNDED_TOKENS: u32 = 96;
+
+/// Whether ragged tiles of e4m3 values come in several widths in persistent blocks.
+pub(super) fn has_rounded_widths(tokens: u32) -> bool {
+    tokens <= FEW_ROUNDED_TOKENS
+}
+
+/// How a warpgroup goes along K (templates/wgmma/stage/).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// Of 16-bit values.
+    Half,
+    /// Of e4m3 values, 64 of K decoded while as many are multiplied.
+    Rounded,
+    /// The same, 128 of K.
+    Lines,
+    /// 128 of K, with one half of the tokens and then with the other, whose sums have the same registers.
+    Halves,
+    /// Of e4m3 values that others have decoded into shared memory.
+    Decoded,
+}
+
+impl Stage {
+    /// Of its template.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Stage::Half => "half",
+            Stage::Rounded => "e4m3",
+            Stage::Lines => "e4m3_lines",
+            Stage::Halves => "e4m3_halves",
+            Stage::Decoded => "decoded",
+        }
+    }
+}
+
+/// Registers of a thread once it knows what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Shifted {
+    /// Of one that multiplies.
+    pub(crate) consumer: u32,
+    /// Of one that loads.
+    pub(crate) producer: u32,
+    /// Of one that decodes, if any do.
+    pub(crate) decoder: u32,
+}
+
+impl Shifted {
+    fn without_decoders((consumer, producer): (u32, u32)) -> Self {
+        Self { consumer, producer, decoder: 0 }
+    }
+}
+
+/// Registers of a thread, and how it goes along K with those.
+pub(super) struct Registers {
+    pub(super) stage: Stage,
+    /// Parts of a warpgroup's tokens that are multiplied one after the other.
+    pub(super) sum_parts: u32,
+    pub(super) accumulators: u32,
+    /// At the launch.
+    pub(super) needed: u32,
+    /// As in [`WgmmaLayout`](super::geometry::WgmmaLayout).
+    pub(super) shifted: Option<Shifted>,
+}
+
+/// What the threads of a block have to do.
+pub(super) struct Work<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) variant: &'a Variant,
+    /// Sums of a token that a warpgroup keeps.
+    pub(super) sums: u32,
+    pub(super) tiles_per_part: u32,
+    pub(super) token_parts: u32,
+    /// Warpgroups that multiply, of which so many share the K of a tile.
+    pub(super) consumers: u32,
+    pub(super) k_groups: u32,
+    pub(super) threads: u32,
+    /// A tile is multiplied only as wide as its rows need.
+    pub(super) is_ragged: bool,
+}
+
+impl Work<'_> {
+    pub(super) fn registers(&self) -> Registers {
+        let Variant { tile, warps, persistent, .. } = *self.variant;
+        if warps.decoders() > 0 {
+            return self.decoded();
+        }
+        if self.problem.compute_format() != Format::E4m3 {
+            return self.half();
+        }
+        let tokens = tile.tokens;
+        let has_one_width = !self.is_ragged || (persistent && !has_rounded_widths(tokens));
+        let has_lines = tile.k == K_BLOCKS_OF_LINE * K_BLOCK;
+        let is_halved = tokens > SUM_TOKENS || ((self.has_k_factors() || has_lines) && tokens >= HALVED_TOKENS);
+        let may_halve = self.tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
+        let halves = may_halve.then(|| self.halves()).flatten();
+        let may_have_lines =
+            tile.k == LINES_K && self.tiles_per_part == 1 && !self.is_ragged && warps != Warps::Uniform;
+        let lines = || may_have_lines.then(|| self.lines()).flatten();
+        halves.or_else(lines).unwrap_or_else(|| self.rounded())
+    }
+
+    /// Sums of all tokens that a thread keeps.
+    fn totals(&self) -> u32 {
+        self.sums * self.variant.tile.tokens / 2
+    }
+
+    /// Rows are grouped or gathered.
+    fn moves_rows(&self) -> bool {
+        self.problem.groups().is_some() || self.problem.is_gathered()
+    }
+
+    fn has_k_factors(&self) -> bool {
+        self.problem.has_k_factors()
+    }
+
+    /// So many, if there are factors along K.
+    fn factors(&self, registers: u32) -> u32 {
+        if self.has_k_factors() { registers } else { 0 }
+    }
+
+    /// More of e4m3 values, if sums of groups are added up among warpgroups.
+    fn shared(&self) -> u32 {
+        if self.k_groups > 1 && self.moves_rows() { SHARED_K_REGISTERS } else { 0 }
+    }
+
+    fn at_launch(&self, threads: u32) -> u32 {
+        Arch::H200.registers_per_thread(threads)
+    }
+
+    fn fits(&self, needed: u32) -> bool {
+        needed <= self.at_launch(self.threads)
+    }
+
+    /// What a thread has that gathers, with so many registers beside the addresses of rows.
+    fn gatherer(&self, beside: u32) -> u32 {
+        (GATHERER_REGISTERS + 2 * self.variant.tile.tokens.div_ceil(GATHERER_ROWS) + beside).next_multiple_of(8)
+    }
+
+    /// With others' registers, which the threads of a whole warpgroup give away.
+    fn shifted(&self, stage: Stage, accumulators: u32, shifted: Shifted) -> Registers {
+        let needed = self.at_launch(128 * (self.consumers + self.variant.warps.decoders() + 1));
+        let sum_parts = if stage == Stage::Halves { 2 } else { 1 };
+        Registers { stage, sum_parts, accumulators, needed, shifted: Some(shifted) }
+    }
+
+    fn kept(&self, stage: Stage, accumulators: u32, needed: u32) -> Registers {
+        let sum_parts = if stage == Stage::Halves { 2 } else { 1 };
+        Registers { stage, sum_parts, accumulators, needed, shifted: None }
+    }
+
+    /// Whether ptxas has too few registers for 16-bit values, if all threads have as many.
+    fn is_wide(&self) -> bool {
+        let Tile { tokens, k, .. } = self.variant.tile;
+        match k {
+            _ if !self.moves_rows() => tokens > WIDEST_TOKENS,
+            _ if !self.is_ragged => false,
+            256 => tokens >= HALVED_TOKENS,
+            _ if self.problem.has_slots() => tokens >= SUM_TOKENS,
+            128 => tokens > SUM_TOKENS,
+            _ => tokens > if self.consumers > 2 { SUM_TOKENS } else { WIDEST_TOKENS },
+        }
+    }
+
+    /// 16-bit values.
+    fn half(&self) -> Registers {
+        let Variant { tile, fusion, warps, .. } = *self.variant;
+        let accumulators = self.totals();
+        let needed = accumulators + working_registers(tile, false, self.tiles_per_part);
+        let is_wide = self.is_wide();
+        if !is_wide && self.fits(needed) {
+            return self.kept(Stage::Half, accumulators, needed);
+        }
+        let is_specialised = warps != Warps::Uniform;
+        let is_gathered = self.problem.is_gathered();
+        let is_plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
+        // Above, and of gathered rows with slots, registers are spilled all the same.
+        let few = tile.tokens <= WIDEST_TOKENS && !(is_gathered && self.problem.has_slots());
+        let may_shift = is_specialised && is_plain && self.consumers == 2 && self.k_groups == 1;
+        let shifted = if is_gathered {
+            let producer = self.gatherer(GATHERER_OF_WIDE);
+            (3 * self.at_launch(3 * 128) - producer, producer)
+        } else {
+            (2 * 240, 24)
+        };
+        let shifted = Shifted::without_decoders((shifted.0 / 16 * 8, shifted.1));
+        if may_shift && (few || !self.moves_rows()) && needed <= shifted.consumer {
+            return self.shifted(Stage::Half, accumulators, shifted);
+        }
+        let more = if is_wide && is_specialised { WIDE_REGISTERS } else { 0 };
+        self.kept(Stage::Half, accumulators, needed + more)
+    }
+
+    /// e4m3 values, 64 of K at a time. What an instruction adds to is not yet what is kept.
+    fn rounded(&self) -> Registers {
+        let accumulators = 2 * self.totals();
+        let working = working_registers(self.variant.tile, true, self.tiles_per_part);
+        let needed = accumulators + working + self.factors(FACTORS_REGISTERS) + self.shared();
+        self.kept(Stage::Rounded, accumulators, needed)
+    }
+
+    /// 128 of K at a time, if there are registers for it, or can be.
+    fn lines(&self) -> Option<Registers> {
+        let accumulators = 2 * self.totals();
+        let needed = accumulators + LINES_REGISTERS + self.factors(FACTORS_OF_LINES) + self.shared();
+        if needed <= LINES_REGISTERS_MAX && self.fits(needed) {
+            return Some(self.kept(Stage::Lines, accumulators, needed));
+        }
+        let shifted = Shifted::without_decoders(LINES_HANDED_OVER);
+        let is_short = self.variant.persistent || !self.moves_rows();
+        let may_shift = is_short && self.consumers == 2 && self.k_groups == 1 && needed <= shifted.consumer;
+        may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
+    }
+
+    /// Half of the tokens at a time, if there are registers for it, or can be.
+    fn halves(&self) -> Option<Registers> {
+        let accumulators = self.totals() + self.totals() / 2;
+        let moves_rows = self.moves_rows();
+        let working = accumulators + HALVES_REGISTERS + if moves_rows { HALVES_OF_GROUPS } else { 0 };
+        let needed = working + self.factors(FACTORS_OF_LINES) + self.shared();
+        if self.fits(needed) && (needed <= HALVES_OF_GROUPS_MAX || !moves_rows) {
+            return Some(self.kept(Stage::Halves, accumulators, needed));
+        }
+        // Sums that are added up outside of a thread leave too few.
+        if self.k_groups > 1 || (self.variant.split_k > 1 && moves_rows) {
+            return None;
+        }
+        let shifted = Shifted::without_decoders(match (self.consumers, self.problem.is_gathered()) {
+            (2, false) => (240, 24),
+            (2, true) => (216, 72),
+            (3, false) => (160, 32),
+            (3, true) => (144, 80),
+            _ => return None,
+        });
+        let may_shift = working + self.factors(FACTORS_REGISTERS) <= shifted.consumer;
+        may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
+    }
+
+    /// What others have decoded.
+    fn decoded(&self) -> Registers {
+        let own_tokens = self.variant.tile.tokens / self.token_parts;
+        let sum_parts = if own_tokens > SUM_TOKENS { 2 } else { 1 };
+        let accumulators = own_tokens / 2 + own_tokens / 2 / sum_parts;
+        let factors = self.factors(FACTORS_OF_LINES);
+        let (least, ease) = (DECODED_REGISTERS.0 + factors, DECODED_REGISTERS.1 + factors);
+        let needed = (accumulators + ease).max(DECODING_REGISTERS);
+        let shifted = if self.fits(needed) { None } else { self.shared_out(accumulators + least) };
+        let registers = match shifted {
+            Some(shifted) => self.shifted(Stage::Decoded, accumulators, shifted),
+            None => self.kept(Stage::Decoded, accumulators, needed),
+        };
+        Registers { sum_parts, ..registers }
+    }
+
+    /// How the registers that a block has at the launch are shared out to its warpgroups, some of which decode, if threads that multiply get
+    /// those that they need.
+    fn shared_out(&self, needed: u32) -> Option<Shifted> {
+        let (consumers, decoders) = (self.consumers, self.variant.warps.decoders());
+        let warpgroups = consumers + decoders + 1;
+        let all = warpgroups * self.at_launch(128 * warpgroups);
+        let is_gathered = self.problem.is_gathered();
+        let producer = if is_gathered { self.gatherer(self.factors(GATHERER_FACTORS)) } else { LOADER_REGISTERS };
+        SPARE_REGISTERS.iter().find_map(|spare| {
+            let consumer = (needed + spare).next_multiple_of(8);
+            let decoder = all.checked_sub(consumers * consumer + producer)? / decoders / 8 * 8;
+            let (least, most) = DECODER_REGISTERS;
+            let decoder = (decoder >= least).then_some(decoder.min(most))?;
+            let consumer = ((all - producer - decoders * decoder) / consumers / 8 * 8).min(REGISTERS_MAX);
+            Some(Shifted { consumer, producer, decoder })
+        })
+    }
+}
