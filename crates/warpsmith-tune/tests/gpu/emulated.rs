@@ -136,7 +136,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         }
         "mutants" => {
             let mutants = mutants::all(bench.arch());
-            mutants.iter().step_by(17).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            mutants.iter().step_by(34).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         "small" => {
             prepare::all().iter().step_by(5).try_for_each(|case| prepare::is_what_the_host_prepares(bench, case))?;
@@ -158,10 +158,10 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let path = families::block_scaled(bench.arch()).ok_or("there is no such path")?.to_string();
             let families = families::all(bench.arch());
             let of_path = families.iter().filter(|family| family.name().ends_with(&format!(" on {path}")));
-            of_path.skip(turn() * 7).step_by(25).try_for_each(|family| families::passes_the_gate(bench, family))?;
+            of_path.skip(turn() * 7).step_by(50).try_for_each(|family| families::passes_the_gate(bench, family))?;
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
-            of_path.skip(turn() * 5).step_by(23).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 5).step_by(46).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         EVERY_LANE => {
             let families = families::all(bench.arch());
@@ -176,7 +176,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
-            of_path.skip(turn() * 9).step_by(30).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 9).step_by(60).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         fault => {
             let wrong = WRONG.iter().find(|wrong| wrong.mutant.what == fault);
