@@ -220,8 +220,7 @@ impl Work<'_> {
     /// With others' registers, which the threads of a whole warpgroup give away.
     fn shifted(&self, stage: Stage, accumulators: u32, shifted: Shifted) -> Registers {
         let needed = self.at_launch(128 * (self.consumers + self.variant.warps.decoders() + 1));
-        let sum_parts = if stage == Stage::Halves { 2 } else { 1 };
-        Registers { stage, sum_parts, accumulators, needed, shifted: Some(shifted) }
+        Registers { shifted: Some(shifted), ..self.kept(stage, accumulators, needed) }
     }
 
     fn kept(&self, stage: Stage, accumulators: u32, needed: u32) -> Registers {
@@ -261,7 +260,7 @@ impl Work<'_> {
             let producer = self.gatherer(GATHERER_OF_WIDE);
             (3 * self.at_launch(3 * 128) - producer, producer)
         } else {
-            (2 * 240, 24)
+            (2 * REGISTERS_MAX, 24)
         };
         let shifted = Shifted::without_decoders((shifted.0 / 16 * 8, shifted.1));
         if may_shift && (few || !self.moves_rows()) && needed <= shifted.consumer {
