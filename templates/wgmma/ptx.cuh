@@ -101,13 +101,6 @@ __device__ __forceinline__ u32 both(u32 word) {
   return result;
 }
 
-// "Integer Arithmetic: max": the larger of two pairs of 16 bits each.
-__device__ __forceinline__ u32 max_u16x2(u32 a, u32 b) {
-  u32 result;
-  asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  return result;
-}
-
 // "Half Precision: mul": two bf16 products. Subnormals are kept.
 __device__ __forceinline__ u32 mul_rn_bf16x2(u32 a, u32 b) {
   u32 result;

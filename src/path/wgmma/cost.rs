@@ -28,7 +28,7 @@ const PROMOTION: f64 = 0.25;
 /// 768, K 2048, 754 µs where 587 were predicted (H200).
 const SHORT_LINES: f64 = 1.28;
 
-/// Instruction cycles of 64 rows × 64 of K that MXFP4's codes take to become what they are, before scales multiply them: a
+/// Instruction cycles of 64 rows × 64 of K that MXFP4's codes take to become what they are in f16, before scales multiply them: a
 /// multiplication of each of 2048 pairs, 32 at a time, by four schedulers.
 const EXACT_CODES: f64 = 16.0;
 
@@ -67,7 +67,8 @@ pub(in crate::path) fn block(
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
     let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
-    let exact = if problem.b_format() == Format::Mxfp4 { EXACT_CODES } else { 0.0 };
+    let is_exact = (problem.b_format(), problem.compute_format()) == (Format::Mxfp4, Format::F16);
+    let exact = if is_exact { EXACT_CODES } else { 0.0 };
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
     let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;

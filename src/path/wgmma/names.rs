@@ -69,7 +69,8 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
             "wgmma/weights/e4m3.cuh",
-            "wgmma/weights/mxfp4.cuh",
+            "wgmma/weights/mxfp4/bf16.cuh",
+            "wgmma/weights/mxfp4/f16.cuh",
             "wgmma/weights/nvfp4.cuh",
         ],
     }
@@ -99,6 +100,11 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () if k_factors => "e4m3_along_k",
         () if rounds => "e4m3",
         () => "half",
+    };
+    let weights = match problem.b_format() {
+        _ if rounds => compute.word().to_owned(),
+        Format::Mxfp4 => format!("mxfp4/{}", compute.word()),
+        format => format.word().to_owned(),
     };
     let promotion = Promotion { parts: layout.sum_parts, is_scaled: k_factors };
     // Of the tokens that one warpgroup multiplies.
@@ -150,7 +156,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("consumer_registers", shifted.consumer.into()),
         ("producer_registers", shifted.producer.into()),
         ("decoder_registers", shifted.decoder.into()),
-        ("weights", if rounds { compute } else { problem.b_format() }.word().into()),
+        ("weights", weights.into()),
         ("width_list", widths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ").into()),
         ("instruction", instruction::definitions(sums, compute, is_decoded).into()),
     ]

@@ -21,13 +21,6 @@ struct Decode {
     return and_or<0x0FF00FF0>(STEP == 0 ? word : rotate_left<8>(word), 0x70007000u);
   }
 
-  // What makes of such pairs the values themselves: 2^126.
-  __device__ static constexpr u32 units() { return 0x7E807E80; }
-
-  // Powers of two, whose exponents (with bias 127) are in the bits 14 to 7 of each half: bf16 numbers as they are, but for
-  // 2^-127, a subnormal number.
-  __device__ __forceinline__ static u32 powers(u32 pair) { return max_u16x2(pair, 0x00400040u); }
-
   __device__ __forceinline__ static u32 mul(u32 a, u32 b) { return mul_rn_bf16x2(a, b); }
 };
 

@@ -20,15 +20,6 @@ struct Decode {
     return (STEP == 0 ? word : rotate_left<8>(word)) & 0x7F807F80;
   }
 
-  // What makes of such pairs the values themselves: 2^14.
-  __device__ static constexpr u32 units() { return 0x74007400; }
-
-  // Powers of two, whose exponents (with bias 127) are in the bits 14 to 7 of each half, rounded: to infinity above what f16
-  // has, to zero below.
-  __device__ __forceinline__ static u32 powers(u32 pair) {
-    return cvt_f16x2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
-  }
-
   __device__ __forceinline__ static u32 mul(u32 a, u32 b) { return mul_f16x2(a, b); }
 };
 

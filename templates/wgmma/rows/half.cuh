@@ -34,6 +34,20 @@ struct WholeRows {
     a[2] = Decode::mul(WeightFormat::codes<2>(word), both<0>(scales));
     a[3] = Decode::mul(WeightFormat::codes<3>(word), both<1>(scales));
   }
+
+  // Once COUNT steps from `first` on are decoded.
+  template <int COUNT>
+  __device__ void finish(u32 (&a)[COUNT][4], int first) const {
+    if (__builtin_expect(WeightFormat::any_large(packed.scales), false)) {
+#pragma unroll
+      for (int step = 0; step < COUNT; step++)
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+          a[step][k] = WeightFormat::enlarged<0>(a[step][k], packed.scales, first + step);
+          a[step][k + 1] = WeightFormat::enlarged<1>(a[step][k + 1], packed.scales, first + step);
+        }
+    }
+  }
 };
 
 // The 32 rows of one product in each of two neighbouring m64 tiles.
@@ -53,6 +67,21 @@ struct ProductRows {
       const u32 word = word_of(packed[tile].codes, step), scale = both<PRODUCT>(packed[tile].step_scales(step));
       a[tile] = Decode::mul(WeightFormat::codes<PRODUCT>(word), scale);
       a[2 + tile] = Decode::mul(WeightFormat::codes<PRODUCT + 2>(word), scale);
+    }
+  }
+
+  template <int COUNT>
+  __device__ void finish(u32 (&a)[COUNT][4], int first) const {
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++) {
+      const WeightFormat::Scales& scales = packed[tile].scales;
+      if (__builtin_expect(WeightFormat::any_large(scales), false)) {
+#pragma unroll
+        for (int step = 0; step < COUNT; step++)
+#pragma unroll
+          for (int k = 0; k < 4; k += 2)
+            a[step][k + tile] = WeightFormat::enlarged<PRODUCT>(a[step][k + tile], scales, first + step);
+      }
     }
   }
 };

@@ -30,6 +30,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
       u32(&buffer)[STEPS][4] = loop.a[STEPS == 4 ? block % 2 : first / STEPS];
 #pragma unroll
       for (int step = 0; step < STEPS; step++) loop.rows.decode(buffer[step], first + step);
+      loop.rows.finish(buffer, first);
       multiply<WIDTH>(buffer, tokens + first * DESCRIPTOR_STEP);
       // The only group of a stage: who refills below may need the very stage that is held.
       constexpr bool ONLY = BLOCKS == 1 && STEPS == 4;

@@ -25,6 +25,13 @@ struct WeightFormat {
   __device__ __forceinline__ static u32 codes(u32 word) {
     return Decode::codes<PAIR>(word);
   }
+
+  __device__ static constexpr bool any_large(const Scales&) { return false; }
+
+  template <int HALF>
+  __device__ static u32 enlarged(u32 weights, const Scales&, int) {
+    return weights;
+  }
 };
 
 }  // namespace ws

@@ -51,18 +51,17 @@ pub(super) fn prepared() -> Vec<Mutant> {
     let mutant = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Bf16);
     let apart = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::Bf16);
     let half = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::F16);
-    const HALVES: &str = "step / 2 == 0 ? scales : rotate_left<8>(scales)";
+    const HALVES: &str = "step / 2 == 0 ? scales.word : rotate_left<8>(scales.word)";
     vec![
-        mutant("the scales of the other half", HALVES, "step / 2 == 1 ? scales : rotate_left<8>(scales)"),
-        mutant("a scale for 16 elements", HALVES, "step % 2 == 0 ? scales : rotate_left<8>(scales)"),
-        mutant("the first scale for all", HALVES, "scales"),
+        mutant("the scales of the other half", HALVES, "step / 2 == 1 ? scales.word : rotate_left<8>(scales.word)"),
+        mutant("a scale for 16 elements", HALVES, "step % 2 == 0 ? scales.word : rotate_left<8>(scales.word)"),
+        mutant("the first scale for all", HALVES, "scales.word"),
         mutant("the scales of another row pair", "scales + row_pair * 4", "scales + (row_pair ^ 1) * 4"),
-        mutant("the exponent off by one", "Decode::powers((step", "Decode::powers(0x00800080u + (step"),
-        mutant(
-            "codes without their unit",
-            "Decode::mul(Decode::codes<PAIR>(word), Decode::units())",
-            "Decode::codes<PAIR>(word)",
-        ),
+        mutant("the exponent off by one", "+ 0x3F003F00", "+ 0x3F803F80"),
+        mutant("large scales taken for small ones", "return scales.any_large;", "return false;"),
+        mutant("large scales of the other row", "both<HALF>(exponents", "both<1 - HALF>(exponents"),
+        mutant("half of a large scale", "mul(Decode::mul(weights, once), again)", "mul(weights, once)"),
+        mutant("a NaN scale taken for a number", "pair == 0x7F807F80 ? pair : once", "once"),
         mutant("sums with a unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 16384.f;"),
         mutant(
             "the codes of another thread",
@@ -82,7 +81,7 @@ pub(super) fn prepared() -> Vec<Mutant> {
         ),
         half(
             "codes without their unit",
-            "Decode::mul(Decode::codes<PAIR>(word), Decode::units())",
+            "Decode::mul(Decode::codes<PAIR>(word), 0x74007400)",
             "Decode::codes<PAIR>(word)",
         ),
     ]
