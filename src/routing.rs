@@ -16,6 +16,8 @@ pub struct Routing {
 impl Routing {
     /// Beyond, one group has nearly everything.
     pub const SKEW_MAX: u32 = 400;
+    /// How far from the average the most and the least popular group are, as a share of it, if nothing is said.
+    pub const UNEVEN: f64 = 0.592;
 }
 
 /// M rows, and into how many groups they fall in which numbers: known, or as expected.
@@ -52,8 +54,6 @@ impl Drawn {
 const CLASSES_MAX: usize = 24;
 /// Tiles are multiples of so many rows: groups are not told apart by less.
 const STEP: u32 = 8;
-/// How far from the average the most and the least popular group are taken to be, as a share of it, if nothing is said.
-const UNEVEN: f64 = 0.592;
 /// Popularities that stand for all, as places between the least and the greatest.
 const PLACES: [f64; 10] = [-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9];
 /// Up to this average the chances of every number of rows are added up; beyond, the bell curve is near enough.
@@ -162,7 +162,7 @@ impl Kinds {
         match (routing.skew, routing.top_k) {
             (None, None) => {
                 let each = groups / PLACES.len() as f64;
-                PLACES.into_iter().for_each(|place| kinds.add(each, average * (1.0 + UNEVEN * place)));
+                PLACES.into_iter().for_each(|place| kinds.add(each, average * (1.0 + Routing::UNEVEN * place)));
             }
             (None | Some(0), _) => kinds.add(groups, average),
             (Some(skew), _) => kinds.add_skewed(groups, average, f64::from(skew.min(Routing::SKEW_MAX)) / 100.0),

@@ -5,21 +5,25 @@ use warpsmith::Result;
 use warpsmith::internal::spec::Routing;
 use warpsmith::spec::Problem;
 
-/// `m` rows of a problem that fall into its groups as it states: each token takes its number of different
-/// groups (one, if nothing is stated; the last token fewer, where they do not divide `m`), popular ones more often, in an
-/// order that is drawn, too. One number if there are no groups. The same seed gives the same rows.
+/// `m` rows of a problem that fall into its groups as it states ([`Routing`]): each token takes its number of different
+/// groups (the last token fewer, where they do not divide `m`), popular ones more often, in an order that is drawn, too.
+/// With nothing stated each row takes one. One number if there are no groups. The same seed gives the same rows.
 ///
 /// # Errors
 /// Those of [`Problem::check_for`].
 pub fn drawn_rows(problem: &Problem, m: u32, seed: u64) -> Result<Vec<u32>> {
     problem.check_for(m)?;
     let Some(groups) = problem.groups() else { return Ok(vec![m]) };
-    let Routing { top_k, skew } = *problem.routing();
-    let (top_k, exponent) = (top_k.unwrap_or(1), f64::from(skew.unwrap_or(0)) / 100.0);
+    let routing = *problem.routing();
+    let (top_k, exponent) = (routing.top_k.unwrap_or(1), f64::from(routing.skew.unwrap_or(0)) / 100.0);
+    let popularity = |rank: u32| match routing == Routing::default() {
+        true => 1.0 + Routing::UNEVEN * (f64::from(2 * rank - 1) / f64::from(groups) - 1.0),
+        false => f64::from(rank).powf(-exponent),
+    };
     let mut rng = Rng::with_seed(seed);
     let mut ranks: Vec<u32> = (1..=groups).collect();
     rng.shuffle(&mut ranks);
-    let liked: Vec<f64> = ranks.iter().map(|rank| -exponent * f64::from(*rank).ln()).collect();
+    let liked: Vec<f64> = ranks.iter().map(|rank| popularity(*rank).ln()).collect();
     let mut rows = vec![0; groups as usize];
     let mut left = m;
     let mut keys: Vec<(f64, usize)> = Vec::with_capacity(groups as usize);

@@ -26,8 +26,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub problem: Vec<Problem>,
 
-    /// Rows of A of one's own problems, shared out unevenly among groups, or drawn as tokens choose experts, where the
-    /// problem says :topK or :skewS.
+    /// Rows of A of one's own problems; they fall into groups as tokens choose experts.
     #[arg(long, value_delimiter = ',', requires = "problem", default_value = "1,16,64,256")]
     pub m: Vec<u32>,
 

@@ -37,7 +37,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic::Constants;
-use warpsmith::internal::spec::Routing;
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 
@@ -80,12 +79,7 @@ pub fn run(args: &Args) -> Result<bool> {
 /// The problems of this call.
 fn items(args: &Args) -> Result<Vec<Item>> {
     let own = |problem: &Problem| -> Result<Item> {
-        let rows = args.m.iter().map(|m| {
-            // The same limits as for even ones.
-            let even = crate::shared::rows(problem, &[*m])?;
-            let is_stated = *problem.routing() != Routing::default();
-            Ok(problem.groups().filter(|_| !is_stated).map_or(even, |groups| list::uneven(groups, *m)))
-        });
+        let rows = args.m.iter().map(|m| crate::shared::rows(problem, &[*m]));
         Ok(Item { problem: *problem, rows: rows.collect::<Result<_>>()?, held_out: false })
     };
     if !args.problem.is_empty() {

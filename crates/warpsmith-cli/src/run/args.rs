@@ -18,8 +18,8 @@ pub struct Args {
     #[arg(long)]
     pub problem: Option<Problem>,
 
-    /// Rows of A; for a grouped problem the rows of each group, such as 80,176,128 (one number: shared out
-    /// evenly, or drawn as tokens choose experts, where the problem says :topK or :skewS).
+    /// Rows of A; for a grouped problem the rows of each group, such as 80,176,128 (one number:
+    /// drawn as tokens choose experts).
     #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["operands", "unprepared"])]
     pub m: Vec<u32>,
 

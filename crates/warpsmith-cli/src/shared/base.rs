@@ -1,7 +1,6 @@
 //! What every example needs, with or without a device of its own.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use warpsmith::internal::spec::Routing;
 use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::drawn_rows;
 
@@ -16,15 +15,12 @@ pub fn prepares(arch: &Arch) -> bool {
 /// The seed of rows that are drawn.
 const DRAW: u64 = 0x5EED;
 
-/// The rows of each group of a legal problem: as given; or drawn, where it is stated how they fall into groups; or shared out
-/// evenly.
+/// The rows of each group of a legal problem: as given, or drawn as tokens choose experts.
 pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     problem.check()?;
     let groups = problem.groups().unwrap_or(1);
-    let whole = |m: u32| match *problem.routing() == Routing::default() || problem.check_for(m).is_err() {
-        true => Ok((0..groups).map(|group| m / groups + u32::from(group < m % groups)).collect()),
-        false => drawn_rows(problem, m, DRAW),
-    };
+    // What is not legal has its error below.
+    let whole = |m: u32| if problem.check_for(m).is_ok() { drawn_rows(problem, m, DRAW) } else { Ok(vec![m]) };
     let rows: Vec<u32> = match given {
         [] => whole(problem.m_limit().unwrap_or(256))?,
         [m] => whole(*m)?,

@@ -13,8 +13,8 @@ pub struct Wanted {
     #[arg(long, value_delimiter = ',')]
     problem: Vec<Problem>,
 
-    /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: shared out
-    /// evenly, or drawn as tokens choose experts, where the problem says :topK or :skewS).
+    /// Rows of A, several one after the other; for grouped problems the rows of each group (one number: drawn as
+    /// tokens choose experts).
     // These conflict with --problem, whose requirement clap waives where one of them is.
     #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["only", "unprepared"])]
     m: Vec<u32>,

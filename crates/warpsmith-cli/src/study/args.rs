@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub problem: Vec<Problem>,
 
-    /// Rows of A; for grouped problems the rows of each group (one number: shared out evenly).
+    /// Rows of A; for grouped problems the rows of each group (one number: drawn as tokens choose experts).
     // These conflict with --problem, whose requirement clap waives where one of them is.
     #[arg(long, value_delimiter = ',', requires = "problem", conflicts_with_all = ["tokens", "unprepared"])]
     pub m: Vec<u32>,
