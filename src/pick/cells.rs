@@ -40,9 +40,9 @@ impl Step {
 
 /// A problem has at most so many kernels. Beside those that were measured it has as large a part of them as the cells count
 /// for which nothing was.
-const KERNELS: usize = 12;
+const KERNELS: usize = 10;
 /// Over the best kernel of a cell, what another one may be predicted to take for that one not to be wanted.
-const ENOUGH: f64 = 1.09;
+const ENOUGH: f64 = 1.02;
 /// How much slower nothing at all is taken to be.
 const NOTHING_FITS: f64 = 100.0;
 /// A cell counts by its octaves, so what serves one to eight sequences for four. One of more rows than these counts little.

@@ -90,7 +90,7 @@ fn experts(groups: u32) -> Problem {
 }
 
 #[test]
-fn mxfp4_takes_longer_to_decode_and_is_picked_as_it_was_tuned() {
+fn mxfp4_of_bf16_takes_what_nvfp4_does_and_is_picked_as_it_was_tuned() {
     let nvfp4 = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).bf16().prepared();
     let mxfp4 = nvfp4.b(Format::Mxfp4);
     // By the H200's table; of 64 rows the first pick took 1.3 % longer there.
@@ -101,9 +101,9 @@ fn mxfp4_takes_longer_to_decode_and_is_picked_as_it_was_tuned() {
     ] {
         let variant: Variant = variant.parse().unwrap();
         let us = |problem: &Problem| predict(&Spec::new(problem, &variant, &Arch::H200).unwrap(), problem, m).us;
-        // The kernels of 16 and 64 rows took 4.6 and 6.3 % longer than with NVFP4.
+        // As many instructions, and 17 bytes for 18.
         let ratio = us(&mxfp4) / us(&nvfp4);
-        assert!((1.02..1.07).contains(&ratio), "{m}: {ratio}");
+        assert!((17.0 / 18.0..=1.0).contains(&ratio), "{m}: {ratio}");
         let (first, prediction) = picked(&mxfp4, &mxfp4.load(m));
         assert!(first == variant || m == 64, "{m}: {first}");
         assert!(us(&mxfp4) <= 1.05 * prediction.us, "{m}: {first} in {}", prediction.us);

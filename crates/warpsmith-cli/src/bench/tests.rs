@@ -50,7 +50,7 @@ fn the_command_line_is_read() {
     let two = "bench --problem gemm:f16*nvfp4>f16:n64:k64,gemm:f16*nvfp4>f32:n64:k64";
     assert_eq!(rows(&format!("{two} --m 1,16")), [[1], [16], [1], [16]]);
     assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 5,11"), [[5, 11]]);
-    assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 6,10,2"), [[3, 3], [5, 5], [1, 1]]);
+    assert_eq!(rows("bench --problem grouped2.gemm:f16*nvfp4>f16:n64:k64 --m 6,10,2"), [[3, 3], [6, 4], [1, 1]]);
     let rest = args("bench --variant wgmma.t8x32x256.s16.interleaved.ws4.direct --arch a100 --device 1").unwrap();
     assert_eq!((rest.variant.len(), rest.arch, rest.device), (1, Some(Arch::A100), 1));
     let routers = args("bench --route route.softmax:bf16:e128:k8,route.given:e64:k4 --tokens 1,256").unwrap();
@@ -70,7 +70,7 @@ fn the_command_line_is_read() {
 fn rows_are_those_of_a_legal_problem() {
     let problem = Problem::gemm().n(64).k(64);
     let refused = |problem: &Problem, m: &[u32]| shared::rows(problem, m).unwrap_err().to_string();
-    assert_eq!(shared::rows(&problem.grouped(3), &[8]).unwrap(), [3, 3, 2]);
+    assert_eq!(shared::rows(&problem.grouped(3), &[8]).unwrap(), [2, 5, 1]);
     assert!(refused(&problem.grouped(2048), &[8]).ends_with("groups = 2048: must be 1 to 1024"));
     assert!(refused(&problem.grouped(0), &[8]).ends_with("groups = 0: must be 1 to 1024"));
     assert_eq!(refused(&problem, &[0]), "--m: 0 rows in all, must be 1 to 16777216");

@@ -6,6 +6,7 @@ use warpsmith::spec::{Arch, Problem, Spec, Variant};
 
 use super::list;
 use super::record::{Line, Phase};
+use super::rounds::{Rounds, median};
 use crate::shared::Result;
 
 /// A problem at an M, with what was measured of it.
@@ -13,7 +14,7 @@ pub struct Pair {
     pub problem: Problem,
     pub m: u32,
     pub held_out: bool,
-    /// Variants with their µs: of the timing in turn where there is one.
+    /// Variants with their µs, on one clock: of the timings in turn where there are any.
     pub timed: Vec<(Spec, f64)>,
     /// The shortest time.
     pub best: f64,
@@ -26,41 +27,46 @@ impl Pair {
     }
 }
 
-/// Of a variant, by spelling: the shortest of its brief timings and of those in turn.
-type Timings = BTreeMap<String, [Option<f64>; 2]>;
+/// Brief timings, and those in turn.
+#[derive(Default)]
+struct Timings {
+    brief: Rounds,
+    in_turn: Rounds,
+}
+
+impl Timings {
+    /// By the spelling of variants. A brief timing is some per cent off, for all of them alike: it is scaled by what the timings
+    /// in turn say of the same variants.
+    fn on_one_clock(self) -> BTreeMap<String, f64> {
+        let [brief, mut known] = [self.brief, self.in_turn].map(Rounds::on_one_clock);
+        let scale = median(brief.iter().filter_map(|(variant, us)| Some(known.get(variant)? / us)).collect());
+        for (variant, us) in brief {
+            known.entry(variant).or_insert(us * scale.unwrap_or(1.0));
+        }
+        known
+    }
+}
 
 /// Sorts lines by problem and M. Variants that are no longer legal are left out.
-///
-/// A brief timing is some per cent off, for all variants of a pair alike: it is scaled by what the timings in turn say of
-/// the same variants.
 ///
 /// # Errors
 /// Those of the lists.
 pub fn pairs(lines: &[Line], arch: &Arch) -> Result<Vec<Pair>> {
     let mut pairs: BTreeMap<(String, u32), Timings> = BTreeMap::new();
-    for line in lines {
-        let at = match line.phase {
-            Phase::Short => 0,
-            Phase::Full => 1,
-            Phase::Refused | Phase::Fatal => continue,
-        };
-        let variants = pairs.entry((line.problem.to_string(), line.m)).or_default();
-        let known = &mut variants.entry(line.variant.to_string()).or_default()[at];
-        *known = Some(known.map_or(line.us[0], |us| us.min(line.us[0])));
+    for line in lines.iter().filter(|line| matches!(line.phase, Phase::Short | Phase::Full)) {
+        let Timings { brief, in_turn } = pairs.entry((line.problem.to_string(), line.m)).or_default();
+        let (own, other) = if line.phase == Phase::Full { (in_turn, brief) } else { (brief, in_turn) };
+        other.end();
+        own.add(&line.variant.to_string(), line.us[0]);
     }
     let items = [list::list()?, list::held_out()?].concat();
     let held_out: Vec<Problem> = items.iter().filter(|item| item.held_out).map(|item| item.problem).collect();
-    let pair = |((problem, m), variants): ((String, u32), Timings)| {
+    let pair = |((problem, m), timings): ((String, u32), Timings)| {
         let problem: Problem = problem.parse().ok()?;
-        let mut ratios: Vec<f64> = variants.values().filter_map(|us| Some(us[1]? / us[0]?)).collect();
-        ratios.sort_by(f64::total_cmp);
-        let scale = ratios.get(ratios.len() / 2).copied().unwrap_or(1.0);
-        let timed: Vec<(Spec, f64)> = variants
-            .iter()
-            .filter_map(|(variant, us)| {
-                let spec = Spec::check(&problem, &variant.parse().ok()?, arch).ok()?;
-                Some((spec, us[1].or_else(|| Some(us[0]? * scale))?))
-            })
+        let timed: Vec<(Spec, f64)> = timings
+            .on_one_clock()
+            .into_iter()
+            .filter_map(|(variant, us)| Some((Spec::check(&problem, &variant.parse().ok()?, arch).ok()?, us)))
             .collect();
         let best = timed.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
         best.is_finite().then(|| Pair { problem, m, held_out: held_out.contains(&problem), timed, best })

@@ -27,6 +27,7 @@ mod plan;
 mod record;
 mod regret;
 mod residuals;
+mod rounds;
 mod spent;
 
 use std::collections::BTreeMap;
