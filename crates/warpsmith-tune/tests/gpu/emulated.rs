@@ -151,17 +151,17 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "wgmma" => {
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
-            prepared.skip(turn() * 17).step_by(80).try_for_each(|family| families::passes_the_gate(bench, family))
+            prepared.skip(turn() * 17).step_by(110).try_for_each(|family| families::passes_the_gate(bench, family))
         }
         // The path that multiplies NVFP4 as it is: some families and mutants.
         "as they are" => {
             let path = families::block_scaled(bench.arch()).ok_or("there is no such path")?.to_string();
             let families = families::all(bench.arch());
             let of_path = families.iter().filter(|family| family.name().ends_with(&format!(" on {path}")));
-            of_path.skip(turn() * 7).step_by(50).try_for_each(|family| families::passes_the_gate(bench, family))?;
+            of_path.skip(turn() * 7).step_by(75).try_for_each(|family| families::passes_the_gate(bench, family))?;
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
-            of_path.skip(turn() * 5).step_by(46).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 5).step_by(62).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         EVERY_LANE => {
             let families = families::all(bench.arch());
@@ -176,7 +176,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
-            of_path.skip(turn() * 9).step_by(60).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 9).step_by(80).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         fault => {
             let wrong = WRONG.iter().find(|wrong| wrong.mutant.what == fault);
