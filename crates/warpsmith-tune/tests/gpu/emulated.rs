@@ -161,7 +161,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             of_path.skip(turn() * 7).step_by(75).try_for_each(|family| families::passes_the_gate(bench, family))?;
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
-            of_path.skip(turn() * 5).step_by(62).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 5).step_by(46).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         EVERY_LANE => {
             let families = families::all(bench.arch());
