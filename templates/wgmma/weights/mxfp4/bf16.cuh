@@ -1,7 +1,7 @@
 // What a block of prepared MXFP4 weights has, and what of it a thread takes: a power of two for a row and two k16 steps.
 //
 // A code is decoded as 2^-126 of itself. bf16 has a factor that takes it from there to its product with any power below 2, and
-// weights have no other powers as a rule. Where a warp meets one, it multiplies once more.
+// weights have no other powers as a rule. Where a warp meets one, it multiplies twice more.
 #pragma once
 
 namespace ws {
