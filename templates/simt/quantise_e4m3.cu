@@ -21,6 +21,10 @@ inline constexpr u32 THREADS = 256;
 inline constexpr u32 ROW_THREADS = <{ row_threads }>;  // of which so many have a row
 inline constexpr u32 ROWS = THREADS / ROW_THREADS;     // at a time
 inline constexpr u32 STEPS = ceil_div(K, ROW_THREADS * 16);
+inline constexpr u32 BYTES = sizeof(X) / 8;
+// So many may begin beside the kernel before, if registers of one are left there.
+inline constexpr u32 EARLY_BLOCKS = 512;
+inline constexpr u32 RESIDENT = BYTES == 2 && STEPS <= 2 ? 6 : 1;
 
 // The same order and sizes as `Params` on the host side (src/run/quantise/e4m3.rs).
 struct QuantiseE4m3Params {
@@ -54,21 +58,31 @@ class Rounding {
   __device__ __forceinline__ explicit Rounding(float factor)
       : factor(factor), reciprocal(__frcp_rn(factor)), is_quick(QuickQuotients::can_be(factor)) {}
 
-  // Four of eight values.
-  __device__ __forceinline__ u32 four(const X& x, int first) const {
+  // 16 values, those of x from `at` on, four a word. The other way is a loop over memory: it is seldom gone, and its code and
+  // registers would be in the way of all.
+  __device__ __forceinline__ void all(const X (&x)[2], const u8* memory, long long at, u32 (&words)[4]) const {
     if constexpr (HAS_CVT_E4M3) {
       if (is_quick) {
-        const u32 low = cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)));
-        return low | cvt_e4m3x2(quotient(x.at(first + 2)), quotient(x.at(first + 3))) << 16;
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[i] = four(x[i / 2], i % 2 * 4);
+        return;
       }
     }
-    u32 bytes = 0;
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) bytes |= e4m3_of(x.at(first + i), factor) << (8 * i);
-    return bytes;
+      for (int word = 0; word < 3; word++) words[word] = words[word] >> 8 | words[word + 1] << 24;
+      words[3] = words[3] >> 8 | e4m3_of(X::one(memory, at + i), factor) << 24;
+    }
   }
 
  private:
+  // Of eight values, from `first` on.
+  __device__ __forceinline__ u32 four(const X& x, int first) const {
+    const u32 low = cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)));
+    return low | cvt_e4m3x2(quotient(x.at(first + 2)), quotient(x.at(first + 3))) << 16;
+  }
+
   // x / factor, rounded once: the reciprocal is, and its mantissa is not that of all ones (P. Markstein, "Computation of elementary
   // functions on the IBM RISC System/6000 processor", 1990). An infinity becomes NaN, zeros keep their sign.
   __device__ __forceinline__ float quotient(float x) const {
@@ -99,6 +113,13 @@ __device__ __forceinline__ void load(X (&x)[2], const QuantiseE4m3Params& params
   for (int half = 0; half < 2; half++) x[half].load(params.x, at + half * 8);
 }
 
+// A row to the L2 cache, while what was before the launch still runs.
+__device__ __forceinline__ void ask_for_row(const QuantiseE4m3Params& params, u32 row, u32 thread) {
+  const u8* first = params.x + static_cast<long long>(row) * K * BYTES;
+#pragma unroll 1
+  for (u32 k = thread * 16; k < K; k += ROW_THREADS * 16) prefetch_line(first + k * BYTES);
+}
+
 // The largest of their finite magnitudes, as bits.
 __device__ __forceinline__ u32 largest_of(const X (&x)[2]) {
   u32 largest = 0;
@@ -114,12 +135,7 @@ __device__ __forceinline__ u32 largest_of(const X (&x)[2]) {
 __device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X (&x)[2], long long at,
                                     bool is_inside) {
   u32 words[4] = {};
-  if (is_inside) {
-#pragma unroll
-    for (int j = 0; j < 2; j++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) words[2 * j + h] = rounding.four(x[j], 4 * h);
-  }
+  if (is_inside) rounding.all(x, params.x, at, words);
   // k = 16t + 8j + 4h + i goes to 32j + 16h + 4t + i of its 64: to the same place, once t and 2j + h are exchanged.
   transpose(words);
   if (is_inside) *reinterpret_cast<uint4*>(params.values + at) = {words[0], words[1], words[2], words[3]};
@@ -129,10 +145,11 @@ __device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Roun
 
 #include "simt/quantise/span/<{ span }>.cuh"
 
-extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::QuantiseE4m3Params params) {
+extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::RESIDENT) <{ symbol }>(const __grid_constant__ ws::QuantiseE4m3Params params) {
   using namespace ws;
+  const u32 first_row = blockIdx.x * ROWS + threadIdx.x / ROW_THREADS, thread = threadIdx.x % ROW_THREADS;
   launch_dependents();
+  if (gridDim.x <= EARLY_BLOCKS && first_row < params.rows) ask_for_row(params, first_row, thread);
   wait_for_dependencies();
-  for (u32 row = blockIdx.x * ROWS + threadIdx.x / ROW_THREADS; row < params.rows; row += gridDim.x * ROWS)
-    quantise_row(params, row, threadIdx.x % ROW_THREADS);
+  for (u32 row = first_row; row < params.rows; row += gridDim.x * ROWS) quantise_row(params, row, thread);
 }

@@ -10,6 +10,10 @@ struct F16Values {
     words = *reinterpret_cast<const uint4*>(from + element * 2);
   }
 
+  static __device__ __forceinline__ float one(const u8* from, long long element) {
+    return widened_f16(reinterpret_cast<const u16*>(from)[element]);
+  }
+
   __device__ __forceinline__ float at(int i) const {
     const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
     return widened_f16(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
@@ -21,6 +25,10 @@ struct Bf16Values {
 
   __device__ __forceinline__ void load(const u8* from, long long element) {
     words = *reinterpret_cast<const uint4*>(from + element * 2);
+  }
+
+  static __device__ __forceinline__ float one(const u8* from, long long element) {
+    return __uint_as_float(u32(reinterpret_cast<const u16*>(from)[element]) << 16);
   }
 
   __device__ __forceinline__ float at(int i) const {
@@ -35,6 +43,10 @@ struct F32Values {
   __device__ __forceinline__ void load(const u8* from, long long element) {
     low = reinterpret_cast<const float4*>(from + element * 4)[0];
     high = reinterpret_cast<const float4*>(from + element * 4)[1];
+  }
+
+  static __device__ __forceinline__ float one(const u8* from, long long element) {
+    return reinterpret_cast<const float*>(from)[element];
   }
 
   __device__ __forceinline__ float at(int i) const {
