@@ -2,7 +2,6 @@
 
 use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
 use super::registers::{Stage, has_rounded_widths};
-use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
@@ -27,10 +26,6 @@ const PROMOTION: f64 = 0.25;
 /// Tall tiles whose weights are decoded 64 of K at a time take so many times as long as those with 128: 8192 tokens of 128 experts, N
 /// 768, K 2048, 754 µs where 587 were predicted (H200).
 const SHORT_LINES: f64 = 1.28;
-
-/// Instruction cycles of 64 rows × 64 of K that MXFP4's codes take to become what they are in f16, before scales multiply them: a
-/// multiplication of each of 2048 pairs, 32 at a time, by four schedulers.
-const EXACT_CODES: f64 = 16.0;
 
 /// Of weights that others decode: cycles of a token that a warpgroup promotes in a step, and of a step beside that. From the times of
 /// five kernels (H200, docs/measurements/2026-11-24-h200-decoders.md).
@@ -67,14 +62,12 @@ pub(in crate::path) fn block(
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
     let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
-    let is_exact = (problem.b_format(), problem.compute_format()) == (Format::Mxfp4, Format::F16);
-    let exact = if is_exact { EXACT_CODES } else { 0.0 };
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
     let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
     let decode = match is_decoded {
         true => shared_memory(layout, problem, cover),
-        false => lines_cost * ((c.decode + exact) * apart + width_cycles),
+        false => lines_cost * (c.decode * apart + width_cycles),
     };
     let issue = if is_decoded { 0.0 } else { c.stage_issue / f64::from(tile.k / 64) };
     let multicast = f64::from(variant.cluster.multicast());
@@ -106,7 +99,7 @@ pub(in crate::path) fn block(
         serial: match is_decoded {
             // All warpgroups ask at the same time, and promote at the same time.
             true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
-            false => passes * (multiply.max((c.decode_chain + exact) * apart) + c.turn + ragged_turn),
+            false => passes * (multiply.max(c.decode_chain * apart) + c.turn + ragged_turn),
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),

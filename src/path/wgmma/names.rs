@@ -71,6 +71,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/weights/e4m3.cuh",
             "wgmma/weights/mxfp4/bf16.cuh",
             "wgmma/weights/mxfp4/f16.cuh",
+            "wgmma/weights/mxfp4/powers.cuh",
             "wgmma/weights/nvfp4.cuh",
         ],
     }

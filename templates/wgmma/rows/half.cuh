@@ -29,10 +29,10 @@ struct WholeRows {
 
   __device__ void decode(u32 (&a)[4], int step) const {
     const u32 word = word_of(packed.codes, step), scales = packed.step_scales(step);
-    a[0] = Decode::mul(WeightFormat::codes<0>(word), both<0>(scales));
-    a[1] = Decode::mul(WeightFormat::codes<1>(word), both<1>(scales));
-    a[2] = Decode::mul(WeightFormat::codes<2>(word), both<0>(scales));
-    a[3] = Decode::mul(WeightFormat::codes<3>(word), both<1>(scales));
+    a[0] = Decode::mul(Decode::codes<0>(word), both<0>(scales));
+    a[1] = Decode::mul(Decode::codes<1>(word), both<1>(scales));
+    a[2] = Decode::mul(Decode::codes<2>(word), both<0>(scales));
+    a[3] = Decode::mul(Decode::codes<3>(word), both<1>(scales));
   }
 
   // Once COUNT steps from `first` on are decoded.
@@ -65,8 +65,8 @@ struct ProductRows {
 #pragma unroll
     for (int tile = 0; tile < 2; tile++) {
       const u32 word = word_of(packed[tile].codes, step), scale = both<PRODUCT>(packed[tile].step_scales(step));
-      a[tile] = Decode::mul(WeightFormat::codes<PRODUCT>(word), scale);
-      a[2 + tile] = Decode::mul(WeightFormat::codes<PRODUCT + 2>(word), scale);
+      a[tile] = Decode::mul(Decode::codes<PRODUCT>(word), scale);
+      a[2 + tile] = Decode::mul(Decode::codes<PRODUCT + 2>(word), scale);
     }
   }
 

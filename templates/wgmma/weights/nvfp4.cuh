@@ -21,11 +21,6 @@ struct WeightFormat {
     return step % 2 == 0 ? Decode::scales<0>(word) : Decode::scales<1>(word);
   }
 
-  template <int PAIR>
-  __device__ __forceinline__ static u32 codes(u32 word) {
-    return Decode::codes<PAIR>(word);
-  }
-
   __device__ static constexpr bool any_large(const Scales&) { return false; }
 
   template <int HALF>

@@ -175,6 +175,7 @@ pub fn mutants() -> Vec<Mutant> {
             "(__float_as_uint(x) >> 24 & 0x80u)",
             "(x == 0.0f ? 0u : __float_as_uint(x) >> 24 & 0x80u)",
         ),
+        slow("slowly, neighbours exchanged", "X::one(memory, at + i)", "X::one(memory, at + (i ^ 1))"),
         mutant("values by the reciprocal", "return __fmaf_rn(more, -reciprocal, near);", "return near;"),
         mutant(
             "values in another order",
@@ -200,7 +201,7 @@ pub fn mutants() -> Vec<Mutant> {
             "const float more = __fmaf_rn(near, factor, -x) == 0.0f ? -0.0f : __fmaf_rn(near, factor, -x);",
         ),
         mutant("the order of K as given", "  transpose(words);\n", ""),
-        mutant("halves exchanged", "words[2 * j + h]", "words[2 * h + j]"),
+        mutant("halves exchanged", "words[i] = four(", "words[i % 2 * 2 + i / 2] = four("),
         mutant("neighbours' words not exchanged", "int distance = 1; distance < 4", "int distance = 2; distance < 4"),
         mutant(
             "the largest of a warp",

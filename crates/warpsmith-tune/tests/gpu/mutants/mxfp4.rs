@@ -79,10 +79,9 @@ pub(super) fn prepared() -> Vec<Mutant> {
             "__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)",
             "__uint_as_float(pair & 0xFFFF0000u), __uint_as_float(pair << 16)",
         ),
-        half(
-            "codes without their unit",
-            "Decode::mul(Decode::codes<PAIR>(word), 0x74007400)",
-            "Decode::codes<PAIR>(word)",
-        ),
+        half("codes without their unit", "0x74007400 - where_large(pair)", "0x3C003C00 - where_large(pair)"),
+        half("large scales with codes' unit", "0x74007400 - where_large(pair)", "0x74007400"),
+        half("large scales taken for small ones", "return scales.any_large;", "return false;"),
+        half("large scales of the other row", "both<HALF>(exponents", "both<1 - HALF>(exponents"),
     ]
 }
