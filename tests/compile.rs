@@ -385,7 +385,7 @@ fn prepared_mxfp4_takes_hardly_more_registers() {
     for pair in pairs.chunks(2) {
         let (nvfp4, mxfp4) = (of(&pair[0]), of(&pair[1]));
         eprintln!("{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
-        assert!(mxfp4 <= nvfp4 + 1, "{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
+        assert!(mxfp4 <= nvfp4 + 3, "{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
     }
 }
 

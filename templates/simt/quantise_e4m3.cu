@@ -22,9 +22,13 @@ inline constexpr u32 ROW_THREADS = <{ row_threads }>;  // of which so many have 
 inline constexpr u32 ROWS = THREADS / ROW_THREADS;     // at a time
 inline constexpr u32 STEPS = ceil_div(K, ROW_THREADS * 16);
 inline constexpr u32 BYTES = sizeof(X) / 8;
-// So many may begin beside the kernel before, if registers of one are left there.
+// So many may begin beside the kernel before, if registers of one are left there: on a Hopper, whose kernels take e4m3.
 inline constexpr u32 EARLY_BLOCKS = 512;
+#if __CUDA_ARCH__ == 900
 inline constexpr u32 RESIDENT = BYTES == 2 && STEPS <= 2 ? 6 : 1;
+#else
+inline constexpr u32 RESIDENT = 1;
+#endif
 
 // The same order and sizes as `Params` on the host side (src/run/quantise/e4m3.rs).
 struct QuantiseE4m3Params {
