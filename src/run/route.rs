@@ -14,10 +14,8 @@ use crate::spec::{Problem, Route, Scoring};
 
 /// Threads of a block: a warp a token of a chunk.
 const THREADS: u32 = 1024;
-/// Tokens of a chunk.
+/// Tokens of a chunk at most.
 const CHUNK: u32 = 32;
-/// Blocks of a cluster at most, of which each has a chunk.
-const CLUSTER: u32 = 8;
 /// Blocks that share many tokens at most: as many as run at a time on a large device.
 const BLOCKS: u32 = 128;
 /// The kernel's entries, in the order of `Simt::entries`.
@@ -226,7 +224,7 @@ impl Router {
             Line { name: "lists", needed: lists.len() as u64, alignment: 4 },
             Line { name: "workspace", needed: self.workspace_bytes(tokens), alignment: 16 },
         ];
-        let share = self.share(tokens);
+        let (share, cluster) = (self.share(tokens), self.cluster(tokens));
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| {
             let list = |at: usize| addresses[piece::LISTS] + 4 * at as u64;
@@ -247,15 +245,12 @@ impl Router {
                 // M_MAX is far below.
                 tokens: tokens as i32,
                 tile_rows: tile,
-                share: share.unwrap_or(1) as i32,
+                share: share.unwrap_or(tokens.div_ceil(cluster).max(1)) as i32,
             }
         };
         let one = |entry, grid, cluster| SimtLaunch { entry, grid, threads: THREADS, cluster };
         let launches = match share {
-            None => {
-                let blocks = tokens.div_ceil(CHUNK).max(1).next_power_of_two();
-                &[one(FEW, blocks, blocks)][..]
-            }
+            None => &[one(FEW, cluster, cluster)][..],
             Some(share) => &[one(COUNT, blocks(tokens, share), 1), one(PLACE, blocks(tokens, share), 1)][..],
         };
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against templates/simt/route.cu), and they
@@ -264,10 +259,19 @@ impl Router {
         unsafe { self.kernel.launch(stream, operands, &lines, params, launches, is_dependent) }
     }
 
+    /// Blocks of the cluster that routes few tokens: one while their warps find room in that, and then as many as there may be, as
+    /// warps of a block wait for each other.
+    fn cluster(&self, tokens: u32) -> u32 {
+        if tokens <= CHUNK { 1 } else { self.most_blocks() }
+    }
+
+    fn most_blocks(&self) -> u32 {
+        if self.kernel.has_clusters() { Route::CLUSTER } else { 1 }
+    }
+
     /// Chunks of a block where two launches share `tokens`; none where one launch does it.
     fn share(&self, tokens: u32) -> Option<u32> {
-        let few = if self.kernel.has_clusters() { CLUSTER * CHUNK } else { CHUNK };
-        (tokens > few).then(|| tokens.div_ceil(CHUNK).div_ceil(BLOCKS))
+        (tokens > self.most_blocks() * CHUNK).then(|| tokens.div_ceil(CHUNK).div_ceil(BLOCKS))
     }
 }
 

@@ -21,6 +21,14 @@ __device__ __forceinline__ float value_of(u32 key) {
   return __uint_as_float((key >> 31) != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
+// Keys of settled 16-bit numbers in 19 bits, in the same order: of the low 13 bits those above 0 have none and those below 0 all, but
+// for what infinities have become, which comes back as those.
+__device__ __forceinline__ u32 short_key_of(u32 key) { return (key + 0x1FFF) >> 13; }
+__device__ __forceinline__ u32 key_of_short(u32 key) {
+  const u32 wide = (key << 13) - (key >> 18 ^ 1);
+  return key_of(settled(value_of(wide)));
+}
+
 // exp(-x) for x >= 0; 0 from 87 on. With n = round(-x / ln 2) and f = -x - n ln 2, ln 2 in two parts, it is 2^n exp(f), and
 // exp(f) a polynomial (the Cephes library's for f32).
 __device__ __forceinline__ float exp_of_minus(float x) {

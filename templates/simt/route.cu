@@ -1,8 +1,8 @@
 // <{ symbol }>
 //
 // Chooses <{ k }> of <{ experts }> experts for each token and sorts the rows of those that are local by (expert, token, slot). A
-// warp takes a token, 32 tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are its
-// place among the chunk's rows. A token has an expert once.
+// warp takes a token, at most 32 tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are
+// its place among the chunk's rows. A token has an expert once.
 //
 //   _few     one launch: each block of a cluster has a chunk, and reads the masks of the others
 //   _count   many tokens: each block chooses for its share of the chunks, and counts rows of each expert
@@ -24,6 +24,7 @@ inline constexpr bool RENORMALISE = <{ renormalise }>;
 inline constexpr int THREADS = 1024;
 inline constexpr int WARPS = THREADS / 32;
 inline constexpr int CHUNK = 32;
+inline constexpr int CLUSTER = <{ cluster }>;  // blocks at most
 static_assert(WARPS == CHUNK && EXPERTS <= THREADS && K <= 32, "a warp a token, a thread an expert, a lane a slot");
 
 // The same order and sizes as `Params` on the host side (src/run/route.rs).
@@ -43,7 +44,7 @@ struct RouteParams {
   float scale;        // of weights
   int tokens;
   int tile_rows;
-  int share;          // chunks of a block of `_count` and `_place`
+  int share;          // tokens of a block of `_few`, chunks of one of `_count` and `_place`
 };
 
 }  // namespace ws
@@ -154,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   using namespace ws;
   __shared__ Shared shared;
   const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank();
-  const int token = rank * CHUNK + item;
+  const int token = item < params.share ? rank * params.share + item : params.tokens;
   if (expert < LOCAL_EXPERTS) shared.masks[expert] = 0;
   launch_dependents();
   wait_for_dependencies();
@@ -165,10 +166,20 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   cluster_wait();
   int count = 0, before = 0;
   if (expert < LOCAL_EXPERTS) {
-    for (int block = 0; block < static_cast<int>(cluster_blocks()); block++) {
-      const int here = __popc(cluster_load(&shared.masks[expert], block));
-      count += here;
-      if (block < rank) before += here;
+    const int blocks = cluster_blocks();
+    if (blocks == 1) {
+      count = __popc(shared.masks[expert]);
+    } else {
+      // All on their way at once: where there are fewer blocks, the last one's again.
+      u32 masks[CLUSTER];
+#pragma unroll
+      for (int block = 0; block < CLUSTER; block++) masks[block] = cluster_load(&shared.masks[expert], min(block, blocks - 1));
+#pragma unroll
+      for (int block = 0; block < CLUSTER; block++) {
+        const int here = block < blocks ? __popc(masks[block]) : 0;
+        count += here;
+        if (block < rank) before += here;
+      }
     }
   }
   // No block ends before all have read.

@@ -90,6 +90,53 @@ struct Head {
   }
 };
 
+// The expert of slot `lane` and its key, of keys that have 32 bits.
+__device__ __forceinline__ void take_best(const u32 (&keys)[LANE_EXPERTS], int& own, u32& own_key) {
+  const int lane = lane_index();
+  u32 taken = 0;
+  Head head(keys, taken);
+#pragma unroll 1
+  for (int slot = 0; slot < K; slot++) {
+    const u32 best = redux_max(head.key);
+    const int expert = redux_min(head.key == best ? head.at * 32 + lane : EXPERTS - 1);
+    if (lane == slot) {
+      own = expert;
+      own_key = best;
+    }
+    if (expert % 32 == lane) head.advance(keys, taken);
+  }
+}
+
+// The same of keys that have 19, so that one word holds an expert's number, too: the greatest is the lowest of the best.
+__device__ __forceinline__ void take_best_short(const u32 (&keys)[LANE_EXPERTS], int& own, u32& own_key) {
+  constexpr u32 NUMBERS = 1023;
+  static_assert(EXPERTS <= NUMBERS + 1, "10 bits");
+  const int lane = lane_index();
+  u32 words[LANE_EXPERTS];
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; i++)
+    words[i] = keys[i] == 0 ? 0 : short_key_of(keys[i]) << 10 | (NUMBERS - (i * 32 + lane));
+  u32 own_word = 0;
+#pragma unroll 1
+  for (int slot = 0; slot < K; slot++) {
+    u32 head = words[0];
+#pragma unroll
+    for (int i = 1; i < LANE_EXPERTS; i++) head = max(head, words[i]);
+    const u32 best = redux_max(head);
+    if (lane == slot) own_word = best;
+#pragma unroll
+    for (int i = 0; i < LANE_EXPERTS; i++) words[i] = words[i] == best ? 0 : words[i];
+  }
+  if (own_word != 0) {
+    own = NUMBERS - (own_word & NUMBERS);
+    own_key = key_of_short(own_word >> 10);
+  }
+}
+
+// Where a lane has many experts, the best two of them are sooner known than all looked at again.
+template <class Score>
+inline constexpr bool HAS_SHORT_KEYS = SHORT_LOGITS && Score::BY_LOGIT && LANE_EXPERTS <= 8;
+
 // Chooses, writes ids and weights; the expert of slot `lane` of the token, or -1.
 template <class Score>
 __device__ __forceinline__ int selected(const RouteParams& params, int token) {
@@ -106,19 +153,12 @@ __device__ __forceinline__ int selected(const RouteParams& params, int token) {
   score.see(keys);
   if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
 
-  u32 taken = 0, own_key = 0;
+  u32 own_key = 0;
   int own = -1;
-  Head head(keys, taken);
-#pragma unroll 1
-  for (int slot = 0; slot < K; slot++) {
-    const u32 best = redux_max(head.key);
-    const int expert = redux_min(head.key == best ? head.at * 32 + lane : EXPERTS - 1);
-    if (lane == slot) {
-      own = expert;
-      own_key = best;
-    }
-    if (expert % 32 == lane) head.advance(keys, taken);
-  }
+  if constexpr (HAS_SHORT_KEYS<Score>)
+    take_best_short(keys, own, own_key);
+  else
+    take_best(keys, own, own_key);
   const bool is_slot = lane < K;
   const float weight = score.weight(params, token, own, own_key, is_slot);
   if (is_slot) {

@@ -8,6 +8,7 @@ namespace ws {
 
 struct Score : Selecting<Score>, SigmoidWeight {
   static constexpr bool PAIRS = false;
+  static constexpr bool BY_LOGIT = true;
 
   __device__ static float choice(const RouteParams&, int, float logit) { return logit; }
 

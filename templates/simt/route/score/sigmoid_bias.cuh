@@ -9,6 +9,7 @@ namespace ws {
 
 struct Score : Selecting<Score>, SigmoidWeight {
   static constexpr bool PAIRS = true;
+  static constexpr bool BY_LOGIT = false;
 
   __device__ static float choice(const RouteParams& params, int expert, float logit) {
     return settled(__fadd_rn(sigmoid(logit), params.bias[expert]));
