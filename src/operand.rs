@@ -279,6 +279,10 @@ params! {
         product: i32, "int product", "which product this launch computes, where it computes one of two";
         early: i32, "int early", "whether the prepass, if there is one, may begin before what came before is done";
         settled: i32, "int settled", "whether the offsets were there before what came before began";
+        next: u64, "const u8* next", "prepared weights that the launch behind this one reads first";
+        next_stride: u64, "u64 next_stride", "bytes from one strip of them to the next";
+        next_strips: i32, "int next_strips", "strips of each group; 0: there is nothing to ask for";
+        next_bytes: u32, "u32 next_bytes", "of a strip, from its begin on";
     }
     /// What those are given besides that know of columns.
     ColumnParams = "ColumnParams : Params" {
@@ -335,7 +339,7 @@ mod tests {
     /// Without padding but at the end, so that the compilers of both sides lay them out alike.
     #[test]
     fn parameters_have_no_gaps() {
-        assert_eq!((size_of::<KernelParams>(), align_of::<KernelParams>()), (128, 8));
+        assert_eq!((size_of::<KernelParams>(), align_of::<KernelParams>()), (152, 8));
         let offsets = [
             offset_of!(KernelParams, a),
             offset_of!(KernelParams, a_scales),
@@ -352,15 +356,19 @@ mod tests {
             offset_of!(KernelParams, product),
             offset_of!(KernelParams, early),
             offset_of!(KernelParams, settled),
+            offset_of!(KernelParams, next),
+            offset_of!(KernelParams, next_stride),
+            offset_of!(KernelParams, next_strips),
+            offset_of!(KernelParams, next_bytes),
         ];
-        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120, 124]);
+        assert_eq!(offsets, [0, 8, 16, 32, 48, 64, 72, 80, 88, 96, 104, 112, 116, 120, 124, 128, 136, 144, 148]);
         let columns = [
             offset_of!(ColumnParams, row_scale),
             offset_of!(ColumnParams, bias),
             offset_of!(ColumnParams, row_scale_step),
             offset_of!(ColumnParams, bias_step),
         ];
-        assert_eq!((columns, size_of::<ColumnParams>(), offset_of!(Params, columns)), ([0, 16, 32, 40], 48, 128));
+        assert_eq!((columns, size_of::<ColumnParams>(), offset_of!(Params, columns)), ([0, 16, 32, 40], 48, 152));
         let moved = [
             offset_of!(MovedParams, rows),
             offset_of!(MovedParams, slots),
@@ -368,14 +376,14 @@ mod tests {
             offset_of!(MovedParams, a_rows),
             offset_of!(MovedParams, c_rows),
         ];
-        assert_eq!((moved, size_of::<MovedParams>(), offset_of!(Params, moved)), ([0, 8, 16, 24, 28], 32, 176));
+        assert_eq!((moved, size_of::<MovedParams>(), offset_of!(Params, moved)), ([0, 8, 16, 24, 28], 32, 200));
         let coded = [
             offset_of!(CodedParams, scales),
             offset_of!(CodedParams, factor),
             offset_of!(CodedParams, factor_value),
             offset_of!(CodedParams, factor_step),
         ];
-        assert_eq!((coded, size_of::<CodedParams>(), offset_of!(Params, coded)), ([0, 8, 16, 20], 24, 208));
+        assert_eq!((coded, size_of::<CodedParams>(), offset_of!(Params, coded)), ([0, 8, 16, 20], 24, 232));
         assert!(PARAMS_CUH.contains("  const float* row_scale[2];  // factors"));
     }
 

@@ -13,7 +13,7 @@ use super::recorder::Seen;
 use crate::crew;
 use crate::error::{Error, Result};
 use crate::pick::{Choice, Interval, Schedule};
-use crate::run::{Kernel, LaunchStream, Operands, Workspace};
+use crate::run::{Kernel, LaunchStream, NextWeights, Operands, Weights, Workspace};
 use crate::spec::Problem;
 
 /// The kernels of a problem for its whole range of M, compiled, loaded and set up: what a serving loop launches.
@@ -117,6 +117,15 @@ impl Plan {
     pub(super) fn too_many(&self, m: u32) -> Error {
         let Inner { problem, schedule, .. } = &*self.0;
         Error::operand(format!("m = {m}: the plan of {problem} is for 1 to {} rows", schedule.last()))
+    }
+
+    /// What a launch for `m` rows reads first of its weights: for the launch before it ([`Operands::next`]). None, where weights
+    /// are not prepared, or there are no such kernels.
+    #[must_use]
+    #[inline]
+    pub fn reads_first<'a>(&self, m: u32, weights: &'a Weights<'a>) -> Option<NextWeights<'a>> {
+        let Inner { ends, kernels, .. } = &*self.0;
+        kernels.get(ends.index(m)).and_then(|kernel| NextWeights::of(kernel.spec(), m, weights))
     }
 
     /// The most bytes of workspace that a launch of up to `m` rows needs.

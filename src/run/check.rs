@@ -336,6 +336,12 @@ impl Check<'_> {
         })
     }
 
+    /// Whether memory is of the launch's context.
+    #[inline(always)]
+    pub(super) fn is_here(&self, buffer: &Buffer) -> bool {
+        self.context_id.has(buffer)
+    }
+
     /// # Errors
     /// Operand, with what does not fit.
     fn piece(&mut self, operand: Operand, format: Format, buffer: &Buffer) -> Result<()> {
@@ -396,6 +402,10 @@ impl<'b> Visitor<'b> for Check<'_> {
 
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<()> {
         self.prepared_weights(weights.layout(), &weights.shared().buffer())
+    }
+
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<()> {
+        self.context_id.check("the weights that are read next", &weights.shared().buffer())
     }
 
     fn write<T>(&mut self, operand: Operand, format: Format, memory: &'b mut MemoryMut<'_, T>) -> Result<()> {

@@ -6,6 +6,7 @@ use super::PreparedWeights;
 use super::check::ContextId;
 use super::guards::Tracked;
 use super::memory::Memory;
+use super::next::NextWeights;
 use super::operand::{Alpha, Matrix, MatrixMut, Values};
 use super::retired::Owner;
 use super::visit::{EachOwner, HeldByGraph, Order, Place, Visitor};
@@ -42,6 +43,8 @@ pub struct Operands<'a> {
     offsets: Option<Memory<'a, i32>>,
     /// They were there before the launch ahead began.
     settled: bool,
+    /// What the launch behind this one reads first.
+    next: Option<NextWeights<'a>>,
     c: MatrixMut<'a>,
     workspace: Option<WorkspaceMemory<'a>>,
 }
@@ -126,7 +129,19 @@ impl B<'_> {
 impl<'a> Operands<'a> {
     #[inline]
     fn of(m: u32, a: Matrix<'a>, b: B<'a>, c: MatrixMut<'a>) -> Self {
-        Self { m, a, b, alpha: [1.0; 2], c_factor: 1.0, more: None, offsets: None, settled: false, c, workspace: None }
+        Self {
+            m,
+            a,
+            b,
+            alpha: [1.0; 2],
+            c_factor: 1.0,
+            more: None,
+            offsets: None,
+            settled: false,
+            next: None,
+            c,
+            workspace: None,
+        }
     }
 
     /// C = A·Bᵀ, or C = act(A·B1ᵀ) ⊙ (A·B2ᵀ), for `m` rows (of all groups together: what A and C have room for), with the
@@ -294,6 +309,15 @@ impl<'a> Operands<'a> {
         self
     }
 
+    /// What the launch behind this one in the stream reads first of its weights, which is then in the L2 cache when it begins:
+    /// with [`Plan::launch_dependent`](crate::engine::Plan::launch_dependent) the way from one kernel to the next is shorter by
+    /// what memory would be idle. Kernels with warps that only load ask for it, others do not; no result depends on it.
+    #[inline]
+    pub fn next(mut self, next: impl Into<Option<NextWeights<'a>>>) -> Self {
+        self.next = next.into();
+        self
+    }
+
     /// At least [`Spec::workspace_bytes`](crate::spec::Spec::workspace_bytes) bytes; not needed where that is 0. Its
     /// contents before and after a launch mean nothing.
     #[inline]
@@ -321,7 +345,7 @@ impl<'a> Operands<'a> {
     /// The visitor's first.
     #[inline(always)]
     pub(super) fn visit<'b, V: Visitor<'b>>(&'b mut self, visitor: &mut V) -> Result<(), V::Refusal> {
-        let Self { m: _, a, b, alpha: _, c_factor: _, more, offsets, settled: _, c, workspace } = self;
+        let Self { m: _, a, b, alpha: _, c_factor: _, more, offsets, settled: _, next, c, workspace } = self;
         a.visit(Operand::TOKENS, visitor)?;
         b.visit(visitor)?;
         if let Some(more) = more {
@@ -329,6 +353,9 @@ impl<'a> Operands<'a> {
         }
         if let Some(offsets) = offsets {
             visitor.read(Operand::Offsets, Format::F32, offsets)?;
+        }
+        if let Some(next) = next {
+            visitor.next(next.weights())?;
         }
         c.visit(visitor)?;
         if let Some(workspace) = workspace { visitor.workspace(workspace) } else { Ok(()) }
@@ -381,6 +408,9 @@ impl<'a> Operands<'a> {
         params.kernel.alpha_value = self.alpha;
         params.kernel.settled = self.settled.into();
         params.coded.factor_value = self.c_factor;
+        if let Some(next) = &self.next {
+            next.note(&mut params.kernel);
+        }
         if let Some(more) = &self.more {
             more.note_steps(problem.columns(), params);
             if problem.is_gathered() || problem.has_slots() {

@@ -30,6 +30,9 @@ pub(super) trait Visitor<'b> {
     /// Weights that were prepared: all B.
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal>;
 
+    /// Those that the launch behind this one reads first.
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal>;
+
     /// Memory that is written.
     fn write<T>(
         &mut self,
@@ -52,6 +55,11 @@ pub(super) trait EachMemory<'b> {
 
     /// Weights that were prepared.
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal>;
+
+    /// Those that the launch behind this one reads first.
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), Self::Refusal> {
+        self.prepared(weights)
+    }
 
     /// Memory that is written.
     fn write<T>(&mut self, memory: &'b mut MemoryMut<'_, T>) -> Result<(), Self::Refusal>;
@@ -76,6 +84,11 @@ impl<'b, E: EachMemory<'b>> Visitor<'b> for E {
     #[inline(always)]
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), E::Refusal> {
         EachMemory::prepared(self, weights)
+    }
+
+    #[inline(always)]
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), E::Refusal> {
+        EachMemory::next(self, weights)
     }
 
     #[inline(always)]
@@ -113,6 +126,12 @@ impl<'b> EachMemory<'b> for Order<'_> {
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Error> {
         weights.shared().order(self.stream, self.is_captured)?;
         self.has_weights = weights.shared().is_there();
+        Ok(())
+    }
+
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), Error> {
+        weights.shared().order(self.stream, self.is_captured)?;
+        self.has_weights &= weights.shared().is_there();
         Ok(())
     }
 
@@ -169,6 +188,12 @@ impl<'b, G: Guards<'b>> Visitor<'b> for Place<'b, '_, G> {
     fn prepared(&mut self, weights: &'b PreparedWeights) -> Result<(), Infallible> {
         let address = weights.shared().address(self.stream, self.guards);
         self.note(Operand::B1, address);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), Infallible> {
+        self.params.kernel.next = weights.shared().address(self.stream, self.guards);
         Ok(())
     }
 
@@ -244,6 +269,16 @@ impl<'b> Visitor<'b> for CheckAndPlace<'b, '_, '_> {
         self.is_ordered &= self.has_weights;
         let Ok(()) = self.place.prepared(weights);
         fits(self.check.is_aligned(Operand::B1, self.place.noted(Operand::B1)))
+    }
+
+    #[inline(always)]
+    fn next(&mut self, weights: &'b PreparedWeights) -> Result<(), Misfit> {
+        fits(self.check.is_here(&weights.shared().buffer()))?;
+        let is_there = weights.shared().is_there();
+        self.has_weights &= is_there;
+        self.is_ordered &= is_there;
+        let Ok(()) = self.place.next(weights);
+        Ok(())
     }
 
     #[inline(always)]

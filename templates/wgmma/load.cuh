@@ -81,6 +81,12 @@ class ProducerOf {
     }
   }
 
+  // Until the last stage that was filled has come; at once, if there is none.
+  __device__ void wait_for_last() const {
+    const bool has_wrapped = place.full == first().full;
+    mbarrier_wait(has_wrapped ? ring.full(STAGES - 1) + BARRIERS : place.full - 8, has_wrapped ? parity : parity ^ 1);
+  }
+
   // Calls load(place, k_tile) for every stage of a tile, when its place is empty.
   //
   // Nothing holds up the first round of a block's only tile, but an SM takes copies in their order, and what it has more
@@ -151,5 +157,12 @@ struct Weights {
     next = PASSES > 1 && k_tile == last_k_tile ? first : next + K_BLOCKS * BLOCK_BYTES;
   }
 };
+
+// Asks the L2 cache for what the launch behind this one reads first: blocks that have a group share out its strips by their columns.
+__device__ __forceinline__ void ask_for_next(const Params& params, const Tile& tile) {
+  const u8* strips = params.next + tile.group * params.next_strips * params.next_stride;
+  for (int strip = tile.column_tile; strip < params.next_strips; strip += COLUMN_TILES)
+    bulk_prefetch(strips + strip * params.next_stride, params.next_bytes);
+}
 
 }  // namespace ws

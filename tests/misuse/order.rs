@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use half::f16;
-use warpsmith::run::{Device, Memory, MemoryMut, Operands, Shared, Weights};
+use warpsmith::format::Prepared;
+use warpsmith::run::{Device, Memory, MemoryMut, Operands, PreparedWeights, Shared, Weights};
 use warpsmith_tune::Timer;
 
 use crate::scene::{K, M, N, Tracked, engine, given, grouped, kept, piece, plans, tokens, untracked};
@@ -83,6 +84,48 @@ fn every_operand_that_a_launch_can_have_is_ordered() {
     tracked.null.watch(false);
     drop((a, gate, up, alpha1, alpha2, offsets, c, workspace));
     tracked.is_ordered();
+}
+
+/// What the launch behind reads first: asked for within its bounds, ordered as what is read, refused where it is elsewhere.
+#[test]
+fn weights_that_are_read_next_are_an_operand() {
+    const PARAM: usize = 128;
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    untracked(&device);
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let [first, second] = [(); 2].map(|()| device.context().new_stream().unwrap());
+    let weights = engine.weights(&first, &problem, given(&first)).unwrap();
+    tracked.null.busy(true);
+    let next = engine.weights(&second, &problem, given(&second)).unwrap();
+    let ((a, mut c), mut workspace) = (tokens(&first), plan.workspace(&first, M).unwrap());
+    tracked.null.watch(true);
+    let operands = Operands::new(M, &a, &weights, &mut c).next(plan.reads_first(M, &next));
+    plan.launch_dependent(&first, operands.workspace(&mut workspace)).unwrap();
+    let seen = tracked.null.seen();
+    let (address, stride, rest) = (seen.param(PARAM), seen.param(PARAM + 8), seen.param(PARAM + 16));
+    let (strips, bytes) = (rest & 0xFFFF_FFFF, rest >> 32);
+    let Weights::Prepared(prepared) = &next else { panic!("prepared") };
+    assert!(address != 0 && bytes > 0 && bytes % 16 == 0 && bytes <= stride, "{bytes} of {stride}");
+    assert!(strips * stride <= prepared.layout().bytes() as u64, "{strips} times {stride}");
+    plan.launch(&first, Operands::new(M, &a, &weights, &mut c).workspace(&mut workspace)).unwrap();
+    assert_eq!((tracked.null.seen().param(PARAM), tracked.null.seen().param(PARAM + 16)), (0, 0));
+    tracked.null.watch(false);
+    tracked.null.busy(false);
+    // Without tracking this is the caller's to order.
+    first.synchronize().unwrap();
+    drop((next, weights));
+    tracked.is_ordered();
+
+    let user = CudaContext::new(0).unwrap().new_stream().unwrap();
+    let layout = problem.prepared_layout().unwrap();
+    let zeros = Prepared::from_bytes(layout, vec![0; layout.bytes()]).unwrap();
+    let [weights, next] =
+        [&first, &user].map(|stream| Weights::Prepared(PreparedWeights::from_host(stream, &zeros).unwrap()));
+    let operands = Operands::new(M, &a, &weights, &mut c).next(plan.reads_first(M, &next));
+    let error = plan.launch(&first, operands.workspace(&mut workspace)).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("the weights that are read next"), "{error}");
 }
 
 /// Streams that share weights do not wait for each other.

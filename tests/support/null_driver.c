@@ -21,9 +21,9 @@
 
 typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
-enum { DEVICES = 2, PARAMS = 120, MAPS = 5, MAP = 128 };
+enum { DEVICES = 2, PARAMS = 152, MAPS = 5, MAP = 128 };
 
-enum { STREAMS = 32, OPERANDS = 11, USES = 12, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
+enum { STREAMS = 32, OPERANDS = 11, USES = 12, NEXT = 16, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
 typedef struct { uint32_t tick[STREAMS]; } Clock;
 typedef struct { Clock clock; int recorded; double us; } Event;
 typedef struct { int unloaded; int device; } Module;
@@ -131,6 +131,8 @@ static void launched(Stream *stream, const Uses *uses, int dependent) {
     pthread_mutex_lock(&lock);
     if (tracked.on) {
         Clock before = stream->before, now = begin(stream);
+        /* Nothing begins before it is asked for. */
+        join(&before, &tracked.host);
         for (int i = 0; i < uses->count; i++) {
             if (!uses->address[i]) continue;
             const char *what = uses->writes[i] ? "a launch's write" : "a launch's read";
@@ -566,7 +568,10 @@ static Uses uses_of(const Function *function, void **arguments) {
         memcpy(uses.address, words, OPERANDS * sizeof *words);
         uses.writes[9] = uses.writes[10] = 1;
         uses.early[2] = uses.early[3] = 1;
-        uses.count = OPERANDS;
+        /* What the launch behind it reads first: asked for when this one likes. */
+        uses.address[OPERANDS] = words[NEXT];
+        uses.early[OPERANDS] = 1;
+        uses.count = OPERANDS + 1;
     }
     return uses;
 }

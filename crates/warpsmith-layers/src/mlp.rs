@@ -166,7 +166,8 @@ impl GatedMlp {
         let format = self.config.token_format();
         let does = |step| only.is_none_or(|only| only == step);
         if does(Step::Up) {
-            self.up.launch(stream, count, (x, result(h, format)?), room.again(), |operands| operands)?;
+            let next = self.down.reads_first(count);
+            self.up.launch(stream, count, (x, result(h, format)?), room.again(), |operands| operands.next(next))?;
         }
         if does(Step::Down) {
             let h = tokens(h, format)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::internal::Raise;
-use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut, Operands, Weights};
+use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut, NextWeights, Operands, Weights};
 use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
@@ -76,6 +76,11 @@ impl Product {
 
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What a launch for `m` rows reads first, for the product before it.
+    pub(crate) fn reads_first(&self, m: u32) -> Option<NextWeights<'_>> {
+        self.plan.reads_first(m, &self.weights)
     }
 
     /// Puts the launch for `m` rows into the stream; it may begin while what is before it still runs. `with` adds operands.

@@ -18,6 +18,11 @@ __device__ __forceinline__ void load_weights(const Params& params, const Ring& r
     Weights<Tokens> weights(params, tile);
     producer.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
+  // Not before, or it holds up what is still to come.
+  if (params.next_strips > 0) {
+    producer.wait_for_last();
+    for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) { ask_for_next(params, tile); });
+  }
 }
 
 // By one thread, or by warp `warp` of those that bring them together.

@@ -19,7 +19,7 @@ pub struct Seen {
     pub shared: u32,
     pub attributes: u32,
     kernel: [u8; 512],
-    params: [u8; 120],
+    params: [u8; 152],
     maps: [u8; 5 * 128],
 }
 

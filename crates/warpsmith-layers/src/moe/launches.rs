@@ -91,7 +91,10 @@ impl<S: LaunchStream> Launches<'_, S> {
                 }
             };
             let room = Room { alphas: &mut pieces.alphas, kernels: &mut pieces.kernels };
-            moe.up.launch(stream, count * k, (given, h), room, |operands| operands.rows(rows).offsets(offsets))?;
+            let next = moe.down.reads_first(count * k);
+            moe.up.launch(stream, count * k, (given, h), room, |operands| {
+                operands.rows(rows).offsets(offsets).next(next)
+            })?;
         }
         if self.does(Step::Down) {
             let (offsets, y) = (list(lists.offsets.clone())?, result(&mut pieces.y, format)?);
