@@ -21,6 +21,8 @@ const MARGIN: usize = 64;
 const FILL: i32 = 0x5A5A_5A5A;
 const TILE: u32 = 16;
 const SCALE: f32 = 2.5;
+/// In f16 it is an infinity.
+const LARGEST_BF16: f32 = 3.389_531_4e38;
 
 /// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about a cluster, many.
 const CASES: [(&str, &[u32]); 16] = [
@@ -45,11 +47,11 @@ const CASES: [(&str, &[u32]); 16] = [
 /// What logits are like, or ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// As of a model.
+    /// As of a model; every other token's are below 0.
     Normal,
     /// Few different values, none above 0, which half of them are, with either sign: ties.
     Ties,
-    /// NaN and infinities; ids that are no expert's.
+    /// NaN, infinities and what is next to them; ids that are no expert's.
     Wrong,
     /// All tokens to the same experts.
     One,
@@ -105,10 +107,11 @@ impl Host {
             }
             return Self { tokens, logits, bias, ids };
         };
-        for _ in 0..tokens {
+        for token in 0..tokens {
             for expert in 0..experts {
                 let value = normal();
                 let value = match kind {
+                    Kind::Normal if token % 2 == 1 => value - 12.0,
                     Kind::Normal => value,
                     Kind::Ties if value > 0.0 => 0.0,
                     Kind::Ties => value.round(),
@@ -117,6 +120,7 @@ impl Host {
                         1 => f32::INFINITY,
                         2 => f32::NEG_INFINITY,
                         3 => -0.0,
+                        4 => LARGEST_BF16,
                         _ => value,
                     },
                     Kind::One => value + if expert >= experts - k { 40.0 } else { 0.0 },
@@ -355,6 +359,7 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
 pub fn mutants() -> Vec<Mutant> {
     let of = |route: &str| Mutant::of(route.parse::<Route>().unwrap());
     let softmax = of("route.softmax:f32:e128:k8:renormalised");
+    let short = of("route.softmax:bf16:e128:k8:renormalised");
     let all = of("route.softmax:f32:e60:k4");
     let bias = of("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised");
     let given = of("route.given:e128:k8");
@@ -399,6 +404,18 @@ pub fn mutants() -> Vec<Mutant> {
         softmax("tiles rounded down", "ceil_div(count, params.tile_rows)}", "count / params.tile_rows}"),
         softmax("the end of the offsets not written", "params.offsets[LOCAL_EXPERTS] = all.rows;", ""),
         softmax("lists of hit experts without an end", "if (expert >= all.hit) {", "if (expert > all.hit) {"),
+        short("short keys rounded down", "(key + 0x1FFF) >> 13", "key >> 13"),
+        short("short keys: infinities stay", "key_of(settled(value_of(wide)))", "key_of(value_of(wide))"),
+        short(
+            "short keys: the number of another lane",
+            "(NUMBERS - (i * 32 + lane))",
+            "(NUMBERS - (i * 32 + (lane ^ 1)))",
+        ),
+        short(
+            "short keys: an expert chosen twice",
+            "words[i] == best ? 0 : words[i];",
+            "words[i] == best && lane != 3 ? 0 : words[i];",
+        ),
         all("the sum of a lane for that of all", "sum = sum_of_lanes(part);", "sum = part;"),
         bias(
             "a group counts by its best only",
