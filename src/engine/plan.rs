@@ -120,7 +120,7 @@ impl Plan {
     }
 
     /// What a launch for `m` rows reads first of its weights: for the launch before it ([`Operands::next`]). None, where weights
-    /// are not prepared, or there are no such kernels.
+    /// are not prepared, or less than a block of each tile would be asked for.
     #[must_use]
     #[inline]
     pub fn reads_first<'a>(&self, m: u32, weights: &'a Weights<'a>) -> Option<NextWeights<'a>> {

@@ -2,7 +2,7 @@
 
 use super::weights::{PreparedWeights, Weights};
 use crate::operand::KernelParams;
-use crate::spec::Spec;
+use crate::spec::{Problem, Spec};
 
 /// The weights that the launch behind one reads first ([`Plan::reads_first`](crate::engine::Plan::reads_first)). A kernel that
 /// knows them ([`Operands::next`](super::Operands::next)) asks the L2 cache for them when its own have come, so that memory is
@@ -46,9 +46,13 @@ impl<'a> NextWeights<'a> {
         self.weights
     }
 
-    /// All but the address.
+    /// All but the address, for a launch of `problem`. Its kernels ask by the groups of their own tiles: of weights with fewer, that would
+    /// be behind their end, of others what nobody reads first. So of these it asks for nothing.
     #[inline]
-    pub(super) fn note(&self, params: &mut KernelParams) {
+    pub(super) fn note(&self, problem: &Problem, params: &mut KernelParams) {
+        if self.weights.layout().groups() != problem.groups().unwrap_or(1) {
+            return;
+        }
         params.next_stride = self.stride;
         params.next_strips = self.strips as i32;
         params.next_bytes = self.bytes;

@@ -311,7 +311,8 @@ impl<'a> Operands<'a> {
 
     /// What the launch behind this one in the stream reads first of its weights, which is then in the L2 cache when it begins:
     /// with [`Plan::launch_dependent`](crate::engine::Plan::launch_dependent) the way from one kernel to the next is shorter by
-    /// what memory would be idle. Kernels with warps that only load ask for it, others do not; no result depends on it.
+    /// what memory would be idle. Kernels with warps that only load ask for it, if both have
+    /// as many groups; others do not. No result depends on it.
     #[inline]
     pub fn next(mut self, next: impl Into<Option<NextWeights<'a>>>) -> Self {
         self.next = next.into();
@@ -409,7 +410,7 @@ impl<'a> Operands<'a> {
         params.kernel.settled = self.settled.into();
         params.coded.factor_value = self.c_factor;
         if let Some(next) = &self.next {
-            next.note(&mut params.kernel);
+            next.note(problem, &mut params.kernel);
         }
         if let Some(more) = &self.more {
             more.note_steps(problem.columns(), params);

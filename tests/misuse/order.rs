@@ -128,6 +128,30 @@ fn weights_that_are_read_next_are_an_operand() {
     assert!(error.is_operand() && error.to_string().contains("the weights that are read next"), "{error}");
 }
 
+/// A kernel asks by the groups of its own tiles: behind the end of weights that have fewer.
+#[test]
+fn weights_of_other_groups_are_not_asked_for() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let engine = engine(&device);
+    let [(problem, plan), _] = plans(&engine);
+    let grouped = engine.plan(&grouped()).unwrap();
+    let stream = device.context().new_stream().unwrap();
+    let next = engine.weights(&stream, &problem, given(&stream)).unwrap();
+    let [a, gate, up] = [M as usize, 2 * N, 2 * N]
+        .map(|rows| (piece::<u8>(&device, rows * K / 2), piece::<u8>(&device, rows * K / 16)));
+    let (offsets, mut c) = (piece::<i32>(&device, 3), piece::<f16>(&device, M as usize * N));
+    let mut workspace = piece::<u8>(&device, 1 << 20);
+    let next = plan.reads_first(M, &next);
+    assert!(next.is_some());
+    let operands = Operands::dual_gemm(M, (&a.0, &a.1), (&gate.0, &gate.1), (&up.0, &up.1), &mut c);
+    tracked.null.watch(true);
+    grouped.launch(&stream, operands.offsets(&offsets).workspace(&mut workspace).next(next)).unwrap();
+    // Strips and bytes of each.
+    assert_eq!(tracked.null.seen().param(144), 0);
+    tracked.null.watch(false);
+}
+
 /// Streams that share weights do not wait for each other.
 #[test]
 fn sharing_weights_orders_no_streams() {
