@@ -166,7 +166,8 @@ impl GatedMlp {
         let format = self.config.token_format();
         let does = |step| only.is_none_or(|only| only == step);
         if does(Step::Up) {
-            let next = self.down.reads_first(count);
+            // A step alone has nothing behind it.
+            let next = only.is_none().then(|| self.down.reads_first(count)).flatten();
             self.up.launch(stream, count, (x, result(h, format)?), room.again(), |operands| operands.next(next))?;
         }
         if does(Step::Down) {

@@ -91,7 +91,8 @@ impl<S: LaunchStream> Launches<'_, S> {
                 }
             };
             let room = Room { alphas: &mut pieces.alphas, kernels: &mut pieces.kernels };
-            let next = moe.down.reads_first(count * k);
+            // A step alone has nothing behind it.
+            let next = self.only.is_none().then(|| moe.down.reads_first(count * k)).flatten();
             moe.up.launch(stream, count * k, (given, h), room, |operands| {
                 operands.rows(rows).offsets(offsets).next(next)
             })?;
