@@ -22,11 +22,11 @@ pub struct Interval {
 ///
 /// Where nothing was measured, one choice is made for each cell of a fixed grid, for the cell's upper end. Cells end at 1, 2, 4,
 /// every multiple of 8 up to 64 rows, of 16 up to 128, four times an octave up to 512, twice an octave up to 8192, once up to
-/// 131,072, and every four octaves beyond. All cells together have at most ten kernels, those that are predicted to lose least to the best
-/// one of each cell, where much in one cell counts more than little in many, a cell with few rows as much as several with many, and
-/// one that ends at a power of two an octave more, as engines pad to these: few kernels are worth more than the last per cent of an estimate. What was measured cuts the grid at its own
-/// intervals, and its kernels stand in for others, too; beside them there is a part of the ten, as large as the cells count
-/// in which rows are left.
+/// 131,072, and every four octaves beyond. All cells together have at most ten kernels, those that are predicted to lose least
+/// to the best one of each cell, where much in one cell counts more than little in many, a cell with few rows as much as
+/// several with many, and one that ends at a power of two an octave more, as engines pad to these: few kernels are worth more
+/// than the last per cent of an estimate. What was measured cuts the grid at its own intervals, and its kernels stand in for
+/// others, too; beside them there is a part of the ten, as large as the cells count in which rows are left.
 ///
 /// ```
 /// use warpsmith::pick::Picker;

@@ -75,7 +75,7 @@ impl Route {
     pub const K_MAX: u32 = 32;
     /// The largest number of groups of experts.
     pub const GROUPS_MAX: u32 = 32;
-    /// Blocks of the cluster that routes few tokens, at most.
+    /// Blocks of the cluster that routes few tokens, where one is not enough.
     pub(crate) const CLUSTER: u32 = 8;
 
     /// From f32 logits unless said otherwise; experts and k are still to be said.

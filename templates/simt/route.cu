@@ -24,7 +24,7 @@ inline constexpr bool RENORMALISE = <{ renormalise }>;
 inline constexpr int THREADS = 1024;
 inline constexpr int WARPS = THREADS / 32;
 inline constexpr int CHUNK = 32;
-inline constexpr int CLUSTER = <{ cluster }>;  // blocks at most
+inline constexpr int CLUSTER = <{ cluster }>;  // blocks, where it is not one
 static_assert(WARPS == CHUNK && EXPERTS <= THREADS && K <= 32, "a warp a token, a thread an expert, a lane a slot");
 
 // The same order and sizes as `Params` on the host side (src/run/route.rs).
@@ -166,17 +166,16 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   cluster_wait();
   int count = 0, before = 0;
   if (expert < LOCAL_EXPERTS) {
-    const int blocks = cluster_blocks();
-    if (blocks == 1) {
+    if (cluster_blocks() == 1) {
       count = __popc(shared.masks[expert]);
     } else {
-      // All on their way at once: where there are fewer blocks, the last one's again.
+      // All on their way at once.
       u32 masks[CLUSTER];
 #pragma unroll
-      for (int block = 0; block < CLUSTER; block++) masks[block] = cluster_load(&shared.masks[expert], min(block, blocks - 1));
+      for (int block = 0; block < CLUSTER; block++) masks[block] = cluster_load(&shared.masks[expert], block);
 #pragma unroll
       for (int block = 0; block < CLUSTER; block++) {
-        const int here = block < blocks ? __popc(masks[block]) : 0;
+        const int here = __popc(masks[block]);
         count += here;
         if (block < rank) before += here;
       }
