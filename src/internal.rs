@@ -22,7 +22,7 @@ pub mod build {
     pub use crate::build::source::{Digest, Header, Source};
     #[cfg(feature = "compile")]
     pub use crate::build::toolchain::Version;
-    pub use crate::simt::{Preparation, QuantiseWeights, Simt};
+    pub use crate::simt::{Experts, Preparation, QuantiseWeights, Simt};
 }
 
 /// What entries are found by, and why one was not.
@@ -54,7 +54,22 @@ pub mod engine {
     use crate::engine::{Engine, Manifest};
     use crate::error::Result;
     use crate::run::quantise_weights::WeightQuantiser;
-    use crate::simt::{QuantiseWeights, Simt};
+    use crate::run::experts::ExpertsKernel;
+    use crate::simt::{Experts, QuantiseWeights, Simt};
+
+    /// The kernel that does all of a mixture of experts behind its router, for few tokens, loaded, as [`Engine::route`] gives its own.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such kernel ([`Experts::check`]); those of [`Engine::route`].
+    pub fn experts(engine: &Engine, of: &Experts) -> Result<ExpertsKernel> {
+        engine.experts(of)
+    }
+
+    /// The same, named by a manifest.
+    #[must_use]
+    pub fn with_experts(manifest: Manifest, of: &Experts) -> Manifest {
+        manifest.with_simt(&Simt::from(*of))
+    }
 
     /// The kernels without matrix instructions that a manifest names.
     pub fn simts_of(manifest: &Manifest) -> impl Iterator<Item = Simt> {
@@ -150,13 +165,22 @@ pub mod pick {
 pub mod run {
     use crate::build::Built;
     use crate::error::Result;
+    pub use crate::run::experts::{ExpertsKernel, ExpertsOperands};
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
     pub use crate::run::prepare::Preparer;
     pub use crate::run::quantise_weights::{WeightOperands, WeightQuantiser};
     use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
-    use crate::simt::{Combine, Quantise, QuantiseWeights, Route, Simt};
+    use crate::simt::{Combine, Experts, Quantise, QuantiseWeights, Route, Simt};
     use std::sync::Arc;
+
+    /// That of [`Experts`] from machine code of one's own.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the image; those of [`Experts::check`].
+    pub fn experts(device: &Device, experts: Experts, built: &Built<Simt>) -> Result<ExpertsKernel> {
+        ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), device.arch().sms())
+    }
 
     /// A router from machine code of one's own.
     ///

@@ -74,6 +74,7 @@ const COMMON: Cuda = Cuda {
         "common/scales/linear.cuh",
         "common/stuck/store.cuh",
         "common/stuck/trap.cuh",
+        "common/words.cuh",
     ],
 };
 
@@ -86,6 +87,7 @@ const SIMT: Cuda = Cuda {
         "common/prepare.cu",
         "common/prepare_e4m3.cu",
         "simt/combine.cu",
+        "simt/experts.cu",
         "simt/maximum.cu",
         "simt/quantise.cu",
         "simt/quantise_e4m3.cu",

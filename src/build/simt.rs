@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Header, Source, render};
 use crate::error::Result;
 use crate::format::{Coding, Format, PreparedLayout, Words};
-use crate::simt::{Combine, Preparation, Quantise, QuantiseWeights, Route, Simt};
+use crate::simt::{Combine, Experts, Preparation, Quantise, QuantiseWeights, Route, Simt};
 
 impl Simt {
     /// Symbols of the kernels, in the order in which they are loaded.
@@ -13,7 +13,7 @@ impl Simt {
         let symbol = self.symbol();
         match self {
             Self::Prepare(preparation) if preparation.has_row_factors() => vec![symbol.clone(), factors_of(&symbol)],
-            Self::Prepare(_) | Self::Combine(_) => vec![symbol],
+            Self::Prepare(_) | Self::Combine(_) | Self::Experts(_) => vec![symbol],
             Self::Quantise(quantise) if quantise.is_own() => vec![symbol.clone(), maximum_of(&symbol)],
             Self::Quantise(_) => vec![symbol],
             Self::QuantiseWeights(_) => vec![symbol.clone(), largest_of(&symbol)],
@@ -32,6 +32,7 @@ impl Simt {
             Self::Prepare(preparation) => prepare_text(preparation)?,
             Self::Route(route) => render::fill(ROUTE, &RouteNames::new(route, &symbol))?,
             Self::Combine(combine) => render::fill(COMBINE, &CombineNames::new(combine, &symbol))?,
+            Self::Experts(experts) => render::fill(EXPERTS, &ExpertsNames::new(experts, &symbol)?)?,
             Self::Quantise(quantise) => quantise_text(quantise, &symbol)?,
             Self::QuantiseWeights(weights) => {
                 render::fill(QUANTISE_WEIGHTS, &QuantiseWeightsNames::new(weights, &symbol))?
@@ -45,6 +46,7 @@ const PREPARE: &str = "common/prepare.cu";
 const PREPARE_E4M3: &str = "common/prepare_e4m3.cu";
 const ROUTE: &str = "simt/route.cu";
 const COMBINE: &str = "simt/combine.cu";
+const EXPERTS: &str = "simt/experts.cu";
 const QUANTISE: &str = "simt/quantise.cu";
 const MAXIMUM: &str = "simt/maximum.cu";
 const QUANTISE_E4M3: &str = "simt/quantise_e4m3.cu";
@@ -172,6 +174,58 @@ impl<'s> RouteNames<'s> {
             logits: route.logits_format().map_or("none", |format| format.word()),
             score: route.scoring().word(),
         }
+    }
+}
+
+/// What the template of the experts may name.
+#[derive(Serialize)]
+struct ExpertsNames<'s> {
+    symbol: &'s str,
+    format: &'static str,
+    activation: &'static str,
+    limit: u32,
+    weights: String,
+    hidden: u32,
+    intermediate: u32,
+    experts: u32,
+    k: u32,
+    shared: bool,
+    residual: bool,
+    tokens: u32,
+    blocks: u32,
+    warps: u32,
+    up_warps: u32,
+    ahead: u32,
+    batch: u32,
+    shared_bytes: u32,
+}
+
+impl<'s> ExpertsNames<'s> {
+    fn new(experts: &Experts, symbol: &'s str) -> Result<Self> {
+        let (tile, format, activation) = (experts.tile()?, experts.token_format().word(), experts.activation());
+        Ok(Self {
+            symbol,
+            format,
+            activation: activation.word(),
+            limit: activation.limit().unwrap_or(0),
+            weights: match experts.weights_format() {
+                Format::Mxfp4 => format!("mxfp4/{format}"),
+                weights => weights.word().to_owned(),
+            },
+            hidden: experts.hidden_size(),
+            intermediate: experts.intermediate_size(),
+            experts: experts.expert_count(),
+            k: experts.experts_per_token(),
+            shared: experts.has_shared(),
+            residual: experts.has_residual(),
+            tokens: tile.tokens,
+            blocks: Experts::BLOCKS_MAX,
+            warps: Experts::WARPS,
+            up_warps: tile.up_warps,
+            ahead: Experts::AHEAD,
+            batch: tile.batch,
+            shared_bytes: tile.shared_bytes,
+        })
     }
 }
 
@@ -311,6 +365,9 @@ mod tests {
         named(include_str!("../../templates/simt/route.cu"), given);
         let given = serde_json::to_value(CombineNames::new(&Combine::new(), "combine")).unwrap();
         named(include_str!("../../templates/simt/combine.cu"), given);
+        let experts = Experts::new(Activation::Silu).sizes(64, 64).experts(2, 1);
+        let given = serde_json::to_value(ExpertsNames::new(&experts, "experts").unwrap()).unwrap();
+        named(include_str!("../../templates/simt/experts.cu"), given);
         let given = serde_json::to_value(QuantiseNames::new(&Quantise::new(), "quantise")).unwrap();
         named(include_str!("../../templates/simt/quantise.cu"), given);
         let given = serde_json::to_value(QuantiseE4m3Names::new(&Quantise::new().e4m3(), "e4m3")).unwrap();

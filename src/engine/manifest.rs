@@ -11,6 +11,7 @@ use super::rows::Rows;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::simt::Simt;
+use crate::simt::Experts;
 use crate::spec::{Combine, Problem, Quantise, Route};
 
 /// The only version there is.
@@ -47,6 +48,7 @@ pub struct Manifest {
     problems: BTreeMap<String, (Problem, Rows)>,
     routes: BTreeMap<String, Route>,
     combines: BTreeMap<String, Combine>,
+    experts: BTreeMap<String, Experts>,
     quantisers: BTreeMap<String, Quantise>,
 }
 
@@ -77,6 +79,11 @@ impl Manifest {
     #[must_use]
     pub fn with_combine(mut self, combine: &Combine) -> Self {
         self.combines.insert(combine.to_string(), *combine);
+        self
+    }
+
+    fn with_experts(mut self, experts: &Experts) -> Self {
+        self.experts.insert(experts.to_string(), *experts);
         self
     }
 
@@ -144,7 +151,8 @@ impl Manifest {
     /// All but problems.
     pub(crate) fn simts(&self) -> impl Iterator<Item = Simt> {
         let (routes, combines) = (self.routes().copied().map(Simt::from), self.combines().copied().map(Simt::from));
-        routes.chain(combines).chain(self.quantisers().copied().map(Simt::from))
+        let experts = self.experts.values().copied().map(Simt::from);
+        routes.chain(combines).chain(experts).chain(self.quantisers().copied().map(Simt::from))
     }
 
     /// Adds one of those. Weights are prepared as problems say.
@@ -152,6 +160,7 @@ impl Manifest {
         match simt {
             Simt::Route(route) => self.with_route(route),
             Simt::Combine(combine) => self.with_combine(combine),
+            Simt::Experts(experts) => self.with_experts(experts),
             Simt::Quantise(quantise) => self.with_quantiser(quantise),
             Simt::Prepare(_) | Simt::QuantiseWeights(_) => self,
         }
@@ -186,6 +195,8 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     combines: Vec<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    experts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     quantisers: Vec<&'a str>,
     problems: BTreeMap<&'a str, &'a Rows>,
 }
@@ -195,8 +206,9 @@ impl Serialize for Manifest {
         let problems = self.problems.iter().map(|(spelling, (_, rows))| (spelling.as_str(), rows)).collect();
         let routes = self.routes.keys().map(String::as_str).collect();
         let combines = self.combines.keys().map(String::as_str).collect();
+        let experts = self.experts.keys().map(String::as_str).collect();
         let quantisers = self.quantisers.keys().map(String::as_str).collect();
-        Written { version: VERSION, routes, combines, quantisers, problems }.serialize(serializer)
+        Written { version: VERSION, routes, combines, experts, quantisers, problems }.serialize(serializer)
     }
 }
 
@@ -209,6 +221,8 @@ struct Read {
     routes: Vec<Legal<Route>>,
     #[serde(default)]
     combines: Vec<Legal<Combine>>,
+    #[serde(default)]
+    experts: Vec<Legal<Experts>>,
     #[serde(default)]
     quantisers: Vec<Legal<Quantise>>,
     #[serde(default)]
@@ -228,6 +242,7 @@ impl<'de> Deserialize<'de> for Manifest {
         let manifest = Self { problems: merged.collect(), ..Self::default() };
         let manifest = read.routes.iter().fold(manifest, |all, Legal(route)| all.with_route(route));
         let manifest = read.combines.iter().fold(manifest, |all, Legal(combine)| all.with_combine(combine));
+        let manifest = read.experts.iter().fold(manifest, |all, Legal(experts)| all.with_experts(experts));
         Ok(read.quantisers.iter().fold(manifest, |all, Legal(quantise)| all.with_quantiser(quantise)))
     }
 }
@@ -265,6 +280,12 @@ impl Check for Route {
 }
 
 impl Check for Combine {
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+}
+
+impl Check for Experts {
     fn check(&self) -> Result<()> {
         self.check()
     }
@@ -331,11 +352,13 @@ mod tests {
     fn small_kernels_are_lists_and_each_once() {
         const BESIDE: &str = "routes = [\"route.given:e8:k2\", \"route.softmax:f32:e8:k2\"]\n\
                               combines = [\"combine:f16>f16:h64:k2:weighted\"]\n\
+                              experts = [\"experts.silu:f16:h64:i64:e8:k2\"]\n\
                               quantisers = [\"quantise:f16:k64\"]\n";
         let (route, combine) = ("route.softmax:f32:e8:k2", "combine:f16>f16:h64:k2:weighted");
         let own = Manifest::new().with_route(&route.parse().unwrap()).with_combine(&combine.parse().unwrap());
         let other = own.clone().with_route(&"route.given:e8:k2".parse().unwrap());
         let other = other.with_quantiser(&"quantise:f16:k64".parse().unwrap());
+        let other = other.with_experts(&"experts.silu:f16:h64:i64:e8:k2".parse().unwrap());
         let manifest = own.and(&other).and(&Manifest::parse(&text(&format!("{ONE} = \"7\""))).unwrap());
         let expected = format!("version = 1\n{BESIDE}\n[problems]\n{ONE} = \"7\"\n");
         assert_eq!((manifest.to_string(), Manifest::parse(&expected).unwrap()), (expected, manifest));
@@ -400,6 +423,7 @@ mod tests {
             ("version = 1\nroutes = [\"route.softmax:f32:e8:k9\"]".to_owned(), 2, "k = 9"),
             ("version = 1\nroutes = [\"route.softmax\"]".to_owned(), 2, "route.softmax"),
             ("version = 1\ncombines = [\"combine:f16>f16:h63:k2\"]".to_owned(), 2, "63"),
+            ("version = 1\nexperts = [\"experts.silu:f16:h63:i64:e8:k2\"]".to_owned(), 2, "hidden = 63"),
         ] {
             let error = Manifest::parse(&text).unwrap_err();
             let shown = error.to_string();

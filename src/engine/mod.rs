@@ -42,7 +42,9 @@ pub use warm_up::{Progress, WarmUp, WarmUpReport};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
+use crate::run::experts::ExpertsKernel;
 use crate::run::{Combiner, Device, Kernel, Quantiser, Router};
+use crate::simt::Experts;
 use crate::spec::{Combine, Problem, Quantise, Route};
 
 use self::call::{Call, Served};
@@ -245,6 +247,14 @@ impl Engine {
         combine.check()?;
         self.record().note_simt(&(*combine).into());
         Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
+    }
+
+    /// The kernel that does all of a mixture of experts behind its router, for few tokens, loaded, as [`Engine::route`] gives its own.
+    pub(crate) fn experts(&self, experts: &Experts) -> Result<ExpertsKernel> {
+        experts.check()?;
+        self.record().note_simt(&(*experts).into());
+        let kernel = self.residency.simt((*experts).into())?.value;
+        ExpertsKernel::new(*experts, kernel, self.device().arch().sms())
     }
 
     /// The kernels that make values NVFP4, loaded, as [`Engine::route`] gives its own.

@@ -16,6 +16,7 @@ mod check;
 mod code;
 mod code_maps;
 mod combine;
+pub(crate) mod experts;
 mod device;
 mod driver;
 mod fill;

@@ -17,6 +17,7 @@ use super::module::Function;
 use super::operand::{MatrixMut, Values};
 use super::retired::Owner;
 use super::visit::{EachMemory, EachOwner, HeldByGraph, Order};
+use super::weights::PreparedWeights;
 use super::workspace::WorkspaceMemory;
 use super::{Device, LaunchStream, LoadTime, refused};
 use crate::build::{Built, Cubin};
@@ -46,6 +47,8 @@ pub(super) struct SimtLaunch {
     pub(super) threads: u32,
     /// Blocks of a cluster.
     pub(super) cluster: u32,
+    /// Bytes of dynamic shared memory.
+    pub(super) shared_bytes: u32,
 }
 
 impl SimtKernel {
@@ -59,8 +62,14 @@ impl SimtKernel {
         let refuses = |error| refused(format!("loading {}", simt.symbol()), error);
         let set_up = |code: Arc<Code>| {
             let entries = simt.entries();
-            let functions = entries.iter().map(|entry| code.entry(entry)).collect::<Result<_, _>>();
-            Ok((functions.map_err(refuses)?, code))
+            let functions = entries.iter().map(|entry| code.entry(entry)).collect::<Result<Vec<Function>, _>>();
+            let functions = functions.map_err(refuses)?;
+            let shared_bytes = simt.shared_bytes();
+            if shared_bytes > 0 {
+                let refuses = |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
+                functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
+            }
+            Ok((functions, code))
         };
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
@@ -108,9 +117,9 @@ impl SimtKernel {
         is_dependent: bool,
     ) -> Result<()> {
         stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        for (nth, SimtLaunch { entry, grid, threads, cluster }) in launches.iter().enumerate() {
+        for (nth, SimtLaunch { entry, grid, threads, cluster, shared_bytes }) in launches.iter().enumerate() {
             let function = self.functions.get(*entry).ok_or_else(|| Error::internal("a launch of no entry"))?;
-            let blocks = Blocks::new(*function, *threads, 0, [*cluster, 1, 1]);
+            let blocks = Blocks::new(*function, *threads, *shared_bytes, [*cluster, 1, 1]);
             let mut arguments = [(&raw mut *params).cast::<c_void>()];
             // Later ones of the call wait by themselves for the first.
             let depends = is_dependent || (nth > 0 && self.can_depend());
@@ -250,6 +259,8 @@ pub(super) trait Visit<'b> {
 
     fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()>;
 
+    fn prepared(&mut self, at: usize, weights: &'b PreparedWeights) -> Result<()>;
+
     fn values(&mut self, at: usize, values: &'b Values<'_>) -> Result<()> {
         match values {
             Values::F16(values) => self.read(at, values),
@@ -283,6 +294,10 @@ where
 
     fn workspace(&mut self, _: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
         EachMemory::workspace(self, memory).map_err(Into::into)
+    }
+
+    fn prepared(&mut self, _: usize, weights: &'b PreparedWeights) -> Result<()> {
+        EachMemory::prepared(self, weights).map_err(Into::into)
     }
 }
 
@@ -318,6 +333,10 @@ impl<'b, const COUNT: usize> Visit<'b> for Check<'_, COUNT> {
     fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
         self.piece(at, &memory.buffer())
     }
+
+    fn prepared(&mut self, at: usize, weights: &'b PreparedWeights) -> Result<()> {
+        self.piece(at, &weights.shared().buffer())
+    }
 }
 
 struct Place<'b, 'g, G, const COUNT: usize> {
@@ -347,6 +366,11 @@ impl<'b, G: Guards<'b>, const COUNT: usize> Visit<'b> for Place<'b, '_, G, COUNT
 
     fn workspace(&mut self, at: usize, memory: &'b mut WorkspaceMemory<'_>) -> Result<()> {
         let address = memory.address(self.stream, self.guards);
+        self.note(at, address)
+    }
+
+    fn prepared(&mut self, at: usize, weights: &'b PreparedWeights) -> Result<()> {
+        let address = weights.shared().address(self.stream, self.guards);
         self.note(at, address)
     }
 }

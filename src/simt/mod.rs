@@ -1,6 +1,7 @@
 //! Kernels without matrix instructions: what each computes, one small struct a kind.
 
 mod combine;
+mod experts;
 mod prepare;
 mod quantise;
 mod quantise_weights;
@@ -9,6 +10,8 @@ mod route;
 use crate::error::Result;
 
 pub use combine::Combine;
+pub use experts::Experts;
+pub(crate) use experts::ExpertsTile;
 pub use prepare::Preparation;
 pub use quantise::Quantise;
 pub use quantise_weights::QuantiseWeights;
@@ -24,6 +27,8 @@ pub enum Simt {
     Route(Route),
     /// Adds up the rows of a token's experts.
     Combine(Combine),
+    /// Does all of a mixture of experts behind its router, for few tokens.
+    Experts(Experts),
     /// Makes values NVFP4.
     Quantise(Quantise),
     /// Makes weights of checkpoints NVFP4.
@@ -38,8 +43,17 @@ impl Simt {
             Self::Prepare(preparation) => preparation.symbol(),
             Self::Route(route) => symbol_of(route),
             Self::Combine(combine) => symbol_of(combine),
+            Self::Experts(experts) => symbol_of(experts),
             Self::Quantise(quantise) => symbol_of(quantise),
             Self::QuantiseWeights(weights) => weights.symbol(),
+        }
+    }
+
+    /// Bytes of dynamic shared memory of a block.
+    pub(crate) fn shared_bytes(&self) -> u32 {
+        match self {
+            Self::Experts(experts) => experts.tile().map_or(0, |tile| tile.shared_bytes),
+            _ => 0,
         }
     }
 
@@ -50,6 +64,7 @@ impl Simt {
             Self::Prepare(_) => Ok(()),
             Self::Route(route) => route.check(),
             Self::Combine(combine) => combine.check(),
+            Self::Experts(experts) => experts.check(),
             Self::Quantise(quantise) => quantise.check(),
             Self::QuantiseWeights(weights) => weights.check(),
         }
@@ -71,6 +86,12 @@ impl From<Route> for Simt {
 impl From<Combine> for Simt {
     fn from(combine: Combine) -> Self {
         Self::Combine(combine)
+    }
+}
+
+impl From<Experts> for Simt {
+    fn from(experts: Experts) -> Self {
+        Self::Experts(experts)
     }
 }
 

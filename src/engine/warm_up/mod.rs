@@ -261,6 +261,7 @@ fn failure(set: &KernelSet, needed: &Needed, error: &Error, is_there: &dyn Fn(&S
     let beside = match needed {
         Needed::Simt(Simt::Route(route)) => Some(format!("{route} at any number of tokens")),
         Needed::Simt(Simt::Combine(combine)) => Some(format!("{combine} at any number of tokens")),
+        Needed::Simt(Simt::Experts(experts)) => Some(format!("{experts} at few tokens")),
         Needed::Simt(Simt::Quantise(quantise)) => Some(format!("{quantise} at any number of rows")),
         _ => None,
     };

@@ -38,6 +38,7 @@ pub(super) fn launch(
         grid: m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX),
         threads: THREADS,
         cluster: 1,
+        shared_bytes: 0,
     };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes.

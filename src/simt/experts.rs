@@ -1,0 +1,356 @@
+//! All of a mixture of experts behind its router, for few tokens, in one launch.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Route;
+use crate::error::{Error, Result};
+use crate::format::{Format, PreparedLayout};
+use crate::problem::{Activation, Problem};
+use crate::spelling::{prefixed, spelled};
+
+/// Both products of gated experts and the sum of a token's rows, for few tokens: what up, down and a
+/// [`Combine`](crate::spec::Combine) do, in one launch. Weights are prepared for 16-bit values; rows of h are rounded to the format
+/// of the tokens, those of experts are not.
+///
+/// # Spelling
+/// `experts.ACT:FORMAT:hH:iI:eE:kK[:mxfp4][:shared][:residual]`, for example `experts.silu:bf16:h2048:i768:e128:k8`.
+/// `Display` writes it and `FromStr` reads exactly what `Display` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Experts {
+    activation: Activation,
+    format: Format,
+    weights: Format,
+    hidden: u32,
+    intermediate: u32,
+    experts: u32,
+    k: u32,
+    has_shared: bool,
+    has_residual: bool,
+}
+
+/// What a kernel has of each number that trades one thing for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExpertsTile {
+    /// Tokens at most.
+    pub(crate) tokens: u32,
+    /// Warps that share K of a slice of up.
+    pub(crate) up_warps: u32,
+    /// Slices × tokens whose sums are added up at a time.
+    pub(crate) batch: u32,
+    /// Bytes of shared memory of a block.
+    pub(crate) shared_bytes: u32,
+}
+
+impl Experts {
+    /// Tokens of a launch at most: columns of the matrix instruction.
+    pub const TOKENS_MAX: u32 = 8;
+    /// Blocks of a launch at most.
+    pub(crate) const BLOCKS_MAX: u32 = 256;
+    /// Warps of a block.
+    pub(crate) const WARPS: u32 = 16;
+    /// Blocks of weights that a warp has under way, at least.
+    pub(crate) const AHEAD: u32 = 4;
+    /// Hidden and intermediate size are multiples of this.
+    const STEP: u32 = 64;
+    /// What a block of Hopper may have.
+    const SHARED_MAX: u32 = 227 << 10;
+
+    /// Of tokens in f16 with NVFP4 weights, unless said otherwise; sizes, experts and k are still to be said.
+    pub fn new(activation: Activation) -> Self {
+        Self {
+            activation,
+            format: Format::F16,
+            weights: Format::Nvfp4,
+            hidden: 0,
+            intermediate: 0,
+            experts: 0,
+            k: 0,
+            has_shared: false,
+            has_residual: false,
+        }
+    }
+
+    /// The format of the tokens, of h and of the result: f16 or bf16.
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// The format of the weights: NVFP4 or MXFP4.
+    pub fn weights(mut self, format: Format) -> Self {
+        self.weights = format;
+        self
+    }
+
+    /// Elements of a token and of a row of h, with padding.
+    pub fn sizes(mut self, hidden: u32, intermediate: u32) -> Self {
+        (self.hidden, self.intermediate) = (hidden, intermediate);
+        self
+    }
+
+    /// The experts that there are weights of, and those of a token.
+    pub fn experts(mut self, experts: u32, k: u32) -> Self {
+        (self.experts, self.k) = (experts, k);
+        self
+    }
+
+    /// Rows of a shared expert are added.
+    pub fn shared(mut self) -> Self {
+        self.has_shared = true;
+        self
+    }
+
+    /// A residual is added.
+    pub fn residual(mut self) -> Self {
+        self.has_residual = true;
+        self
+    }
+
+    /// The activation.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// The format of the tokens.
+    pub fn token_format(&self) -> Format {
+        self.format
+    }
+
+    /// The format of the weights.
+    pub fn weights_format(&self) -> Format {
+        self.weights
+    }
+
+    /// Elements of a token.
+    #[must_use]
+    pub fn hidden_size(&self) -> u32 {
+        self.hidden
+    }
+
+    /// Elements of a row of h.
+    #[must_use]
+    pub fn intermediate_size(&self) -> u32 {
+        self.intermediate
+    }
+
+    /// Experts that there are weights of.
+    #[must_use]
+    pub fn expert_count(&self) -> u32 {
+        self.experts
+    }
+
+    /// Experts of a token.
+    #[must_use]
+    pub fn experts_per_token(&self) -> u32 {
+        self.k
+    }
+
+    /// Whether rows of a shared expert are added.
+    #[must_use]
+    pub fn has_shared(&self) -> bool {
+        self.has_shared
+    }
+
+    /// Whether a residual is added.
+    #[must_use]
+    pub fn has_residual(&self) -> bool {
+        self.has_residual
+    }
+
+    /// Tokens of a launch at most: as many as shared memory has room for rows of h of.
+    ///
+    /// # Errors
+    /// Those of [`Experts::check`].
+    pub fn most_tokens(&self) -> Result<u32> {
+        self.tile().map(|tile| tile.tokens)
+    }
+
+    /// Weights of up and of down, as they are prepared.
+    ///
+    /// # Errors
+    /// Unsupported, if there is no such layout.
+    pub fn layouts(&self) -> Result<[PreparedLayout; 2]> {
+        let layout = |products, n, k| PreparedLayout::new(products, self.format, self.experts, n, k)?.weights(self.weights);
+        Ok([layout(2, self.intermediate, self.hidden)?, layout(1, self.hidden, self.intermediate)?])
+    }
+
+    /// Whether a kernel can be made of it.
+    ///
+    /// # Errors
+    /// Unsupported, with the value and its limit.
+    pub fn check(&self) -> Result<()> {
+        self.tile().map(drop)
+    }
+
+    pub(crate) fn tile(&self) -> Result<ExpertsTile> {
+        self.checked().and_then(|()| self.fitted()).map_err(|error| error.context(self.to_string()))
+    }
+
+    fn checked(&self) -> Result<()> {
+        let Self { format, weights, hidden, intermediate, experts, k, .. } = *self;
+        if self.activation == Activation::Relu2 {
+            return Err(Error::unsupported(format!("{} has no gate", self.activation)));
+        }
+        if let Some(limit) = self.activation.limit().filter(|limit| !(1..=Activation::LIMIT_MAX).contains(limit)) {
+            return Err(Error::unsupported(format!("limit = {limit}: must be 1 to {}", Activation::LIMIT_MAX)));
+        }
+        if !matches!(format, Format::F16 | Format::Bf16) {
+            return Err(Error::unsupported(format!("tokens are f16 or bf16, not {format}")));
+        }
+        if !matches!(weights, Format::Nvfp4 | Format::Mxfp4) {
+            return Err(Error::unsupported(format!("weights are nvfp4 or mxfp4, not {weights}")));
+        }
+        for (name, size) in [("hidden", hidden), ("intermediate", intermediate)] {
+            if size == 0 || !size.is_multiple_of(Self::STEP) || size > Problem::EXTENT_MAX {
+                let (step, most) = (Self::STEP, Problem::EXTENT_MAX);
+                return Err(Error::unsupported(format!("{name} = {size}: must be a multiple of {step} up to {most}")));
+            }
+        }
+        for (name, value, most) in [("experts", experts, Route::EXPERTS_MAX), ("k", k, Route::K_MAX)] {
+            if !(1..=most).contains(&value) {
+                return Err(Error::unsupported(format!("{name} = {value}: must be 1 to {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// As many tokens as there is room for.
+    fn fitted(&self) -> Result<ExpertsTile> {
+        let blocks = self.hidden / Self::STEP;
+        let up_warps = [4, 8].into_iter().find(|warps| blocks.div_ceil(*warps) <= Self::AHEAD).unwrap_or(Self::WARPS);
+        let groups = Self::WARPS / up_warps;
+        let tiles = (1..=Self::TOKENS_MAX).rev().flat_map(|tokens| [32, 16, 8].map(|batch| (tokens, batch)));
+        let tiles = tiles.filter(|(tokens, batch)| *batch >= tokens * groups).map(|(tokens, batch)| {
+            let shared_bytes = self.shared_bytes(tokens, up_warps, batch);
+            ExpertsTile { tokens, up_warps, batch, shared_bytes }
+        });
+        let mut least = u32::MAX;
+        for tile in tiles {
+            if tile.shared_bytes <= Self::SHARED_MAX {
+                return Ok(tile);
+            }
+            least = tile.shared_bytes;
+        }
+        let most = Self::SHARED_MAX;
+        Err(Error::unsupported(format!("a token takes {least} bytes of shared memory: at most {most}")))
+    }
+
+    /// As templates/simt/experts.cu lays it out, which checks it.
+    fn shared_bytes(&self, tokens: u32, up_warps: u32, batch: u32) -> u32 {
+        let Self { hidden, intermediate, experts, k, .. } = *self;
+        let (warps, rows) = (Self::WARPS, tokens * k);
+        let slice = PreparedLayout::block_bytes_of(self.weights) as u32 / 4;
+        let steps = (hidden / Self::STEP).div_ceil(up_warps);
+        let ring = warps * Self::AHEAD.next_multiple_of(steps) * slice;
+        let x = hidden / Self::STEP * 1024;
+        let body = (x + 2 * batch * up_warps * 64).max(rows.saturating_mul(2 * intermediate + 64));
+        let out = 2 * tokens * warps * 64;
+        let lists = 4 * (experts + 1) + rows * (5 * 4 + 12 + 16 + 32) + 16 + 2 * Self::BLOCKS_MAX + 64;
+        ring.saturating_add(body).saturating_add(out + lists)
+    }
+}
+
+impl fmt::Display for Experts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { activation, format, hidden, intermediate, experts, k, .. } = self;
+        write!(f, "experts.{activation}:{format}:h{hidden}:i{intermediate}:e{experts}:k{k}")?;
+        let parts = [
+            (self.weights == Format::Mxfp4, ":mxfp4"),
+            (self.has_shared, ":shared"),
+            (self.has_residual, ":residual"),
+        ];
+        parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))
+    }
+}
+
+impl FromStr for Experts {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| error.context(format!("experts `{text}`")))
+    }
+}
+
+spelled!(Experts);
+
+fn parse(text: &str) -> Result<Experts> {
+    let wrong = |segment: &str| {
+        let grammar = "experts.ACT:FORMAT:hH:iI:eE:kK[:mxfp4][:shared][:residual]";
+        Error::parse(format!("`{segment}`: expected {grammar}"))
+    };
+    let mut segments = text.split(':').peekable();
+    let mut next = || segments.next().unwrap_or_default();
+    let (head, format) = (next(), next());
+    let activation = head.strip_prefix("experts.").ok_or_else(|| wrong(head))?;
+    let mut number = |prefix| {
+        let segment = next();
+        prefixed(segment, prefix).ok_or_else(|| wrong(segment))
+    };
+    let experts = Experts::new(activation.parse()?).format(format.parse()?);
+    let experts = experts.sizes(number("h")?, number("i")?);
+    let mut experts = experts.experts(number("e")?, number("k")?);
+    if segments.next_if_eq(&"mxfp4").is_some() {
+        experts.weights = Format::Mxfp4;
+    }
+    experts.has_shared = segments.next_if_eq(&"shared").is_some();
+    experts.has_residual = segments.next_if_eq(&"residual").is_some();
+    match segments.next() {
+        Some(rest) => Err(wrong(rest)),
+        None => Ok(experts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> Experts {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn spellings_are_read_as_written_and_no_other() {
+        for text in [
+            "experts.silu:bf16:h2048:i768:e128:k8",
+            "experts.swiglu_oai:f16:h64:i64:e1:k1:mxfp4:shared:residual",
+            "experts.gelu_tanh:f16:h7168:i2048:e48:k8:residual",
+        ] {
+            assert_eq!(named(text).to_string(), text);
+            named(text).check().unwrap();
+        }
+        for text in ["experts.silu:bf16:h2048:i768:e128", "experts:bf16:h64:i64:e8:k2", "experts.silu:bf16:h64:i64:e8:k2:residual:shared", ""] {
+            assert!(text.parse::<Experts>().unwrap_err().is_parse(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_kernel_for_is_refused_by_name() {
+        let refusal = |experts: Experts| {
+            let error = experts.check().unwrap_err();
+            assert!(error.is_unsupported(), "{error}");
+            error.to_string()
+        };
+        let good = named("experts.silu:bf16:h2048:i768:e128:k8");
+        assert!(refusal(Experts { activation: Activation::Relu2, ..good }).contains("relu2 has no gate"));
+        assert!(refusal(Experts { activation: Activation::SiluClamp(0), ..good }).contains("limit = 0"));
+        assert!(refusal(good.format(Format::F32)).ends_with("not f32"));
+        assert!(refusal(good.weights(Format::Bf16)).ends_with("not bf16"));
+        assert!(refusal(good.sizes(2000, 768)).contains("hidden = 2000"));
+        assert!(refusal(good.sizes(2048, 0)).contains("intermediate = 0"));
+        assert!(refusal(good.experts(1025, 8)).contains("experts = 1025"));
+        assert!(refusal(good.experts(128, 33)).contains("k = 33"));
+        assert!(refusal(good.sizes(16384, 53248)).contains("bytes of shared memory: at most 232448"));
+    }
+
+    #[test]
+    fn as_many_tokens_as_have_room() {
+        let most = |text: &str| named(text).most_tokens().unwrap();
+        assert_eq!(most("experts.silu:bf16:h2048:i768:e128:k8"), 8);
+        assert_eq!(most("experts.silu:bf16:h2048:i512:e512:k10"), 8);
+        assert_eq!(most("experts.silu:bf16:h4096:i1536:e128:k8"), 5);
+        assert_eq!(most("experts.silu:bf16:h4096:i14336:e8:k2"), 2);
+        assert_eq!(most("experts.silu:bf16:h64:i64:e8:k32"), 8);
+    }
+}

@@ -1,0 +1,510 @@
+// <{ symbol }>
+//
+// Both products of a mixture of experts and the sum of its rows, for few tokens, as one launch. Weights are what takes the time, so
+// they never stop coming: each warp copies its next blocks into a ring of its own in shared memory while it multiplies, and those
+// of the second product while the first ends.
+//
+//   slice    16 rows of prepared weights (src/format/prepared.rs) over all of K: the A operand of mma, whose columns are the tokens
+//   up       slices of all experts that have tokens; warps share K; h = act(gate) · up goes to global memory, in the order in which
+//            a lane of mma takes it
+//   down     slices of the result's columns; warps share K of all experts, whose sums are weighted as they come: no block needs
+//            another's
+//
+// Blocks take numbers as they begin, and the work goes with the number. One that waits for h takes what no block has taken, so
+// that a launch ends however few of its blocks the device runs at a time.
+
+#include "common/base.cuh"
+#include "common/ptx.cuh"
+#include "common/words.cuh"
+#include "simt/ptx.cuh"
+#include "simt/values.cuh"
+#include "common/compute/<{ format }>.cuh"
+#include "common/output/<{ format }>.cuh"
+#include "simt/addend/<{ format }>.cuh"
+#include "wgmma/decode/<{ format }>.cuh"
+#include "wgmma/weights/<{ weights }>.cuh"
+
+namespace ws {
+
+inline constexpr int HIDDEN = <{ hidden }>;
+inline constexpr int INTERMEDIATE = <{ intermediate }>;  // with padding
+inline constexpr int EXPERTS = <{ experts }>;
+inline constexpr int K = <{ k }>;
+inline constexpr int TOKENS = <{ tokens }>;  // at most
+inline constexpr bool HAS_SHARED = <{ shared }>;
+inline constexpr bool HAS_RESIDUAL = <{ residual }>;
+inline constexpr int WARPS = <{ warps }>;
+inline constexpr int THREADS = 32 * WARPS;
+inline constexpr int ROWS = TOKENS * K;
+inline constexpr int BLOCKS = <{ blocks }>;  // of a launch, at most
+enum : int { LIMIT = <{ limit }> };            // of activations that have one
+
+// A block of weights is 64 rows × 64 of K; a slice has a quarter of it.
+inline constexpr int BLOCK_BYTES = 2048 + BLOCK_SCALE_BYTES;
+inline constexpr int K_BLOCKS = 1;
+inline constexpr int BLOCK_CODES = 512;
+inline constexpr int SLICE_SCALES = BLOCK_SCALE_BYTES / 4;
+inline constexpr int SLICE_BYTES = BLOCK_CODES + SLICE_SCALES;
+
+inline constexpr int UP_BLOCKS = HIDDEN / 64;                    // along K
+inline constexpr int UP_SLICES = INTERMEDIATE / 8;               // of an expert: eight columns of the gate and of up
+inline constexpr int UP_TILES = ceil_div(INTERMEDIATE, 32);
+inline constexpr int UP_WARPS = <{ up_warps }>;                  // that share K of a slice
+inline constexpr int UP_STEPS = ceil_div(UP_BLOCKS, UP_WARPS);   // blocks of a slice that a warp has
+inline constexpr int UP_GROUPS = WARPS / UP_WARPS;               // slices at a time, which are neighbours
+inline constexpr int DOWN_BLOCKS = INTERMEDIATE / 64;
+inline constexpr int DOWN_SLICES = HIDDEN / 16;
+inline constexpr int DOWN_TILES = ceil_div(HIDDEN, 64);
+
+// Blocks that a warp has under way: those of whole slices of up.
+inline constexpr int SLICES_AHEAD = ceil_div(<{ ahead }>, UP_STEPS);
+inline constexpr int AHEAD = SLICES_AHEAD * UP_STEPS;
+
+// Slices × tokens whose sums are added up at a time.
+inline constexpr int BATCH_ROWS = <{ batch }>;
+static_assert(TOKENS <= 8 && BATCH_ROWS >= TOKENS * UP_GROUPS, "columns of mma; at least a slice of each group");
+static_assert(WARPS % UP_WARPS == 0 && UP_SLICES % UP_GROUPS == 0, "whole groups");
+
+// A row of h in shared memory; the next begins 16 banks further.
+inline constexpr int H_STRIDE = INTERMEDIATE * 2 + 64;
+
+// The same order and sizes as `Params` on the host side (src/run/experts.rs).
+struct ExpertsParams {
+  const u8* x;           // [tokens, HIDDEN]
+  const u8* up;          // prepared, gate and up
+  const u8* down;        // prepared
+  const float* alpha[3];  // of gate, up, down: [EXPERTS] by `alpha_step`; without, `alpha_value`
+  const float* weights;  // [tokens, K], of slots
+  const int* offsets;    // these as in `RouteParams`
+  const int* rows;
+  const int* slots;
+  const int* hit;
+  const int* summary;
+  int* state;            // blocks that have begun, shares of up that are done, blocks that have ended: 0 before and after
+  u8* h;                 // [tokens · K, INTERMEDIATE]
+  const u8* shared;      // [tokens, HIDDEN]
+  const u8* residual;    // [tokens, HIDDEN]
+  u8* out;               // [tokens, HIDDEN]
+  float alpha_value[3];
+  int alpha_step[3];
+  int tokens;
+};
+
+}  // namespace ws
+
+#include "common/activation/<{ activation }>.cuh"
+#include "wgmma/rows/half.cuh"
+
+namespace ws {
+
+extern "C" {
+extern __shared__ __align__(1024) u8 shared_memory[];
+}
+
+struct Lists {
+  int offsets[EXPERTS + 1], rows[ROWS], slots[ROWS];  // as they come
+  float weights[ROWS];
+  int hit[ROWS];
+  float alpha[3][ROWS];        // of those experts
+  alignas(16) short row[ROWS][8];         // of an expert that is hit and a token: its row, or -1
+  float weight[ROWS][8];
+  int hits, ticket, stolen;
+  short taken[BLOCKS];         // numbers of this block
+};
+
+enum : int {
+  RING_BYTES = WARPS * AHEAD * SLICE_BYTES,
+  X_BYTES = UP_BLOCKS * 1024,
+  BATCH_BYTES = BATCH_ROWS * UP_WARPS * 64,  // [slice][warp][token][16 rows]
+  H_BYTES = ROWS * H_STRIDE,
+  BODY_BYTES = X_BYTES + 2 * BATCH_BYTES > H_BYTES ? X_BYTES + 2 * BATCH_BYTES : H_BYTES,
+  OUT_BYTES = TOKENS * WARPS * 64,
+  RING = 0,
+  BODY = RING + RING_BYTES,
+  OUT = BODY + BODY_BYTES,
+  LISTS = OUT + 2 * OUT_BYTES,
+  SHARED_BYTES = LISTS + sizeof(Lists),
+};
+static_assert(SHARED_BYTES <= <{ shared_bytes }>, "the host gives as much");
+
+__device__ __forceinline__ void st_shared_f32(u32 to, float value) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory"); }
+__device__ __forceinline__ float ld_shared_f32(u32 from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ int ld_acquire(const int* from) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ void add_release(int* to) { asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(to) : "memory"); }
+
+// Where a column of a row lies, in elements, in the order in which lanes take them: [block of 64][half][c][step][upper][2].
+__device__ __forceinline__ int fragment_place(int column) {
+  const int block = column / 64, step = column % 64 / 16, inside = column % 16;
+  return block * 64 + step / 2 * 32 + inside % 8 / 2 * 8 + step % 2 * 4 + inside / 8 * 2 + column % 2;
+}
+
+// What a block has to do with a number that it has taken: every `numbers`th slice, of up every `numbers`th of neighbours.
+struct Share {
+  int number, numbers, hits;
+};
+
+// Where a lane finds a block of a slice.
+struct Place {
+  const u8* codes;
+  int scales;  // from there
+
+  __device__ __forceinline__ void set(const u8* product, u32 tile, int blocks, int quarter, int block) {
+    codes = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES + quarter * BLOCK_CODES + lane_index() * 16;
+    scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);
+  }
+};
+
+// A warp's ring. Each place of it is asked for again as soon as it is read.
+struct Ring {
+  u32 begin, at;
+
+  __device__ void reset(u32 ring) {
+    cp_async_wait_group<0>();
+    __syncwarp();
+    begin = at = ring;
+  }
+  __device__ __forceinline__ void ask(const u8* codes, int scales) {
+    const u32 to = at + lane_index() * 16;
+    cp_async_16(to, codes, true);
+    if (lane_index() < SLICE_SCALES / 16) cp_async_16(to + BLOCK_CODES, codes + scales, true);
+  }
+  __device__ __forceinline__ void go_on() {
+    cp_async_commit_group();
+    at += SLICE_BYTES;
+    if (at == begin + AHEAD * SLICE_BYTES) at = begin;
+  }
+  __device__ __forceinline__ void wait() {
+    cp_async_wait_group<AHEAD - 1>();
+    __syncwarp();
+  }
+};
+
+// Products of a slice's block, whose tokens are at `b`; two sums in turn, as the next of one waits for the last.
+__device__ __forceinline__ void multiply(float (&sums)[2][4], const WholeRows& rows, const uint4 (&b)[2]) {
+  u32 a[4][4];
+#pragma unroll
+  for (int step = 0; step < 4; step++) rows.decode(a[step], step);
+  rows.finish(a, 0);
+#pragma unroll
+  for (int step = 0; step < 4; step++) {
+    const uint4& of = b[step / 2];
+    Compute::mma(sums[step % 2], a[step][0], a[step][1], a[step][2], a[step][3], step % 2 == 0 ? of.x : of.z, step % 2 == 0 ? of.y : of.w);
+  }
+}
+
+// A warp's sums for a slice, [token][16 rows].
+__device__ __forceinline__ void store_sums(u32 to, const float (&of)[4], int tokens) {
+  to += lane_index() % 4 * 128 + lane_index() / 4 * 4;
+#pragma unroll
+  for (int j = 0; j < 2; j++)
+    if (lane_index() % 4 * 2 + j < tokens) {
+      st_shared_f32(to + j * 64, of[j]);
+      st_shared_f32(to + j * 64 + 32, of[2 + j]);
+    }
+}
+
+// What COUNT warps have for two rows of a slice, in their order.
+template <int COUNT>
+__device__ __forceinline__ void load_sums(float (&to)[2], u32 from, int of_warp) {
+  to[0] = to[1] = 0.f;
+#pragma unroll
+  for (int warp = 0; warp < COUNT; warp++) {
+    const uint2 two = ld_shared_8(from + warp * of_warp);
+    to[0] += __uint_as_float(two.x);
+    to[1] += __uint_as_float(two.y);
+  }
+}
+
+// What of down is asked for next: of each slice a warp has a run of the blocks of all experts, one behind the other.
+struct Down {
+  Place place;
+  int slice, hit, blocks, left;  // blocks of this expert, and of the run behind them
+
+  __device__ void begin(const ExpertsParams& params, const Lists& lists, const Share& share, int at) {
+    slice = at;
+    blocks = 0;
+    const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS), first = warp_index() * run;
+    left = slice < DOWN_SLICES ? min(run, all - first) : 0;
+    if (left > 0) go_to(params, lists, first / DOWN_BLOCKS, first % DOWN_BLOCKS);
+  }
+  __device__ void go_to(const ExpertsParams& params, const Lists& lists, int hit_, int block) {
+    hit = hit_;
+    place.set(params.down, lists.hit[hit] * DOWN_TILES + slice / 4, DOWN_BLOCKS, slice % 4, block);
+    blocks = min(DOWN_BLOCKS - block, left);
+    left -= blocks;
+  }
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring) {
+    if (blocks > 0) {
+      ring.ask(place.codes, place.scales);
+      place.codes += BLOCK_BYTES;
+      if (--blocks == 0) {
+        if (left > 0)
+          go_to(params, lists, hit + 1, 0);
+        else
+          begin(params, lists, share, slice + share.numbers);
+      }
+    }
+    ring.go_on();
+  }
+};
+
+// Blocks of up's neighbours `neighbours`, or of down where there are none.
+struct Up {
+  Place place;
+  bool is_there;
+
+  __device__ void begin(const ExpertsParams& params, const Lists& lists, const Share& share, int neighbours) {
+    is_there = neighbours < share.hits * (UP_SLICES / UP_GROUPS);
+    if (!is_there) return;
+    const int slice = neighbours * UP_GROUPS + warp_index() / UP_WARPS, hit = slice / UP_SLICES, at = slice % UP_SLICES;
+    place.set(params.up, lists.hit[hit] * UP_TILES + at / 4, UP_BLOCKS, at % 4, warp_index() % UP_WARPS * UP_STEPS);
+  }
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, int step) {
+    if (!is_there) return down.ask(params, lists, share, ring);
+    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS) ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
+    ring.go_on();
+  }
+};
+
+__device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share, u32 sums, int first, int count) {
+  const int tokens = params.tokens;
+  for (int i = threadIdx.x; i < count * tokens * 4; i += THREADS) {
+    const int pair = i % 4, token = i / 4 % tokens, nth = i / 4 / tokens;
+    const int slice = (first + nth / UP_GROUPS * share.numbers) * UP_GROUPS + nth % UP_GROUPS;
+    const int hit = slice / UP_SLICES, row = lists.row[hit][token];
+    if (row < 0) continue;
+    float gate[2], up[2];
+    const u32 from = sums + nth * UP_WARPS * tokens * 64 + token * 64 + pair * 8;
+    load_sums<UP_WARPS>(gate, from, tokens * 64);
+    load_sums<UP_WARPS>(up, from + 32, tokens * 64);
+    float h[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+      h[j] = activate(lists.alpha[0][hit] * (WeightFormat::unit() * gate[j])) *
+             linear(lists.alpha[1][hit] * (WeightFormat::unit() * up[j]));
+    const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(slice % UP_SLICES * 8 + pair * 2);
+    *reinterpret_cast<u32*>(params.h + element * 2) = Output::round(h[0], h[1]);
+  }
+}
+
+// Leaves what is asked for of down under way.
+__device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, u32 x) {
+  const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
+  const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
+  // Columns of mma without a token are the last one's.
+  const u32 of_lane = x + min(lane / 4, tokens - 1) * 64 + lane % 4 * 16 + warp * (UP_STEPS * 1024);
+  const int batch = BATCH_ROWS / UP_GROUPS / tokens;
+  u32 sums_at = x + X_BYTES;
+  int first = share.number, nth = 0;
+#pragma unroll 1
+  for (int neighbours = share.number; neighbours < all; neighbours += share.numbers) {
+    Up next;
+    next.begin(params, lists, share, neighbours + SLICES_AHEAD * share.numbers);
+    float sums[2][4] = {};
+#pragma unroll 4
+    for (int step = 0; step < UP_STEPS; step++) {
+      ring.wait();
+      WholeRows rows;
+      rows.load(ring.at, 0, lane);
+      const uint4 b[2] = {ld_shared_16(of_lane + step * 1024), ld_shared_16(of_lane + step * 1024 + 512)};
+      __syncwarp();
+      next.ask(params, lists, share, ring, down, step);
+      if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, rows, b);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[0][i] += sums[1][i];
+    store_sums(sums_at + ((nth * UP_GROUPS + group) * UP_WARPS + warp) * tokens * 64, sums[0], tokens);
+    nth++;
+    if (nth == batch || neighbours + share.numbers >= all) {
+      __syncthreads();
+      finish_up(params, lists, share, sums_at, first, nth * UP_GROUPS);
+      first = neighbours + share.numbers;
+      nth = 0;
+      sums_at = sums_at == x + X_BYTES ? sums_at + BATCH_BYTES : x + X_BYTES;
+    }
+  }
+}
+
+__device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, u32 h, u32 sums_at) {
+  const int tokens = params.tokens, lane = lane_index(), warp = warp_index();
+  const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS);
+  u32 out = sums_at;
+#pragma unroll 1
+  for (int slice = share.number; slice < DOWN_SLICES; slice += share.numbers) {
+    int at = warp * run;
+    const int end = min(at + run, all);
+    float totals[4] = {};
+#pragma unroll 1
+    for (int hit = at / DOWN_BLOCKS; at < end; hit++) {
+      const int row = lists.row[hit][lane / 4], until = min(end, (hit + 1) * DOWN_BLOCKS);
+      u32 from = h + row * H_STRIDE + (at - hit * DOWN_BLOCKS) * 128 + lane % 4 * 16;
+      float sums[2][4] = {};
+#pragma unroll 1
+      for (; at < until; at++, from += 128) {
+        ring.wait();
+        WholeRows rows;
+        rows.load(ring.at, 0, lane);
+        uint4 b[2] = {};
+        if (row >= 0) b[0] = ld_shared_16(from), b[1] = ld_shared_16(from + 64);
+        __syncwarp();
+        down.ask(params, lists, share, ring);
+        multiply(sums, rows, b);
+      }
+      const float alpha = lists.alpha[2][hit];
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * (WeightFormat::unit() * (sums[0][i] + sums[1][i])));
+    }
+    store_sums(out + warp * tokens * 64, totals, tokens);
+    __syncthreads();
+    if (threadIdx.x < tokens * 8) {
+      const int pair = threadIdx.x % 8, token = threadIdx.x / 8;
+      float sum[2];
+      load_sums<WARPS>(sum, out + token * 64 + pair * 8, tokens * 64);
+      const long long element = static_cast<long long>(token) * HIDDEN + slice * 16 + pair * 2;
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        if constexpr (HAS_SHARED) sum[j] += Addend::one(params.shared, element + j);
+        if constexpr (HAS_RESIDUAL) sum[j] += Addend::one(params.residual, element + j);
+      }
+      *reinterpret_cast<u32*>(params.out + element * 2) = Output::round(sum[0], sum[1]);
+    }
+    out = out == sums_at ? sums_at + OUT_BYTES : sums_at;
+  }
+}
+
+// Says that a number's part of h is there, and waits for the others'. What nobody has begun by and by is done here: its number, or -1.
+__device__ __forceinline__ int wait_for_others(const ExpertsParams& params, int numbers) {
+  add_release(params.state + 1);
+  for (u32 turn = 0; ld_acquire(params.state + 1) < numbers; turn++) {
+    if (turn > 100 && ld_acquire(params.state) < numbers) {
+      const int more = atomicAdd(params.state, 1);
+      if (more < numbers) return more;
+    }
+    // Many seconds: what it counts in was not 0.
+    if (turn > 1u << 24) __trap();
+  }
+  return -1;
+}
+
+// All rows of h, to shared memory.
+__device__ __forceinline__ void load_h(const ExpertsParams& params, u32 to) {
+  constexpr int PIECES = INTERMEDIATE / 8;
+  for (int i = threadIdx.x; i < params.tokens * K * PIECES; i += THREADS)
+    cp_async_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, params.h + static_cast<long long>(i) * 16, true);
+  cp_async_commit_group();
+  cp_async_wait_group<0>();
+}
+
+}  // namespace ws
+
+extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const __grid_constant__ ws::ExpertsParams params) {
+  using namespace ws;
+  Lists& lists = *reinterpret_cast<Lists*>(shared_memory + LISTS);
+  const u32 base = static_cast<u32>(__cvta_generic_to_shared(shared_memory));
+  const int tokens = params.tokens, thread = threadIdx.x;
+  launch_dependents();
+  wait_for_dependencies();
+  // All on their way at once: x, which becomes what lanes take, and lists.
+  constexpr int X_PIECES = ceil_div(TOKENS * UP_BLOCKS * 8, THREADS);
+  uint4 x[X_PIECES];
+#pragma unroll
+  for (int nth = 0; nth < X_PIECES; nth++)
+    if (thread + nth * THREADS < tokens * UP_BLOCKS * 8) x[nth] = reinterpret_cast<const uint4*>(params.x)[thread + nth * THREADS];
+  if (thread == 0) {
+    lists.ticket = atomicAdd(params.state, 1);
+    lists.hits = min(max(params.summary[0], 0), min(tokens * K, EXPERTS));
+  }
+  for (int i = thread; i <= EXPERTS; i += THREADS) lists.offsets[i] = params.offsets[i];
+  for (int i = thread; i < tokens * K; i += THREADS) {
+    lists.rows[i] = params.rows[i];
+    lists.slots[i] = params.slots[i];
+    lists.weights[i] = params.weights[i];
+    // No expert behind the last that is hit.
+    const int hit = i < EXPERTS ? min(params.hit[i], EXPERTS - 1) : -1;
+    lists.hit[i] = max(hit, 0);
+#pragma unroll
+    for (int j = 0; j < 3; j++)
+      lists.alpha[j][i] = hit < 0 ? 0.f : params.alpha[j] ? params.alpha[j][hit * params.alpha_step[j]] : params.alpha_value[j];
+    *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
+#pragma unroll
+    for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
+  }
+#pragma unroll
+  for (int nth = 0; nth < X_PIECES; nth++) {
+    // The lower or the upper eight elements of a step.
+    const int i = thread + nth * THREADS, piece = i % 8, block = i / 8 % UP_BLOCKS, token = i / 8 / UP_BLOCKS;
+    const int step = piece / 2, upper = piece % 2;
+    if (token >= tokens) break;
+    u32* const to = reinterpret_cast<u32*>(shared_memory + BODY + block * 1024 + step / 2 * 512 + token * 64 + step % 2 * 8 + upper * 4);
+    to[0] = x[nth].x, to[4] = x[nth].y, to[8] = x[nth].z, to[12] = x[nth].w;
+  }
+  __syncthreads();
+  Share share{lists.ticket, static_cast<int>(gridDim.x), lists.hits};
+  const u32 body = base + BODY;
+  Ring ring;
+  Down down;
+  const auto begin_up = [&] {
+    ring.reset(base + RING + warp_index() * (AHEAD * SLICE_BYTES));
+    // A share of up that is smaller than what goes ahead.
+    if (share.number + (SLICES_AHEAD - 1) * share.numbers >= share.hits * (UP_SLICES / UP_GROUPS)) down.begin(params, lists, share, share.number);
+    for (int nth = 0; nth < SLICES_AHEAD; nth++) {
+      Up up;
+      up.begin(params, lists, share, share.number + nth * share.numbers);
+      for (int step = 0; step < UP_STEPS; step++) up.ask(params, lists, share, ring, down, step);
+    }
+    if (share.number + (SLICES_AHEAD - 1) * share.numbers < share.hits * (UP_SLICES / UP_GROUPS)) down.begin(params, lists, share, share.number);
+  };
+  if (share.number < share.numbers) {
+    begin_up();
+    if (thread < share.hits) {
+      const int expert = lists.hit[thread];
+      const int end = min(lists.offsets[expert + 1], tokens * K);
+      for (int row = max(lists.offsets[expert], 0); row < end; row++) {
+        const u32 token = lists.rows[row], slot = lists.slots[row];
+        if (token >= static_cast<u32>(tokens) || slot >= static_cast<u32>(tokens * K)) continue;
+        lists.row[thread][token] = row;
+        lists.weight[thread][token] = lists.weights[slot];
+      }
+    }
+    int own = 0;
+    for (;;) {
+      do_up(params, lists, share, ring, down, body);
+      if (thread == 0) lists.taken[own] = share.number;
+      own++;
+      __syncthreads();
+      if (thread == 0) lists.stolen = wait_for_others(params, share.numbers);
+      __syncthreads();
+      const int more = lists.stolen;
+      if (more < 0) break;
+      share.number = more;
+      begin_up();
+    }
+    load_h(params, body);
+    __syncthreads();
+    for (bool is_first = true;; is_first = false) {
+      if (!is_first) {
+        // Begun and left when a number was added.
+        share.number = lists.taken[own - 1];
+        ring.reset(ring.begin);
+        down.begin(params, lists, share, share.number);
+        for (int i = 0; i < AHEAD; i++) down.ask(params, lists, share, ring);
+      }
+      do_down(params, lists, share, ring, down, body, base + OUT);
+      if (--own == 0) break;
+      __syncthreads();
+    }
+  }
+  if (thread == 0) {
+    __threadfence();
+    if (atomicAdd(params.state + 2, 1) == static_cast<int>(gridDim.x) - 1) params.state[0] = params.state[1] = params.state[2] = 0;
+  }
+}
