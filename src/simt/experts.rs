@@ -54,6 +54,8 @@ impl Experts {
     pub(crate) const AHEAD: u32 = 4;
     /// Hidden and intermediate size are multiples of this.
     const STEP: u32 = 64;
+    /// H · I at most.
+    const SIZE_MAX: u64 = 4 << 20;
     /// What a block of Hopper may have.
     const SHARED_MAX: u32 = 227 << 10;
 
@@ -157,6 +159,13 @@ impl Experts {
     #[must_use]
     pub fn has_residual(&self) -> bool {
         self.has_residual
+    }
+
+    /// Whether an expert's weights are so few that one launch is faster than three, as measured: kernels of their own read many
+    /// weights sooner.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        u64::from(self.hidden) * u64::from(self.intermediate) <= Self::SIZE_MAX
     }
 
     /// Tokens of a launch at most: as many as shared memory has room for rows of h of.

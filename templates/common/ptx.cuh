@@ -37,6 +37,18 @@ __device__ __forceinline__ int ld_relaxed_gpu(const int* global) {
   return value;
 }
 
+// The same with what was written before it was added to.
+__device__ __forceinline__ int ld_acquire_gpu(const int* global) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+  return value;
+}
+
+// "red.release" at the scope of the device: an addition that comes behind all that the block wrote before its last barrier.
+__device__ __forceinline__ void add_release_gpu(int* global, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
+}
+
 // "cp.async.commit_group": the copies this thread started since the last one form a group.
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -28,6 +28,10 @@ __device__ __forceinline__ u32 ld_shared_2(u32 shared) {
   return v;
 }
 
+__device__ __forceinline__ void st_shared_4(u32 shared, u32 a) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared), "r"(a) : "memory");
+}
+
 __device__ __forceinline__ void st_shared_8(u32 shared, u32 a, u32 b) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(shared), "r"(a), "r"(b) : "memory");
 }

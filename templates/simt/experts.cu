@@ -127,19 +127,6 @@ enum : int {
 };
 static_assert(SHARED_BYTES <= <{ shared_bytes }>, "the host gives as much");
 
-__device__ __forceinline__ void st_shared_f32(u32 to, float value) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory"); }
-__device__ __forceinline__ float ld_shared_f32(u32 from) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ int ld_acquire(const int* from) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ void add_release(int* to) { asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(to) : "memory"); }
-
 // Where a column of a row lies, in elements, in the order in which lanes take them: [block of 64][half][c][step][upper][2].
 __device__ __forceinline__ int fragment_place(int column) {
   const int block = column / 64, step = column % 64 / 16, inside = column % 16;
@@ -206,8 +193,8 @@ __device__ __forceinline__ void store_sums(u32 to, const float (&of)[4], int tok
 #pragma unroll
   for (int j = 0; j < 2; j++)
     if (lane_index() % 4 * 2 + j < tokens) {
-      st_shared_f32(to + j * 64, of[j]);
-      st_shared_f32(to + j * 64 + 32, of[2 + j]);
+      st_shared_4(to + j * 64, __float_as_uint(of[j]));
+      st_shared_4(to + j * 64 + 32, __float_as_uint(of[2 + j]));
     }
 }
 
@@ -383,9 +370,9 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
 
 // Says that a number's part of h is there, and waits for the others'. What nobody has begun by and by is done here: its number, or -1.
 __device__ __forceinline__ int wait_for_others(const ExpertsParams& params, int numbers) {
-  add_release(params.state + 1);
-  for (u32 turn = 0; ld_acquire(params.state + 1) < numbers; turn++) {
-    if (turn > 100 && ld_acquire(params.state) < numbers) {
+  add_release_gpu(params.state + 1, 1);
+  for (u32 turn = 0; ld_acquire_gpu(params.state + 1) < numbers; turn++) {
+    if (turn > 100 && ld_acquire_gpu(params.state) < numbers) {
       const int more = atomicAdd(params.state, 1);
       if (more < numbers) return more;
     }

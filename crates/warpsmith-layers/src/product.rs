@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::internal::Raise;
-use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut, NextWeights, Operands, Weights};
+use warpsmith::run::{Alpha, LaunchStream, MatrixMut, MemoryMut, NextWeights, Operands, PreparedWeights, Weights};
 use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
@@ -72,6 +72,19 @@ impl Product {
     /// Bytes for factors that a launch makes of its weights' and its tokens'.
     pub(crate) fn alpha_bytes(&self) -> u64 {
         self.scaler.as_ref().map_or(0, Scaler::bytes)
+    }
+
+    /// Its weights, where they are prepared.
+    pub(crate) fn prepared(&self) -> Option<&PreparedWeights> {
+        match &self.weights {
+            Weights::Prepared(weights) => Some(weights),
+            _ => None,
+        }
+    }
+
+    /// What multiplies each product, where tokens have no factor.
+    pub(crate) fn alphas(&self) -> impl Iterator<Item = Alpha<'_>> {
+        [&self.beside].into_iter().chain(&self.second).map(|beside| beside.alpha.alpha())
     }
 
     pub(crate) fn plan(&self) -> &Plan {

@@ -90,6 +90,7 @@ fn built(args: &Args, tokens: &[u32], place: &Place, cache: &KernelCache) -> Res
         if let LayerConfig::Moe(of) = config {
             beside.extend([Simt::from(*of.route()), of.combine().into()]);
             beside.extend(of.weigh().map(Simt::from));
+            beside.extend(of.few_tokens(&arch).map(Simt::from));
         }
         for simt in beside {
             specs.insert(cache.simt_cubin(simt, &arch)?.built().of().symbol());
@@ -161,7 +162,7 @@ impl Bench {
         let floor = |only| Work::of(config, tokens, hit, only).floor_us(arch);
         let whole = [time(None)?.median_us, floor(None)];
         let mut steps = Vec::new();
-        for step in Step::of(config) {
+        for step in layers[0].steps(tokens) {
             steps.push((step, [time(Some(step))?.median_us, floor(Some(step))]));
         }
         Ok(Row { tokens, hit, worst, whole, steps })

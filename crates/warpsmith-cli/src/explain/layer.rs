@@ -144,7 +144,7 @@ fn of_step<T>(products: &[T], step: Step) -> &[T] {
         Step::Up => 0..1,
         Step::Down => 1..2,
         Step::Shared => 2..products.len(),
-        Step::Route | Step::Combine => 0..0,
+        Step::Route | Step::Combine | Step::Experts => 0..0,
     };
     products.get(range).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 use warpsmith::Result;
 use warpsmith::engine::{Manifest, Rows};
+use warpsmith::internal::engine::with_experts;
 use warpsmith::spec::Arch;
 
 use super::LayerConfig;
@@ -39,6 +40,9 @@ impl LayerConfig {
         manifest = self.scalers()?.iter().fold(manifest, Manifest::with_combine);
         if let Self::Moe(moe) = self {
             manifest = manifest.with_route(moe.route()).with_route(&moe.by_ids()).with_combine(&moe.combine());
+            if let Some(experts) = moe.few_tokens(arch) {
+                manifest = with_experts(manifest, &experts);
+            }
             manifest = moe.weigh().iter().fold(manifest, Manifest::with_combine);
         }
         Ok(manifest)

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::spec::{Activation, Combine, Problem, Quantise, Route, Scoring};
+use warpsmith::internal::build::Experts;
+use warpsmith::spec::{Activation, Arch, Combine, Problem, Quantise, Route, Scoring};
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
@@ -175,6 +176,25 @@ impl MoeConfig {
     #[must_use]
     pub fn weigh(&self) -> Option<Combine> {
         self.has_weighted_inputs.then(|| self.of_format().k(1).weighted())
+    }
+
+    /// What does all behind the router for few tokens in one launch on devices of this architecture, where that is the faster way:
+    /// of products of 16-bit values without a bias, whose experts are gated and small and have prepared weights.
+    #[must_use]
+    pub fn few_tokens(&self, arch: &Arch) -> Option<Experts> {
+        let (expert, route) = (&self.expert, &self.route);
+        let is_other = !expert.is_gated() || expert.bias_format().is_some() || expert.rounded().is_some();
+        if is_other || self.has_weighted_inputs || self.has_shared_gate {
+            return None;
+        }
+        let experts = Experts::new(expert.activation()).format(expert.token_format()).weights(expert.weight_format());
+        let experts = experts.sizes(expert.hidden_size(), expert.padded_size());
+        let experts = experts.experts(route.local_experts().len() as u32, route.experts_per_token());
+        let experts = if self.shared.is_some() { experts.shared() } else { experts };
+        let experts = if self.has_residual { experts.residual() } else { experts };
+        let products = self.of_experts(1).ok()?;
+        let is_prepared = products.iter().all(|problem| problem.native(arch).is_prepared());
+        (is_prepared && experts.is_small() && experts.check().is_ok()).then_some(experts)
     }
 
     /// What rounds x, h and the shared expert's h, as far as anything does.

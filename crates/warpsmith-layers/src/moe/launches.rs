@@ -2,6 +2,7 @@
 
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
+use warpsmith::internal::run::ExpertsOperands;
 use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOperands, Values};
 use warpsmith::{Error, Result};
 
@@ -67,6 +68,29 @@ impl<S: LaunchStream> Launches<'_, S> {
             Chooses::Logits(_) => pieces.weights.as_numbers().ok_or_else(lost),
             Chooses::Ids(_, weights) => chunk.of(weights, k),
         };
+        if let Some(few) = moe.few_for(count).filter(|_| self.only.is_none_or(|only| only == Step::Experts)) {
+            let Pieces { h, shared, lists, weights: chosen, .. } = &mut pieces;
+            let of_slots = match from {
+                Chooses::Logits(_) => chosen.as_numbers().ok_or_else(lost)?,
+                Chooses::Ids(_, weights) => chunk.of(weights, k)?,
+            };
+            let weights = [moe.up.prepared().ok_or_else(lost)?, moe.down.prepared().ok_or_else(lost)?];
+            let mut alphas = moe.up.alphas().chain(moe.down.alphas());
+            let mut alpha = || alphas.next().ok_or_else(lost);
+            let alphas = [alpha()?, alpha()?, alpha()?];
+            let (lists, h) = (lists.numbers_mut().ok_or_else(lost)?, result(h, format)?);
+            let (x, out) = (as_values(x()?)?, chunk.of_result(out, hidden)?);
+            let operands = ExpertsOperands::new(count, (x, out), weights, of_slots, lists, h).alphas(alphas);
+            let operands = match &moe.shared {
+                Some(_) => operands.shared(values(shared, format)?),
+                None => operands,
+            };
+            let operands = match residual {
+                Some(residual) => operands.residual(chunk.of_values(residual, hidden)?),
+                None => operands,
+            };
+            return few.launch_dependent(stream, operands);
+        }
         if self.does(Step::Up) {
             if self.leaves_rows(from) {
                 let bytes = format.bytes(expert.padded_size() as usize) * (count * k) as usize;

@@ -9,11 +9,13 @@ use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
+use warpsmith::internal::run::ExpertsKernel;
+use warpsmith::pick::Policy;
 use warpsmith::run::{Combiner, LaunchStream, Memory, Router, Shared, Values};
 use warpsmith::spec::{Route, Scoring};
 use warpsmith::{Error, Result};
 
-use crate::config::MoeConfig;
+use crate::config::{LayerConfig, MoeConfig};
 use crate::mlp::GatedMlp;
 use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
 use crate::product::Product;
@@ -35,6 +37,8 @@ pub struct Moe {
     up: Product,
     down: Product,
     combiner: Combiner,
+    /// Of few tokens, what up, down and the combiner do.
+    few: Option<ExpertsKernel>,
     /// Multiplies tokens by their weights, where experts get them so.
     weigher: Option<Combiner>,
     /// Of x and of h, where these are rounded.
@@ -87,13 +91,17 @@ impl Moe {
         let shared = config.shared_expert().zip(shared);
         let shared = shared.map(|(of, weights)| GatedMlp::new(engine, stream, &of, weights, limit)).transpose()?;
         let by_ids = config.by_ids();
+        let up = Product::new(engine, stream, &up, [intermediate, hidden], first)?;
+        let down = Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?;
+        let few = few_tokens(engine, config, [&up, &down])?;
         Ok(Self {
             config: *config,
             limit,
             router: (route != by_ids).then(|| engine.route(&route)).transpose()?,
             chosen: engine.route(&by_ids)?,
-            up: Product::new(engine, stream, &up, [intermediate, hidden], first)?,
-            down: Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?,
+            up,
+            down,
+            few,
             combiner: engine.combine(&config.combine())?,
             weigher: config.weigh().map(|weigh| engine.combine(&weigh)).transpose()?,
             quantisers: RowQuantiser::both(engine, expert.quantisers())?,
@@ -107,6 +115,21 @@ impl Moe {
     /// What it computes.
     pub fn config(&self) -> &MoeConfig {
         &self.config
+    }
+
+    /// Its steps for so many tokens.
+    pub fn steps(&self, tokens: u32) -> impl Iterator<Item = Step> + use<> {
+        let is_one_launch = self.few_for(tokens).is_some();
+        Step::of(&LayerConfig::Moe(self.config)).chain([Step::Experts]).filter(move |step| match step {
+            Step::Up | Step::Down | Step::Combine => !is_one_launch,
+            Step::Experts => is_one_launch,
+            _ => true,
+        })
+    }
+
+    /// What does all behind the router for so many tokens, if one launch does.
+    fn few_for(&self, tokens: u32) -> Option<&ExpertsKernel> {
+        self.few.as_ref().filter(|few| tokens <= few.most_tokens())
     }
 
     /// The kernels of its experts: up and down.
@@ -246,6 +269,18 @@ impl Moe {
             kernels: routers.chain(products).max().unwrap_or(0).max(of_shared.kernels),
         }
     }
+}
+
+/// The kernel for few tokens, if the layer has one and the device's weights are what it takes. A token's bits depend on how many experts
+/// others choose.
+fn few_tokens(engine: &Engine, config: &MoeConfig, products: [&Product; 2]) -> Result<Option<ExpertsKernel>> {
+    let is_variable = engine.picker().policy() != Policy::BatchInvariant;
+    let Some(experts) = config.few_tokens(engine.device().arch()).filter(|_| is_variable) else {
+        return Ok(None);
+    };
+    let layouts = experts.layouts()?;
+    let takes = products.iter().zip(&layouts).all(|(product, layout)| product.prepared().is_some_and(|it| it.layout() == layout));
+    takes.then(|| warpsmith::internal::engine::experts(engine, &experts)).transpose()
 }
 
 fn check_bias(route: &Route, bias: Option<&Shared<f32>>) -> Result<()> {

@@ -24,7 +24,7 @@ mod by_hand;
 use by_hand::{Hand, Mutant};
 
 const WAIT: Duration = Duration::from_secs(10);
-const TOKENS: [u32; 5] = [0, 1, 3, 17, 257];
+const TOKENS: [u32; 6] = [0, 1, 3, 8, 17, 257];
 const LIMIT: u32 = 300;
 /// How often a graph is replayed, as long as that takes no longer: an emulated GPU takes longer for a few.
 const REPLAYS: u64 = 1000;
@@ -273,7 +273,7 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
 fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String> {
     let _turn = bench.alone();
     let layer = Layer::new(bench, &bench.engine(), layer)?;
-    for count in [17, 257] {
+    for count in [5, 17, 257] {
         let host = layer.tokens(count);
         let experts = host.logits().len() / host.count();
         let of = |logit: &dyn Fn(usize) -> f32| (0..host.logits().len()).map(|at| logit(at % experts)).collect();
@@ -341,11 +341,15 @@ fn is_that_of_its_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A graph of 17 tokens, replayed with routings that change, gives what launches give.
+/// Graphs of few tokens and of more, replayed with routings that change, give what launches give.
 fn is_the_same_replayed(bench: &Bench, layer: &str) -> Result<(), String> {
     let _turn = bench.alone();
     let layer = Layer::new(bench, &bench.engine(), layer)?;
-    let (stream, host) = (layer.stream, layer.tokens(17));
+    [5, 17].into_iter().try_for_each(|count| replays_the_same(&layer, count))
+}
+
+fn replays_the_same(layer: &Layer<'_>, count: u32) -> Result<(), String> {
+    let (stream, host) = (layer.stream, layer.tokens(count));
     let (mut eager, mut captured) = (layer.upload(&host, LIMIT)?, layer.upload(&host, LIMIT)?);
     layer.run(&mut captured)?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).map_err(text)?;
@@ -361,7 +365,7 @@ fn is_the_same_replayed(bench: &Bench, layer: &str) -> Result<(), String> {
         None => replays < REPLAYS && start.elapsed() < REPLAYED,
     };
     while replays < REPLAYED_AT_LEAST || goes_on(replays) {
-        let other = HostTokens::random(layer.host.config(), 17, (replays % 3) as f64 / 2.0, replays);
+        let other = HostTokens::random(layer.host.config(), count, (replays % 3) as f64 / 2.0, replays);
         for tokens in [&mut eager, &mut captured] {
             match other.logits() {
                 [] => tokens.set_x(stream, other.x()),
@@ -372,7 +376,7 @@ fn is_the_same_replayed(bench: &Bench, layer: &str) -> Result<(), String> {
         let expected = layer.run(&mut eager)?;
         graph.launch().map_err(text)?;
         if layer.found(&captured)? != expected {
-            return Err(format!("other bits at replay {replays}"));
+            return Err(format!("{count} tokens: other bits at replay {replays}"));
         }
         seen.push(expected);
         seen.truncate(2);

@@ -49,6 +49,16 @@ impl DeviceLayer {
         }
     }
 
+    /// Its steps for so many tokens.
+    #[must_use]
+    pub fn steps(&self, tokens: u32) -> Vec<Step> {
+        match self {
+            Self::Linear(_) => Vec::new(),
+            Self::Mlp(of) => Step::of(&LayerConfig::Mlp(*of.config())).collect(),
+            Self::Moe(of) => of.steps(tokens).collect(),
+        }
+    }
+
     /// Columns of the result, and its format.
     fn result(&self) -> (usize, Format) {
         let config = match self {

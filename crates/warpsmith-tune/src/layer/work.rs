@@ -90,6 +90,7 @@ impl Work {
                     Some(Step::Up) => up.and(moved(x + of_inputs + h)).and(quantised(x)),
                     Some(Step::Down) => down.and(moved(h + y)).and(quantised(h)),
                     Some(Step::Combine) => moved(y + added + of_shared + of_gate),
+                    Some(Step::Experts) => up.and(down).and(moved(x + added + of_shared)),
                     Some(Step::Shared) => {
                         shared.map_or_else(Self::default, |shared| shared.and(moved(x + of_shared)).and(quantised(x)))
                     }

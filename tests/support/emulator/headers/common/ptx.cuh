@@ -26,6 +26,9 @@ inline void cp_async_4(u32 shared, const void* global, bool valid) { emulated_cp
 inline void prefetch_line(const void* global) { emu_global(global, 1, 1, "prefetch"); }
 inline int ld_relaxed_gpu(const int* global) { return *reinterpret_cast<const int*>(emu_global(global, 4, 4, "ld.relaxed")); }
 
+inline int ld_acquire_gpu(const int* global) { return *reinterpret_cast<const int*>(emu_global(global, 4, 4, "ld.acquire")); }
+inline void add_release_gpu(int* global, int value) { *reinterpret_cast<int*>(emu_global(global, 4, 4, "red.release")) += value; }
+
 inline void cp_async_commit_group() { emu_commit(EMU_CP_ASYNC); }
 template <int PENDING>
 inline void cp_async_wait_group() {

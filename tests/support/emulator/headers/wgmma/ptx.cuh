@@ -3,6 +3,7 @@
 
 #include "common/async.cuh"
 #include "common/ptx.cuh"
+#include "common/words.cuh"
 #include "wgmma.h"
 
 namespace ws {
@@ -19,27 +20,6 @@ template <int COUNT>
 inline void take_registers() {}
 template <int COUNT>
 inline void give_registers() {}
-
-template <class T>
-inline T emulated_ld_shared(u32 shared) {
-  T value;
-  __builtin_memcpy(&value, emu_shared(shared, sizeof(T), sizeof(T), "ld.shared"), sizeof(T));
-  return value;
-}
-inline uint4 ld_shared_16(u32 shared) { return emulated_ld_shared<uint4>(shared); }
-inline uint2 ld_shared_8(u32 shared) { return emulated_ld_shared<uint2>(shared); }
-inline u32 ld_shared_4(u32 shared) { return emulated_ld_shared<u32>(shared); }
-inline u32 ld_shared_2(u32 shared) { return emulated_ld_shared<u16>(shared); }
-inline void st_shared_8(u32 shared, u32 a, u32 b) {
-  const u32 words[2] = {a, b};
-  __builtin_memcpy(emu_shared(shared, 8, 8, "st.shared"), words, 8);
-  emu_generic_write(shared, 8);
-}
-inline void st_shared_16(u32 shared, u32 a, u32 b, u32 c, u32 d) {
-  const u32 words[4] = {a, b, c, d};
-  __builtin_memcpy(emu_shared(shared, 16, 16, "st.shared"), words, 16);
-  emu_generic_write(shared, 16);
-}
 
 struct EmulatedMatrix {
   u32 address, words[4];
@@ -100,25 +80,10 @@ inline u32 movmatrix_trans(u32 a) {
   return own.words[1];
 }
 
-template <int BITS>
-inline u32 rotate_left(u32 word) {
-  return __funnelshift_l(word, word, BITS);
-}
-
-template <u32 MASK>
-inline u32 and_or(u32 a, u32 b) {
-  return (a & MASK) | b;
-}
-template <int HALF>
-inline u32 both(u32 word) {
-  return (HALF == 0 ? word & 0xFFFF : word >> 16) * 0x10001u;
-}
 inline u32 max_u16x2(u32 a, u32 b) {
   const u32 low = (a & 0xFFFF) > (b & 0xFFFF) ? a : b, high = a >> 16 > b >> 16 ? a : b;
   return (low & 0xFFFF) | (high & 0xFFFF0000u);
 }
-inline u32 mul_rn_bf16x2(u32 a, u32 b) { return mul_bf16x2(a, b); }
-
 inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(variable); }
 
 }  // namespace ws
