@@ -338,6 +338,7 @@ impl<'s> QuantiseWeightsNames<'s> {
 mod tests {
     use super::*;
     use crate::simt::Scoring;
+    use crate::spec::Activation;
 
     /// That every name has a value is checked by rendering.
     #[test]

@@ -115,9 +115,10 @@ impl Pieces for ExpertsOperands<'_> {
 }
 
 impl ExpertsKernel {
-    /// On a device of so many multiprocessors.
+    /// On a device of so many multiprocessors, of which one is left to the router before it, and to that of the layer behind it: what
+    /// depends on each other begins sooner so.
     pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, sms: u32) -> Result<Self> {
-        Ok(Self { experts, tile: experts.tile()?, blocks: sms.clamp(1, Experts::BLOCKS_MAX), kernel })
+        Ok(Self { experts, tile: experts.tile()?, blocks: (sms.max(2) - 1).min(Experts::BLOCKS_MAX), kernel })
     }
 
     /// What it was made for.

@@ -55,7 +55,7 @@ impl Experts {
     /// Hidden and intermediate size are multiples of this.
     const STEP: u32 = 64;
     /// H · I at most.
-    const SIZE_MAX: u64 = 4 << 20;
+    const SIZE_MAX: u64 = 6 << 20;
     /// What a block of Hopper may have.
     const SHARED_MAX: u32 = 227 << 10;
 
@@ -256,7 +256,7 @@ impl Experts {
         let x = hidden / Self::STEP * 1024;
         let body = (x + 2 * batch * up_warps * 64).max(rows.saturating_mul(2 * intermediate + 64));
         let out = 2 * tokens * warps * 64;
-        let lists = 4 * (experts + 1) + rows * (5 * 4 + 12 + 16 + 32) + 16 + 2 * Self::BLOCKS_MAX + 64;
+        let lists = 16 * experts + rows * (4 * 4 + 16 + 32) + 2 * Self::BLOCKS_MAX + 96;
         ring.saturating_add(body).saturating_add(out + lists)
     }
 }

@@ -105,7 +105,7 @@ struct Lists {
   int offsets[EXPERTS + 1], rows[ROWS], slots[ROWS];  // as they come
   float weights[ROWS];
   int hit[ROWS];
-  float alpha[3][ROWS];        // of those experts
+  float alpha[3][EXPERTS];
   alignas(16) short row[ROWS][8];         // of an expert that is hit and a token: its row, or -1
   float weight[ROWS][8];
   int hits, ticket, stolen;
@@ -272,11 +272,12 @@ __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lis
     const u32 from = sums + nth * UP_WARPS * tokens * 64 + token * 64 + pair * 8;
     load_sums<UP_WARPS>(gate, from, tokens * 64);
     load_sums<UP_WARPS>(up, from + 32, tokens * 64);
+    const int expert = lists.hit[hit];
     float h[2];
 #pragma unroll
     for (int j = 0; j < 2; j++)
-      h[j] = activate(lists.alpha[0][hit] * (WeightFormat::unit() * gate[j])) *
-             linear(lists.alpha[1][hit] * (WeightFormat::unit() * up[j]));
+      h[j] = activate(lists.alpha[0][expert] * (WeightFormat::unit() * gate[j])) *
+             linear(lists.alpha[1][expert] * (WeightFormat::unit() * up[j]));
     const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(slice % UP_SLICES * 8 + pair * 2);
     *reinterpret_cast<u32*>(params.h + element * 2) = Output::round(h[0], h[1]);
   }
@@ -345,7 +346,7 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
         down.ask(params, lists, share, ring);
         multiply(sums, rows, b);
       }
-      const float alpha = lists.alpha[2][hit];
+      const float alpha = lists.alpha[2][lists.hit[hit]];
 #pragma unroll
       for (int i = 0; i < 4; i++)
         totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * (WeightFormat::unit() * (sums[0][i] + sums[1][i])));
@@ -410,7 +411,13 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     lists.ticket = atomicAdd(params.state, 1);
     lists.hits = min(max(params.summary[0], 0), min(tokens * K, EXPERTS));
   }
-  for (int i = thread; i <= EXPERTS; i += THREADS) lists.offsets[i] = params.offsets[i];
+  for (int i = thread; i <= EXPERTS; i += THREADS) {
+    lists.offsets[i] = params.offsets[i];
+    if (i == EXPERTS) break;
+#pragma unroll
+    for (int j = 0; j < 3; j++)
+      lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
+  }
   for (int i = thread; i < tokens * K; i += THREADS) {
     lists.rows[i] = params.rows[i];
     lists.slots[i] = params.slots[i];
@@ -418,9 +425,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     // No expert behind the last that is hit.
     const int hit = i < EXPERTS ? min(params.hit[i], EXPERTS - 1) : -1;
     lists.hit[i] = max(hit, 0);
-#pragma unroll
-    for (int j = 0; j < 3; j++)
-      lists.alpha[j][i] = hit < 0 ? 0.f : params.alpha[j] ? params.alpha[j][hit * params.alpha_step[j]] : params.alpha_value[j];
     *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
 #pragma unroll
     for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
