@@ -56,13 +56,15 @@ pub mod engine {
     use crate::run::quantise_weights::WeightQuantiser;
     use crate::run::experts::ExpertsKernel;
     use crate::simt::{Experts, QuantiseWeights, Simt};
+    use cudarc::driver::CudaStream;
+    use std::sync::Arc;
 
-    /// The kernel that does all of a mixture of experts behind its router, for few tokens, loaded, as [`Engine::route`] gives its own.
+    /// The kernel of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes its counters.
     ///
     /// # Errors
     /// Unsupported, if there is no such kernel ([`Experts::check`]); those of [`Engine::route`].
-    pub fn experts(engine: &Engine, of: &Experts) -> Result<ExpertsKernel> {
-        engine.experts(of)
+    pub fn experts(engine: &Engine, stream: &Arc<CudaStream>, of: &Experts) -> Result<ExpertsKernel> {
+        engine.experts(stream, of)
     }
 
     /// The same, named by a manifest.
@@ -172,14 +174,20 @@ pub mod run {
     pub use crate::run::quantise_weights::{WeightOperands, WeightQuantiser};
     use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
     use crate::simt::{Combine, Experts, Quantise, QuantiseWeights, Route, Simt};
+    use cudarc::driver::CudaStream;
     use std::sync::Arc;
 
     /// That of [`Experts`] from machine code of one's own.
     ///
     /// # Errors
     /// Driver, if it refuses the image; those of [`Experts::check`].
-    pub fn experts(device: &Device, experts: Experts, built: &Built<Simt>) -> Result<ExpertsKernel> {
-        ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), device.arch().sms())
+    pub fn experts(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        experts: Experts,
+        built: &Built<Simt>,
+    ) -> Result<ExpertsKernel> {
+        ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), stream, device.arch().sms())
     }
 
     /// A router from machine code of one's own.

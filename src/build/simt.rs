@@ -188,7 +188,15 @@ struct ExpertsNames<'s> {
     hidden: u32,
     intermediate: u32,
     experts: u32,
+    first_local: u32,
+    local_experts: u32,
     k: u32,
+    groups: u32,
+    kept_groups: u32,
+    renormalise: bool,
+    given: bool,
+    logits: &'static str,
+    score: &'static str,
     shared: bool,
     residual: bool,
     tokens: u32,
@@ -202,6 +210,7 @@ struct ExpertsNames<'s> {
 
 impl<'s> ExpertsNames<'s> {
     fn new(experts: &Experts, symbol: &'s str) -> Result<Self> {
+        let route = RouteNames::new(experts.route(), symbol);
         let (tile, format, activation) = (experts.tile()?, experts.token_format().word(), experts.activation());
         Ok(Self {
             symbol,
@@ -214,8 +223,16 @@ impl<'s> ExpertsNames<'s> {
             },
             hidden: experts.hidden_size(),
             intermediate: experts.intermediate_size(),
-            experts: experts.expert_count(),
-            k: experts.experts_per_token(),
+            experts: route.experts,
+            first_local: route.first_local,
+            local_experts: route.local_experts,
+            k: route.k,
+            groups: route.groups,
+            kept_groups: route.kept_groups,
+            renormalise: route.renormalise,
+            given: experts.route().logits_format().is_none(),
+            logits: route.logits,
+            score: route.score,
             shared: experts.has_shared(),
             residual: experts.has_residual(),
             tokens: tile.tokens,
@@ -366,7 +383,7 @@ mod tests {
         named(include_str!("../../templates/simt/route.cu"), given);
         let given = serde_json::to_value(CombineNames::new(&Combine::new(), "combine")).unwrap();
         named(include_str!("../../templates/simt/combine.cu"), given);
-        let experts = Experts::new(Activation::Silu).sizes(64, 64).experts(2, 1);
+        let experts = Experts::new(Activation::Silu, route).sizes(64, 64);
         let given = serde_json::to_value(ExpertsNames::new(&experts, "experts").unwrap()).unwrap();
         named(include_str!("../../templates/simt/experts.cu"), given);
         let given = serde_json::to_value(QuantiseNames::new(&Quantise::new(), "quantise")).unwrap();

@@ -352,13 +352,13 @@ mod tests {
     fn small_kernels_are_lists_and_each_once() {
         const BESIDE: &str = "routes = [\"route.given:e8:k2\", \"route.softmax:f32:e8:k2\"]\n\
                               combines = [\"combine:f16>f16:h64:k2:weighted\"]\n\
-                              experts = [\"experts.silu:f16:h64:i64:e8:k2\"]\n\
+                              experts = [\"experts.silu:f16:h64:i64:route.given:e8:k2\"]\n\
                               quantisers = [\"quantise:f16:k64\"]\n";
         let (route, combine) = ("route.softmax:f32:e8:k2", "combine:f16>f16:h64:k2:weighted");
         let own = Manifest::new().with_route(&route.parse().unwrap()).with_combine(&combine.parse().unwrap());
         let other = own.clone().with_route(&"route.given:e8:k2".parse().unwrap());
         let other = other.with_quantiser(&"quantise:f16:k64".parse().unwrap());
-        let other = other.with_experts(&"experts.silu:f16:h64:i64:e8:k2".parse().unwrap());
+        let other = other.with_experts(&"experts.silu:f16:h64:i64:route.given:e8:k2".parse().unwrap());
         let manifest = own.and(&other).and(&Manifest::parse(&text(&format!("{ONE} = \"7\""))).unwrap());
         let expected = format!("version = 1\n{BESIDE}\n[problems]\n{ONE} = \"7\"\n");
         assert_eq!((manifest.to_string(), Manifest::parse(&expected).unwrap()), (expected, manifest));
@@ -423,7 +423,7 @@ mod tests {
             ("version = 1\nroutes = [\"route.softmax:f32:e8:k9\"]".to_owned(), 2, "k = 9"),
             ("version = 1\nroutes = [\"route.softmax\"]".to_owned(), 2, "route.softmax"),
             ("version = 1\ncombines = [\"combine:f16>f16:h63:k2\"]".to_owned(), 2, "63"),
-            ("version = 1\nexperts = [\"experts.silu:f16:h63:i64:e8:k2\"]".to_owned(), 2, "hidden = 63"),
+            ("version = 1\nexperts = [\"experts.silu:f16:h63:i64:route.given:e8:k2\"]".to_owned(), 2, "hidden = 63"),
         ] {
             let error = Manifest::parse(&text).unwrap_err();
             let shown = error.to_string();

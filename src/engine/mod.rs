@@ -249,12 +249,12 @@ impl Engine {
         Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
     }
 
-    /// The kernel that does all of a mixture of experts behind its router, for few tokens, loaded, as [`Engine::route`] gives its own.
-    pub(crate) fn experts(&self, experts: &Experts) -> Result<ExpertsKernel> {
+    /// The kernel of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes its counters.
+    pub(crate) fn experts(&self, stream: &Arc<CudaStream>, experts: &Experts) -> Result<ExpertsKernel> {
         experts.check()?;
         self.record().note_simt(&(*experts).into());
         let kernel = self.residency.simt((*experts).into())?.value;
-        ExpertsKernel::new(*experts, kernel, self.device().arch().sms())
+        ExpertsKernel::new(*experts, kernel, stream, self.device().arch().sms())
     }
 
     /// The kernels that make values NVFP4, loaded, as [`Engine::route`] gives its own.

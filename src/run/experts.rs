@@ -1,18 +1,30 @@
-//! All of a mixture of experts behind its router, in one launch.
+//! A whole mixture of experts in one launch.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::LaunchStream;
-use super::memory::{Memory, MemoryMut};
+use cudarc::driver::CudaStream;
+
+use super::memory::Memory;
 use super::operand::{Alpha, MatrixMut, Values};
+use super::shared::Shared;
 use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit, check_given};
 use super::weights::PreparedWeights;
+use super::{LaunchStream, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::simt::{Experts, ExpertsTile, Route, Scoring};
+use crate::simt::{Experts, ExpertsTile, Scoring};
+
+/// Workspaces that a kernel tells apart.
+const WORKSPACES: usize = 64;
+/// Counters of each, 128 bytes apart.
+const APART: usize = 32;
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
+///
+/// Its blocks count in memory that the kernel has, which is 0 before a launch and after it. Launches at a time must not count in the
+/// same: where they write h tells them apart, as nobody may give that to two at a time.
 #[derive(Clone)]
 pub struct ExpertsKernel {
     experts: Experts,
@@ -20,6 +32,9 @@ pub struct ExpertsKernel {
     /// Of a launch.
     blocks: u32,
     kernel: Arc<SimtKernel>,
+    counters: Shared<i32>,
+    /// The address of h that each has been counted for, or 0.
+    places: Arc<[AtomicU64; WORKSPACES]>,
 }
 
 /// What an [`ExpertsKernel`] works on, all on its device.
@@ -30,35 +45,74 @@ pub struct ExpertsOperands<'a> {
     x: Values<'a>,
     weights: [&'a PreparedWeights; 2],
     alphas: [Alpha<'a>; 3],
-    of_slots: Memory<'a, f32>,
-    lists: MemoryMut<'a, i32>,
+    from: From<'a>,
+    scale: f32,
     h: MatrixMut<'a>,
     shared: Option<Values<'a>>,
     residual: Option<Values<'a>>,
     out: MatrixMut<'a>,
+    counters: Option<Memory<'a, i32>>,
+}
+
+#[derive(Debug)]
+enum From<'a> {
+    Logits(Values<'a>, Option<Memory<'a, f32>>),
+    Given(Memory<'a, i32>, Memory<'a, f32>),
 }
 
 impl<'a> ExpertsOperands<'a> {
-    /// From tokens `x` and the weights of up and of down to `out`, both `[tokens, H]`, by what a router left: `of_slots`, the weight
-    /// of each slot, `[tokens, k]`, and its `lists`, whose [counters](crate::spec::RouteLists::summary) it counts in and leaves at
-    /// zero. `h`, `[tokens · k, I]`, is overwritten.
+    /// From tokens `x` and the weights of up and of down to `out`, both `[tokens, H]`, with experts chosen by `logits`, `[tokens, E]`;
+    /// `h`, `[tokens · k, I]`, is overwritten.
     pub fn new(
         tokens: u32,
         (x, out): (impl Into<Values<'a>>, impl Into<MatrixMut<'a>>),
         weights: [&'a PreparedWeights; 2],
-        of_slots: impl Into<Memory<'a, f32>>,
-        lists: impl Into<MemoryMut<'a, i32>>,
+        logits: impl Into<Values<'a>>,
         h: impl Into<MatrixMut<'a>>,
     ) -> Self {
-        let (x, out, h) = (x.into(), out.into(), h.into());
-        let alphas = [Alpha::default(), Alpha::default(), Alpha::default()];
-        let (of_slots, lists) = (of_slots.into(), lists.into());
-        Self { tokens, x, weights, alphas, of_slots, lists, h, shared: None, residual: None, out }
+        Self::of(tokens, (x.into(), out.into()), weights, From::Logits(logits.into(), None), h.into())
     }
 
-    /// Of gate, up and down: one number, or one an expert.
+    /// The same with `ids` and `of_slots`, their weights, that were chosen elsewhere, `[tokens, k]` each. A slot whose id is no
+    /// expert's, or its token's for the second time, adds nothing.
+    pub fn given(
+        tokens: u32,
+        (x, out): (impl Into<Values<'a>>, impl Into<MatrixMut<'a>>),
+        weights: [&'a PreparedWeights; 2],
+        (ids, of_slots): (impl Into<Memory<'a, i32>>, impl Into<Memory<'a, f32>>),
+        h: impl Into<MatrixMut<'a>>,
+    ) -> Self {
+        Self::of(tokens, (x.into(), out.into()), weights, From::Given(ids.into(), of_slots.into()), h.into())
+    }
+
+    fn of(
+        tokens: u32,
+        (x, out): (Values<'a>, MatrixMut<'a>),
+        weights: [&'a PreparedWeights; 2],
+        from: From<'a>,
+        h: MatrixMut<'a>,
+    ) -> Self {
+        let alphas = [Alpha::default(), Alpha::default(), Alpha::default()];
+        Self { tokens, x, weights, alphas, from, scale: 1.0, h, shared: None, residual: None, out, counters: None }
+    }
+
+    /// Of gate, up and down: one number, or one a local expert.
     pub fn alphas(mut self, alphas: [Alpha<'a>; 3]) -> Self {
         self.alphas = alphas;
+        self
+    }
+
+    /// `[E]`: as of a [`RouteOperands`](super::RouteOperands::bias).
+    pub fn bias(mut self, values: impl Into<Memory<'a, f32>>) -> Self {
+        if let From::Logits(_, bias) = &mut self.from {
+            *bias = Some(values.into());
+        }
+        self
+    }
+
+    /// The factor of the weights that are chosen by logits; 1 if it is not said.
+    pub fn scale(mut self, scale: f32) -> Self {
+        self.scale = scale;
         self
     }
 
@@ -81,18 +135,21 @@ mod piece {
     pub(super) const UP: usize = 1;
     pub(super) const DOWN: usize = 2;
     pub(super) const ALPHAS: usize = 3;
-    pub(super) const OF_SLOTS: usize = 6;
-    pub(super) const LISTS: usize = 7;
-    pub(super) const H: usize = 8;
-    pub(super) const SHARED: usize = 9;
-    pub(super) const RESIDUAL: usize = 10;
-    pub(super) const OUT: usize = 11;
-    pub(super) const COUNT: usize = 12;
+    pub(super) const LOGITS: usize = 6;
+    pub(super) const BIAS: usize = 7;
+    pub(super) const IDS: usize = 8;
+    pub(super) const OF_SLOTS: usize = 9;
+    pub(super) const H: usize = 10;
+    pub(super) const SHARED: usize = 11;
+    pub(super) const RESIDUAL: usize = 12;
+    pub(super) const OUT: usize = 13;
+    pub(super) const COUNTERS: usize = 14;
+    pub(super) const COUNT: usize = 15;
 }
 
 impl Pieces for ExpertsOperands<'_> {
     fn visit<'b, V: Visit<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
-        let Self { tokens: _, x, weights: [up, down], alphas, of_slots, lists, h, shared, residual, out } = self;
+        let Self { x, weights: [up, down], alphas, from, h, shared, residual, out, counters, .. } = self;
         visitor.values(piece::X, x)?;
         visitor.prepared(piece::UP, up)?;
         visitor.prepared(piece::DOWN, down)?;
@@ -101,8 +158,18 @@ impl Pieces for ExpertsOperands<'_> {
                 visitor.read(at, values)?;
             }
         }
-        visitor.read(piece::OF_SLOTS, of_slots)?;
-        visitor.write(piece::LISTS, lists)?;
+        match from {
+            From::Logits(logits, bias) => {
+                visitor.values(piece::LOGITS, logits)?;
+                if let Some(bias) = bias {
+                    visitor.read(piece::BIAS, bias)?;
+                }
+            }
+            From::Given(ids, of_slots) => {
+                visitor.read(piece::IDS, ids)?;
+                visitor.read(piece::OF_SLOTS, of_slots)?;
+            }
+        }
         visitor.result(piece::H, h)?;
         if let Some(shared) = shared {
             visitor.values(piece::SHARED, shared)?;
@@ -110,15 +177,25 @@ impl Pieces for ExpertsOperands<'_> {
         if let Some(residual) = residual {
             visitor.values(piece::RESIDUAL, residual)?;
         }
-        visitor.result(piece::OUT, out)
+        visitor.result(piece::OUT, out)?;
+        // Shared, and written: each launch of those at a time has its own part of it.
+        counters.as_ref().map_or(Ok(()), |counters| visitor.read(piece::COUNTERS, counters))
     }
 }
 
 impl ExpertsKernel {
-    /// On a device of so many multiprocessors, of which one is left to the router before it, and to that of the layer behind it: what
-    /// depends on each other begins sooner so.
-    pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, sms: u32) -> Result<Self> {
-        Ok(Self { experts, tile: experts.tile()?, blocks: (sms.max(2) - 1).min(Experts::BLOCKS_MAX), kernel })
+    /// On a device of so many multiprocessors; `stream` makes the counters.
+    pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, stream: &Arc<CudaStream>, sms: u32) -> Result<Self> {
+        let counters = stream.alloc_zeros::<i32>(WORKSPACES * APART);
+        let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
+        Ok(Self {
+            experts,
+            tile: experts.tile()?,
+            blocks: sms.clamp(1, Experts::BLOCKS_MAX),
+            kernel,
+            counters: Shared::written_in(stream, counters)?,
+            places: Arc::new([const { AtomicU64::new(0) }; WORKSPACES]),
+        })
     }
 
     /// What it was made for.
@@ -140,17 +217,29 @@ impl ExpertsKernel {
 
     /// Puts one launch into the stream, which may begin while what is before it still runs and waits for its end by itself
     /// (programmatic dependent launch); no tokens are no launch. Nothing is allocated; the call can be captured into a graph as
-    /// [`Kernel::launch`](crate::run::Kernel::launch) can.
+    /// [`Kernel::launch`](crate::run::Kernel::launch) can. `false`, and nothing is launched, if there have been launches with h in as
+    /// many places as there are counters for.
     ///
     /// # Errors
     /// Operand, if a number, format, size, alignment or device does not fit, before anything is launched; driver, if a launch is
     /// refused or an earlier asynchronous failure shows.
-    pub fn launch_dependent(&self, stream: &impl LaunchStream, mut operands: ExpertsOperands<'_>) -> Result<()> {
+    pub fn launch_dependent<'a>(&'a self, stream: &impl LaunchStream, mut operands: ExpertsOperands<'a>) -> Result<bool> {
         self.put(stream, &mut operands).map_err(|error| error.context(self.experts.to_string()))
     }
 
-    fn put(&self, stream: &impl LaunchStream, operands: &mut ExpertsOperands<'_>) -> Result<()> {
-        let (experts, tokens, most) = (&self.experts, operands.tokens, self.tile.tokens);
+    /// Which counters launches with h at this address have.
+    fn counters_of(&self, h: u64) -> Option<usize> {
+        self.places.iter().position(|place| match place.load(Ordering::Relaxed) {
+            0 => match place.compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(other) => other == h,
+            },
+            other => other == h,
+        })
+    }
+
+    fn put<'a>(&'a self, stream: &impl LaunchStream, operands: &mut ExpertsOperands<'a>) -> Result<bool> {
+        let (experts, route, tokens, most) = (&self.experts, self.experts.route(), operands.tokens, self.tile.tokens);
         if tokens > most {
             return Err(Error::operand(format!("{tokens} tokens: at most {most}")));
         }
@@ -162,7 +251,9 @@ impl ExpertsKernel {
             ("residual", operands.residual.as_ref().map(Values::format)),
             ("out", Some(operands.out.format())),
         ];
-        if let Some((name, Some(found))) = formats.into_iter().find(|(_, found)| found.is_some_and(|found| found != format)) {
+        if let Some((name, Some(found))) =
+            formats.into_iter().find(|(_, found)| found.is_some_and(|found| found != format))
+        {
             return Err(Error::operand(format!("{name} is {found}, the kernel is for {format}")));
         }
         for ((name, weights), needed) in ["up", "down"].into_iter().zip(operands.weights).zip(experts.layouts()?) {
@@ -173,26 +264,40 @@ impl ExpertsKernel {
         check_given([
             ("shared", operands.shared.is_some(), experts.has_shared()),
             ("residual", operands.residual.is_some(), experts.has_residual()),
+            ("ids", matches!(operands.from, From::Given(..)), route.scoring() == Scoring::Given),
+            ("bias", matches!(operands.from, From::Logits(_, Some(_))), route.scoring() == Scoring::SigmoidBias),
         ])?;
-        if tokens == 0 {
-            return Ok(());
+        if let (From::Logits(logits, _), Some(needed)) = (&operands.from, route.logits_format())
+            && logits.format() != needed
+        {
+            return Err(Error::operand(format!("the logits are {}, the kernel is for {needed}", logits.format())));
         }
-        let (count, k) = (u64::from(experts.expert_count()), u64::from(experts.experts_per_token()));
+        if tokens == 0 {
+            return Ok(true);
+        }
+        let h = match &operands.h {
+            MatrixMut::F16(h) => h.place(stream.stream()),
+            MatrixMut::Bf16(h) => h.place(stream.stream()),
+            _ => return Err(Error::internal("h in a format that was refused")),
+        };
+        let Some(at) = self.counters_of(h) else { return Ok(false) };
+        operands.counters = Some((&self.counters).into());
+
+        let of_all = u64::from(route.expert_count());
         let elements = u64::from(tokens) * u64::from(experts.hidden_size());
-        let slots = u64::from(tokens) * k;
+        let slots = u64::from(tokens) * u64::from(route.experts_per_token());
         let if_any = |has: bool, needed: u64| if has { needed } else { 0 };
         // One number for all, or one each.
-        let (mut values, mut steps) = ([0.0; 3], [0; 3]);
-        let mut alphas = [0; 3];
+        let (mut values, mut steps, mut alphas) = ([0.0; 3], [0; 3], [0; 3]);
         for (at, alpha) in operands.alphas.iter().enumerate() {
             match alpha {
                 Alpha::Value(value) => values[at] = *value,
                 Alpha::Device(given) if given.elements() == 1 => alphas[at] = 1,
-                Alpha::Device(_) => (alphas[at], steps[at]) = (count, 1),
+                Alpha::Device(_) => (alphas[at], steps[at]) = (u64::from(experts.local_count()), 1),
             }
         }
-        // As a router has it, of as many experts as there are weights of.
-        let lists = Route::new(Scoring::Given).experts(count as u32).k(k as u32).lists(tokens);
+        let is_given = route.scoring() == Scoring::Given;
+        let logit = route.logits_format().map_or(4, |format| format.bytes(1)) as u64;
         let lines = [
             Line { name: "x", needed: elements, alignment: 16 },
             Line { name: "weights of up", needed: 1, alignment: 16 },
@@ -200,45 +305,44 @@ impl ExpertsKernel {
             Line { name: "alpha of the gate", needed: alphas[0], alignment: 4 },
             Line { name: "alpha of up", needed: alphas[1], alignment: 4 },
             Line { name: "alpha of down", needed: alphas[2], alignment: 4 },
-            Line { name: "weights of slots", needed: slots, alignment: 4 },
-            Line { name: "lists", needed: lists.len() as u64, alignment: 4 },
+            Line { name: "logits", needed: if_any(!is_given, u64::from(tokens) * of_all), alignment: logit },
+            Line { name: "bias", needed: if_any(route.scoring() == Scoring::SigmoidBias, of_all), alignment: 4 },
+            Line { name: "ids", needed: if_any(is_given, slots), alignment: 4 },
+            Line { name: "weights", needed: if_any(is_given, slots), alignment: 4 },
             Line { name: "h", needed: slots * u64::from(experts.intermediate_size()), alignment: 16 },
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
+            Line { name: "counters", needed: (WORKSPACES * APART) as u64, alignment: 4 },
         ];
-        let params = |addresses: [u64; piece::COUNT]| {
-            let list = |at: usize| addresses[piece::LISTS] + 4 * at as u64;
-            Params {
-                x: addresses[piece::X],
-                up: addresses[piece::UP],
-                down: addresses[piece::DOWN],
-                alpha: [0, 1, 2].map(|at| addresses[piece::ALPHAS + at]),
-                weights: addresses[piece::OF_SLOTS],
-                offsets: list(lists.offsets.start),
-                rows: list(lists.rows.start),
-                slots: list(lists.slots.start),
-                hit: list(lists.hit.start),
-                summary: list(lists.summary.start),
-                state: list(lists.summary.start + 4),
-                h: addresses[piece::H],
-                shared: addresses[piece::SHARED],
-                residual: addresses[piece::RESIDUAL],
-                out: addresses[piece::OUT],
-                alpha_value: values,
-                alpha_step: steps,
-                // At most eight.
-                tokens: tokens as i32,
-            }
+        let scale = operands.scale;
+        let params = |addresses: [u64; piece::COUNT]| Params {
+            x: addresses[piece::X],
+            up: addresses[piece::UP],
+            down: addresses[piece::DOWN],
+            alpha: [0, 1, 2].map(|at| addresses[piece::ALPHAS + at]),
+            logits: addresses[piece::LOGITS],
+            bias: addresses[piece::BIAS],
+            ids: addresses[piece::IDS],
+            weights: addresses[piece::OF_SLOTS],
+            state: addresses[piece::COUNTERS] + (4 * APART * at) as u64,
+            h: addresses[piece::H],
+            shared: addresses[piece::SHARED],
+            residual: addresses[piece::RESIDUAL],
+            out: addresses[piece::OUT],
+            alpha_value: values,
+            alpha_step: steps,
+            scale,
+            // At most eight.
+            tokens: tokens as i32,
         };
-        let threads = 32 * Experts::WARPS;
-        let shared_bytes = self.tile.shared_bytes;
+        let (threads, shared_bytes) = (32 * Experts::WARPS, self.tile.shared_bytes);
         let launch = SimtLaunch { entry: 0, grid: self.blocks, threads, cluster: 1, shared_bytes };
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/experts.cu), and it
-        // reads and writes as many elements of each piece as its line says if lists are what a router of these experts left: it
-        // checks what it takes from there. Weights have the layout that was compared. It waits for what was before the launch
-        // before it reads or writes.
-        unsafe { self.kernel.launch(stream, operands, &lines, params, &[launch], true) }
+        // reads and writes as many elements of each piece as its line says, whatever logits and ids are; weights have the layout that
+        // was compared. Of the counters it writes those of its place: launches at a time have others, as each has its own h. It waits
+        // for what was before the launch before it reads or writes.
+        unsafe { self.kernel.launch(stream, operands, &lines, params, &[launch], true) }.map(|()| true)
     }
 }
 
@@ -256,12 +360,10 @@ struct Params {
     up: u64,
     down: u64,
     alpha: [u64; 3],
+    logits: u64,
+    bias: u64,
+    ids: u64,
     weights: u64,
-    offsets: u64,
-    rows: u64,
-    slots: u64,
-    hit: u64,
-    summary: u64,
     state: u64,
     h: u64,
     shared: u64,
@@ -269,6 +371,7 @@ struct Params {
     out: u64,
     alpha_value: [f32; 3],
     alpha_step: [i32; 3],
+    scale: f32,
     tokens: i32,
 }
 
@@ -285,11 +388,26 @@ mod tests {
         let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
         let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
         let params = [
-            "x", "up", "down", "alpha[3]", "weights", "offsets", "rows", "slots", "hit", "summary", "state", "h", "shared",
-            "residual", "out", "alpha_value[3]", "alpha_step[3]", "tokens",
+            "x",
+            "up",
+            "down",
+            "alpha[3]",
+            "logits",
+            "bias",
+            "ids",
+            "weights",
+            "state",
+            "h",
+            "shared",
+            "residual",
+            "out",
+            "alpha_value[3]",
+            "alpha_step[3]",
+            "scale",
+            "tokens",
         ];
         assert_eq!(names, params);
-        assert_eq!((size_of::<Params>(), offset_of!(Params, weights), offset_of!(Params, alpha_value)), (168, 48, 136));
-        assert_eq!(offset_of!(Params, tokens), 160);
+        assert_eq!((size_of::<Params>(), offset_of!(Params, logits), offset_of!(Params, alpha_value)), (152, 48, 120));
+        assert_eq!((offset_of!(Params, scale), offset_of!(Params, tokens)), (144, 148));
     }
 }

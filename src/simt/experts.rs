@@ -1,20 +1,22 @@
-//! All of a mixture of experts behind its router, for few tokens, in one launch.
+//! A whole mixture of experts, for few tokens, in one launch.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Route;
+#[cfg(test)]
+use super::Scoring;
 use crate::error::{Error, Result};
 use crate::format::{Format, PreparedLayout};
 use crate::problem::{Activation, Problem};
 use crate::spelling::{prefixed, spelled};
 
-/// Both products of gated experts and the sum of a token's rows, for few tokens: what up, down and a
-/// [`Combine`](crate::spec::Combine) do, in one launch. Weights are prepared for 16-bit values; rows of h are rounded to the format
-/// of the tokens, those of experts are not.
+/// A mixture of gated experts, for few tokens: what a [`Route`], up, down and a [`Combine`](crate::spec::Combine) do, in one launch.
+/// Weights are prepared for 16-bit values; rows of h are rounded to the format of the tokens, those of experts are not.
 ///
 /// # Spelling
-/// `experts.ACT:FORMAT:hH:iI:eE:kK[:mxfp4][:shared][:residual]`, for example `experts.silu:bf16:h2048:i768:e128:k8`.
+/// `experts.ACT:FORMAT:hH:iI[:mxfp4][:shared][:residual]:ROUTE`, ROUTE that of a [`Route`], for example
+/// `experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised`.
 /// `Display` writes it and `FromStr` reads exactly what `Display` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
@@ -24,8 +26,7 @@ pub struct Experts {
     weights: Format,
     hidden: u32,
     intermediate: u32,
-    experts: u32,
-    k: u32,
+    route: Route,
     has_shared: bool,
     has_residual: bool,
 }
@@ -59,16 +60,15 @@ impl Experts {
     /// What a block of Hopper may have.
     const SHARED_MAX: u32 = 227 << 10;
 
-    /// Of tokens in f16 with NVFP4 weights, unless said otherwise; sizes, experts and k are still to be said.
-    pub fn new(activation: Activation) -> Self {
+    /// Of tokens in f16 with NVFP4 weights, unless said otherwise; sizes are still to be said.
+    pub fn new(activation: Activation, route: Route) -> Self {
         Self {
             activation,
             format: Format::F16,
             weights: Format::Nvfp4,
             hidden: 0,
             intermediate: 0,
-            experts: 0,
-            k: 0,
+            route,
             has_shared: false,
             has_residual: false,
         }
@@ -92,9 +92,9 @@ impl Experts {
         self
     }
 
-    /// The experts that there are weights of, and those of a token.
-    pub fn experts(mut self, experts: u32, k: u32) -> Self {
-        (self.experts, self.k) = (experts, k);
+    /// The same, chosen in another way.
+    pub fn by(mut self, route: Route) -> Self {
+        self.route = route;
         self
     }
 
@@ -137,16 +137,15 @@ impl Experts {
         self.intermediate
     }
 
-    /// Experts that there are weights of.
-    #[must_use]
-    pub fn expert_count(&self) -> u32 {
-        self.experts
+    /// What chooses.
+    pub fn route(&self) -> &Route {
+        &self.route
     }
 
-    /// Experts of a token.
+    /// Experts that there are weights of.
     #[must_use]
-    pub fn experts_per_token(&self) -> u32 {
-        self.k
+    pub fn local_count(&self) -> u32 {
+        self.route.local_experts().len() as u32
     }
 
     /// Whether rows of a shared expert are added.
@@ -181,7 +180,7 @@ impl Experts {
     /// # Errors
     /// Unsupported, if there is no such layout.
     pub fn layouts(&self) -> Result<[PreparedLayout; 2]> {
-        let layout = |products, n, k| PreparedLayout::new(products, self.format, self.experts, n, k)?.weights(self.weights);
+        let layout = |products, n, k| PreparedLayout::new(products, self.format, self.local_count(), n, k)?.weights(self.weights);
         Ok([layout(2, self.intermediate, self.hidden)?, layout(1, self.hidden, self.intermediate)?])
     }
 
@@ -198,7 +197,8 @@ impl Experts {
     }
 
     fn checked(&self) -> Result<()> {
-        let Self { format, weights, hidden, intermediate, experts, k, .. } = *self;
+        let Self { format, weights, hidden, intermediate, .. } = *self;
+        self.route.check()?;
         if self.activation == Activation::Relu2 {
             return Err(Error::unsupported(format!("{} has no gate", self.activation)));
         }
@@ -215,11 +215,6 @@ impl Experts {
             if size == 0 || !size.is_multiple_of(Self::STEP) || size > Problem::EXTENT_MAX {
                 let (step, most) = (Self::STEP, Problem::EXTENT_MAX);
                 return Err(Error::unsupported(format!("{name} = {size}: must be a multiple of {step} up to {most}")));
-            }
-        }
-        for (name, value, most) in [("experts", experts, Route::EXPERTS_MAX), ("k", k, Route::K_MAX)] {
-            if !(1..=most).contains(&value) {
-                return Err(Error::unsupported(format!("{name} = {value}: must be 1 to {most}")));
             }
         }
         Ok(())
@@ -248,29 +243,30 @@ impl Experts {
 
     /// As templates/simt/experts.cu lays it out, which checks it.
     fn shared_bytes(&self, tokens: u32, up_warps: u32, batch: u32) -> u32 {
-        let Self { hidden, intermediate, experts, k, .. } = *self;
-        let (warps, rows) = (Self::WARPS, tokens * k);
+        let Self { hidden, intermediate, .. } = *self;
+        let (warps, rows) = (Self::WARPS, tokens * self.route.experts_per_token());
         let slice = PreparedLayout::block_bytes_of(self.weights) as u32 / 4;
         let steps = (hidden / Self::STEP).div_ceil(up_warps);
         let ring = warps * Self::AHEAD.next_multiple_of(steps) * slice;
         let x = hidden / Self::STEP * 1024;
         let body = (x + 2 * batch * up_warps * 64).max(rows.saturating_mul(2 * intermediate + 64));
         let out = 2 * tokens * warps * 64;
-        let lists = 16 * experts + rows * (4 * 4 + 16 + 32) + 2 * Self::BLOCKS_MAX + 96;
+        let lists = 13 * self.local_count() + rows * (3 * 4 + 16 + 32) + 2 * Self::BLOCKS_MAX + 96;
         ring.saturating_add(body).saturating_add(out + lists)
     }
 }
 
 impl fmt::Display for Experts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { activation, format, hidden, intermediate, experts, k, .. } = self;
-        write!(f, "experts.{activation}:{format}:h{hidden}:i{intermediate}:e{experts}:k{k}")?;
+        let Self { activation, format, hidden, intermediate, .. } = self;
+        write!(f, "experts.{activation}:{format}:h{hidden}:i{intermediate}")?;
         let parts = [
             (self.weights == Format::Mxfp4, ":mxfp4"),
             (self.has_shared, ":shared"),
             (self.has_residual, ":residual"),
         ];
-        parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))
+        parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))?;
+        write!(f, ":{}", self.route)
     }
 }
 
@@ -286,9 +282,11 @@ spelled!(Experts);
 
 fn parse(text: &str) -> Result<Experts> {
     let wrong = |segment: &str| {
-        let grammar = "experts.ACT:FORMAT:hH:iI:eE:kK[:mxfp4][:shared][:residual]";
+        let grammar = "experts.ACT:FORMAT:hH:iI[:mxfp4][:shared][:residual]:ROUTE";
         Error::parse(format!("`{segment}`: expected {grammar}"))
     };
+    let at = text.find(":route.").ok_or_else(|| wrong(text))?;
+    let (text, route) = (&text[..at], &text[at + 1..]);
     let mut segments = text.split(':').peekable();
     let mut next = || segments.next().unwrap_or_default();
     let (head, format) = (next(), next());
@@ -297,9 +295,8 @@ fn parse(text: &str) -> Result<Experts> {
         let segment = next();
         prefixed(segment, prefix).ok_or_else(|| wrong(segment))
     };
-    let experts = Experts::new(activation.parse()?).format(format.parse()?);
-    let experts = experts.sizes(number("h")?, number("i")?);
-    let mut experts = experts.experts(number("e")?, number("k")?);
+    let experts = Experts::new(activation.parse()?, route.parse()?).format(format.parse()?);
+    let mut experts = experts.sizes(number("h")?, number("i")?);
     if segments.next_if_eq(&"mxfp4").is_some() {
         experts.weights = Format::Mxfp4;
     }
@@ -315,6 +312,8 @@ fn parse(text: &str) -> Result<Experts> {
 mod tests {
     use super::*;
 
+    const ROUTE: &str = "route.softmax:bf16:e128:k8:renormalised";
+
     fn named(text: &str) -> Experts {
         text.parse().unwrap()
     }
@@ -322,14 +321,21 @@ mod tests {
     #[test]
     fn spellings_are_read_as_written_and_no_other() {
         for text in [
-            "experts.silu:bf16:h2048:i768:e128:k8",
-            "experts.swiglu_oai:f16:h64:i64:e1:k1:mxfp4:shared:residual",
-            "experts.gelu_tanh:f16:h7168:i2048:e48:k8:residual",
+            "experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised",
+            "experts.swiglu_oai:f16:h64:i64:mxfp4:shared:residual:route.given:e1:k1",
+            "experts.gelu_tanh:f16:h7168:i2048:residual:route.sigmoid_bias:f32:e48:k8:g4:keep2:local12-24",
         ] {
             assert_eq!(named(text).to_string(), text);
             named(text).check().unwrap();
         }
-        for text in ["experts.silu:bf16:h2048:i768:e128", "experts:bf16:h64:i64:e8:k2", "experts.silu:bf16:h64:i64:e8:k2:residual:shared", ""] {
+        for text in [
+            "experts.silu:bf16:h2048:i768",
+            "experts.silu:bf16:h2048:route.given:e1:k1",
+            "experts:bf16:h64:i64:route.given:e8:k2",
+            "experts.silu:bf16:h64:i64:residual:shared:route.given:e8:k2",
+            "experts.silu:bf16:h64:i64:route.given:e8",
+            "",
+        ] {
             assert!(text.parse::<Experts>().unwrap_err().is_parse(), "{text}");
         }
     }
@@ -341,25 +347,24 @@ mod tests {
             assert!(error.is_unsupported(), "{error}");
             error.to_string()
         };
-        let good = named("experts.silu:bf16:h2048:i768:e128:k8");
+        let good = named(&format!("experts.silu:bf16:h2048:i768:{ROUTE}"));
         assert!(refusal(Experts { activation: Activation::Relu2, ..good }).contains("relu2 has no gate"));
         assert!(refusal(Experts { activation: Activation::SiluClamp(0), ..good }).contains("limit = 0"));
         assert!(refusal(good.format(Format::F32)).ends_with("not f32"));
         assert!(refusal(good.weights(Format::Bf16)).ends_with("not bf16"));
         assert!(refusal(good.sizes(2000, 768)).contains("hidden = 2000"));
         assert!(refusal(good.sizes(2048, 0)).contains("intermediate = 0"));
-        assert!(refusal(good.experts(1025, 8)).contains("experts = 1025"));
-        assert!(refusal(good.experts(128, 33)).contains("k = 33"));
+        assert!(refusal(Experts { route: Route::new(Scoring::Given).experts(4).k(5), ..good }).contains("k = 5"));
         assert!(refusal(good.sizes(16384, 53248)).contains("bytes of shared memory: at most 232448"));
     }
 
     #[test]
     fn as_many_tokens_as_have_room() {
-        let most = |text: &str| named(text).most_tokens().unwrap();
-        assert_eq!(most("experts.silu:bf16:h2048:i768:e128:k8"), 8);
-        assert_eq!(most("experts.silu:bf16:h2048:i512:e512:k10"), 8);
-        assert_eq!(most("experts.silu:bf16:h4096:i1536:e128:k8"), 5);
-        assert_eq!(most("experts.silu:bf16:h4096:i14336:e8:k2"), 2);
-        assert_eq!(most("experts.silu:bf16:h64:i64:e8:k32"), 8);
+        let most = |sizes: &str, route: &str| named(&format!("experts.silu:bf16:{sizes}:{route}")).most_tokens().unwrap();
+        assert_eq!(most("h2048:i768", ROUTE), 8);
+        assert_eq!(most("h2048:i512", "route.softmax:bf16:e512:k10"), 8);
+        assert_eq!(most("h4096:i1536", ROUTE), 5);
+        assert_eq!(most("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), 2);
+        assert_eq!(most("h64:i64", "route.given:e32:k32"), 8);
     }
 }

@@ -176,7 +176,7 @@ impl Route {
             offsets: next(experts + 1),
             tiles_before: next(experts + 1),
             hit: next(experts),
-            summary: next(8),
+            summary: next(4),
             rows: next(rows),
             slots: next(rows),
             positions: next(rows),
@@ -241,8 +241,8 @@ pub struct RouteLists {
     pub tiles_before: Range<usize>,
     /// E: the experts that have rows, ascending, and then −1.
     pub hit: Range<usize>,
-    /// 8: experts that have rows; tiles; rows; slots that have no row, which is 0 unless experts are elsewhere, or an id that
-    /// was given is no expert's, or its token's for the second time; then four zeros, which later kernels count in.
+    /// 4: experts that have rows; tiles; rows; slots that have no row, which is 0 unless experts are elsewhere, or an id that
+    /// was given is no expert's, or its token's for the second time.
     pub summary: Range<usize>,
     /// tokens · k: the token of each row; −1 behind the last.
     pub rows: Range<usize>,

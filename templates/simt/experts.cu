@@ -1,9 +1,10 @@
 // <{ symbol }>
 //
-// Both products of a mixture of experts and the sum of its rows, for few tokens, as one launch. Weights are what takes the time, so
-// they never stop coming: each warp copies its next blocks into a ring of its own in shared memory while it multiplies, and those
-// of the second product while the first ends.
+// A whole mixture of experts, for few tokens, as one launch. Weights are what takes the time, so they never stop coming: each warp
+// copies its next blocks into a ring of its own in shared memory while it multiplies, and those of the second product while the first
+// ends.
 //
+//   route    in every block, which saves a launch
 //   slice    16 rows of prepared weights (src/format/prepared.rs) over all of K: the A operand of mma, whose columns are the tokens
 //   up       slices of all experts that have tokens; warps share K; h = act(gate) · up goes to global memory, in the order in which
 //            a lane of mma takes it
@@ -29,7 +30,13 @@ namespace ws {
 inline constexpr int HIDDEN = <{ hidden }>;
 inline constexpr int INTERMEDIATE = <{ intermediate }>;  // with padding
 inline constexpr int EXPERTS = <{ experts }>;
+inline constexpr int FIRST_LOCAL = <{ first_local }>;
+inline constexpr int LOCAL_EXPERTS = <{ local_experts }>;  // that there are weights of; they are counted from the first
 inline constexpr int K = <{ k }>;
+inline constexpr int EXPERT_GROUPS = <{ groups }>;
+inline constexpr int KEPT_GROUPS = <{ kept_groups }>;
+inline constexpr bool RENORMALISE = <{ renormalise }>;
+inline constexpr bool ARE_GIVEN = <{ given }>;  // ids and weights
 inline constexpr int TOKENS = <{ tokens }>;  // at most
 inline constexpr bool HAS_SHARED = <{ shared }>;
 inline constexpr bool HAS_RESIDUAL = <{ residual }>;
@@ -73,13 +80,11 @@ struct ExpertsParams {
   const u8* x;           // [tokens, HIDDEN]
   const u8* up;          // prepared, gate and up
   const u8* down;        // prepared
-  const float* alpha[3];  // of gate, up, down: [EXPERTS] by `alpha_step`; without, `alpha_value`
-  const float* weights;  // [tokens, K], of slots
-  const int* offsets;    // these as in `RouteParams`
-  const int* rows;
-  const int* slots;
-  const int* hit;
-  const int* summary;
+  const float* alpha[3];  // of gate, up, down: [LOCAL_EXPERTS] by `alpha_step`; without, `alpha_value`
+  const u8* logits;      // [tokens, EXPERTS]
+  const float* bias;     // [EXPERTS]
+  const int* ids;        // [tokens, K], and their weights: where they are given
+  const float* weights;
   int* state;            // blocks that have begun, shares of up that are done, blocks that have ended: 0 before and after
   u8* h;                 // [tokens · K, INTERMEDIATE]
   const u8* shared;      // [tokens, HIDDEN]
@@ -87,10 +92,24 @@ struct ExpertsParams {
   u8* out;               // [tokens, HIDDEN]
   float alpha_value[3];
   int alpha_step[3];
+  float scale;           // of weights
   int tokens;
 };
 
+// What chooses takes and leaves (simt/route.cu).
+struct RouteParams {
+  const u8* logits;
+  const float* bias;
+  int* ids;
+  float* weights;
+  float scale;
+};
+
 }  // namespace ws
+
+#include "simt/exact.cuh"
+#include "simt/logits/<{ logits }>.cuh"
+#include "simt/route/score/<{ score }>.cuh"
 
 #include "common/activation/<{ activation }>.cuh"
 #include "wgmma/rows/half.cuh"
@@ -101,14 +120,17 @@ extern "C" {
 extern __shared__ __align__(1024) u8 shared_memory[];
 }
 
+inline constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 32);
+
 struct Lists {
-  int offsets[EXPERTS + 1], rows[ROWS], slots[ROWS];  // as they come
+  int ids[ROWS];               // of slots; local ones, or -1
   float weights[ROWS];
-  int hit[ROWS];
-  float alpha[3][EXPERTS];
-  alignas(16) short row[ROWS][8];         // of an expert that is hit and a token: its row, or -1
+  u32 bits[WORDS];             // experts that have tokens
+  int hit[ROWS];               // these, ascending
+  float alpha[3][LOCAL_EXPERTS];
+  alignas(16) short row[ROWS][8];  // of one of these and a token: the row of h, which is the slot, or -1
   float weight[ROWS][8];
-  int hits, ticket, stolen;
+  int ticket, stolen;
   short taken[BLOCKS];         // numbers of this block
 };
 
@@ -398,36 +420,38 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   using namespace ws;
   Lists& lists = *reinterpret_cast<Lists*>(shared_memory + LISTS);
   const u32 base = static_cast<u32>(__cvta_generic_to_shared(shared_memory));
-  const int tokens = params.tokens, thread = threadIdx.x;
+  const int tokens = params.tokens, thread = threadIdx.x, lane = lane_index(), warp = warp_index();
   launch_dependents();
+  for (int i = thread; i < WORDS; i += THREADS) lists.bits[i] = 0;
+  for (int i = thread; i < ROWS; i += THREADS) {
+    *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
+#pragma unroll
+    for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
+  }
+  __syncthreads();
   wait_for_dependencies();
-  // All on their way at once: x, which becomes what lanes take, and lists.
+  // All on their way at once: x, which becomes what lanes take, factors, and what chooses.
+  if (thread == 0) lists.ticket = atomicAdd(params.state, 1);
   constexpr int X_PIECES = ceil_div(TOKENS * UP_BLOCKS * 8, THREADS);
   uint4 x[X_PIECES];
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++)
     if (thread + nth * THREADS < tokens * UP_BLOCKS * 8) x[nth] = reinterpret_cast<const uint4*>(params.x)[thread + nth * THREADS];
-  if (thread == 0) {
-    lists.ticket = atomicAdd(params.state, 1);
-    lists.hits = min(max(params.summary[0], 0), min(tokens * K, EXPERTS));
-  }
-  for (int i = thread; i <= EXPERTS; i += THREADS) {
-    lists.offsets[i] = params.offsets[i];
-    if (i == EXPERTS) break;
+  for (int i = thread; i < LOCAL_EXPERTS; i += THREADS)
 #pragma unroll
     for (int j = 0; j < 3; j++)
       lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
-  }
-  for (int i = thread; i < tokens * K; i += THREADS) {
-    lists.rows[i] = params.rows[i];
-    lists.slots[i] = params.slots[i];
-    lists.weights[i] = params.weights[i];
-    // No expert behind the last that is hit.
-    const int hit = i < EXPERTS ? min(params.hit[i], EXPERTS - 1) : -1;
-    lists.hit[i] = max(hit, 0);
-    *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
-#pragma unroll
-    for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
+  if (warp < tokens) {
+    // A warp a token, a lane a slot.
+    RouteParams route{params.logits, params.bias, lists.ids, lists.weights, params.scale};
+    if (ARE_GIVEN) route.ids = const_cast<int*>(params.ids);
+    const int local = Score::choose(route, warp) - FIRST_LOCAL, slot = warp * K + lane;
+    const bool is_local = static_cast<u32>(local) < static_cast<u32>(LOCAL_EXPERTS);
+    if (lane < K) {
+      if (ARE_GIVEN) lists.weights[slot] = params.weights[slot];
+      lists.ids[slot] = is_local ? local : -1;
+      if (is_local) atomicOr(&lists.bits[local / 32], 1u << local % 32);
+    }
   }
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++) {
@@ -439,12 +463,26 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     to[0] = x[nth].x, to[4] = x[nth].y, to[8] = x[nth].z, to[12] = x[nth].w;
   }
   __syncthreads();
-  Share share{lists.ticket, static_cast<int>(gridDim.x), lists.hits};
+  // Which of those that have tokens an expert is: how many are before it.
+  int hits = 0;
+#pragma unroll 4
+  for (int word = 0; word < WORDS; word++) hits += __popc(lists.bits[word]);
+  if (thread < tokens * K && lists.ids[thread] >= 0) {
+    const int expert = lists.ids[thread], token = thread / K;
+    int hit = __popc(lists.bits[expert / 32] & ((1u << expert % 32) - 1));
+#pragma unroll 4
+    for (int word = 0; word < expert / 32; word++) hit += __popc(lists.bits[word]);
+    lists.hit[hit] = expert;
+    lists.row[hit][token] = thread;
+    lists.weight[hit][token] = lists.weights[thread];
+  }
+  __syncthreads();
+  Share share{lists.ticket, static_cast<int>(gridDim.x), hits};
   const u32 body = base + BODY;
   Ring ring;
   Down down;
   const auto begin_up = [&] {
-    ring.reset(base + RING + warp_index() * (AHEAD * SLICE_BYTES));
+    ring.reset(base + RING + warp * (AHEAD * SLICE_BYTES));
     // A share of up that is smaller than what goes ahead.
     if (share.number + (SLICES_AHEAD - 1) * share.numbers >= share.hits * (UP_SLICES / UP_GROUPS)) down.begin(params, lists, share, share.number);
     for (int nth = 0; nth < SLICES_AHEAD; nth++) {
@@ -456,16 +494,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   };
   if (share.number < share.numbers) {
     begin_up();
-    if (thread < share.hits) {
-      const int expert = lists.hit[thread];
-      const int end = min(lists.offsets[expert + 1], tokens * K);
-      for (int row = max(lists.offsets[expert], 0); row < end; row++) {
-        const u32 token = lists.rows[row], slot = lists.slots[row];
-        if (token >= static_cast<u32>(tokens) || slot >= static_cast<u32>(tokens * K)) continue;
-        lists.row[thread][token] = row;
-        lists.weight[thread][token] = lists.weights[slot];
-      }
-    }
     int own = 0;
     for (;;) {
       do_up(params, lists, share, ring, down, body);

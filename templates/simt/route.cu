@@ -39,7 +39,7 @@ struct RouteParams {
   int* positions;     // [tokens * K]: the row of each slot, or -1
   int* hit;           // [LOCAL_EXPERTS]: experts that have rows, and then -1
   int* tiles_before;  // [LOCAL_EXPERTS + 1]: tiles of those before each of them, and then of all
-  int* summary;       // [8]: experts that have rows, tiles, rows, slots without a row, and four zeros
+  int* summary;       // [4]: experts that have rows, tiles, rows, slots without a row
   int* counts;        // [blocks, LOCAL_EXPERTS]: rows of each block of `_count`
   float scale;        // of weights
   int tokens;
@@ -118,7 +118,6 @@ __device__ __forceinline__ void share_out(const RouteParams& params, Shared& sha
         params.tiles_before[expert] = all.tiles;
       }
     }
-    if (expert < 4) params.summary[4 + expert] = 0;
     if (expert == 0) {
       params.offsets[LOCAL_EXPERTS] = all.rows;
       params.tiles_before[LOCAL_EXPERTS] = all.tiles;

@@ -90,7 +90,7 @@ fn built(args: &Args, tokens: &[u32], place: &Place, cache: &KernelCache) -> Res
         if let LayerConfig::Moe(of) = config {
             beside.extend([Simt::from(*of.route()), of.combine().into()]);
             beside.extend(of.weigh().map(Simt::from));
-            beside.extend(of.few_tokens(&arch).map(Simt::from));
+            beside.extend(of.few_tokens(&arch).into_iter().map(Simt::from));
         }
         for simt in beside {
             specs.insert(cache.simt_cubin(simt, &arch)?.built().of().symbol());

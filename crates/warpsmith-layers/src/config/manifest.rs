@@ -40,9 +40,7 @@ impl LayerConfig {
         manifest = self.scalers()?.iter().fold(manifest, Manifest::with_combine);
         if let Self::Moe(moe) = self {
             manifest = manifest.with_route(moe.route()).with_route(&moe.by_ids()).with_combine(&moe.combine());
-            if let Some(experts) = moe.few_tokens(arch) {
-                manifest = with_experts(manifest, &experts);
-            }
+            manifest = moe.few_tokens(arch).iter().fold(manifest, with_experts);
             manifest = moe.weigh().iter().fold(manifest, Manifest::with_combine);
         }
         Ok(manifest)

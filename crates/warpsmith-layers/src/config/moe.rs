@@ -178,23 +178,26 @@ impl MoeConfig {
         self.has_weighted_inputs.then(|| self.of_format().k(1).weighted())
     }
 
-    /// What does all behind the router for few tokens in one launch on devices of this architecture, where that is the faster way:
-    /// of products of 16-bit values without a bias, whose experts are gated and small and have prepared weights.
+    /// The whole layer for few tokens in one launch on devices of this architecture, by logits and by given ids, where that is the faster
+    /// way: of products of 16-bit values without a bias, whose experts are gated and small and have prepared weights.
     #[must_use]
-    pub fn few_tokens(&self, arch: &Arch) -> Option<Experts> {
+    pub fn few_tokens(&self, arch: &Arch) -> Vec<Experts> {
         let (expert, route) = (&self.expert, &self.route);
         let is_other = !expert.is_gated() || expert.bias_format().is_some() || expert.rounded().is_some();
         if is_other || self.has_weighted_inputs || self.has_shared_gate {
-            return None;
+            return Vec::new();
         }
-        let experts = Experts::new(expert.activation()).format(expert.token_format()).weights(expert.weight_format());
+        let experts = Experts::new(expert.activation(), *route).format(expert.token_format()).weights(expert.weight_format());
         let experts = experts.sizes(expert.hidden_size(), expert.padded_size());
-        let experts = experts.experts(route.local_experts().len() as u32, route.experts_per_token());
         let experts = if self.shared.is_some() { experts.shared() } else { experts };
         let experts = if self.has_residual { experts.residual() } else { experts };
-        let products = self.of_experts(1).ok()?;
-        let is_prepared = products.iter().all(|problem| problem.native(arch).is_prepared());
-        (is_prepared && experts.is_small() && experts.check().is_ok()).then_some(experts)
+        let is_prepared = |problem: &Problem| problem.native(arch).is_prepared();
+        let is_prepared = self.of_experts(1).is_ok_and(|products| products.iter().all(is_prepared));
+        if !is_prepared || !experts.is_small() || experts.check().is_err() {
+            return Vec::new();
+        }
+        let by_ids = experts.by(self.by_ids());
+        if *experts.route() == *by_ids.route() { vec![experts] } else { vec![experts, by_ids] }
     }
 
     /// What rounds x, h and the shared expert's h, as far as anything does.

@@ -4,6 +4,7 @@ use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::internal::run::ExpertsOperands;
 use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOperands, Values};
+use warpsmith::spec::Scoring;
 use warpsmith::{Error, Result};
 
 use super::{Chooses, Moe};
@@ -57,6 +58,9 @@ impl<S: LaunchStream> Launches<'_, S> {
             let between = Between { h, h_rounded, room: Room { alphas, kernels } };
             shared.launch(stream, count, (given, result(rows, format)?), between, None)?;
         }
+        if self.only.is_none_or(|only| only == Step::Experts) && self.few((chunk, x()?, residual), out, from, &mut pieces)? {
+            return Ok(());
+        }
         if self.does(Step::Route) {
             self.route(chunk, from, &mut pieces)?;
         }
@@ -68,29 +72,6 @@ impl<S: LaunchStream> Launches<'_, S> {
             Chooses::Logits(_) => pieces.weights.as_numbers().ok_or_else(lost),
             Chooses::Ids(_, weights) => chunk.of(weights, k),
         };
-        if let Some(few) = moe.few_for(count).filter(|_| self.only.is_none_or(|only| only == Step::Experts)) {
-            let Pieces { h, shared, lists, weights: chosen, .. } = &mut pieces;
-            let of_slots = match from {
-                Chooses::Logits(_) => chosen.as_numbers().ok_or_else(lost)?,
-                Chooses::Ids(_, weights) => chunk.of(weights, k)?,
-            };
-            let weights = [moe.up.prepared().ok_or_else(lost)?, moe.down.prepared().ok_or_else(lost)?];
-            let mut alphas = moe.up.alphas().chain(moe.down.alphas());
-            let mut alpha = || alphas.next().ok_or_else(lost);
-            let alphas = [alpha()?, alpha()?, alpha()?];
-            let (lists, h) = (lists.numbers_mut().ok_or_else(lost)?, result(h, format)?);
-            let (x, out) = (as_values(x()?)?, chunk.of_result(out, hidden)?);
-            let operands = ExpertsOperands::new(count, (x, out), weights, of_slots, lists, h).alphas(alphas);
-            let operands = match &moe.shared {
-                Some(_) => operands.shared(values(shared, format)?),
-                None => operands,
-            };
-            let operands = match residual {
-                Some(residual) => operands.residual(chunk.of_values(residual, hidden)?),
-                None => operands,
-            };
-            return few.launch_dependent(stream, operands);
-        }
         if self.does(Step::Up) {
             if self.leaves_rows(from) {
                 let bytes = format.bytes(expert.padded_size() as usize) * (count * k) as usize;
@@ -159,6 +140,51 @@ impl<S: LaunchStream> Launches<'_, S> {
             moe.combiner.launch_dependent(stream, operands)?;
         }
         Ok(())
+    }
+
+    /// All behind a shared expert in one launch, of few tokens; else nothing, and `false`.
+    fn few(
+        &self,
+        (chunk, x, residual): (Chunk, Matrix<'_>, Option<&Values<'_>>),
+        out: &mut MatrixMut<'_>,
+        from: &Chooses<'_>,
+        pieces: &mut Pieces<'_>,
+    ) -> Result<bool> {
+        let Self { moe, stream, .. } = *self;
+        let (expert, route) = (moe.config.expert(), moe.config.route());
+        let (hidden, format, count) = (expert.hidden_size(), expert.token_format(), chunk.count);
+        let scoring = if matches!(from, Chooses::Logits(_)) { route.scoring() } else { Scoring::Given };
+        let Some(few) = moe.few_for(count, scoring) else { return Ok(false) };
+        let weights = [moe.up.prepared().ok_or_else(lost)?, moe.down.prepared().ok_or_else(lost)?];
+        let mut alphas = moe.up.alphas().chain(moe.down.alphas());
+        let mut alpha = || alphas.next().ok_or_else(lost);
+        let alphas = [alpha()?, alpha()?, alpha()?];
+        let Pieces { h, shared, .. } = pieces;
+        let (ends, h) = ((as_values(x)?, chunk.of_result(out, hidden)?), result(h, format)?);
+        let operands = match from {
+            Chooses::Logits(logits) => {
+                let logits = chunk.of_values(logits, route.expert_count())?;
+                ExpertsOperands::new(count, ends, weights, logits, h)
+            }
+            Chooses::Ids(ids, weights_of) => {
+                let k = route.experts_per_token();
+                ExpertsOperands::given(count, ends, weights, (chunk.of(ids, k)?, chunk.of(weights_of, k)?), h)
+            }
+        };
+        let operands = operands.alphas(alphas).scale(moe.scale);
+        let operands = match &moe.router_bias {
+            Some(bias) => operands.bias(bias),
+            None => operands,
+        };
+        let operands = match &moe.shared {
+            Some(_) => operands.shared(values(shared, format)?),
+            None => operands,
+        };
+        let operands = match residual {
+            Some(residual) => operands.residual(chunk.of_values(residual, hidden)?),
+            None => operands,
+        };
+        few.launch_dependent(stream, operands)
     }
 
     /// Whether up may leave rows of h as they are, and these count: what lies there would be a part of the factor of all.

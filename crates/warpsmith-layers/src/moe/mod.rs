@@ -37,8 +37,8 @@ pub struct Moe {
     up: Product,
     down: Product,
     combiner: Combiner,
-    /// Of few tokens, what up, down and the combiner do.
-    few: Option<ExpertsKernel>,
+    /// Of few tokens all in one launch: by logits, where the layer has them, and by ids.
+    few: Vec<ExpertsKernel>,
     /// Multiplies tokens by their weights, where experts get them so.
     weigher: Option<Combiner>,
     /// Of x and of h, where these are rounded.
@@ -93,7 +93,7 @@ impl Moe {
         let by_ids = config.by_ids();
         let up = Product::new(engine, stream, &up, [intermediate, hidden], first)?;
         let down = Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?;
-        let few = few_tokens(engine, config, [&up, &down])?;
+        let few = few_tokens(engine, stream, config, [&up, &down])?;
         Ok(Self {
             config: *config,
             limit,
@@ -119,17 +119,18 @@ impl Moe {
 
     /// Its steps for so many tokens.
     pub fn steps(&self, tokens: u32) -> impl Iterator<Item = Step> + use<> {
-        let is_one_launch = self.few_for(tokens).is_some();
+        let is_one_launch = self.few_for(tokens, self.config.route().scoring()).is_some();
         Step::of(&LayerConfig::Moe(self.config)).chain([Step::Experts]).filter(move |step| match step {
-            Step::Up | Step::Down | Step::Combine => !is_one_launch,
+            Step::Route | Step::Up | Step::Down | Step::Combine => !is_one_launch,
             Step::Experts => is_one_launch,
             _ => true,
         })
     }
 
-    /// What does all behind the router for so many tokens, if one launch does.
-    fn few_for(&self, tokens: u32) -> Option<&ExpertsKernel> {
-        self.few.as_ref().filter(|few| tokens <= few.most_tokens())
+    /// What does all for so many tokens, if one launch does.
+    fn few_for(&self, tokens: u32, scoring: Scoring) -> Option<&ExpertsKernel> {
+        let all = self.few.iter().filter(|few| tokens <= few.most_tokens());
+        all.into_iter().find(|few| few.experts().route().scoring() == scoring)
     }
 
     /// The kernels of its experts: up and down.
@@ -271,16 +272,24 @@ impl Moe {
     }
 }
 
-/// The kernel for few tokens, if the layer has one and the device's weights are what it takes. A token's bits depend on how many experts
+/// The kernels for few tokens, if the layer has such and the device's weights are what they take. A token's bits depend on how many experts
 /// others choose.
-fn few_tokens(engine: &Engine, config: &MoeConfig, products: [&Product; 2]) -> Result<Option<ExpertsKernel>> {
-    let is_variable = engine.picker().policy() != Policy::BatchInvariant;
-    let Some(experts) = config.few_tokens(engine.device().arch()).filter(|_| is_variable) else {
-        return Ok(None);
+fn few_tokens(
+    engine: &Engine,
+    stream: &Arc<CudaStream>,
+    config: &MoeConfig,
+    products: [&Product; 2],
+) -> Result<Vec<ExpertsKernel>> {
+    let all = config.few_tokens(engine.device().arch());
+    let (Some(first), false) = (all.first(), engine.picker().policy() == Policy::BatchInvariant) else {
+        return Ok(Vec::new());
     };
-    let layouts = experts.layouts()?;
-    let takes = products.iter().zip(&layouts).all(|(product, layout)| product.prepared().is_some_and(|it| it.layout() == layout));
-    takes.then(|| warpsmith::internal::engine::experts(engine, &experts)).transpose()
+    let layouts = first.layouts()?;
+    let mut weights = products.iter().zip(&layouts);
+    if !weights.all(|(product, layout)| product.prepared().is_some_and(|weights| weights.layout() == layout)) {
+        return Ok(Vec::new());
+    }
+    all.iter().map(|experts| warpsmith::internal::engine::experts(engine, stream, experts)).collect()
 }
 
 fn check_bias(route: &Route, bias: Option<&Shared<f32>>) -> Result<()> {

@@ -224,7 +224,7 @@ fn lists(route: &Route, tokens: u32, ids: &[i32], tile: usize) -> Vec<(usize, i3
     written.push((places.offsets.start + experts, row as i32));
     written.extend((hit..experts).map(|at| (places.hit.start + at, -1)));
     written.extend((hit..=experts).map(|at| (places.tiles_before.start + at, tiles as i32)));
-    let summary = [hit, tiles, row, ids.len() - row, 0, 0, 0, 0];
+    let summary = [hit, tiles, row, ids.len() - row];
     written.extend(summary.iter().enumerate().map(|(at, value)| (places.summary.start + at, *value as i32)));
     for (row, slot) in slots.iter().enumerate() {
         written.push((places.rows.start + row, (slot / k) as i32));
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(list(places.positions), [2, 0, 1, 3, 4, -1, -1, -1]);
         assert_eq!(list(places.hit), [0, 3, -1, -1]);
         assert_eq!(list(places.tiles_before), [0, 1, 3, 3, 3]);
-        assert_eq!(list(places.summary), [2, 3, 5, 3, 0, 0, 0, 0]);
+        assert_eq!(list(places.summary), [2, 3, 5, 3]);
         assert!(route(&given, 4, Given::Ids(&ids[1..]), 2, 1.0).is_err());
     }
 }
