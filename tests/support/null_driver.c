@@ -23,7 +23,7 @@ typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
 enum { DEVICES = 2, PARAMS = 152, MAPS = 5, MAP = 128 };
 
-enum { STREAMS = 32, OPERANDS = 11, USES = 12, NEXT = 16, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
+enum { STREAMS = 32, OPERANDS = 11, USES = 15, NEXT = 16, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
 typedef struct { uint32_t tick[STREAMS]; } Clock;
 typedef struct { Clock clock; int recorded; double us; } Event;
 typedef struct { int unloaded; int device; } Module;
@@ -497,7 +497,7 @@ Result cuModuleUnload(Module *module) {
 }
 /* Kernels without matrix instructions: they have one parameter, and are neither watched nor refused. */
 static int is_simt(const char *name) {
-    static const char *const simt[] = {"prepare_", "route_", "combine_", "quantise_"};
+    static const char *const simt[] = {"prepare_", "route_", "combine_", "quantise_", "experts_"};
     for (unsigned i = 0; i < sizeof simt / sizeof *simt; i++) if (!strncmp(name, simt[i], strlen(simt[i]))) return 1;
     return 0;
 }
@@ -538,7 +538,7 @@ Result cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *addr
 }
 #endif
 
-/* What the parameters of this crate's kernels say of memory (src/operand.rs, src/run/{prepare,route,combine,quantise}.rs): kernels that
+/* What the parameters of this crate's kernels say of memory (src/operand.rs, src/run/{prepare,route,combine,experts,quantise}.rs): kernels that
    multiply read weights early where a launch is dependent. */
 static Uses uses_of(const Function *function, void **arguments) {
     Uses uses = {{0}, {0}, {0}, 0};
@@ -549,9 +549,15 @@ static Uses uses_of(const Function *function, void **arguments) {
         uses.writes[4] = 1;
         uses.count = 5;
     } else if (!strncmp(function->name, "route_", 6)) {
-        memcpy(uses.address, words, USES * sizeof *words);
-        for (int i = strncmp(function->name, "route_given", 11) ? 2 : 3; i < USES; i++) uses.writes[i] = 1;
-        uses.count = USES;
+        uses.count = 12;
+        memcpy(uses.address, words, uses.count * sizeof *words);
+        for (int i = strncmp(function->name, "route_given", 11) ? 2 : 3; i < uses.count; i++) uses.writes[i] = 1;
+    } else if (!strncmp(function->name, "experts_", 8)) {
+        /* Launches at a time count in memory that they share, each in its own part of it. */
+        uses.count = 15;
+        memcpy(uses.address, words, uses.count * sizeof *words);
+        uses.address[10] = 0;
+        uses.writes[11] = uses.writes[14] = 1;
     } else if (!strncmp(function->name, "combine_", 8)) {
         memcpy(uses.address, words, 6 * sizeof *words);
         uses.writes[5] = 1;

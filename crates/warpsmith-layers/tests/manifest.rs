@@ -53,8 +53,8 @@ fn a_models_layers_have_few_kernels_that_are_found_at_once() {
     let set = KernelSet::new(&picker(Policy::Fastest), &manifest);
     println!("{} kernels", set.len());
     assert!(set.len() <= KERNELS, "{} kernels", set.len());
-    // Weights of one product and of two; by logits, by ids, and sums.
-    assert_eq!(set.simts().count(), 2 + 3);
+    // Weights of one product and of two; by logits, by ids, and sums; few tokens both ways.
+    assert_eq!(set.simts().count(), 2 + 3 + 2);
 }
 
 /// What a layer that is made for any number of tokens holds is in the manifest of the most.
@@ -127,7 +127,9 @@ fn a_manifest_is_of_its_tokens_and_its_architecture() {
         of("qwen3-30b", "1, 32..=128", Arch::H200),
         "version = 1\n\
          routes = [\"route.given:e128:k8\", \"route.softmax:f32:e128:k8:renormalised\"]\n\
-         combines = [\"combine:bf16>bf16:h2048:k8:weighted:placed\"]\n\n\
+         combines = [\"combine:bf16>bf16:h2048:k8:weighted:placed\"]\n\
+         experts = [\"experts.silu:bf16:h2048:i768:route.given:e128:k8\", \
+         \"experts.silu:bf16:h2048:i768:route.softmax:f32:e128:k8:renormalised\"]\n\n\
          [problems]\n\
          \"grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n768:k2048:gathered:prepared:top8\" = [\"1..=8\", \"256..=1024\"]\n\
          \"grouped128.gemm:bf16*nvfp4>bf16:n2048:k768:prepared:top8\" = [\"1..=8\", \"256..=1024\"]\n"

@@ -184,6 +184,8 @@ impl<S: LaunchStream> Launches<'_, S> {
             Some(residual) => operands.residual(chunk.of_values(residual, hidden)?),
             None => operands,
         };
+        // Noted as asked for: with what is recorded the layer goes any way.
+        moe.plans().iter().try_for_each(|plan| plan.kernel(count * route.experts_per_token()).map(drop))?;
         few.launch_dependent(stream, operands)
     }
 

@@ -289,7 +289,12 @@ fn few_tokens(
     if !weights.all(|(product, layout)| product.prepared().is_some_and(|weights| weights.layout() == layout)) {
         return Ok(Vec::new());
     }
-    all.iter().map(|experts| warpsmith::internal::engine::experts(engine, stream, experts)).collect()
+    let all = all.iter().map(|experts| warpsmith::internal::engine::experts(engine, stream, experts));
+    match all.collect::<Result<Vec<_>>>() {
+        // What was warmed up does not name them: the other way does without.
+        Err(error) if error.is_sealed() => Ok(Vec::new()),
+        made => made,
+    }
 }
 
 fn check_bias(route: &Route, bias: Option<&Shared<f32>>) -> Result<()> {
