@@ -53,8 +53,8 @@ pub mod engine {
     pub use crate::engine::warm_up::{Failure, KernelSet, Warmed, warm_up};
     use crate::engine::{Engine, Manifest};
     use crate::error::Result;
-    use crate::run::quantise_weights::WeightQuantiser;
     use crate::run::experts::ExpertsKernel;
+    use crate::run::quantise_weights::WeightQuantiser;
     use crate::simt::{Experts, QuantiseWeights, Simt};
     use cudarc::driver::CudaStream;
     use std::sync::Arc;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::rows::Rows;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::simt::Simt;
 use crate::simt::Experts;
+use crate::simt::Simt;
 use crate::spec::{Combine, Problem, Quantise, Route};
 
 /// The only version there is.

@@ -223,7 +223,11 @@ impl ExpertsKernel {
     /// # Errors
     /// Operand, if a number, format, size, alignment or device does not fit, before anything is launched; driver, if a launch is
     /// refused or an earlier asynchronous failure shows.
-    pub fn launch_dependent<'a>(&'a self, stream: &impl LaunchStream, mut operands: ExpertsOperands<'a>) -> Result<bool> {
+    pub fn launch_dependent<'a>(
+        &'a self,
+        stream: &impl LaunchStream,
+        mut operands: ExpertsOperands<'a>,
+    ) -> Result<bool> {
         self.put(stream, &mut operands).map_err(|error| error.context(self.experts.to_string()))
     }
 

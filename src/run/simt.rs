@@ -66,7 +66,8 @@ impl SimtKernel {
             let functions = functions.map_err(refuses)?;
             let shared_bytes = simt.shared_bytes();
             if shared_bytes > 0 {
-                let refuses = |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
+                let refuses =
+                    |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
                 functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
             }
             Ok((functions, code))

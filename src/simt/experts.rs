@@ -180,7 +180,9 @@ impl Experts {
     /// # Errors
     /// Unsupported, if there is no such layout.
     pub fn layouts(&self) -> Result<[PreparedLayout; 2]> {
-        let layout = |products, n, k| PreparedLayout::new(products, self.format, self.local_count(), n, k)?.weights(self.weights);
+        let layout = |products, n, k| {
+            PreparedLayout::new(products, self.format, self.local_count(), n, k)?.weights(self.weights)
+        };
         Ok([layout(2, self.intermediate, self.hidden)?, layout(1, self.hidden, self.intermediate)?])
     }
 
@@ -260,11 +262,8 @@ impl fmt::Display for Experts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { activation, format, hidden, intermediate, .. } = self;
         write!(f, "experts.{activation}:{format}:h{hidden}:i{intermediate}")?;
-        let parts = [
-            (self.weights == Format::Mxfp4, ":mxfp4"),
-            (self.has_shared, ":shared"),
-            (self.has_residual, ":residual"),
-        ];
+        let parts =
+            [(self.weights == Format::Mxfp4, ":mxfp4"), (self.has_shared, ":shared"), (self.has_residual, ":residual")];
         parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))?;
         write!(f, ":{}", self.route)
     }
@@ -360,7 +359,8 @@ mod tests {
 
     #[test]
     fn as_many_tokens_as_have_room() {
-        let most = |sizes: &str, route: &str| named(&format!("experts.silu:bf16:{sizes}:{route}")).most_tokens().unwrap();
+        let most =
+            |sizes: &str, route: &str| named(&format!("experts.silu:bf16:{sizes}:{route}")).most_tokens().unwrap();
         assert_eq!(most("h2048:i768", ROUTE), 8);
         assert_eq!(most("h2048:i512", "route.softmax:bf16:e512:k10"), 8);
         assert_eq!(most("h4096:i1536", ROUTE), 5);

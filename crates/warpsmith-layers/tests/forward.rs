@@ -216,7 +216,12 @@ fn is_warm(spelling: &str) {
         let beside = manifest.routes().map(ToString::to_string).chain(manifest.combines().map(ToString::to_string));
         let quantisers = manifest.quantisers().map(ToString::to_string);
         // And those of few tokens, of 16-bit products.
-        let experts = manifest.to_string().lines().filter(|line| line.starts_with("experts")).map(str::to_owned).collect::<Vec<_>>();
+        let experts = manifest
+            .to_string()
+            .lines()
+            .filter(|line| line.starts_with("experts"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         problems.chain(beside).chain(quantisers).chain(experts).collect::<Vec<_>>()
     };
     assert_eq!(keys(&recorded), keys(&manifest));

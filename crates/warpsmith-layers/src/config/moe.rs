@@ -187,7 +187,8 @@ impl MoeConfig {
         if is_other || self.has_weighted_inputs || self.has_shared_gate {
             return Vec::new();
         }
-        let experts = Experts::new(expert.activation(), *route).format(expert.token_format()).weights(expert.weight_format());
+        let experts =
+            Experts::new(expert.activation(), *route).format(expert.token_format()).weights(expert.weight_format());
         let experts = experts.sizes(expert.hidden_size(), expert.padded_size());
         let experts = if self.shared.is_some() { experts.shared() } else { experts };
         let experts = if self.has_residual { experts.residual() } else { experts };

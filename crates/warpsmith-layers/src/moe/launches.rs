@@ -58,7 +58,9 @@ impl<S: LaunchStream> Launches<'_, S> {
             let between = Between { h, h_rounded, room: Room { alphas, kernels } };
             shared.launch(stream, count, (given, result(rows, format)?), between, None)?;
         }
-        if self.only.is_none_or(|only| only == Step::Experts) && self.few((chunk, x()?, residual), out, from, &mut pieces)? {
+        if self.only.is_none_or(|only| only == Step::Experts)
+            && self.few((chunk, x()?, residual), out, from, &mut pieces)?
+        {
             return Ok(());
         }
         if self.does(Step::Route) {

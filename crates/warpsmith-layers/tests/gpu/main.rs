@@ -21,7 +21,6 @@ use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
 use warpsmith_tune::wait;
 
 mod by_hand;
-mod few;
 use by_hand::{Hand, Mutant};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -172,9 +171,6 @@ fn main() -> ExitCode {
             trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, test));
         }
     }
-    trials.push(trial(&bench, "layers: few tokens: mutants refused".to_owned(), "", few::refuses_mutants));
-    let are_up_to_date = || few::are_up_to_date().map_err(Into::into);
-    trials.push(Trial::test("layers: few tokens: mutants are up to date", are_up_to_date));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -17,7 +17,7 @@ use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 use crate::bench::{Bench, text};
 use crate::families::Family;
 use crate::mutants::{self, Mutant};
-use crate::{combine, families, prepare, quantise, quantise_weights, route};
+use crate::{combine, families, few, prepare, quantise, quantise_weights, route};
 
 mod pairs;
 
@@ -57,7 +57,7 @@ fn cases() -> Vec<Case> {
         for task in ["families", "mutants", "small"] {
             case(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
         }
-        for task in ["clusters", "wgmma", "mutants of wgmma", EVERY_LANE] {
+        for task in ["clusters", "few tokens", "wgmma", "mutants of wgmma", EVERY_LANE] {
             case(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
         }
         case(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
@@ -147,6 +147,11 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         }
         "clusters" => {
             route::mutants_of(bench.arch()).iter().step_by(9).try_for_each(|mutant| route::is_killed(bench, mutant))
+        }
+        "few tokens" => {
+            few::LAYERS.iter().skip(turn() % 2).step_by(2).try_for_each(|layer| few::is_right(bench, layer))?;
+            let mutants = [few::races(), few::mutants()].concat();
+            mutants.iter().step_by(5).try_for_each(|mutant| few::is_killed(bench, mutant))
         }
         "wgmma" => {
             let families = families::all(bench.arch());

@@ -14,6 +14,7 @@ mod dispatch;
 mod emulated;
 mod exact;
 mod families;
+mod few;
 mod graphs;
 mod handed_over;
 mod isolation;
@@ -115,6 +116,24 @@ fn main() -> ExitCode {
     for mutant in combine::mutants() {
         trials.push(trial(&bench, mutant.name(), move |bench| combine::is_killed(bench, &mutant)));
     }
+    // Kernels of Hopper.
+    if arch.capability() == Arch::H200.capability() {
+        for layer in few::LAYERS {
+            let name = format!("experts: few tokens: {layer}");
+            trials.push(trial(&bench, name, move |bench| few::is_right(bench, layer)));
+        }
+        let name = "experts: few tokens: a kernel by hand".to_owned();
+        trials.push(trial(&bench, name, few::the_kernel_itself_is_right));
+        for (mutants, is_sought) in [(few::mutants(), true), (few::races(), emulated::is_all())] {
+            for mutant in mutants {
+                let trial = trial(&bench, mutant.name(), move |bench| few::is_killed(bench, &mutant));
+                trials.push(if is_sought { trial } else { trial.with_ignored_flag(true) });
+            }
+        }
+    }
+    trials.push(Trial::test("experts: mutants of few tokens are up to date", || {
+        small::are_up_to_date(&[few::mutants(), few::races()].concat()).map_err(Into::into)
+    }));
     for case in quantise::all() {
         trials.push(trial(&bench, case.name(), move |bench| quantise::is_right(bench, &case)));
     }

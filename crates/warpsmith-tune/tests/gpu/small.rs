@@ -38,6 +38,7 @@ impl Mutant {
         let kind = match self.of {
             Simt::Route(_) => "experts: mutant of route",
             Simt::Combine(_) => "experts: mutant of combine",
+            Simt::Experts(_) => "experts: mutant of few tokens",
             Simt::Quantise(quantise) if quantise.to_format() == Format::E4m3 => "quantise: mutant to e4m3",
             Simt::QuantiseWeights(_) => "quantise: mutant of weights",
             _ => "quantise: mutant",

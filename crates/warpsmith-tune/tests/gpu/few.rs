@@ -1,0 +1,167 @@
+//! The kernel that is a whole layer of few tokens: right in the layers that have it, and with one thing wrong refused.
+
+use half::bf16;
+use warpsmith::internal::build::Simt;
+use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts};
+use warpsmith::run::{PreparedWeights, Weights};
+use warpsmith::spec::Arch;
+use warpsmith_layers::{LayerConfig, MoeConfig, Step};
+use warpsmith_tune::layer::{DeviceTokens, HostLayer, HostTokens};
+use warpsmith_tune::wait;
+
+use crate::bench::{Bench, text};
+use crate::small::Mutant;
+
+const LIMIT: u32 = 8;
+const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Several slices a block and blocks without any; K that warps do not share evenly; experts elsewhere; a shared expert, a residual.
+pub const LAYERS: [&str; 4] = [
+    MUTATED,
+    "moe.swiglu_oai:f16:h320:i320:softmax:f16:e8:k8:residual",
+    "moe.silu:bf16:h256:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:local20-35:shared64:residual",
+    "moe.gelu:f16:h1088:i64:sigmoid:e5:k2:mxfp4",
+];
+
+/// Without a shared expert or a residual; tokens in bf16.
+const MUTATED: &str = "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised";
+const HIDDEN: usize = 256;
+const ROW: usize = 192;
+const K: usize = 4;
+const TOKENS: u32 = 7;
+
+fn config(layer: &str) -> Result<LayerConfig, String> {
+    layer.parse().map_err(text)
+}
+
+/// Of so many tokens all are one launch, and every element is within its bound.
+pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
+    let _turn = bench.alone();
+    let (stream, host) = (&bench.stream, HostLayer::random(&config(layer)?, 0xFE3));
+    let device = host.upload(&bench.engine(), stream, LIMIT).map_err(text)?;
+    for count in [1, 2, 5, 8] {
+        if !device.steps(count).contains(&Step::Experts) {
+            return Err(format!("{count} tokens are several launches"));
+        }
+        let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
+        let tokens = DeviceTokens::new(stream, &device, &of_host, device.workspace_bytes(count));
+        let mut tokens = tokens.map_err(text)?;
+        device.forward(stream, &mut tokens, None).map_err(text)?;
+        wait(stream, WAIT).map_err(text)?;
+        let found = tokens.found(stream, &device).map_err(text)?;
+        let (which, columns) = ((0..count as usize).collect::<Vec<_>>(), (0..of_host.columns()[1]).collect::<Vec<_>>());
+        let reference = host.reference(&of_host, &which, &columns).map_err(text)?;
+        let worst = found.check(&reference, &which, &columns).map_err(|why| format!("{count} tokens: {why}"))?;
+        if worst == 0.0 {
+            return Err("nothing is off at all".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn mutated() -> MoeConfig {
+    MUTATED.parse().unwrap()
+}
+
+fn simt() -> Simt {
+    mutated().few_tokens(&Arch::H100)[0].into()
+}
+
+/// None can hang, and none reads or writes where nothing of its own is.
+pub fn mutants() -> Vec<Mutant> {
+    let mutant = Mutant::of(simt());
+    vec![
+        mutant(
+            "a token without its rows",
+            "lists.row[hit][token] = thread;",
+            "if (token != 1) lists.row[hit][token] = thread;",
+        ),
+        mutant("the neighbour's weight", "lists.weight[hit][lane % 4 * 2 + i % 2]", "lists.weight[hit][lane % 4 * 2]"),
+        mutant("two experts exchanged", "lists.hit[hit] = expert;", "lists.hit[hit] = expert ^ 1;"),
+        mutant("the factor of up for the gate", "activate(lists.alpha[0][expert]", "activate(lists.alpha[1][expert]"),
+        mutant("another expert's factor", "lists.alpha[2][lists.hit[hit]];", "lists.alpha[2][0];"),
+        mutant("halves of a step of h in one place", "inside / 8 * 2 + column % 2", "column % 2"),
+        mutant("the lower half of a step of x", "token * 64 + step % 2 * 8 + upper * 4)", "token * 64 + step % 2 * 8)"),
+        mutant(
+            "scales of the first quarter",
+            "scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);",
+            "scales = 2048 - quarter * BLOCK_CODES;",
+        ),
+        mutant("a block of down left out", "end = min(at + run, all);", "end = min(at + run, all - 1);"),
+        mutant("a warp's sums left out", "warp = 0; warp < COUNT; warp++", "warp = 1; warp < COUNT; warp++"),
+        mutant("the first sums of two", "sums[0][i] += sums[1][i];", "sums[0][i] += 0.f;"),
+        mutant("the first token's x for all", "min(lane / 4, tokens - 1) * 64", "0 * 64"),
+        mutant("weights not renormalised", "RENORMALISE = true;", "RENORMALISE = false;"),
+        mutant(
+            "the factor of weights left out",
+            "params.bias, lists.ids, lists.weights, params.scale}",
+            "params.bias, lists.ids, lists.weights, 0.5f}",
+        ),
+    ]
+}
+
+/// What a GPU may let pass, as blocks go as fast as each other.
+pub fn races() -> Vec<Mutant> {
+    vec![Mutant::of(simt())(
+        "no wait for h",
+        "ld_acquire_gpu(params.state + 1) < numbers;",
+        "ld_acquire_gpu(params.state + 1) < 1;",
+    )]
+}
+
+pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+    let Simt::Experts(spec) = mutant.kernel() else { return Err("no experts".to_owned()) };
+    let kernel = experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)?;
+    let _turn = bench.alone();
+    match is_refused(bench, &kernel)? {
+        true => Ok(()),
+        false => Err("nothing is found wrong".to_owned()),
+    }
+}
+
+/// Whether the oracle refuses what a kernel gives.
+fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
+    let (engine, stream, config) = (bench.engine(), &bench.stream, config(MUTATED)?);
+    let host = HostLayer::random(&config, 0xFE3);
+    let tokens = HostTokens::random(&config, TOKENS, 0.0, 7);
+    let (mut prepared, mut alphas): (Vec<PreparedWeights>, Vec<_>) = (Vec::new(), Vec::new());
+    for (problem, which) in config.problems(LIMIT).map_err(text)?.iter().zip([&[0, 1][..], &[2]]) {
+        let mut given = Vec::new();
+        for nth in which {
+            let (codes, scales, of_groups) = host.given(stream, *nth).map_err(text)?;
+            given.push((codes, scales));
+            alphas.push(stream.clone_htod(of_groups).map_err(text)?);
+        }
+        match engine.weights(stream, &engine.native(problem), given).map_err(text)? {
+            Weights::Prepared(weights) => prepared.push(weights),
+            _ => return Err("weights that are not prepared".to_owned()),
+        }
+    }
+    let x: Vec<bf16> = tokens.x().iter().map(|x| bf16::from_f32(*x)).collect();
+    let (x, logits) = (stream.clone_htod(&x).map_err(text)?, stream.clone_htod(tokens.logits()).map_err(text)?);
+    let nans = |count: usize| stream.clone_htod(&vec![bf16::NAN; count]).map_err(text);
+    let (mut h, mut out) = (nans(TOKENS as usize * K * ROW)?, nans(TOKENS as usize * HIDDEN)?);
+    let operands = ExpertsOperands::new(TOKENS, (&x, &mut out), [&prepared[0], &prepared[1]], &logits, &mut h);
+    let operands = operands.alphas([(&alphas[0]).into(), (&alphas[1]).into(), (&alphas[2]).into()]);
+    kernel.launch_dependent(stream, operands.scale(host.scale())).map_err(text)?;
+    wait(stream, WAIT).map_err(text)?;
+
+    let (which, columns) = ((0..TOKENS as usize).collect::<Vec<_>>(), (0..HIDDEN).collect::<Vec<_>>());
+    let reference = host.reference(&tokens, &which, &columns).map_err(text)?;
+    let device = host.upload(&engine, stream, LIMIT).map_err(text)?;
+    let made = DeviceTokens::new(stream, &device, &tokens, device.workspace_bytes(TOKENS)).map_err(text)?;
+    let mut found = made.found(stream, &device).map_err(text)?;
+    let out = stream.clone_dtoh(&out).map_err(text)?;
+    found.bytes = out.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Ok(found.check(&reference, &which, &columns).is_err())
+}
+
+/// With nothing wrong it is not refused.
+pub fn the_kernel_itself_is_right(bench: &Bench) -> Result<(), String> {
+    let nothing = Mutant::of(simt())("nothing", "namespace ws {", "namespace ws {");
+    match is_killed(bench, &nothing) {
+        Ok(()) => Err("what is right is refused".to_owned()),
+        Err(why) if why == "nothing is found wrong" => Ok(()),
+        Err(why) => Err(why),
+    }
+}
