@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use warpsmith::cache::{KernelCache, Tier};
 use warpsmith::engine::Engine;
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::build::{QuantiseWeights, Simt};
+use warpsmith::internal::build::{Experts, QuantiseWeights, Simt};
 use warpsmith::internal::engine::quantise_weights;
 use warpsmith::internal::run::WeightOperands;
 use warpsmith::run::{CombineOperands, Device, QuantiseOperands, Quantiser, RouteOperands, Values};
@@ -47,6 +47,21 @@ fn combines() -> Vec<Combine> {
         "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate",
         "combine:f16>f32:h8:k1:shared:shared_gate:residual",
         "combine:f32>f32:h256:k1:weighted",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect()
+}
+
+/// Of Hopper alone.
+fn experts() -> Vec<Experts> {
+    [
+        "experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised",
+        "experts.silu:f16:h4096:i1536:residual:route.softmax:f32:e128:k8:renormalised",
+        "experts.silu:bf16:h2048:i512:shared:route.softmax:bf16:e512:k10:renormalised",
+        "experts.gelu_tanh:bf16:h2816:i704:route.given:e128:k8",
+        "experts.swiglu_oai:bf16:h1088:i320:mxfp4:shared:residual:route.softmax:f16:e32:k4",
+        "experts.silu_clamp10:f16:h7168:i384:route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised:local64-128",
     ]
     .iter()
     .map(|text| text.parse().unwrap())
@@ -92,7 +107,9 @@ fn all_compile_without_spills_or_warnings() {
             }
             assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
         };
-        let pairs: Vec<_> = all.flat_map(|simt| targets.iter().map(move |target| (simt, *target))).collect();
+        let of_hopper = experts().into_iter().map(|experts| (Simt::from(experts), Arch::H200.target()));
+        let pairs = all.flat_map(|simt| targets.iter().map(move |target| (simt, *target)));
+        let pairs: Vec<_> = pairs.chain(of_hopper).collect();
         let (even, odd) = (pairs.iter().step_by(2), pairs.iter().skip(1).step_by(2));
         std::thread::scope(|scope| {
             scope.spawn(|| even.for_each(compiles));
@@ -109,6 +126,8 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
     let combine = "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
+    let experts = experts()[0];
+    insta::assert_snapshot!(Simt::from(experts).symbol(), Simt::from(experts).render().unwrap().text());
     for quantise in
         ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3", "quantise:bf16:k7168:e4m3:k_factors"]
     {

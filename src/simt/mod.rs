@@ -1,4 +1,4 @@
-//! Kernels without matrix instructions: what each computes, one small struct a kind.
+//! Kernels without matrix instructions, and one that has such but no variants ([`Experts`]): what each computes, one small struct a kind.
 
 mod combine;
 mod experts;

@@ -4,7 +4,7 @@ use std::iter::repeat;
 
 use serde::Serialize;
 use warpsmith::internal::pick::heuristic::{load, predict_for, with_rows};
-use warpsmith::pick::Picker;
+use warpsmith::pick::{Picker, Policy};
 use warpsmith::spec::{Arch, Problem, Quantise};
 use warpsmith_layers::{LayerConfig, Step};
 use warpsmith_tune::layer::Work;
@@ -67,6 +67,14 @@ impl Told {
                 predicted_us: Some(predict_for(choice.spec(), &load(problem, m)).us),
             })
         };
+        // What does all of few tokens in one launch, if anything does.
+        let few = match config {
+            LayerConfig::Moe(of) if picker.policy() != Policy::BatchInvariant => {
+                let few = of.few_tokens(picker.arch()).into_iter().next();
+                few.filter(|few| few.most_tokens().is_ok_and(|most| tokens <= most))
+            }
+            _ => None,
+        };
         let only_one =
             |spelling: String| Ok(Chosen { problem: spelling, variant: None, origin: None, predicted_us: None });
         let part = |step: Option<Step>| -> Result<Part> {
@@ -80,6 +88,7 @@ impl Told {
             let kernels: Result<Vec<_>> = match (config, step) {
                 (LayerConfig::Moe(of), Some(Step::Route)) => vec![only_one(of.route().to_string())],
                 (LayerConfig::Moe(of), Some(Step::Combine)) => vec![only_one(of.combine().to_string())],
+                (_, Some(Step::Experts)) => few.iter().map(|few| only_one(few.to_string())).collect(),
                 (LayerConfig::Moe(of), Some(Step::Up)) => {
                     let weigh = of.weigh().map(|weigh| only_one(weigh.to_string()));
                     weigh.into_iter().chain(products).collect()
@@ -91,7 +100,12 @@ impl Told {
             let name = step.map_or_else(|| "layer".to_owned(), |step| format!("{step:?}").to_lowercase());
             Ok(Part { step: name, floor_us: floor(step), kernels: kernels? })
         };
-        let mut steps = Step::of(config).map(|step| part(Some(step))).collect::<Result<Vec<_>>>()?;
+        let which: Vec<Step> = match &few {
+            // Behind a shared expert's.
+            Some(_) => Step::of(config).filter(|step| *step == Step::Shared).chain([Step::Experts]).collect(),
+            None => Step::of(config).collect(),
+        };
+        let mut steps = which.into_iter().map(|step| part(Some(step))).collect::<Result<Vec<_>>>()?;
         if steps.is_empty() {
             steps.push(part(None)?);
         }
