@@ -17,7 +17,7 @@ use std::error::Error;
 use warpsmith::cache::KernelCache;
 use warpsmith::engine::Engine;
 use warpsmith::run::Device;
-use warpsmith_layers::{LayerConfig, Step, named};
+use warpsmith_layers::{LayerConfig, named};
 use warpsmith_tune::Timer;
 use warpsmith_tune::layer::{DeviceTokens, HostLayer, HostTokens, Work};
 
@@ -87,7 +87,7 @@ fn on_device(config: &LayerConfig, tokens: u32) -> Result<()> {
         Ok(us)
     };
     let (whole, mut alone) = (line("layer", None)?, 0.0);
-    for step in Step::of(config) {
+    for step in layer.steps(tokens) {
         alone += line(&format!("{step:?}"), Some(step))?;
     }
     if alone > 0.0 {

@@ -16,10 +16,10 @@ use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::simt::{Experts, ExpertsTile, Scoring};
 
-/// Workspaces that a kernel tells apart.
-const WORKSPACES: usize = 64;
-/// Counters of each, 128 bytes apart.
-const APART: usize = 32;
+/// Places of h that a kernel tells apart: many, as some allocate one for each launch.
+const PLACES: usize = 1024;
+/// Counters of each.
+const APART: usize = 4;
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
 ///
@@ -34,7 +34,7 @@ pub struct ExpertsKernel {
     kernel: Arc<SimtKernel>,
     counters: Shared<i32>,
     /// The address of h that each has been counted for, or 0.
-    places: Arc<[AtomicU64; WORKSPACES]>,
+    places: Arc<[AtomicU64; PLACES]>,
 }
 
 /// What an [`ExpertsKernel`] works on, all on its device.
@@ -186,7 +186,7 @@ impl Pieces for ExpertsOperands<'_> {
 impl ExpertsKernel {
     /// On a device of so many multiprocessors; `stream` makes the counters.
     pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, stream: &Arc<CudaStream>, sms: u32) -> Result<Self> {
-        let counters = stream.alloc_zeros::<i32>(WORKSPACES * APART);
+        let counters = stream.alloc_zeros::<i32>(PLACES * APART);
         let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
         Ok(Self {
             experts,
@@ -194,7 +194,7 @@ impl ExpertsKernel {
             blocks: sms.clamp(1, Experts::BLOCKS_MAX),
             kernel,
             counters: Shared::written_in(stream, counters)?,
-            places: Arc::new([const { AtomicU64::new(0) }; WORKSPACES]),
+            places: Arc::new([const { AtomicU64::new(0) }; PLACES]),
         })
     }
 
@@ -233,8 +233,10 @@ impl ExpertsKernel {
 
     /// Which counters launches with h at this address have.
     fn counters_of(&self, h: u64) -> Option<usize> {
-        self.places.iter().position(|place| match place.load(Ordering::Relaxed) {
-            0 => match place.compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
+        // From where its address says on: workspaces are 256 bytes apart at least.
+        let first = ((h / 256).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % PLACES;
+        (first..PLACES).chain(0..first).find(|at| match self.places[*at].load(Ordering::Relaxed) {
+            0 => match self.places[*at].compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => true,
                 Err(other) => other == h,
             },
@@ -317,7 +319,7 @@ impl ExpertsKernel {
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
-            Line { name: "counters", needed: (WORKSPACES * APART) as u64, alignment: 4 },
+            Line { name: "counters", needed: (PLACES * APART) as u64, alignment: 4 },
         ];
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| Params {

@@ -110,7 +110,8 @@ impl Told {
             steps.push(part(None)?);
         }
         let predicted = steps.iter().flat_map(|part| &part.kernels).filter_map(|kernel| kernel.predicted_us);
-        let predicted_us = predicted.sum();
+        // Of none it would be −0.
+        let predicted_us = predicted.fold(0.0, |sum, us| sum + us);
         Ok(Self { layer: config.to_string(), tokens, experts_hit: hit, floor_us: floor(None), predicted_us, steps })
     }
 
