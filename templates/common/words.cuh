@@ -1,5 +1,5 @@
-// Words of shared memory and what is done with their halves. One helper an instruction, named after it. Sections are those of the PTX
-// ISA manual, "Instruction Set". Addresses called `shared` are in the window of shared::cta.
+// Words of shared memory and what is done with their halves. One helper an instruction, named after it. Sections are those of the
+// PTX ISA manual, "Instruction Set". Addresses called `shared` are in the window of shared::cta.
 #pragma once
 
 namespace ws {

@@ -1,11 +1,11 @@
 // <{ symbol }>
 //
-// A whole mixture of experts, for few tokens, as one launch. Weights are what takes the time, so they never stop coming: each warp
-// copies its next blocks into a ring of its own in shared memory while it multiplies, and those of the second product while the first
-// ends.
+// A whole mixture of experts, for few tokens, as one launch. Weights are what takes the time, so they never stop coming: each
+// warp copies its next blocks into a ring of its own in shared memory while it multiplies, and those of the second product while
+// the first ends.
 //
 //   route    in every block, which saves a launch
-//   slice    16 rows of prepared weights (src/format/prepared.rs) over all of K: the A operand of mma, whose columns are the tokens
+//   slice    16 rows of prepared weights (src/format/prepared.rs) over all of K: the A operand of mma, whose columns are tokens
 //   up       slices of all experts that have tokens; warps share K; h = act(gate) · up goes to global memory, in the order in which
 //            a lane of mma takes it
 //   down     slices of the result's columns; warps share K of all experts, whose sums are weighted as they come: no block needs
@@ -205,7 +205,8 @@ __device__ __forceinline__ void multiply(float (&sums)[2][4], const WholeRows& r
 #pragma unroll
   for (int step = 0; step < 4; step++) {
     const uint4& of = b[step / 2];
-    Compute::mma(sums[step % 2], a[step][0], a[step][1], a[step][2], a[step][3], step % 2 == 0 ? of.x : of.z, step % 2 == 0 ? of.y : of.w);
+    const u32 low = step % 2 == 0 ? of.x : of.z, high = step % 2 == 0 ? of.y : of.w;
+    Compute::mma(sums[step % 2], a[step][0], a[step][1], a[step][2], a[step][3], low, high);
   }
 }
 
@@ -276,14 +277,18 @@ struct Up {
     const int slice = neighbours * UP_GROUPS + warp_index() / UP_WARPS, hit = slice / UP_SLICES, at = slice % UP_SLICES;
     place.set(params.up, lists.hit[hit] * UP_TILES + at / 4, UP_BLOCKS, at % 4, warp_index() % UP_WARPS * UP_STEPS);
   }
-  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, int step) {
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
+                                      int step) {
     if (!is_there) return down.ask(params, lists, share, ring);
-    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS) ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
+    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS)
+      ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
     ring.go_on();
   }
 };
 
-__device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share, u32 sums, int first, int count) {
+// The sums of `count` slices to h.
+__device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share, u32 sums, int first,
+                                          int count) {
   const int tokens = params.tokens;
   for (int i = threadIdx.x; i < count * tokens * 4; i += THREADS) {
     const int pair = i % 4, token = i / 4 % tokens, nth = i / 4 / tokens;
@@ -306,7 +311,8 @@ __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lis
 }
 
 // Leaves what is asked for of down under way.
-__device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, u32 x) {
+__device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
+                                      u32 x) {
   const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
   const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
   // Columns of mma without a token are the last one's.
@@ -343,7 +349,8 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
   }
 }
 
-__device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down, u32 h, u32 sums_at) {
+__device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring,
+                                        Down& down, u32 h, u32 sums_at) {
   const int tokens = params.tokens, lane = lane_index(), warp = warp_index();
   const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS);
   u32 out = sums_at;
@@ -391,7 +398,8 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
   }
 }
 
-// Says that a number's part of h is there, and waits for the others'. What nobody has begun by and by is done here: its number, or -1.
+// Says that a number's part of h is there, and waits for the others'. What nobody has begun by and by is done here: its number,
+// or -1.
 __device__ __forceinline__ int wait_for_others(const ExpertsParams& params, int numbers) {
   add_release_gpu(params.state + 1, 1);
   for (u32 turn = 0; ld_acquire_gpu(params.state + 1) < numbers; turn++) {
@@ -436,7 +444,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   uint4 x[X_PIECES];
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++)
-    if (thread + nth * THREADS < tokens * UP_BLOCKS * 8) x[nth] = reinterpret_cast<const uint4*>(params.x)[thread + nth * THREADS];
+    if (const int i = thread + nth * THREADS; i < tokens * UP_BLOCKS * 8) x[nth] = reinterpret_cast<const uint4*>(params.x)[i];
   for (int i = thread; i < LOCAL_EXPERTS; i += THREADS)
 #pragma unroll
     for (int j = 0; j < 3; j++)
@@ -459,7 +467,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     const int i = thread + nth * THREADS, piece = i % 8, block = i / 8 % UP_BLOCKS, token = i / 8 / UP_BLOCKS;
     const int step = piece / 2, upper = piece % 2;
     if (token >= tokens) break;
-    u32* const to = reinterpret_cast<u32*>(shared_memory + BODY + block * 1024 + step / 2 * 512 + token * 64 + step % 2 * 8 + upper * 4);
+    u8* const half = shared_memory + BODY + block * 1024 + step / 2 * 512;
+    u32* const to = reinterpret_cast<u32*>(half + token * 64 + step % 2 * 8 + upper * 4);
     to[0] = x[nth].x, to[4] = x[nth].y, to[8] = x[nth].z, to[12] = x[nth].w;
   }
   __syncthreads();
@@ -483,14 +492,15 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   Down down;
   const auto begin_up = [&] {
     ring.reset(base + RING + warp * (AHEAD * SLICE_BYTES));
-    // A share of up that is smaller than what goes ahead.
-    if (share.number + (SLICES_AHEAD - 1) * share.numbers >= share.hits * (UP_SLICES / UP_GROUPS)) down.begin(params, lists, share, share.number);
+    // Up is asked for first; where that is less than what goes ahead, down goes on.
+    const bool is_short = share.number + (SLICES_AHEAD - 1) * share.numbers >= share.hits * (UP_SLICES / UP_GROUPS);
+    if (is_short) down.begin(params, lists, share, share.number);
     for (int nth = 0; nth < SLICES_AHEAD; nth++) {
       Up up;
       up.begin(params, lists, share, share.number + nth * share.numbers);
       for (int step = 0; step < UP_STEPS; step++) up.ask(params, lists, share, ring, down, step);
     }
-    if (share.number + (SLICES_AHEAD - 1) * share.numbers < share.hits * (UP_SLICES / UP_GROUPS)) down.begin(params, lists, share, share.number);
+    if (!is_short) down.begin(params, lists, share, share.number);
   };
   if (share.number < share.numbers) {
     begin_up();
