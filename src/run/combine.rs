@@ -191,7 +191,7 @@ impl Combiner {
             // M_MAX is far below.
             Params { rows, weights, positions, shared, residual, out, tokens: tokens as i32, x, gate }
         };
-        let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1, shared_bytes: 0 };
+        let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1 };
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/combine.cu), and it
         // reads and writes as many elements of each piece as its line says, whatever positions are. It waits for what was before
         // the launch before it reads or writes.
@@ -225,13 +225,12 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../templates/simt/combine.cu");
-        let declared = source.split_once("struct CombineParams {").unwrap().1.split_once("};").unwrap().0;
-        let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "CombineParams");
         assert_eq!(names, ["rows", "weights", "positions", "shared", "residual", "out", "tokens", "x", "gate"]);
         assert_eq!((size_of::<Params>(), offset_of!(Params, out), offset_of!(Params, tokens)), (72, 40, 48));
         assert_eq!(offset_of!(Params, gate), 64);

@@ -14,7 +14,8 @@ use super::weights::PreparedWeights;
 use super::{LaunchStream, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
-use crate::simt::{Experts, ExpertsTile, Scoring};
+use crate::format::PreparedLayout;
+use crate::simt::{Experts, Scoring};
 
 /// Places of h that a kernel tells apart: many, as some allocate one for each launch.
 const PLACES: usize = 1024;
@@ -28,7 +29,10 @@ const APART: usize = 4;
 #[derive(Clone)]
 pub struct ExpertsKernel {
     experts: Experts,
-    tile: ExpertsTile,
+    /// Tokens of a launch at most.
+    tokens: u32,
+    /// Of up and of down.
+    layouts: [PreparedLayout; 2],
     /// Of a launch.
     blocks: u32,
     kernel: Arc<SimtKernel>,
@@ -190,7 +194,8 @@ impl ExpertsKernel {
         let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
         Ok(Self {
             experts,
-            tile: experts.tile()?,
+            tokens: experts.most_tokens()?,
+            layouts: experts.layouts()?,
             blocks: sms.clamp(1, Experts::BLOCKS_MAX),
             kernel,
             counters: Shared::written_in(stream, counters)?,
@@ -206,7 +211,7 @@ impl ExpertsKernel {
     /// Tokens of a launch at most.
     #[must_use]
     pub fn most_tokens(&self) -> u32 {
-        self.tile.tokens
+        self.tokens
     }
 
     /// The machine code, with its resource use and provenance.
@@ -245,7 +250,7 @@ impl ExpertsKernel {
     }
 
     fn put<'a>(&'a self, stream: &impl LaunchStream, operands: &mut ExpertsOperands<'a>) -> Result<bool> {
-        let (experts, route, tokens, most) = (&self.experts, self.experts.route(), operands.tokens, self.tile.tokens);
+        let (experts, route, tokens, most) = (&self.experts, self.experts.route(), operands.tokens, self.tokens);
         if tokens > most {
             return Err(Error::operand(format!("{tokens} tokens: at most {most}")));
         }
@@ -262,7 +267,7 @@ impl ExpertsKernel {
         {
             return Err(Error::operand(format!("{name} is {found}, the kernel is for {format}")));
         }
-        for ((name, weights), needed) in ["up", "down"].into_iter().zip(operands.weights).zip(experts.layouts()?) {
+        for ((name, weights), needed) in ["up", "down"].into_iter().zip(operands.weights).zip(self.layouts) {
             if *weights.layout() != needed {
                 return Err(Error::operand(format!("{name} is {}, the kernel is for {needed}", weights.layout())));
             }
@@ -342,8 +347,7 @@ impl ExpertsKernel {
             // At most eight.
             tokens: tokens as i32,
         };
-        let (threads, shared_bytes) = (32 * Experts::WARPS, self.tile.shared_bytes);
-        let launch = SimtLaunch { entry: 0, grid: self.blocks, threads, cluster: 1, shared_bytes };
+        let launch = SimtLaunch { entry: 0, grid: self.blocks, threads: 32 * Experts::WARPS, cluster: 1 };
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/experts.cu), and it
         // reads and writes as many elements of each piece as its line says, whatever logits and ids are; weights have the layout that
         // was compared. Of the counters it writes those of its place: launches at a time have others, as each has its own h. It waits
@@ -386,13 +390,12 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../templates/simt/experts.cu");
-        let declared = source.split_once("struct ExpertsParams {").unwrap().1.split_once("};").unwrap().0;
-        let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "ExpertsParams");
         let params = [
             "x",
             "up",

@@ -190,9 +190,9 @@ impl Quantiser {
         let params =
             |[x, codes, scales, given, own, _]: [u64; PIECES]| Params { x, codes, scales, given, own, factor, blocks };
         let grid = (all as u32).div_ceil(THREADS).min(GRID_MAX);
-        let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1, shared_bytes: 0 };
+        let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1 };
         let grid = (blocks * 2).div_ceil(MAXIMUM_THREADS).min(MAXIMUM_GRID_MAX);
-        let maximum = SimtLaunch { entry: MAXIMUM, grid, threads: MAXIMUM_THREADS, cluster: 1, shared_bytes: 0 };
+        let maximum = SimtLaunch { entry: MAXIMUM, grid, threads: MAXIMUM_THREADS, cluster: 1 };
         let launches = [maximum, launch];
         let launches = if quantise.is_own() { &launches[..] } else { &launches[1..] };
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against the templates), and they read and
@@ -227,13 +227,12 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../templates/simt/quantise/params.cuh");
-        let declared = source.split_once("struct QuantiseParams {").unwrap().1.split_once("};").unwrap().0;
-        let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "QuantiseParams");
         assert_eq!(names, ["x", "codes", "scales", "given", "own", "factor", "blocks"]);
         assert_eq!((size_of::<Params>(), offset_of!(Params, own), offset_of!(Params, blocks)), (48, 32, 44));
     }

@@ -140,7 +140,7 @@ impl WeightQuantiser {
         };
         let entry = if is_quantised { QUANTISE } else { LARGEST };
         let grid = rows.div_ceil(THREADS / 32).min(GRID_MAX);
-        let launch = SimtLaunch { entry, grid, threads: THREADS, cluster: 1, shared_bytes: 0 };
+        let launch = SimtLaunch { entry, grid, threads: THREADS, cluster: 1 };
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against the template), and each reads and
         // writes as many elements of each piece as its line says.
         unsafe { self.kernel.launch(stream, operands, &lines, params, &[launch], false) }
@@ -174,13 +174,12 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../templates/simt/quantise_weights/params.cuh");
-        let declared = source.split_once("struct QuantiseWeightsParams {").unwrap().1.split_once("};").unwrap().0;
-        let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "QuantiseWeightsParams");
         let expected = ["x", "codes", "scales", "squares", "largest", "factor", "stored", "rows", "blocks"];
         assert_eq!(names, expected);
         assert_eq!((size_of::<Params>(), offset_of!(Params, largest), offset_of!(Params, blocks)), (56, 32, 52));

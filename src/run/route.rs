@@ -248,7 +248,7 @@ impl Router {
                 share: share.unwrap_or(tokens.div_ceil(cluster).max(1)) as i32,
             }
         };
-        let one = |entry, grid, cluster| SimtLaunch { entry, grid, threads: THREADS, cluster, shared_bytes: 0 };
+        let one = |entry, grid, cluster| SimtLaunch { entry, grid, threads: THREADS, cluster };
         let launches = match share {
             None => &[one(FEW, cluster, cluster)][..],
             Some(share) => &[one(COUNT, blocks(tokens, share), 1), one(PLACE, blocks(tokens, share), 1)][..],
@@ -313,15 +313,13 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         assert_eq!(size_of::<Params>(), 112);
         let source = include_str!("../../templates/simt/route.cu");
-        let declared = source.split_once("struct RouteParams {").unwrap().1.split_once("};").unwrap().0;
-        let names: Vec<_> =
-            declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next()).collect();
-        let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "RouteParams");
         assert_eq!(
             names,
             [

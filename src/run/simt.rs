@@ -30,6 +30,8 @@ pub struct SimtKernel {
     cubin: Arc<Cubin>,
     /// Of its entries.
     functions: Vec<Function>,
+    /// Of dynamic shared memory of a block.
+    shared_bytes: u32,
     /// Whether its blocks may be a cluster, and it waits by itself for what was before: from sm_90 on.
     has_clusters: bool,
     load_time: LoadTime,
@@ -47,8 +49,6 @@ pub(super) struct SimtLaunch {
     pub(super) threads: u32,
     /// Blocks of a cluster.
     pub(super) cluster: u32,
-    /// Bytes of dynamic shared memory.
-    pub(super) shared_bytes: u32,
 }
 
 impl SimtKernel {
@@ -58,13 +58,13 @@ impl SimtKernel {
     /// Driver, if it refuses the image or has not enough memory.
     pub fn load(device: &Device, built: &Built<Simt>) -> Result<Self> {
         let (simt, cubin) = (*built.of(), Arc::clone(built.cubin()));
+        let shared_bytes = simt.shared_bytes();
         let modules = device.modules();
         let refuses = |error| refused(format!("loading {}", simt.symbol()), error);
         let set_up = |code: Arc<Code>| {
             let entries = simt.entries();
             let functions = entries.iter().map(|entry| code.entry(entry)).collect::<Result<Vec<Function>, _>>();
             let functions = functions.map_err(refuses)?;
-            let shared_bytes = simt.shared_bytes();
             if shared_bytes > 0 {
                 let refuses =
                     |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
@@ -74,7 +74,7 @@ impl SimtKernel {
         };
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
-        Ok(Self { simt, cubin, functions, has_clusters, load_time, code, modules: Arc::clone(modules) })
+        Ok(Self { simt, cubin, functions, shared_bytes, has_clusters, load_time, code, modules: Arc::clone(modules) })
     }
 
     /// What loading it took: modules of one context are loaded one after the other.
@@ -118,9 +118,9 @@ impl SimtKernel {
         is_dependent: bool,
     ) -> Result<()> {
         stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        for (nth, SimtLaunch { entry, grid, threads, cluster, shared_bytes }) in launches.iter().enumerate() {
+        for (nth, SimtLaunch { entry, grid, threads, cluster }) in launches.iter().enumerate() {
             let function = self.functions.get(*entry).ok_or_else(|| Error::internal("a launch of no entry"))?;
-            let blocks = Blocks::new(*function, *threads, *shared_bytes, [*cluster, 1, 1]);
+            let blocks = Blocks::new(*function, *threads, self.shared_bytes, [*cluster, 1, 1]);
             let mut arguments = [(&raw mut *params).cast::<c_void>()];
             // Later ones of the call wait by themselves for the first.
             let depends = is_dependent || (nth > 0 && self.can_depend());
@@ -374,4 +374,14 @@ impl<'b, G: Guards<'b>, const COUNT: usize> Visit<'b> for Place<'b, '_, G, COUNT
         let address = weights.shared().address(self.stream, self.guards);
         self.note(at, address)
     }
+}
+
+/// The names of a parameter's fields, in the order of a template's text.
+#[cfg(test)]
+pub(super) fn fields_of<'s>(source: &'s str, name: &str) -> Vec<&'s str> {
+    let begin = format!("struct {name} {{");
+    let declared =
+        source.split_once(&begin).and_then(|(_, rest)| rest.split_once("};")).map_or("", |(fields, _)| fields);
+    let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
+    names.filter(|name| !name.is_empty()).collect()
 }

@@ -11,7 +11,6 @@ use crate::error::Result;
 
 pub use combine::Combine;
 pub use experts::Experts;
-pub(crate) use experts::ExpertsTile;
 pub use prepare::Preparation;
 pub use quantise::Quantise;
 pub use quantise_weights::QuantiseWeights;

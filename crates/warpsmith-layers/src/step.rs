@@ -23,6 +23,11 @@ impl Step {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Shared, Self::Route, Self::Up, Self::Down, Self::Combine, Self::Experts];
 
+    /// Those of a layer of so few tokens that one launch is all behind a shared expert's.
+    pub fn of_few(config: &LayerConfig) -> impl Iterator<Item = Self> + use<> {
+        Self::of(config).filter(|step| *step == Self::Shared).chain([Self::Experts])
+    }
+
     /// Those of a layer for any number of tokens; none of a linear one, which has no parts.
     pub fn of(config: &LayerConfig) -> impl Iterator<Item = Self> + use<> {
         let config = *config;

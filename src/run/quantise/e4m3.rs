@@ -38,7 +38,6 @@ pub(super) fn launch(
         grid: m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX),
         threads: THREADS,
         cluster: 1,
-        shared_bytes: 0,
     };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes.
@@ -61,13 +60,12 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     use super::*;
+    use crate::run::simt::fields_of;
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../../templates/simt/quantise_e4m3.cu");
-        let declared = source.split_once("struct QuantiseE4m3Params {").unwrap().1.split_once("};").unwrap().0;
-        let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
-        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        let names = fields_of(source, "QuantiseE4m3Params");
         assert_eq!(names, ["x", "values", "factors", "rows"]);
         assert_eq!((size_of::<Params>(), offset_of!(Params, factors), offset_of!(Params, rows)), (32, 16, 24));
         assert!(source.contains(&format!("THREADS = {THREADS};")));

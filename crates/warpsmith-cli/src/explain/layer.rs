@@ -101,8 +101,7 @@ impl Told {
             Ok(Part { step: name, floor_us: floor(step), kernels: kernels? })
         };
         let which: Vec<Step> = match &few {
-            // Behind a shared expert's.
-            Some(_) => Step::of(config).filter(|step| *step == Step::Shared).chain([Step::Experts]).collect(),
+            Some(_) => Step::of_few(config).collect(),
             None => Step::of(config).collect(),
         };
         let mut steps = which.into_iter().map(|step| part(Some(step))).collect::<Result<Vec<_>>>()?;

@@ -118,13 +118,13 @@ impl Moe {
     }
 
     /// Its steps for so many tokens.
-    pub fn steps(&self, tokens: u32) -> impl Iterator<Item = Step> + use<> {
-        let is_one_launch = self.few_for(tokens, self.config.route().scoring()).is_some();
-        Step::of(&LayerConfig::Moe(self.config)).chain([Step::Experts]).filter(move |step| match step {
-            Step::Route | Step::Up | Step::Down | Step::Combine => !is_one_launch,
-            Step::Experts => is_one_launch,
-            _ => true,
-        })
+    #[must_use]
+    pub fn steps(&self, tokens: u32) -> Vec<Step> {
+        let config = LayerConfig::Moe(self.config);
+        match self.few_for(tokens, self.config.route().scoring()) {
+            Some(_) => Step::of_few(&config).collect(),
+            None => Step::of(&config).collect(),
+        }
     }
 
     /// What does all for so many tokens, if one launch does.

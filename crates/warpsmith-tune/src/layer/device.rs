@@ -55,7 +55,7 @@ impl DeviceLayer {
         match self {
             Self::Linear(_) => Vec::new(),
             Self::Mlp(of) => Step::of(&LayerConfig::Mlp(*of.config())).collect(),
-            Self::Moe(of) => of.steps(tokens).collect(),
+            Self::Moe(of) => of.steps(tokens),
         }
     }
 
