@@ -49,16 +49,27 @@ impl Operation {
     }
 }
 
+/// How B is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    /// As it is.
+    Given,
+    /// Repacked.
+    Prepared,
+    /// Repacked, as e4m3 values.
+    Expanded,
+}
+
 /// What is computed: operation, shape, groups and formats. M is a run-time number.
 ///
 /// A is `[M, K]`, every B is `[N, K]`, C is `[M, N]`, all row-major. When grouped, A is `[ΣM, K]` with the groups' rows
 /// one after the other, B is `[G, N, K]`, and G + 1 row offsets in device memory say where each group begins.
 ///
 /// # Spelling
-/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
+/// `[groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared|:expanded][:topK][:skewS][:mM]` with OP = `gemm`, `gemm.ACT` or
 /// `dual_gemm.ACT`, ACT an [`Activation`] (of a `gemm` left out for `none`); for example
 /// `grouped8.dual_gemm.silu:f16*nvfp4>f16:n4096:k7168`. `:sf128x4` says that NVFP4 scales lie in the 128x4 layout,
-/// `:k_factors` that tokens in e4m3 have a factor for each 128 of K, `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:topK` that each token takes K of the
+/// `:k_factors` that tokens in e4m3 have a factor for each 128 of K, `:row_scale` that rows of B have factors, `:bias_F` that a bias in format F is added, `:prepared` that B is given as [prepared weights](crate::format::PreparedLayout), `:expanded` that it is given as [expanded](Problem::expanded) ones, `:topK` that each token takes K of the
 /// groups, `:skewS` [how unlike](Problem::skew) they are, `:mM` that M is at most M. `Display` writes it and `FromStr` reads exactly what `Display` writes.
 ///
 /// ```
@@ -82,7 +93,7 @@ pub struct Problem {
     b: Format,
     c: Format,
     scales: ScaleLayout,
-    prepared: bool,
+    form: Form,
     k_factors: bool,
     row_scale: bool,
     bias: Option<Format>,
@@ -116,7 +127,7 @@ impl Problem {
             b: Format::Nvfp4,
             c: Format::F16,
             scales: ScaleLayout::Linear,
-            prepared: false,
+            form: Form::Given,
             k_factors: false,
             row_scale: false,
             bias: None,
@@ -199,7 +210,14 @@ impl Problem {
 
     /// B is given as prepared weights: repacked once at load, for the matrix path `wgmma`, which takes nothing else.
     pub fn prepared(mut self) -> Self {
-        self.prepared = true;
+        self.form = Form::Prepared;
+        self
+    }
+
+    /// B is given as prepared weights whose e4m3 values are made already: 1.8 times the bytes, and nothing left to decode. For tokens in
+    /// e4m3 and many rows, beside prepared weights for few; results are the same.
+    pub fn expanded(mut self) -> Self {
+        self.form = Form::Expanded;
         self
     }
 
@@ -239,7 +257,7 @@ impl Problem {
 
     /// B is given as it is.
     pub(crate) fn unprepared(mut self) -> Self {
-        self.prepared = false;
+        self.form = Form::Given;
         self
     }
 
@@ -322,10 +340,16 @@ impl Problem {
         self.scales
     }
 
-    /// Whether B is given as prepared weights.
+    /// Whether B is given as prepared weights, expanded or not.
     #[must_use]
     pub fn is_prepared(&self) -> bool {
-        self.prepared
+        self.form != Form::Given
+    }
+
+    /// Whether B is given as expanded weights.
+    #[must_use]
+    pub fn is_expanded(&self) -> bool {
+        self.form == Form::Expanded
     }
 
     /// Whether tokens in e4m3 have factors for each 128 of K.
@@ -451,10 +475,12 @@ impl Problem {
     /// The layout of its weights, all B of all groups, once they are prepared.
     ///
     /// # Errors
-    /// Unsupported, if B is neither NVFP4 nor MXFP4; those of [`PreparedLayout::new`].
+    /// Unsupported, if B is neither NVFP4 nor MXFP4; those of [`PreparedLayout::new`] and [`PreparedLayout::expanded`].
     pub fn prepared_layout(&self) -> Result<PreparedLayout> {
         let groups = self.groups.unwrap_or(1);
-        PreparedLayout::new(self.operation.products(), self.compute_format(), groups, self.n, self.k)?.weights(self.b)
+        let layout = PreparedLayout::new(self.operation.products(), self.compute_format(), groups, self.n, self.k)?;
+        let layout = layout.weights(self.b)?;
+        if self.is_expanded() { layout.expanded() } else { Ok(layout) }
     }
 }
 
@@ -485,8 +511,10 @@ impl fmt::Display for Problem {
         if self.slots {
             f.write_str(":slots")?;
         }
-        if self.prepared {
-            f.write_str(":prepared")?;
+        match self.form {
+            Form::Given => {}
+            Form::Prepared => f.write_str(":prepared")?,
+            Form::Expanded => f.write_str(":expanded")?,
         }
         self.routing.top_k.map_or(Ok(()), |k| write!(f, ":top{k}"))?;
         self.routing.skew.map_or(Ok(()), |skew| write!(f, ":skew{skew}"))?;
@@ -494,7 +522,7 @@ impl fmt::Display for Problem {
     }
 }
 
-const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
+const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared|:expanded][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
 
 impl FromStr for Problem {
     type Err = Error;
@@ -552,6 +580,8 @@ fn parse(text: &str) -> Result<Problem> {
     problem.slots = segments.next_if_eq(&"slots").is_some();
     if segments.next_if_eq(&"prepared").is_some() {
         problem = problem.prepared();
+    } else if segments.next_if_eq(&"expanded").is_some() {
+        problem = problem.expanded();
     }
     if let Some(top) = segments.next_if(|segment| segment.starts_with("top")) {
         problem.routing.top_k = Some(prefixed(top, "top").ok_or_else(|| wrong(top))?);

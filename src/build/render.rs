@@ -56,6 +56,8 @@ const COMMON: Cuda = Cuda {
         "common/prepare/scales/128x4.cuh",
         "common/prepare/scales/linear.cuh",
         "common/prepare/scales/mxfp4.cuh",
+        "common/prepare/store/e4m3.cuh",
+        "common/prepare/store/expanded.cuh",
         "common/prepare/store/mxfp4.cuh",
         "common/prepare/store/nvfp4.cuh",
         "common/prepare/weights/mxfp4.cuh",

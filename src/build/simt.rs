@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Header, Source, render};
 use crate::error::Result;
-use crate::format::{Coding, Format, PreparedLayout, Words};
+use crate::format::{Coding, Format, Words};
 use crate::simt::{Combine, Experts, Preparation, Quantise, QuantiseWeights, Route, Simt};
 
 impl Simt {
@@ -78,7 +78,7 @@ fn largest_of(symbol: &str) -> String {
 fn prepare_text(preparation: &Preparation) -> Result<(String, &'static [Header])> {
     match preparation.coding() {
         Coding::Halves(words) => render::fill(PREPARE, &PrepareNames::new(preparation, words)),
-        Coding::E4m3 => render::fill(PREPARE_E4M3, &PrepareE4m3Names::new(preparation)),
+        Coding::E4m3 | Coding::Expanded => render::fill(PREPARE_E4M3, &PrepareE4m3Names::new(preparation)),
     }
 }
 
@@ -94,6 +94,7 @@ struct PrepareE4m3Names {
     products: u32,
     block_bytes: usize,
     scales: &'static str,
+    store: &'static str,
 }
 
 impl PrepareE4m3Names {
@@ -103,8 +104,9 @@ impl PrepareE4m3Names {
             factors: factors_of(&symbol),
             symbol,
             products: preparation.products(),
-            block_bytes: PreparedLayout::block_bytes_of(preparation.weights()),
+            block_bytes: preparation.block_bytes(),
             scales: preparation.scales_word(),
+            store: if preparation.coding() == Coding::Expanded { "expanded" } else { "e4m3" },
         }
     }
 }
@@ -126,7 +128,7 @@ impl PrepareNames {
         Self {
             symbol: preparation.symbol(),
             products: preparation.products(),
-            block_bytes: PreparedLayout::block_bytes_of(preparation.weights()),
+            block_bytes: preparation.block_bytes(),
             encoder: list(words.encoder()),
             compute: preparation.compute().word(),
             weights: preparation.weights().word(),
@@ -371,7 +373,7 @@ mod tests {
                     include_str!("../../templates/common/prepare.cu"),
                     serde_json::to_value(PrepareNames::new(&preparation, words)),
                 ),
-                Coding::E4m3 => (
+                Coding::E4m3 | Coding::Expanded => (
                     include_str!("../../templates/common/prepare_e4m3.cu"),
                     serde_json::to_value(PrepareE4m3Names::new(&preparation)),
                 ),

@@ -29,10 +29,13 @@ pub(crate) enum Coding {
     Halves(Words),
     /// e4m3 values, and a factor a row.
     E4m3,
+    /// The same, as values.
+    Expanded,
 }
 
 impl Coding {
-    pub(crate) const ALL: [Coding; 3] = [Coding::Halves(Words::F16), Coding::Halves(Words::Bf16), Coding::E4m3];
+    pub(crate) const ALL: [Coding; 4] =
+        [Coding::Halves(Words::F16), Coding::Halves(Words::Bf16), Coding::E4m3, Coding::Expanded];
 
     fn of(compute: Format) -> Option<Self> {
         Self::ALL.into_iter().find(|coding| coding.compute() == compute)
@@ -41,8 +44,13 @@ impl Coding {
     pub(crate) fn compute(self) -> Format {
         match self {
             Coding::Halves(words) => words.compute(),
-            Coding::E4m3 => Format::E4m3,
+            Coding::E4m3 | Coding::Expanded => Format::E4m3,
         }
+    }
+
+    /// Whether rows have factors.
+    pub(crate) fn has_row_factors(self) -> bool {
+        self.compute() == Format::E4m3
     }
 }
 
@@ -97,10 +105,12 @@ impl PreparedLayout {
             }
         }
         let mut layout = Self { products, coding, groups, n, k, weights: Format::Nvfp4, blocks: 0 };
-        layout.blocks = layout.count_blocks().ok_or_else(|| {
-            Error::unsupported(format!("{layout} takes more than the {} bytes that memory can have", isize::MAX))
-        })?;
+        layout.blocks = layout.count_blocks().ok_or_else(|| layout.too_large())?;
         Ok(layout)
+    }
+
+    fn too_large(&self) -> Error {
+        Error::unsupported(format!("{self} takes more than the {} bytes that memory can have", isize::MAX))
     }
 
     /// The same for operands in another format, which is NVFP4 or MXFP4.
@@ -111,11 +121,32 @@ impl PreparedLayout {
         // No format's blocks are larger than those that have been counted.
         match (format, self.coding) {
             (Format::Nvfp4, _) | (Format::Mxfp4, Coding::Halves(_)) => Ok(Self { weights: format, ..self }),
-            (Format::Mxfp4, Coding::E4m3) => {
+            (Format::Mxfp4, Coding::E4m3 | Coding::Expanded) => {
                 Err(Error::unsupported("weights for e4m3 are prepared from nvfp4, not from mxfp4"))
             }
             _ => Err(Error::unsupported(format!("weights are prepared from nvfp4 or mxfp4, not from {format}"))),
         }
+    }
+
+    /// The same as e4m3 values, of which each takes a byte: nothing is left to decode.
+    ///
+    /// # Errors
+    /// [`Error::is_unsupported`] if kernels make something else of the weights, or these are more bytes than memory can have.
+    pub fn expanded(self) -> Result<Self> {
+        if self.compute() != Format::E4m3 {
+            return Err(Error::unsupported(format!("weights are expanded for e4m3, not for {}", self.compute())));
+        }
+        let layout = Self { coding: Coding::Expanded, ..self };
+        if layout.count_blocks().is_none() {
+            return Err(layout.too_large());
+        }
+        Ok(layout)
+    }
+
+    /// Whether they are e4m3 values.
+    #[must_use]
+    pub fn is_expanded(&self) -> bool {
+        self.coding == Coding::Expanded
     }
 
     /// How many operands are prepared together: 1, or 2 for a dual GEMM.
@@ -177,14 +208,17 @@ impl PreparedLayout {
         self.blocks
     }
 
-    /// Bytes of a block of 64 rows × 64 columns, codes and scales: 2304, of MXFP4 2176.
+    /// Bytes of a block of 64 rows × 64 columns: codes and scales 2304, of MXFP4 2176; expanded 4096.
     #[must_use]
     pub fn block_bytes(&self) -> usize {
-        Self::block_bytes_of(self.weights)
+        Self::block_bytes_of(self.coding, self.weights)
     }
 
-    pub(crate) fn block_bytes_of(weights: Format) -> usize {
-        CODE_BYTES + 2 * CODE_BYTES / weights.scale_block().unwrap_or(BLOCK)
+    pub(crate) fn block_bytes_of(coding: Coding, weights: Format) -> usize {
+        match coding {
+            Coding::Expanded => (ROWS * DEPTH) as usize,
+            _ => CODE_BYTES + 2 * CODE_BYTES / weights.scale_block().unwrap_or(BLOCK),
+        }
     }
 
     /// Bytes of all groups together.
@@ -202,10 +236,8 @@ impl PreparedLayout {
     /// Factors of rows behind the blocks, f32 `[groups, products, n]`: none but for e4m3.
     #[must_use]
     pub fn row_factors(&self) -> usize {
-        match self.coding {
-            Coding::Halves(_) => 0,
-            Coding::E4m3 => self.groups as usize * self.products as usize * self.n as usize,
-        }
+        let rows = self.groups as usize * self.products as usize * self.n as usize;
+        if self.coding.has_row_factors() { rows } else { 0 }
     }
 
     /// Which product (from 0) and which of its rows is row `row` (0 to 63) of tile `tile` of a group; none, if it is
@@ -235,6 +267,8 @@ impl PreparedLayout {
     }
 }
 
+/// The word for weights that are values.
+const EXPANDED: &str = "expanded";
 /// The words for one and for two products.
 const PRODUCTS: [&str; 2] = ["single", "dual"];
 
@@ -243,7 +277,10 @@ impl fmt::Display for PreparedLayout {
         let products = if self.products == 1 { PRODUCTS[0] } else { PRODUCTS[1] };
         let Self { groups, n, k, .. } = self;
         write!(f, "prepared{}.{products}.{}:g{groups}:n{n}:k{k}", Self::VERSION, self.compute())?;
-        if self.weights == Format::Nvfp4 { Ok(()) } else { write!(f, ":{}", self.weights) }
+        if self.weights != Format::Nvfp4 {
+            write!(f, ":{}", self.weights)?;
+        }
+        if self.is_expanded() { write!(f, ":{EXPANDED}") } else { Ok(()) }
     }
 }
 
@@ -258,7 +295,7 @@ impl FromStr for PreparedLayout {
 fn parse(text: &str) -> Result<PreparedLayout> {
     let wrong = || {
         let version = PreparedLayout::VERSION;
-        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16|e4m3:gG:nN:kK[:mxfp4]"))
+        Error::parse(format!("expected prepared{version}.single|dual.f16|bf16|e4m3:gG:nN:kK[:mxfp4|:expanded]"))
     };
     let (version, rest) = text.strip_prefix("prepared").and_then(|rest| rest.split_once('.')).ok_or_else(wrong)?;
     let version: u32 = version.parse().map_err(|_| wrong())?;
@@ -277,6 +314,7 @@ fn parse(text: &str) -> Result<PreparedLayout> {
     let layout = PreparedLayout::new(products, compute, extent('g')?, extent('n')?, extent('k')?)?;
     let layout = match segments.next() {
         Some(word) if word == Format::Mxfp4.word() => layout.weights(Format::Mxfp4)?,
+        Some(EXPANDED) => layout.expanded()?,
         _ => layout,
     };
     // One spelling only: no further segment, no sign, no leading zero.

@@ -238,7 +238,7 @@ impl Problem {
     /// The same problem with its weights in the form that kernels of an architecture take them best: prepared, where a
     /// matrix path there takes that, else as they are given.
     pub fn native(self, arch: &Arch) -> Self {
-        let prepared = self.prepared();
+        let prepared = if self.is_expanded() { self } else { self.prepared() };
         if self.b_format().is_coded() && MatrixPath::of(&prepared, arch).next().is_some() {
             prepared
         } else {

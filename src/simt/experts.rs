@@ -7,7 +7,7 @@ use super::Route;
 #[cfg(test)]
 use super::Scoring;
 use crate::error::{Error, Result};
-use crate::format::{Format, PreparedLayout};
+use crate::format::{Coding, Format, PreparedLayout, Words};
 use crate::problem::{Activation, Problem};
 use crate::spelling::{prefixed, spelled};
 
@@ -247,7 +247,7 @@ impl Experts {
     fn shared_bytes(&self, tokens: u32, up_warps: u32, batch: u32) -> u32 {
         let Self { hidden, intermediate, .. } = *self;
         let (warps, rows) = (Self::WARPS, tokens * self.route.experts_per_token());
-        let slice = PreparedLayout::block_bytes_of(self.weights) as u32 / 4;
+        let slice = PreparedLayout::block_bytes_of(Coding::Halves(Words::F16), self.weights) as u32 / 4;
         let steps = (hidden / Self::STEP).div_ceil(up_warps);
         let ring = warps * Self::AHEAD.next_multiple_of(steps) * slice;
         let x = hidden / Self::STEP * 1024;

@@ -30,13 +30,13 @@ impl Preparation {
         Self { products: layout.products(), coding: layout.coding(), source }
     }
 
-    /// All sixteen there are.
+    /// All twenty there are.
     pub fn all() -> impl Iterator<Item = Self> {
         let all = [1, 2].into_iter().flat_map(|products| {
             Coding::ALL.into_iter().flat_map(move |coding| Source::ALL.map(|source| Self { products, coding, source }))
         });
         // MXFP4 does not become e4m3.
-        all.filter(|one| (one.coding, one.source) != (Coding::E4m3, Source::Mxfp4))
+        all.filter(|one| one.compute() != Format::E4m3 || one.source != Source::Mxfp4)
     }
 
     /// Operands prepared together.
@@ -81,13 +81,19 @@ impl Preparation {
 
     /// Whether rows of the weights have factors, which a kernel before finds.
     pub(crate) fn has_row_factors(&self) -> bool {
-        self.coding == Coding::E4m3
+        self.coding.has_row_factors()
+    }
+
+    /// Bytes of 64 rows × 64 columns.
+    pub(crate) fn block_bytes(&self) -> usize {
+        PreparedLayout::block_bytes_of(self.coding, self.weights())
     }
 
     /// The kernel's symbol, such as `prepare_dual_f16_128x4`.
     #[must_use]
     pub fn symbol(&self) -> String {
         let products = if self.products == 1 { "single" } else { "dual" };
-        format!("prepare_{products}_{}_{}", self.compute(), self.scales_word())
+        let expanded = if self.coding == Coding::Expanded { "_expanded" } else { "" };
+        format!("prepare_{products}_{}_{}{expanded}", self.compute(), self.scales_word())
     }
 }

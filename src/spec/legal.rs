@@ -72,6 +72,9 @@ pub(super) fn check_problem(problem: &Problem) -> Result<(), Refusal> {
     if problem.is_prepared() && !b.is_coded() {
         return Err(Refusal::Format { operand: "B", format: b, expected: "nvfp4 or mxfp4 where weights are prepared" });
     }
+    if problem.is_expanded() && a != Format::E4m3 {
+        return Err(Refusal::Format { operand: "A", format: a, expected: "e4m3 where weights are expanded" });
+    }
     if matches!(c, Format::Mxfp4 | Format::E4m3) {
         return Err(Refusal::Format { operand: "C", format: c, expected: "nvfp4, f16, bf16 or f32" });
     }

@@ -5,7 +5,7 @@
 //
 //   factors   a warp a row: the largest scale of the row ─▶ 2^e, behind all blocks
 //   blocks    128 threads a block of 64 rows × 64 k: thread 32w + 4g + t has, of the rows 16w + g and 16w + g + 8, block
-//             scale t of the four ─▶ its byte, times 2^-e, and the 16 codes under it ─▶ two words of each row
+//             scale t of the four, times 2^-e, and the 16 codes under it ─▶ what is stored of them (common/prepare/store/)
 //
 // There is no shared memory.
 
@@ -19,7 +19,6 @@ namespace ws {
 inline constexpr int PRODUCTS = <{ products }>;
 inline constexpr u32 THREADS = 128;
 inline constexpr int BLOCK_BYTES = <{ block_bytes }>;
-inline constexpr int CODE_BYTES = THREADS * 16;
 inline constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
 
 }  // namespace ws
@@ -28,9 +27,6 @@ inline constexpr u32 TILE_COLUMNS = 64 / PRODUCTS;
 #include "common/prepare/segment.cuh"
 
 namespace ws {
-
-// The stored bytes of a block scale: of zero, of NaN, and of the smallest, from which they go down.
-inline constexpr u32 ZERO = 0xFF, NAN_BYTE = 0xFE, SMALLEST = 0xFD;
 
 __device__ __forceinline__ u64 block_count(const PrepareParams& params) {
   return static_cast<u64>(params.groups) * ((params.n - 1) / TILE_COLUMNS + 1) * (params.k / 64);
@@ -53,41 +49,20 @@ __device__ __forceinline__ float factor_of(u32 largest) {
   return __uint_as_float(exponent << 23);
 }
 
-// The byte of a block scale in a row with this factor.
-__device__ __forceinline__ u32 scale_byte(u32 scale, float factor) {
-  const u32 magnitude = scale & 0x7Fu;
-  if (magnitude == 0) return ZERO;
-  if (magnitude == 0x7Fu) return NAN_BYTE;
-  const u32 bits = __float_as_uint(__fdiv_rn(e4m3_value(magnitude), factor)) >> 20;
-  constexpr u32 LEAST = (127 - 12) << 3, NORMAL = (127 - 5) << 3, BIAS = (127 - 7) << 3;  // 2^-12, 2^-5, and of e4m3
-  return bits < NORMAL ? SMALLEST - (bits - LEAST) : bits - BIAS;
+}  // namespace ws
+
+#include "common/prepare/store/<{ store }>.cuh"
+
+namespace ws {
+
+// A row's part of a block that thread t of four has: the 16 codes under a scale.
+__device__ __forceinline__ Quarter quarter(const PrepareParams& params, int product, u32 group, u32 row, u32 k_block, int t) {
+  if (row >= params.n) return Quarter();
+  const Segment segment(params, product, group, row, k_block);
+  const uint4 both = t < 2 ? segment.codes[0] : segment.codes[1];
+  const u32 codes[2] = {segment.scales.settle(t % 2 == 0 ? both.x : both.z, t), segment.scales.settle(t % 2 == 0 ? both.y : both.w, t)};
+  return Quarter(codes, segment.scales.of(t), factors(params)[(static_cast<u64>(group) * PRODUCTS + product) * params.n + row]);
 }
-
-// The word of eight codes: signs are moved to where one shift brings them into the bytes of two registers.
-__device__ __forceinline__ u32 code_word(u32 codes) {
-  u32 word = codes & 0x77777777u;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    word |= (codes >> (4 * i + 3) & 1u) << (8 * i + 7);
-    word |= (codes >> (4 * i + 19) & 1u) << (8 * i + 3);
-  }
-  return word;
-}
-
-// What a thread writes of a row: two code words, and the byte of their scale.
-struct Quarter {
-  u32 words[2];
-  u32 scale;
-
-  __device__ Quarter(const PrepareParams& params, int product, u32 group, u32 row, u32 k_block, int t) : words{}, scale(ZERO) {
-    if (row >= params.n) return;
-    const Segment segment(params, product, group, row, k_block);
-    const uint4 both = t < 2 ? segment.codes[0] : segment.codes[1];
-    words[0] = code_word(segment.scales.settle(t % 2 == 0 ? both.x : both.z, t));
-    words[1] = code_word(segment.scales.settle(t % 2 == 0 ? both.y : both.w, t));
-    scale = scale_byte(segment.scales.of(t), factors(params)[(static_cast<u64>(group) * PRODUCTS + product) * params.n + row]);
-  }
-};
 
 }  // namespace ws
 
@@ -131,10 +106,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
     const u32 k_block = static_cast<u32>(block % k_blocks);
     const u32 group = static_cast<u32>(group_tile / tiles);
     const u32 first = static_cast<u32>(group_tile % tiles) * TILE_COLUMNS;
-    const Quarter low(params, 0, group, first + low_row, k_block, t);
-    const Quarter high(params, PRODUCTS - 1, group, first + high_row, k_block, t);
-    u8* to = params.prepared + block * BLOCK_BYTES;
-    *reinterpret_cast<uint4*>(to + thread * 16) = make_uint4(low.words[0], low.words[1], high.words[0], high.words[1]);
-    *reinterpret_cast<u16*>(to + CODE_BYTES + thread * 2) = static_cast<u16>(low.scale | high.scale << 8);
+    const Quarter low = quarter(params, 0, group, first + low_row, k_block, t);
+    const Quarter high = quarter(params, PRODUCTS - 1, group, first + high_row, k_block, t);
+    store(params.prepared + block * BLOCK_BYTES, thread, low, high);
   }
 }

@@ -47,10 +47,10 @@ inline constexpr int BLOCKS = <{ blocks }>;  // of a launch, at most
 enum : int { LIMIT = <{ limit }> };            // of activations that have one
 
 // A block of weights is 64 rows × 64 of K; a slice has a quarter of it.
-inline constexpr int BLOCK_BYTES = 2048 + BLOCK_SCALE_BYTES;
+inline constexpr int BLOCK_BYTES = sizeof(WeightBlock);
 inline constexpr int K_BLOCKS = 1;
-inline constexpr int BLOCK_CODES = 512;
-inline constexpr int SLICE_SCALES = BLOCK_SCALE_BYTES / 4;
+inline constexpr int BLOCK_CODES = sizeof(WeightBlock::codes) / 4;
+inline constexpr int SLICE_SCALES = sizeof(WeightBlock::scales) / 4;
 inline constexpr int SLICE_BYTES = BLOCK_CODES + SLICE_SCALES;
 
 inline constexpr int UP_BLOCKS = HIDDEN / 64;                    // along K

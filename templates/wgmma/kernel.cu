@@ -68,7 +68,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 }  // namespace ws
 
 // What the variant and the formats choose, by file, and what the others know of it:
-//   decode/, weights/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction
+//   decode/, weights/, rows/   prepared weights to what is multiplied: 16-bit or e4m3 values, in the registers of the instruction; WeightBlock
 //   compute/, e2m1, scales/   NVFP4 tokens to 16-bit values; where block scales lie
 //   k_factors/   LineFactors: promote<WIDTH, FIRST>() the sums of the line of K that they follow; FactorShare: what a thread brings
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
@@ -86,11 +86,11 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "common/stuck/<{ stuck }>.cuh"
 #include "wgmma/ptx.cuh"
-#include "wgmma/decode/<{ compute }>.cuh"
+#include "wgmma/decode/<{ decode }>.cuh"
 #include "wgmma/weights/<{ weights }>.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"
-#include "wgmma/rows/<{ factors }>.cuh"
+#include "wgmma/rows/<{ rows }>.cuh"
 #include "common/compute/<{ token_compute }>.cuh"
 #include "common/e2m1.cuh"
 #include "common/scales/<{ scales }>.cuh"

@@ -16,10 +16,7 @@ inline constexpr int TILE_COLUMNS = 64 / PRODUCTS;            // columns of C th
 inline constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a block
 inline constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
 inline constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
-struct WeightBlock {
-  u8 codes[2048], scales[BLOCK_SCALE_BYTES];
-};
-inline constexpr int BLOCK_BYTES = sizeof(WeightBlock), BLOCK_CODES = sizeof(WeightBlock::codes);
+inline constexpr int BLOCK_BYTES = sizeof(WeightBlock);
 
 // What a stage of the ring holds. Offsets are the compiler's; that the host has the same size is checked below.
 struct alignas(1024) Stage {

@@ -38,9 +38,13 @@ pub(crate) fn exp2(exponent: i32) -> f32 {
 
 /// What is multiplied for a code under a block scale in a row with this exponent, times 2ᵉ: exact in f32.
 pub fn e4m3_value(code: u8, scale: u8, exponent: i32) -> f32 {
+    e4m3::decode(e4m3_byte(code, scale, exponent)) * exp2(exponent)
+}
+
+/// Its byte, which has the sign of the code whatever the scale is.
+pub(super) fn e4m3_byte(code: u8, scale: u8, exponent: i32) -> u8 {
     // Both products are exact: at most six significant bits.
-    let folded = e2m1::decode(code) * (e4m3::decode(scale) * exp2(-exponent));
-    e4m3::decode(e4m3::encode(folded)) * exp2(exponent)
+    e4m3::encode(e2m1::decode(code & 7) * (e4m3::decode(scale) * exp2(-exponent))) ^ (code & 8) << 4
 }
 
 /// The stored byte of a block scale, whose sign is in the codes.

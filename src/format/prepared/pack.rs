@@ -183,6 +183,7 @@ impl Prepared {
             match layout.coding() {
                 Coding::Halves(words) => pack_block(words, &layout, operands, block, bytes),
                 Coding::E4m3 => rounded::pack_block(&layout, operands, &exponents, block, bytes),
+                Coding::Expanded => rounded::expand_block(&layout, operands, &exponents, block, bytes),
             }
         }
         Ok(Self { layout, bytes })
@@ -205,6 +206,7 @@ impl Prepared {
     ///
     /// # Errors
     /// [`Error::is_data`] if a scale is one that [`Prepared::pack`] never writes: these are no prepared weights.
+    /// [`Error::is_unsupported`] if they are expanded: codes and scales are no longer there.
     pub fn unpack(&self) -> Result<Vec<Unpacked>> {
         let rows = self.layout.groups() as usize * self.layout.n() as usize;
         let k = self.layout.k() as usize;
@@ -218,6 +220,9 @@ impl Prepared {
             match self.layout.coding() {
                 Coding::Halves(words) => unpack_block(words, &self.layout, &mut operands, block, bytes)?,
                 Coding::E4m3 => rounded::unpack_block(&self.layout, &mut operands, &exponents, block, bytes)?,
+                Coding::Expanded => {
+                    return Err(Error::unsupported(format!("{} has values, not the codes and scales that they were", self.layout)));
+                }
             }
         }
         Ok(operands)

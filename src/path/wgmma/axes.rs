@@ -44,7 +44,7 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
         k: &TILE_K,
         stages: &STAGES,
         fusions: Fusion::ALL,
-        warps: if problem.compute_format() == Format::E4m3 { &ROUNDED_WARPS } else { &WARPS },
+        warps: if problem.compute_format() == Format::E4m3 && !problem.is_expanded() { &ROUNDED_WARPS } else { &WARPS },
         sharing: &SHARING,
         epilogues: Epilogue::ALL,
         persistent: &[false, true],

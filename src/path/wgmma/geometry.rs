@@ -1,7 +1,7 @@
 //! The path `wgmma`: warps that load, warpgroups that compute, and what lies where in shared memory.
 
 use super::registers::{FACTOR_TOKENS, K_BLOCKS_OF_LINE, Shifted, Stage, Work, has_rounded_widths};
-use crate::format::{Format, PreparedLayout};
+use crate::format::{Coding, Format, PreparedLayout};
 use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
 use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
 use crate::problem::Problem;
@@ -131,7 +131,8 @@ impl Sharing {
 
 /// Bytes of 64 rows × 64 columns of prepared weights.
 pub(super) fn block_bytes(problem: &Problem) -> u32 {
-    PreparedLayout::block_bytes_of(problem.b_format()) as u32
+    let coding = if problem.is_expanded() { Coding::Expanded } else { Coding::E4m3 };
+    PreparedLayout::block_bytes_of(coding, problem.b_format()) as u32
 }
 
 /// Whether the matrix kernel itself decodes NVFP4 tokens.
@@ -201,7 +202,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let exchange_offset = behind_scratch.next_multiple_of(ALIGNMENT);
 
     let decode_offset = exchange_offset.saturating_add(exchange_bytes).next_multiple_of(ALIGNMENT);
-    let factors_offset = decode_offset.saturating_add(DECODE_BYTES);
+    let factors_offset = decode_offset.saturating_add(if problem.is_expanded() { 0 } else { DECODE_BYTES });
     let held = problem.operation().products() * columns + if k_factors { 0 } else { tokens };
     let behind_factors = factors_offset.saturating_add(4 * tile_groups * held);
     let k_factors_offset = behind_factors.next_multiple_of(ALIGNMENT);

@@ -98,6 +98,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
             let whole = problem.groups().is_none() || split_k == 1;
             together("decoders", whole, "the whole of K in a block or a cluster where rows are grouped")?;
             together("decoders", problem.compute_format() == Format::E4m3, "e4m3 tokens")?;
+            together("decoders", !problem.is_expanded(), "weights that are not expanded")?;
             together(
                 "decoders",
                 !(problem.has_k_factors() && parts > 1),

@@ -20,6 +20,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/e4m3.cuh",
             "wgmma/decode/f16.cuh",
+            "wgmma/decode/nothing.cuh",
             "wgmma/epilogue/direct.cuh",
             "wgmma/epilogue/shared.cuh",
             "wgmma/epilogue/staged.cuh",
@@ -47,6 +48,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/result/final.cuh",
             "wgmma/result/partial.cuh",
             "wgmma/rows/e4m3.cuh",
+            "wgmma/rows/expanded.cuh",
             "wgmma/rows/half.cuh",
             "wgmma/schedule/grouped.cuh",
             "wgmma/schedule/single.cuh",
@@ -69,6 +71,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/warps/specialised.cuh",
             "wgmma/warps/uniform.cuh",
             "wgmma/weights/e4m3.cuh",
+            "wgmma/weights/expanded.cuh",
             "wgmma/weights/mxfp4/bf16.cuh",
             "wgmma/weights/mxfp4/f16.cuh",
             "wgmma/weights/mxfp4/powers.cuh",
@@ -102,7 +105,10 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () if rounds => "e4m3",
         () => "half",
     };
+    let factors = if rounds { "e4m3" } else { "half" };
+    let (decode, rows) = if problem.is_expanded() { ("nothing", "expanded") } else { (compute.word(), factors) };
     let weights = match problem.b_format() {
+        _ if problem.is_expanded() => rows.to_owned(),
         _ if rounds => compute.word().to_owned(),
         Format::Mxfp4 => format!("mxfp4/{}", compute.word()),
         format => format.word().to_owned(),
@@ -148,7 +154,9 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("k_factors_offset", layout.k_factors_offset.into()),
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
-        ("factors", if rounds { "e4m3" } else { "half" }.into()),
+        ("factors", factors.into()),
+        ("decode", decode.into()),
+        ("rows", rows.into()),
         ("unit", unit.into()),
         ("sum_parts", layout.sum_parts.into()),
         ("stage", layout.stage.file().into()),

@@ -1,9 +1,12 @@
-// What a block of prepared weights has that become e4m3: a byte for a row and 16 of K, as of NVFP4.
+// A block of 64 rows × 64 of K of prepared weights that become e4m3: a scale's byte for a row and 16 of K, as of NVFP4.
 #pragma once
 
 namespace ws {
 
-// Of 64 rows × 64 of K. No variable: those are part of what is compiled, in their order.
-enum : int { BLOCK_SCALE_BYTES = 256 };
+struct WeightBlock {
+  u8 codes[2048], scales[256];
+};
+// Where a block's scales begin. No variable: those are part of what is compiled, in their order.
+enum : int { BLOCK_SCALES = sizeof(WeightBlock::codes) };
 
 }  // namespace ws

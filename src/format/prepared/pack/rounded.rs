@@ -1,6 +1,6 @@
 //! Blocks of weights that become e4m3, and the factors of their rows.
 
-use super::super::e4m3::{code_word, codes_of, exp2, row_exponent, scale_byte, scale_of};
+use super::super::e4m3::{code_word, codes_of, e4m3_byte, exp2, row_exponent, scale_byte, scale_of};
 use super::{
     Block, CODE_BYTES, PAIRS, PreparedLayout, QUAD, STEPS, Segment, Unpacked, Weights, no_scale, settle_signs, words,
 };
@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 /// Words and scale bytes of a thread.
 const THREAD_CODE_BYTES: usize = CODE_BYTES / (PAIRS * QUAD);
 const THREAD_SCALE_BYTES: usize = 2;
+/// Steps of 32 along K of an expanded block.
+const EXPANDED_STEPS: usize = 2;
 
 /// The exponents of rows, `[groups, products, n]`; none where kernels take no factors of rows.
 pub(super) fn exponents<W: Weights>(layout: &PreparedLayout, operands: &[W]) -> Vec<i32> {
@@ -64,6 +66,32 @@ pub(super) fn pack_block<W: Weights>(
             scales[half] = scale_byte(segment.scales[t], exponents[exponent_index(layout, product, row)]);
             for (word, codes) in codes[8 * half..][..8].chunks_exact_mut(4).zip(words(&segment.codes[8 * t..][..8])) {
                 word.copy_from_slice(&code_word(codes).to_le_bytes());
+            }
+        }
+    }
+}
+
+/// The same as values: thread `4 · pair + t` has, in each of two steps, four of its low row, four of its high one, and again.
+pub(super) fn expand_block<W: Weights>(
+    layout: &PreparedLayout,
+    operands: &[W],
+    exponents: &[i32],
+    block: Block,
+    bytes: &mut [u8],
+) {
+    let step_bytes = bytes.len() / EXPANDED_STEPS;
+    for thread in 0..PAIRS * QUAD {
+        let (pair, t) = (thread / QUAD, thread % QUAD);
+        for (half, place) in block.rows(layout, pair).into_iter().enumerate() {
+            let Some((product, row)) = place else { continue };
+            let segment = Segment::settled(layout, &operands[product], row, block.depth, settle_signs);
+            let exponent = exponents[exponent_index(layout, product, row)];
+            for (i, codes) in segment.codes[8 * t..][..8].iter().enumerate() {
+                let (step, four, first) = (i / 4, i / 2 % 2, i % 2 * 2);
+                let to = step * step_bytes + thread * THREAD_CODE_BYTES + (2 * four + half) * 4 + first;
+                for (byte, code) in bytes[to..to + 2].iter_mut().zip([codes & 15, codes >> 4]) {
+                    *byte = e4m3_byte(code, segment.scales[t], exponent);
+                }
             }
         }
     }

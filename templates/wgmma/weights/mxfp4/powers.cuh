@@ -3,8 +3,12 @@
 
 namespace ws {
 
-// Of 64 rows × 64 of K. No variable: those are part of what is compiled, in their order.
-enum : int { BLOCK_SCALE_BYTES = 128 };
+// Of 64 rows × 64 of K.
+struct WeightBlock {
+  u8 codes[2048], scales[128];
+};
+// Where a block's scales begin. No variable: those are part of what is compiled, in their order.
+enum : int { BLOCK_SCALES = sizeof(WeightBlock::codes) };
 
 struct Powers {
   // Decoded weights are the true ones.

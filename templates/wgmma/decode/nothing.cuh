@@ -1,0 +1,2 @@
+// Weights that are what is multiplied already.
+#pragma once
