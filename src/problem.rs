@@ -464,11 +464,12 @@ impl Problem {
         };
         // Not in whole numbers: what is not legal, or any M, would be more than they hold.
         let weight_rows = f64::from(self.n) * f64::from(self.operation.products()) * groups;
+        let weights = if self.is_expanded() { f64::from(self.k) } else { row(self.b, self.k) };
         let columns = self.bias.map_or(0, |format| format.bytes(1)) + if self.row_scale { 4 } else { 0 };
         // Gathered, a token is read once, however many groups it chooses.
         let tokens = m as f64 / if self.gathered { f64::from(self.routing.top_k.unwrap_or(1)) } else { 1.0 };
         (row(self.a, self.k) + 4.0 * f64::from(self.token_factors())) * tokens
-            + (row(self.b, self.k) + columns as f64) * weight_rows
+            + (weights + columns as f64) * weight_rows
             + m as f64 * row(self.c, self.n)
     }
 

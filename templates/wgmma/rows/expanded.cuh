@@ -7,21 +7,25 @@ namespace ws {
 
 __device__ __forceinline__ void prepare_decoding(u32) {}
 
-// The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up.
+// A step's bytes of a thread.
+__device__ __forceinline__ u32 step_at(u32 block, int step) {
+  return block + step * int(sizeof(WeightBlock::steps[0])) + threadIdx.x % 128 * 16;
+}
+
+// The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up. They are read where others decode: what an instruction
+// under way reads has no registers to be brought to before, or ptxas lets instructions wait for each other.
 struct WholeRows {
   static constexpr int TILES_USED = 1;
-  uint4 steps[2];
+  u32 block;
 
-  __device__ void load(u32 block, u32) {
-#pragma unroll
-    for (int step = 0; step < 2; step++) steps[step] = ld_shared_16(block + step * int(sizeof(WeightBlock::steps[0])) + threadIdx.x % 128 * 16);
-  }
+  __device__ void load(u32 from, u32) { block = from; }
 
   __device__ void decode(u32 (&a)[4], int step) const {
-    a[0] = steps[step].x;
-    a[1] = steps[step].y;
-    a[2] = steps[step].z;
-    a[3] = steps[step].w;
+    const uint4 values = ld_shared_16(step_at(block, step));
+    a[0] = values.x;
+    a[1] = values.y;
+    a[2] = values.z;
+    a[3] = values.w;
   }
 };
 
@@ -36,20 +40,17 @@ __device__ __forceinline__ void decode_block(const Rows& rows, u32 (&a)[2][4]) {
 template <int PRODUCT>
 struct ProductRows {
   static constexpr int TILES_USED = 2;
-  u32 steps[2][4];
+  u32 block;
 
-  __device__ void load(u32 block, u32) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      const int step = i / 4, tile = i % 2, word = i / 2 % 2 * 2 + PRODUCT;
-      const u32 from = block + tile * K_BLOCKS * BLOCK_BYTES + step * int(sizeof(WeightBlock::steps[0])) + threadIdx.x % 128 * 16;
-      steps[step][i % 4] = ld_shared_4(from + word * 4);
-    }
-  }
+  __device__ void load(u32 from, u32) { block = from; }
 
   __device__ void decode(u32 (&a)[4], int step) const {
 #pragma unroll
-    for (int i = 0; i < 4; i++) a[i] = steps[step][i];
+    for (int tile = 0; tile < 2; tile++) {
+      const u32 from = step_at(block + tile * K_BLOCKS * BLOCK_BYTES, step) + PRODUCT * 4;
+      a[tile] = ld_shared_4(from);
+      a[2 + tile] = ld_shared_4(from + 8);
+    }
   }
 };
 

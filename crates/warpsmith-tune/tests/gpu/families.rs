@@ -253,6 +253,23 @@ fn e4m3(arch: &Arch, shapes: &[(u32, u32)], awkward: &[u32]) -> Vec<Family> {
             families.push(Family::further("e4m3: gate", problem, fusion, index, awkward));
         }
     }
+    // The same of expanded weights.
+    for groups in [None, Some(3), Some(40)] {
+        for fusion in Fusion::ALL.iter().copied() {
+            for k_factors in [false, true] {
+                let index = families.len();
+                let (n, k) = shapes[index % shapes.len()];
+                let c = [Format::F32, Format::F16, Format::Bf16][index % 3];
+                let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 2 % 2];
+                let problem = operation(fusion, index).n(n).k(k).a(Format::E4m3).c(c).scales(layout).expanded();
+                let problem = groups.map_or(problem, |groups| problem.grouped(groups));
+                let problem = if k_factors { problem.k_factors() } else { problem };
+                let problem = if index % 3 == 0 { problem.gathered() } else { problem };
+                let problem = with_columns(if index % 4 < 2 { problem.slots() } else { problem }, index);
+                families.push(Family::further("expanded: gate", problem, fusion, index, awkward));
+            }
+        }
+    }
     families
 }
 
