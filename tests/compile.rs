@@ -225,6 +225,8 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
         let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(c) };
         specs.extend(sampled(&problem, &Arch::H200, 2, 101 * index));
         specs.extend(sampled(&problem.k_factors(), &Arch::H200, 2, 103 * index));
+        let expanded = if index % 2 == 0 { problem.expanded() } else { problem.expanded().k_factors() };
+        specs.extend(sampled(&expanded, &Arch::H200, 2, 107 * index));
     }
     // Every way along K that has registers for little more.
     let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).k_factors().prepared();
@@ -243,6 +245,9 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     let picker = pick::Picker::new("NVIDIA H200", &Arch::H200);
     let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::E4m3).prepared();
     specs.extend(picker.schedule(&dual).unwrap().specs());
+    specs.extend(picker.schedule(&dual.expanded()).unwrap().specs());
+    let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).a(Format::E4m3).grouped(128).gathered();
+    specs.extend(picker.schedule(&experts.experts_per_token(8).expanded().m_up_to(65536)).unwrap().specs());
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
     });

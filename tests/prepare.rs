@@ -29,10 +29,11 @@ fn all_compile_without_spills_or_warnings() {
 }
 
 #[test]
-fn there_are_sixteen() {
+fn there_are_twenty() {
     let symbols: std::collections::HashSet<_> = Preparation::all().map(|preparation| preparation.symbol()).collect();
-    assert_eq!(symbols.len(), 16);
+    assert_eq!(symbols.len(), 20);
     assert!(symbols.contains("prepare_dual_bf16_mxfp4") && symbols.contains("prepare_dual_e4m3_linear"));
+    assert!(symbols.contains("prepare_single_e4m3_128x4_expanded"));
     assert!(symbols.contains("prepare_dual_f16_128x4") && symbols.contains("prepare_single_bf16_linear"));
 }
 
@@ -40,7 +41,7 @@ fn there_are_sixteen() {
 fn rendered_source_is_the_reviewed_one() {
     let layout = |products, compute| PreparedLayout::new(products, compute, 1, 64, 64).unwrap();
     let mxfp4 = layout(1, Format::Bf16).weights(Format::Mxfp4).unwrap();
-    for layout in [layout(2, Format::E4m3), mxfp4] {
+    for layout in [layout(2, Format::E4m3), layout(2, Format::E4m3).expanded().unwrap(), mxfp4] {
         let preparation = Preparation::new(&layout, ScaleLayout::Linear);
         insta::assert_snapshot!(preparation.symbol(), Simt::from(preparation).render().unwrap().text());
     }

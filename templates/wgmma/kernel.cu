@@ -86,7 +86,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "common/stuck/<{ stuck }>.cuh"
 #include "wgmma/ptx.cuh"
-#include "wgmma/decode/<{ decode }>.cuh"
+#include "wgmma/decode/<{ compute }>.cuh"
 #include "wgmma/weights/<{ weights }>.cuh"
 #include "wgmma/layout.cuh"
 #include "wgmma/pipeline.cuh"

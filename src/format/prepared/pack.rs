@@ -221,7 +221,10 @@ impl Prepared {
                 Coding::Halves(words) => unpack_block(words, &self.layout, &mut operands, block, bytes)?,
                 Coding::E4m3 => rounded::unpack_block(&self.layout, &mut operands, &exponents, block, bytes)?,
                 Coding::Expanded => {
-                    return Err(Error::unsupported(format!("{} has values, not the codes and scales that they were", self.layout)));
+                    return Err(Error::unsupported(format!(
+                        "{} has values, not the codes and scales that they were",
+                        self.layout
+                    )));
                 }
             }
         }

@@ -46,21 +46,33 @@ fn rounded(block: &[u8], r: usize, k: usize) -> f64 {
     f64::from(sign * e4m3::decode(e4m3::encode(magnitude * folded)))
 }
 
+/// The same of an expanded block, which has the bytes themselves.
+fn expanded(block: &[u8], r: usize, k: usize) -> f64 {
+    let (w, g, high) = (r / 16, r % 8, r / 8 % 2);
+    let (t, step, four, place) = (k / 16, k % 16 / 8, k % 8 / 4, k % 4);
+    f64::from(e4m3::decode(block[2048 * step + 16 * (32 * w + 4 * g + t) + 8 * four + 4 * high + place]))
+}
+
 /// The same of every element, `[block][row][k]`, with the factors of rows.
 fn rounded_values(prepared: &Prepared) -> Vec<f64> {
     let layout = prepared.layout();
     let (n, products) = (layout.n() as usize, layout.products() as usize);
-    let (blocks, factors) = prepared.bytes().split_at(layout.blocks() * 2304);
+    let (block_bytes, value) = if layout.is_expanded() {
+        (4096, expanded as fn(&[u8], usize, usize) -> f64)
+    } else {
+        (2304, rounded as fn(&[u8], usize, usize) -> f64)
+    };
+    let (blocks, factors) = prepared.bytes().split_at(layout.blocks() * block_bytes);
     let per_group = layout.tiles_per_group() * layout.blocks_per_tile();
     let mut values = Vec::new();
-    for (at, block) in blocks.chunks_exact(2304).enumerate() {
+    for (at, block) in blocks.chunks_exact(block_bytes).enumerate() {
         let (group, tile) = (at as u32 / per_group, at as u32 % per_group / layout.blocks_per_tile());
         for (r, k) in (0..64).flat_map(|r| (0..64).map(move |k| (r, k))) {
             let factor = layout.source(tile, r as u32).map_or(1.0, |(product, row)| {
                 let place = 4 * ((group as usize * products + product as usize) * n + row as usize);
                 f32::from_le_bytes(factors[place..place + 4].try_into().unwrap())
             });
-            values.push(rounded(block, r, k) * f64::from(factor));
+            values.push(value(block, r, k) * f64::from(factor));
         }
     }
     values
@@ -408,6 +420,53 @@ fn formats_are_told_apart() {
     assert_eq!(error, "operand 1: 2×64×128 has 512 bytes of e8m0 scales, found 511");
 }
 
+#[test]
+fn expanded_weights_are_said_to_be_so() {
+    let layout = PreparedLayout::new(2, Format::E4m3, 3, 48, 128).unwrap();
+    let expanded = layout.expanded().unwrap();
+    assert_eq!((layout.is_expanded(), expanded.is_expanded()), (false, true));
+    assert_eq!(expanded.to_string(), "prepared1.dual.e4m3:g3:n48:k128:expanded");
+    assert_eq!(expanded.to_string().parse::<PreparedLayout>().unwrap(), expanded);
+    assert_eq!((expanded.block_bytes(), expanded.bytes()), (4096, 3 * 2 * 2 * 4096 + 4 * 3 * 2 * 48));
+    assert_eq!(expanded.row_factors(), layout.row_factors());
+    assert!(expanded.weights(Format::Mxfp4).unwrap_err().is_unsupported());
+    let error = PreparedLayout::new(1, Format::F16, 1, 64, 64).unwrap().expanded().unwrap_err();
+    assert_eq!(error.to_string(), "weights are expanded for e4m3, not for f16");
+    assert!("prepared1.dual.f16:g1:n64:k64:expanded".parse::<PreparedLayout>().unwrap_err().is_unsupported());
+    // As many bytes as can be counted of packed weights, and more of these.
+    let (n, k) = (1 << 31, (1u32 << 31) - 64);
+    let most = (1..).take_while(|groups| PreparedLayout::new(1, Format::E4m3, *groups, n, k).is_ok()).last().unwrap();
+    let error = PreparedLayout::new(1, Format::E4m3, most, n, k).unwrap().expanded().unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("takes more than the"), "{error}");
+    let operand = operand(1, 64, 64, ScaleLayout::Linear, || 0x38);
+    let layout = PreparedLayout::new(1, Format::E4m3, 1, 64, 64).unwrap().expanded().unwrap();
+    let error = Prepared::pack(layout, &[operand.as_weights()]).unwrap().unpack().unwrap_err();
+    assert!(
+        error.is_unsupported() && error.to_string().ends_with("has values, not the codes and scales that they were"),
+        "{error}"
+    );
+}
+
+/// Bytes by hand: row 0 of the gate has codes 1, 2, … of the first block scale, and the row's largest is another.
+#[test]
+fn known_bytes_of_expanded_weights() {
+    let mut gate = Unpacked { codes: vec![0; 64 * 32], scales: vec![0x38; 64 * 4] };
+    gate.codes[..4].copy_from_slice(&[0x21, 0x43, 0xFD, 0x0F]);
+    // 448: 6 · 448 · 2^-3 = 336.
+    gate.scales[3] = 0x7E;
+    let up = Unpacked { codes: vec![0x22; 64 * 32], scales: vec![0x38; 64 * 4] };
+    let layout = PreparedLayout::new(2, Format::E4m3, 1, 64, 64).unwrap().expanded().unwrap();
+    let prepared = Prepared::pack(layout, &[gate.as_weights(), up.as_weights()]).unwrap();
+    // Of 2^-3: 1/16, 1/8, 3/16, 1/4; then -3/8, -3/4, -3/4, 0. Of up, where 6 · 2^6 = 384, 64 each.
+    let first = [0x18, 0x20, 0x24, 0x28, 0x68, 0x68, 0x68, 0x68, 0xAC, 0xB4, 0xB4, 0x00, 0x68, 0x68, 0x68, 0x68];
+    assert_eq!(prepared.bytes()[..16], first);
+    let factors = &prepared.bytes()[layout.factors_offset()..];
+    assert_eq!(
+        (factors[..4].to_vec(), factors[4..8].to_vec()),
+        (8f32.to_le_bytes().to_vec(), 2f32.powi(-6).to_le_bytes().to_vec())
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -431,6 +490,9 @@ proptest! {
         let prepared = Prepared::pack(layout, &views).unwrap();
         check_values(&prepared, &views);
 
+        if compute == Format::E4m3 {
+            check_values(&Prepared::pack(layout.expanded().unwrap(), &views).unwrap(), &views);
+        }
         let back = prepared.unpack().unwrap();
         for (back, view) in back.iter().zip(&views) {
             let back = back.as_weights();

@@ -43,6 +43,16 @@ fn shared_memory(layout: &WgmmaLayout, problem: &Problem, cover: &Cover) -> f64 
     (tokens + weights + ROWS + 3.0 * packed + tokens / f64::from(layout.tiles)) / 128.0
 }
 
+/// Expanded weights take so many times the cycles of shared memory: 1.05 to 1.3 in five kernels (H100, docs/measurements/2026-11-25-h100-expanded.md).
+const EXPANDED: f64 = 1.15;
+
+/// The same of expanded weights: what tensor cores read of tokens, and weights and a tile's share of the tokens, which come; weights are read once.
+fn expanded_memory(layout: &WgmmaLayout, cover: &Cover) -> f64 {
+    const ROWS: f64 = 64.0 * 64.0;
+    let tokens = 64.0 * cover.width;
+    EXPANDED * (tokens + 2.0 * ROWS + tokens / f64::from(layout.tiles)) / 128.0
+}
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &WgmmaLayout,
@@ -65,10 +75,13 @@ pub(in crate::path) fn block(
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
     let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
-    let decode = match is_decoded {
-        true => shared_memory(layout, problem, cover),
-        false => lines_cost * (c.decode * apart + width_cycles),
+    let is_expanded = problem.is_expanded();
+    let decode = match () {
+        () if is_decoded => shared_memory(layout, problem, cover),
+        () if is_expanded => expanded_memory(layout, cover),
+        () => lines_cost * (c.decode * apart + width_cycles),
     };
+    let decode_chain = if is_expanded { 0.0 } else { c.decode_chain * apart };
     let issue = if is_decoded { 0.0 } else { c.stage_issue / f64::from(tile.k / 64) };
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 / rate }) * cover.rows;
@@ -99,7 +112,7 @@ pub(in crate::path) fn block(
         serial: match is_decoded {
             // All warpgroups ask at the same time, and promote at the same time.
             true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
-            false => passes * (multiply.max(c.decode_chain * apart) + c.turn + ragged_turn),
+            false => passes * (multiply.max(decode_chain) + c.turn + ragged_turn),
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),

@@ -20,7 +20,6 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/e4m3.cuh",
             "wgmma/decode/f16.cuh",
-            "wgmma/decode/nothing.cuh",
             "wgmma/epilogue/direct.cuh",
             "wgmma/epilogue/shared.cuh",
             "wgmma/epilogue/staged.cuh",
@@ -106,7 +105,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         () => "half",
     };
     let factors = if rounds { "e4m3" } else { "half" };
-    let (decode, rows) = if problem.is_expanded() { ("nothing", "expanded") } else { (compute.word(), factors) };
+    let rows = if problem.is_expanded() { "expanded" } else { factors };
     let weights = match problem.b_format() {
         _ if problem.is_expanded() => rows.to_owned(),
         _ if rounds => compute.word().to_owned(),
@@ -155,7 +154,6 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("line_k", line_k.into()),
         ("token_compute", token_compute.word().into()),
         ("factors", factors.into()),
-        ("decode", decode.into()),
         ("rows", rows.into()),
         ("unit", unit.into()),
         ("sum_parts", layout.sum_parts.into()),

@@ -16,7 +16,6 @@ namespace ws {
 struct Decode {
   // Entries of the bytes -SMALL … -1, then of the mantissas.
   static constexpr int SMALL = 58, MANTISSAS = 8;
-  static_assert(DECODE_OFFSET + 8 * (SMALL + MANTISSAS) <= SHARED_BYTES, "host and device agree");
 
   // The eight magnitudes of a scale.
   struct Magnitudes {

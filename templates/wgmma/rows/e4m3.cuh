@@ -6,6 +6,8 @@
 
 namespace ws {
 
+static_assert(DECODE_OFFSET + 8 * (Decode::SMALL + Decode::MANTISSAS) <= SHARED_BYTES, "host and device agree");
+
 __device__ __forceinline__ void prepare_decoding(u32 base) { Decode::make_table(base); }
 
 // The 16 codes of a thread and a row, and the magnitudes under their scale.

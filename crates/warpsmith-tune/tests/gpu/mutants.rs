@@ -42,6 +42,8 @@ pub struct Mutant {
     pub moved: bool,
     /// Tokens have factors for each 128 of K.
     pub k_factors: bool,
+    /// Weights are expanded.
+    pub expanded: bool,
     /// It reads too early, and on a GPU may find what it wants all the same: one is sought where a GPU is emulated.
     pub races: bool,
 }
@@ -56,8 +58,8 @@ impl Mutant {
         to: &'static str,
     ) -> Self {
         let (b, c) = (Format::Nvfp4, Format::F16);
-        let (operation, moved, k_factors, races) = (SILU, false, false, false);
-        Self { what, from, to, also: &[], variant, a, b, c, operation, moved, k_factors, races }
+        let (operation, moved, k_factors, expanded, races) = (SILU, false, false, false, false);
+        Self { what, from, to, also: &[], variant, a, b, c, operation, moved, k_factors, expanded, races }
     }
 
     /// What makes such mutants of a variant, for tokens in a format.
@@ -95,6 +97,7 @@ impl Mutant {
         match self.operation {
             _ if self.c == Format::Nvfp4 => format!("coded: mutant of {path}, {}: {}", self.variant, self.what),
             _ if self.b == Format::Mxfp4 => format!("mxfp4: mutant of {path}, {} tokens: {}", self.a, self.what),
+            SILU if self.expanded => format!("expanded: mutant of {path}: {}", self.what),
             SILU if self.k_factors => format!("e4m3: mutant of {path}, along K: {}", self.what),
             SILU if self.a == Format::E4m3 && self.moved => format!("e4m3: mutant of {path}, gathered: {}", self.what),
             SILU if self.a == Format::E4m3 => format!("e4m3: mutant of {path}: {}", self.what),
@@ -121,6 +124,7 @@ pub fn all(arch: &Arch) -> Vec<Mutant> {
         mutants.extend(mxfp4::prepared());
         mutants.extend(e4m3::gathered());
         mutants.extend(e4m3::along_k());
+        mutants.extend(e4m3::expanded());
         mutants.extend(moved("wgmma.t64x64x128.s3.interleaved.ws2.shared"));
         mutants.extend(moved("wgmma.t32x64x64.s8.interleaved.ws2.tma.persistent"));
         mutants.extend(activations("wgmma.t64x64x128.s2.interleaved.ws2.shared"));
@@ -343,7 +347,11 @@ fn spec(mutant: &Mutant, arch: &Arch) -> Result<Spec, String> {
     let problem = if mutant.a == Format::E4m3 { problem.k(2112).c(Format::F32) } else { problem };
     let problem = if mutant.k_factors { problem.k_factors() } else { problem };
     let problem = if mutant.moved { problem.gathered().slots() } else { problem };
-    let problem = if mutant.variant.starts_with("wgmma") { problem.prepared() } else { problem };
+    let problem = match mutant.variant.starts_with("wgmma") {
+        true if mutant.expanded => problem.expanded(),
+        true => problem.prepared(),
+        false => problem,
+    };
     let variant = mutant.variant.parse().unwrap();
     Spec::new(&problem, &variant, arch).map_err(|error| error.to_string())
 }

@@ -19,18 +19,21 @@ pub struct Case {
     compute: Format,
     weights: Format,
     scales: ScaleLayout,
+    expanded: bool,
 }
 
 impl Case {
     pub fn name(&self) -> String {
         let products = if self.dual { "dual" } else { "single" };
         let weights = if self.weights == Format::Nvfp4 { "" } else { "mxfp4 " };
-        format!("prepare: {weights}{products} {} ({} scales)", self.compute, self.scales)
+        let expanded = if self.expanded { "expanded " } else { "" };
+        format!("prepare: {expanded}{weights}{products} {} ({} scales)", self.compute, self.scales)
     }
 
     fn problem(&self, (groups, n, k): (Option<u32>, u32, u32)) -> Problem {
         let problem = if self.dual { Problem::dual_gemm(Activation::Silu) } else { Problem::gemm() };
         let problem = problem.n(n).k(k).a(self.compute).b(self.weights).scales(self.scales);
+        let problem = if self.expanded { problem.expanded() } else { problem };
         groups.map_or(problem, |groups| problem.grouped(groups))
     }
 }
@@ -40,11 +43,20 @@ pub fn all() -> Vec<Case> {
     for dual in [false, true] {
         for compute in [Format::F16, Format::Bf16, Format::E4m3] {
             for scales in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
-                cases.push(Case { dual, compute, weights: Format::Nvfp4, scales });
+                cases.push(Case { dual, compute, weights: Format::Nvfp4, scales, expanded: false });
+                if compute == Format::E4m3 {
+                    cases.push(Case { dual, compute, weights: Format::Nvfp4, scales, expanded: true });
+                }
             }
             // MXFP4 does not become e4m3.
             if compute != Format::E4m3 {
-                cases.push(Case { dual, compute, weights: Format::Mxfp4, scales: ScaleLayout::Linear });
+                cases.push(Case {
+                    dual,
+                    compute,
+                    weights: Format::Mxfp4,
+                    scales: ScaleLayout::Linear,
+                    expanded: false,
+                });
             }
         }
     }

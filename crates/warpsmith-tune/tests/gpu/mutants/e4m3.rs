@@ -279,3 +279,30 @@ pub(super) fn along_k() -> Vec<Mutant> {
         },
     ]
 }
+
+/// The same of expanded weights.
+pub(super) fn expanded() -> Vec<Mutant> {
+    let of =
+        |variant| move |what, from, to| Mutant { expanded: true, ..Mutant::new(variant, Format::E4m3, what, from, to) };
+    let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared");
+    let product = of("wgmma.t32x64x128.s3.per_product.ws2.direct");
+    vec![
+        mutant(
+            "the second step's weights are the first's",
+            "ld_shared_16(step_at(block, step))",
+            "ld_shared_16(step_at(block, 0))",
+        ),
+        mutant("weights of the neighbour's thread", "threadIdx.x % 128 * 16;", "(threadIdx.x % 128 ^ 1) * 16;"),
+        mutant(
+            "the rows of a step exchanged",
+            "a[1] = values.y;\n    a[2] = values.z;",
+            "a[2] = values.y;\n    a[1] = values.z;",
+        ),
+        mutant("the halves of a step exchanged", "a[0] = values.x;", "a[0] = values.z;"),
+        mutant("factors of weights left out", "__fmul_rn(sum, weights.of[held][product])", "sum"),
+        mutant("no promotion", "multiply<WIDTH, true>(buffer", "multiply<WIDTH, false>(buffer"),
+        product("the first product's weights twice", "step) + PRODUCT * 4;", "step);"),
+        product("the first tile's weights twice", "block + tile * K_BLOCKS * BLOCK_BYTES, step)", "block, step)"),
+        product("the first half of a step twice", "ld_shared_4(from + 8)", "ld_shared_4(from)"),
+    ]
+}

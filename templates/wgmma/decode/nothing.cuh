@@ -1,2 +1,0 @@
-// Weights that are what is multiplied already.
-#pragma once
