@@ -2,12 +2,17 @@
 
 mod rounded;
 
+use std::num::NonZero;
+use std::thread::{self, available_parallelism};
+
 use super::words::{Words, e4m3, e5m3};
 use super::{CODE_BYTES, Coding, DEPTH, PreparedLayout};
 use crate::error::{Error, Result};
 use crate::format::mxfp4::MX_BLOCK;
 use crate::format::{Format, ScaleLayout, e8m0};
 
+/// A thread for each so many blocks: fewer are packed sooner than one has begun.
+const BLOCKS_A_THREAD: usize = 256;
 /// Row pairs, threads of a row pair and steps of 16 columns in a block.
 const PAIRS: usize = 32;
 const QUAD: usize = 4;
@@ -41,7 +46,7 @@ pub struct Mxfp4Weights<'a> {
 }
 
 /// Weights in a format that can be prepared.
-trait Weights {
+trait Weights: Sync {
     const FORMAT: Format;
 
     fn codes(&self) -> &[u8];
@@ -179,13 +184,21 @@ impl Prepared {
         let (of_blocks, factors) = bytes.split_at_mut(layout.factors_offset());
         let exponents = rounded::exponents(&layout, operands);
         rounded::write_factors(&exponents, factors);
-        for (bytes, block) in of_blocks.chunks_exact_mut(layout.block_bytes()).zip(blocks(&layout)) {
-            match layout.coding() {
-                Coding::Halves(words) => pack_block(words, &layout, operands, block, bytes),
-                Coding::E4m3 => rounded::pack_block(&layout, operands, &exponents, block, bytes),
-                Coding::Expanded => rounded::expand_block(&layout, operands, &exponents, block, bytes),
+        let pack = |first: usize, bytes: &mut [u8]| {
+            for (bytes, block) in bytes.chunks_exact_mut(layout.block_bytes()).zip(blocks(&layout).skip(first)) {
+                match layout.coding() {
+                    Coding::Halves(words) => pack_block(words, &layout, operands, block, bytes),
+                    Coding::E4m3 => rounded::pack_block(&layout, operands, &exponents, block, bytes),
+                    Coding::Expanded => rounded::expand_block(&layout, operands, &exponents, block, bytes),
+                }
             }
-        }
+        };
+        let threads = available_parallelism().map_or(1, NonZero::get).min(layout.blocks() / BLOCKS_A_THREAD).max(1);
+        let share = layout.blocks().div_ceil(threads);
+        thread::scope(|scope| {
+            let parts = of_blocks.chunks_mut(share * layout.block_bytes()).enumerate();
+            parts.for_each(|(part, bytes)| drop(scope.spawn(move || pack(part * share, bytes))));
+        });
         Ok(Self { layout, bytes })
     }
 
