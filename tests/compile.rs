@@ -13,7 +13,7 @@ use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::internal::spec::{baseline, space};
 use warpsmith::pick;
-use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec};
+use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec, Variant};
 use warpsmith_tune::suite::Suite;
 
 /// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
@@ -253,6 +253,50 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     });
     eprintln!("{} sampled variants of e4m3 tokens compiled", specs.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+/// Products of e4m3 values in the machine code: instructions of 16 bytes, the opcode in the lowest bits.
+fn products(cubin: &Cubin) -> usize {
+    const OPCODES: [u16; 2] = [0xDF3, 0x9F3];
+    let file = object::File::parse(cubin.image()).unwrap();
+    let code = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));
+    let opcodes = code.flat_map(|section| {
+        let bytes = section.data().unwrap().chunks_exact(16);
+        bytes.map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]) & 0xFFF).collect::<Vec<_>>()
+    });
+    opcodes.filter(|opcode| OPCODES.contains(opcode)).count()
+}
+
+/// ptxas has left products out where a warpgroup multiplies in halves and K has no more than two stages.
+#[test]
+fn all_products_of_e4m3_values_are_in_the_machine_code() {
+    let mut toolchains = common::toolchains("products in machine code");
+    toolchains.extend(common::toolchain("products in machine code"));
+    toolchains.dedup_by_key(|toolchain| toolchain.identity().to_owned());
+    let _turn = turn();
+    let dual = Problem::dual_gemm(Activation::Silu).n(272).a(Format::E4m3);
+    let mut specs = Vec::new();
+    for (index, k) in [192, 256, 320, 448, 512].into_iter().enumerate() {
+        for (turn, problem) in [dual.k(k).prepared(), dual.k(k).expanded()].into_iter().enumerate() {
+            let problem = if (index + turn).is_multiple_of(2) { problem.gathered() } else { problem.grouped(3) };
+            let tall = space(&problem, &Arch::H200).filter(|spec| {
+                let Variant { tile, warps, .. } = spec.variant();
+                tile.tokens >= 192 && tile.k == if k < 256 { 128 } else { 256 } && warps.decoders() == 0
+            });
+            let tall: Vec<Spec> = tall.collect();
+            specs.extend(tall.iter().step_by((tall.len() / 2).max(1)).copied());
+        }
+    }
+    for toolchain in &toolchains {
+        let wrong = compile_all(toolchain, &specs, |spec, cubin| {
+            let source = warpsmith::internal::build::render(spec).unwrap();
+            let text = warpsmith::internal::build::ptx(toolchain, &source, spec.arch().target()).unwrap();
+            let (wanted, found) = (text.matches("wgmma.mma_async").count(), products(cubin));
+            (wanted == 0 || wanted != found).then(|| format!("{spec}: {found} of {wanted} products"))
+        });
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    }
+    eprintln!("{} kernels have all their products, by {} compilers", specs.len(), toolchains.len());
 }
 
 #[test]

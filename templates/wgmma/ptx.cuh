@@ -47,6 +47,12 @@ __device__ __forceinline__ u32 movmatrix_trans(u32 a) {
   return result;
 }
 
+// No instruction: the number, of which the compiler knows nothing.
+__device__ __forceinline__ int of_unknown_value(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // "mov": where the variable `shared_memory` is, by its name. It is given so that the name is declared.
 __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
   u32 shared;

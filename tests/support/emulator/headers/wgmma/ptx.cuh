@@ -84,6 +84,7 @@ inline u32 max_u16x2(u32 a, u32 b) {
   const u32 low = (a & 0xFFFF) > (b & 0xFFFF) ? a : b, high = a >> 16 > b >> 16 ? a : b;
   return (low & 0xFFFF) | (high & 0xFFFF0000u);
 }
+inline int of_unknown_value(int number) { return number; }
 inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(variable); }
 
 }  // namespace ws
