@@ -205,6 +205,11 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
             specs.extend(sampled(&problem, &Arch::H200, count, 101 * index));
         }
     }
+    // The tallest tiles of tokens that the kernel itself decodes, by as many warps as there may be.
+    let decoded = Problem::dual_gemm(Activation::Silu).n(4096).k(7168).a(Format::Nvfp4).prepared();
+    let tall = space(&decoded, &Arch::H200).filter(|spec| spec.variant().tile.tokens >= 192 && !spec.variant().prepass);
+    let tall: Vec<Spec> = tall.collect();
+    specs.extend(tall.iter().step_by((tall.len() / 6).max(1)).copied());
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
     eprintln!("{} sampled variants for prepared weights compiled", specs.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));

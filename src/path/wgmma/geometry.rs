@@ -220,7 +220,18 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         Warps::Specialised(_) | Warps::Decoding { .. } => 32 + 32 * token_warps.max(1),
     };
     let threads = 128 * (consumers + decoders) + producers;
-    let work = Work { problem, variant, sums, tiles_per_part, token_parts, consumers, k_groups, threads, is_ragged };
+    let work = Work {
+        problem,
+        variant,
+        sums,
+        tiles_per_part,
+        token_parts,
+        consumers,
+        k_groups,
+        threads,
+        token_warps,
+        is_ragged,
+    };
     let registers = work.registers();
     Geometry {
         threads: if registers.shifted.is_some() { 128 * (consumers + decoders + 1) } else { threads },

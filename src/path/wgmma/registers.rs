@@ -155,6 +155,8 @@ pub(super) struct Work<'a> {
     pub(super) consumers: u32,
     pub(super) k_groups: u32,
     pub(super) threads: u32,
+    /// Warps that bring tokens by themselves.
+    pub(super) token_warps: u32,
     /// A tile is multiplied only as wide as its rows need.
     pub(super) is_ragged: bool,
 }
@@ -255,7 +257,9 @@ impl Work<'_> {
         let is_plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
         // Above, and of gathered rows with slots, registers are spilled all the same.
         let few = tile.tokens <= WIDEST_TOKENS && !(is_gathered && self.problem.has_slots());
-        let may_shift = is_specialised && is_plain && self.consumers == 2 && self.k_groups == 1;
+        // Who loads is one warpgroup then, one warp of which brings weights.
+        let is_one = self.token_warps <= 3;
+        let may_shift = is_specialised && is_plain && is_one && self.consumers == 2 && self.k_groups == 1;
         let shifted = if is_gathered {
             let producer = self.gatherer(GATHERER_OF_WIDE);
             (3 * self.at_launch(3 * 128) - producer, producer)
