@@ -12,8 +12,8 @@ __device__ __forceinline__ u32 step_at(u32 block, int step) {
   return block + step * int(sizeof(WeightBlock::steps[0])) + threadIdx.x % 128 * 16;
 }
 
-// The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up. They are read where others decode: what an instruction
-// under way reads has no registers to be brought to before, or ptxas lets instructions wait for each other.
+// The 64 rows of one m64 tile as they are: of B, or 32 of the gate and 32 of up. They are read where others decode, not before: held in other
+// registers until those of an instruction under way are free, they make ptxas serialise the instructions.
 struct WholeRows {
   static constexpr int TILES_USED = 1;
   u32 block;
