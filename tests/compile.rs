@@ -292,6 +292,12 @@ fn all_products_of_e4m3_values_are_in_the_machine_code() {
             specs.extend(tall.iter().step_by((tall.len() / 2).max(1)).copied());
         }
     }
+    // The same where K is shared by as many blocks as it has stages.
+    for variant in ["t256x32x256.s1.interleaved.ws1.shared.dsmem4", "t192x32x256.s2.interleaved.ws1.direct.k4"] {
+        let variant = format!("wgmma.{variant}").parse().unwrap();
+        let problems = [dual.k(1024).prepared(), dual.k(1024).expanded()];
+        specs.extend(problems.iter().map(|problem| Spec::new(problem, &variant, &Arch::H200).unwrap()));
+    }
     for toolchain in &toolchains {
         let wrong = compile_all(toolchain, &specs, |spec, cubin| {
             let source = warpsmith::internal::build::render(spec).unwrap();

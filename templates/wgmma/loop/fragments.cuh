@@ -62,7 +62,7 @@ struct MainLoop : LineFactors {
     if (index >= tile.k_tiles) return;
     begin_stages(*this);
     // With no loop around them, ptxas (12.9, 13.0) leaves the products of the first half of the tokens out.
-    if constexpr (SUM_PARTS == 2 && K_TILES <= 2) index = of_unknown_value(index);
+    if constexpr (SUM_PARTS == 2 && K_TILES_PER_SPLIT <= 2) index = of_unknown_value(index);
     const bool has_tail = K_TAIL && tile.first_k_tile + tile.k_tiles == K_TILES;
     const int whole = tile.k_tiles - (has_tail ? 1 : 0);
 #pragma unroll 1
