@@ -30,7 +30,9 @@ pub(crate) fn each<T: Sync, R: Send>(
         done
     };
     let mut done = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads.min(items.len())).map(|_| scope.spawn(run)).collect();
+        // Where no thread can be had, those that there are do all.
+        let other = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
+        let others: Vec<_> = (1..threads.min(items.len())).map_while(other).collect();
         let own = run();
         let others = others.into_iter().flat_map(|other| other.join().unwrap_or_else(|why| panic::resume_unwind(why)));
         own.into_iter().chain(others).collect::<Vec<_>>()

@@ -3,10 +3,13 @@
 mod rounded;
 
 use std::num::NonZero;
-use std::thread::{self, available_parallelism};
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::thread::available_parallelism;
 
 use super::words::{Words, e4m3, e5m3};
 use super::{CODE_BYTES, Coding, DEPTH, PreparedLayout};
+use crate::crew;
 use crate::error::{Error, Result};
 use crate::format::mxfp4::MX_BLOCK;
 use crate::format::{Format, ScaleLayout, e8m0};
@@ -193,11 +196,13 @@ impl Prepared {
                 }
             }
         };
-        let threads = available_parallelism().map_or(1, NonZero::get).min(layout.blocks() / BLOCKS_A_THREAD).max(1);
-        let share = layout.blocks().div_ceil(threads);
-        thread::scope(|scope| {
-            let parts = of_blocks.chunks_mut(share * layout.block_bytes()).enumerate();
-            parts.for_each(|(part, bytes)| drop(scope.spawn(move || pack(part * share, bytes))));
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let share = layout.blocks().div_ceil(cores).max(BLOCKS_A_THREAD);
+        let parts = of_blocks.chunks_mut(share * layout.block_bytes()).enumerate().map(Mutex::new).collect::<Vec<_>>();
+        crew::each(&parts, cores, |part| {
+            let (part, bytes) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+            pack(*part * share, bytes);
+            ControlFlow::Continue(())
         });
         Ok(Self { layout, bytes })
     }
