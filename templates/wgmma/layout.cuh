@@ -17,6 +17,7 @@ inline constexpr int TILES = COLUMNS / TILE_COLUMNS;          // m64 tiles of a 
 inline constexpr int TILES_PER_GROUP = ceil_div(N, TILE_COLUMNS);
 inline constexpr int COLUMN_TILES = ceil_div(N, COLUMNS);
 inline constexpr int BLOCK_BYTES = sizeof(WeightBlock);
+[[maybe_unused]] inline constexpr int BLOCK_CODES = 64 * 64 / 2;  // before its scales, where it has such
 
 // What a stage of the ring holds. Offsets are the compiler's; that the host has the same size is checked below.
 struct alignas(1024) Stage {

@@ -20,7 +20,7 @@ struct Sixteen {
 
 // The scales' bytes of a thread's two rows.
 __device__ __forceinline__ u32 scale_bytes(u32 block, int thread = threadIdx.x % 128) {
-  return ld_shared_2(block + BLOCK_SCALES + thread * 2);
+  return ld_shared_2(block + BLOCK_CODES + thread * 2);
 }
 template <int ROW>
 __device__ __forceinline__ int scale_byte(u32 bytes) {

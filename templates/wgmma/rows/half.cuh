@@ -13,7 +13,7 @@ struct Packed {
   WeightFormat::Scales scales;
 
   __device__ static Packed load(u32 block, int thread = threadIdx.x % 128) {
-    return {ld_shared_16(block + thread * 16), WeightFormat::load(block + BLOCK_SCALES, thread / 4)};
+    return {ld_shared_16(block + thread * 16), WeightFormat::load(block + BLOCK_CODES, thread / 4)};
   }
 
   __device__ u32 step_scales(int step) const { return WeightFormat::step_scales(scales, step); }

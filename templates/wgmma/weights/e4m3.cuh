@@ -6,7 +6,5 @@ namespace ws {
 struct WeightBlock {
   u8 codes[2048], scales[256];
 };
-// Where a block's scales begin. No variable: those are part of what is compiled, in their order.
-enum : int { BLOCK_SCALES = sizeof(WeightBlock::codes) };
 
 }  // namespace ws

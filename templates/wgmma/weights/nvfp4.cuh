@@ -7,8 +7,6 @@ namespace ws {
 struct WeightBlock {
   u8 codes[2048], scales[256];
 };
-// Where a block's scales begin. No variable: those are part of what is compiled, in their order.
-enum : int { BLOCK_SCALES = sizeof(WeightBlock::codes) };
 
 struct WeightFormat {
   // Decoded weights are 2^-14 of the true ones.

@@ -65,7 +65,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
         mutant("one table entry", "(128u << 3) + index", "(128u << 3) + (index == 3 ? 2 : index)"),
         mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
         mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
-        mutant("scales of the neighbour's block", "BLOCK_SCALES + thread * 2", "BLOCK_SCALES + (thread ^ 1) * 2"),
+        mutant("scales of the neighbour's block", "BLOCK_CODES + thread * 2", "BLOCK_CODES + (thread ^ 1) * 2"),
         mutant("scales of the rows exchanged", "return ROW == 0 ?", "return ROW == 1 ?"),
         mutant("signs left out", "prmt(of.low, of.high, which) | (word & 0x80808080u)", "prmt(of.low, of.high, which)"),
         mutant("signs of the first codes for the others", "(word << 4 & 0x80808080u)", "(word & 0x80808080u)"),
