@@ -53,6 +53,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/schedule/single.cuh",
             "wgmma/stage/decoded.cuh",
             "wgmma/stage/e4m3.cuh",
+            "wgmma/stage/e4m3_block.cuh",
             "wgmma/stage/e4m3_halves.cuh",
             "wgmma/stage/e4m3_line.cuh",
             "wgmma/stage/e4m3_lines.cuh",

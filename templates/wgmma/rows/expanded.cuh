@@ -29,13 +29,6 @@ struct WholeRows {
   }
 };
 
-// A K block that is loaded.
-template <class Rows>
-__device__ __forceinline__ void decode_block(const Rows& rows, u32 (&a)[2][4]) {
-  rows.decode(a[0], 0);
-  rows.decode(a[1], 1);
-}
-
 // The 32 rows of one product in each of two neighbouring m64 tiles.
 template <int PRODUCT>
 struct ProductRows {

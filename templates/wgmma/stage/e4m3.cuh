@@ -5,6 +5,8 @@
 //   multiply block 1 ─▶ load and decode the block behind      (the tensor core is at work meanwhile)
 #pragma once
 
+#include "wgmma/stage/e4m3_block.cuh"
+
 namespace ws {
 
 static_assert(K_BLOCKS % 2 == 0, "checked by Spec: a stage begins with sums that begin anew");

@@ -1,6 +1,8 @@
 // A line of 128 of K, of weights that become e4m3: two K blocks, two steps each. The last of a tile may be one block.
 #pragma once
 
+#include "wgmma/stage/e4m3_block.cuh"
+
 namespace ws {
 
 using Line = u32[2][2][4];
