@@ -11,6 +11,8 @@ import sys
 
 PROBLEM = re.compile(r"(grouped\d+\.)?(dual_)?gemm(?:\.\w+)?:(\w+)\*(\w+)>(\w+)((?::\w+)*)")
 LEAST = "–CEHM"
+# How weights are given, if not as they are.
+FORMS = "prepared", "expanded"
 
 
 def kind_of(case):
@@ -18,16 +20,18 @@ def kind_of(case):
     groups, dual, a, b, c, words = PROBLEM.fullmatch(case["problem"]).groups()
     words = words.split(":")
     c = "nvfp4" if c == "nvfp4" else "f16, bf16, f32"
-    kind = (case["variant"].split(".")[0], a, b, c, "prepared" in words, "k_factors" in words)
+    form = next((form for form in FORMS if form in words), None)
+    kind = (case["variant"].split(".")[0], a, b, c, form, "k_factors" in words)
     return kind, (2 + 2 * ("gathered" in words) if groups else 0) + bool(dual)
 
 
 def kinds_of(cells):
     path, tokens, weights, c = cells
-    along_k, prepared = tokens.endswith(", along K"), weights.endswith(", prepared")
+    along_k = tokens.endswith(", along K")
+    form = next((form for form in FORMS if weights.endswith(f", {form}")), None)
     for a in tokens.removesuffix(", along K").split(", "):
-        for b in weights.removesuffix(", prepared").split(", "):
-            yield path.strip("`"), a, a if b == "as tokens" else b, c, prepared, along_k
+        for b in weights.removesuffix(f", {form}").split(", "):
+            yield path.strip("`"), a, a if b == "as tokens" else b, c, form, along_k
 
 
 def shown(report):

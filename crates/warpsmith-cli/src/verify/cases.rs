@@ -57,12 +57,13 @@ pub fn operations(a: Format, b: Format, c: Format) -> [Problem; 6] {
     [gemm, dual, gemms, duals, gemms.gathered().slots(), duals.gathered().slots()]
 }
 
-/// The same of all formats that an architecture has kernels for, weights as they are given and prepared.
+/// The same of all formats that an architecture has kernels for, weights as they are given, prepared and expanded.
 pub fn of_all_formats(arch: &Arch) -> impl Iterator<Item = Problem> {
     let all = Format::ALL.into_iter();
     let pairs = all.clone().flat_map(move |a| all.clone().map(move |b| (a, b)));
     let plain = pairs.flat_map(|(a, b)| [Format::F32, Format::Nvfp4].map(|c| operations(a, b, c))).flatten();
-    let problems = plain.flat_map(|problem| [problem, problem.prepared(), problem.prepared().k_factors()]);
+    let forms = plain.flat_map(|problem| [problem, problem.prepared(), problem.expanded()]);
+    let problems = forms.flat_map(|problem| [problem, problem.k_factors()]);
     problems.filter(|problem| Spec::check(problem, &baseline(problem), arch).is_ok())
 }
 
@@ -71,7 +72,8 @@ fn configuration(problem: &Problem, variant: &Variant) -> String {
     let Variant { path, fusion, warps, epilogue, cluster, persistent, prepass, rows, .. } = variant;
     let (has_splits, is_dual) = (variant.split_k > 1, problem.operation().products());
     let (tokens, weights, is_coded) = (problem.a_format(), problem.b_format(), problem.c_format() == Format::Nvfp4);
-    let operands = format!("{tokens} {} {weights} {is_coded} {is_dual}", problem.has_k_factors());
+    let form = format!("{} {}", problem.is_expanded(), problem.has_k_factors());
+    let operands = format!("{tokens} {weights} {form} {is_coded} {is_dual}");
     format!("{path} {operands} {fusion} {warps} {epilogue} {cluster:?} {persistent} {prepass} {rows:?} {has_splits}")
 }
 

@@ -28,6 +28,7 @@ struct Kind {
     b: Format,
     is_coded: bool,
     is_prepared: bool,
+    is_expanded: bool,
     has_k_factors: bool,
 }
 
@@ -38,6 +39,7 @@ impl Kind {
             b: problem.b_format(),
             is_coded: problem.c_format() == Format::Nvfp4,
             is_prepared: problem.is_prepared(),
+            is_expanded: problem.is_expanded(),
             has_k_factors: problem.has_k_factors(),
         }
     }
@@ -45,7 +47,11 @@ impl Kind {
     fn problems(self) -> [Problem; 6] {
         let c = if self.is_coded { Format::Nvfp4 } else { Format::F32 };
         operations(self.a, self.b, c).map(|problem| {
-            let problem = if self.is_prepared { problem.prepared() } else { problem };
+            let problem = match (self.is_prepared, self.is_expanded) {
+                (_, true) => problem.expanded(),
+                (true, false) => problem.prepared(),
+                (false, false) => problem,
+            };
             if self.has_k_factors { problem.k_factors() } else { problem }
         })
     }
@@ -84,15 +90,18 @@ fn page() -> (Vec<Vec<Arch>>, Vec<Row>) {
             Some(tokens) => (tokens, true),
             None => (tokens, false),
         };
-        let (weights, is_prepared) = match weights.strip_suffix(", prepared") {
-            Some(weights) => (weights, true),
-            None => (weights, false),
-        };
+        let forms = [(", prepared", true, false), (", expanded", true, true)];
+        let (weights, is_prepared, is_expanded) = forms
+            .into_iter()
+            .find_map(|(form, is_prepared, is_expanded)| {
+                weights.strip_suffix(form).map(|weights| (weights, is_prepared, is_expanded))
+            })
+            .unwrap_or((weights, false, false));
         let is_coded = result == "nvfp4";
         assert!(is_coded || result == "f16, bf16, f32", "{line}");
         let kinds = formats(tokens).into_iter().flat_map(|a| {
             let weights = if weights == "as tokens" { vec![a] } else { formats(weights) };
-            weights.into_iter().map(move |b| Kind { a, b, is_coded, is_prepared, has_k_factors })
+            weights.into_iter().map(move |b| Kind { a, b, is_coded, is_prepared, is_expanded, has_k_factors })
         });
         let said = cells[4..].iter().map(|cell| cell.chars().filter(|letter| *letter != ' ').collect());
         Row { path: path.trim_matches('`').to_owned(), kinds: kinds.collect(), said: said.collect() }
