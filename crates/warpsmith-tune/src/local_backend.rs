@@ -91,7 +91,8 @@ impl LocalBackend {
         });
         let trial =
             |(host, reference)| -> Result<_> { Ok(Trial::owning(&stream, &host, reference)?.limit(setup.longest())) };
-        let (timed, awkward) = (trial(timed?)?, trial(awkward?)?);
+        let timed = trial(timed?)?.further_rows(setup.further_timed_rows()?.to_vec());
+        let awkward = trial(awkward?)?;
         let held = LruCache::new(HELD_MAX);
         Ok(Self { device, stream, setup, timed, awkward, held, condition: Condition::Sound })
     }

@@ -141,6 +141,26 @@ impl Set {
         })
     }
 
+    /// With other rows of each group, as many in all.
+    pub(super) fn with_rows(mut self, stream: &Arc<CudaStream>, rows: &[u32]) -> Result<Self> {
+        let mut end = 0;
+        let ends = rows.iter().map(|rows| {
+            end += *rows as i32;
+            end
+        });
+        let offsets: Vec<i32> = [0].into_iter().chain(ends).collect();
+        self.offsets = Some(stream.clone_htod(&offsets).map_err(refused)?);
+        Ok(self)
+    }
+
+    /// Its weights, if they are prepared.
+    pub(super) fn prepared(&self) -> Option<Arc<PreparedWeights>> {
+        match &self.b {
+            Weights::Prepared(weights) => Some(Arc::clone(weights)),
+            Weights::Given(_) => None,
+        }
+    }
+
     pub(super) fn operands<'a>(&'a self, c: MatrixMut<'a>, workspace: impl Into<WorkspaceMemory<'a>>) -> Operands<'a> {
         let of = |factor: &'a Factor| match factor {
             Factor::Device(values) => Alpha::from(values),

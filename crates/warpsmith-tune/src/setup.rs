@@ -20,6 +20,7 @@ pub struct Setup {
     #[serde(with = "spelled")]
     problem: Problem,
     rows: Vec<u32>,
+    further_rows: Vec<Vec<u32>>,
     device: usize,
     launching: Launching,
     limit: Duration,
@@ -32,13 +33,22 @@ impl Setup {
     pub fn new(problem: &Problem, m: u32) -> Self {
         // A number of groups that is not legal may be one of billions.
         let rows = if problem.check().is_ok() { shares(problem, m) } else { Vec::new() };
-        Self { problem: for_kernel(problem), rows, device: 0, launching: Launching::Plain, limit: LIMIT }
+        let (device, launching, limit) = (0, Launching::Plain, LIMIT);
+        Self { problem: for_kernel(problem), rows, further_rows: Vec::new(), device, launching, limit }
     }
 
     /// With these rows of each group; one number if the problem has no groups.
     #[must_use]
     pub fn rows(mut self, rows: impl Into<Vec<u32>>) -> Self {
         self.rows = rows.into();
+        self
+    }
+
+    /// Further ways in which as many rows fall into the groups: calls that are timed go round all of them, so that no kernel
+    /// wins by tiles that fit one way alone. What is checked are [`Setup::rows`].
+    #[must_use]
+    pub fn further_rows(mut self, rows: Vec<Vec<u32>>) -> Self {
+        self.further_rows = rows;
         self
     }
 
@@ -99,6 +109,25 @@ impl Setup {
             return Err(Error::data(format!("{m} rows in all, must be 1 to {}", Problem::M_MAX)));
         }
         Ok(&self.rows)
+    }
+
+    /// Further rows that are timed.
+    ///
+    /// # Errors
+    /// As [`Setup::timed_rows`]; data, if any are not as many in all as the first.
+    pub(super) fn further_timed_rows(&self) -> Result<&[Vec<u32>]> {
+        let all = |rows: &[u32]| rows.iter().map(|rows| u64::from(*rows)).sum::<u64>();
+        let first = self.timed_rows()?;
+        match self.further_rows.iter().find(|rows| rows.len() != first.len() || all(rows) != all(first)) {
+            Some(rows) => Err(Error::data(format!(
+                "further rows: {} in {} groups, must be {} in {}",
+                all(rows),
+                rows.len(),
+                all(first),
+                first.len()
+            ))),
+            None => Ok(&self.further_rows),
+        }
     }
 
     /// Rows of a second check: an odd number, and so no whole tiles; fewer, where that can be; in uneven shares, the
@@ -198,6 +227,21 @@ mod tests {
         assert!(wrong(Setup::new(&grouped, 0).rows([u32::MAX, u32::MAX, 1])).contains("rows in all"));
     }
 
+    #[test]
+    fn further_rows_are_as_many() {
+        let grouped = Problem::gemm().n(64).k(128).grouped(3);
+        let with = |rows: [u32; 3]| Setup::new(&grouped, 8).further_rows(vec![vec![8, 0, 0], rows.to_vec()]);
+        assert_eq!(with([0, 1, 7]).further_timed_rows().unwrap(), [[8, 0, 0], [0, 1, 7]]);
+        let wrong = |setup: &Setup| setup.further_timed_rows().unwrap_err().to_string();
+        assert_eq!(wrong(&with([0, 1, 8])), "further rows: 9 in 3 groups, must be 8 in 3");
+        assert_eq!(
+            wrong(&with([0, 1, 7]).rows([8])),
+            "rows of 1 groups given, grouped3.gemm:f16*nvfp4>f16:n64:k128 has 3"
+        );
+        let two = Setup::new(&grouped, 8).further_rows(vec![vec![4, 4]]);
+        assert_eq!(wrong(&two), "further rows: 8 in 2 groups, must be 8 in 3");
+    }
+
     /// Within no memory, and at once.
     #[test]
     fn billions_of_groups_are_refused_before_their_rows_are_made() {
@@ -222,6 +266,7 @@ mod tests {
         let problem = Problem::dual_gemm(Activation::Silu).n(64).k(128).grouped(2).prepared().m_up_to(7);
         let setup =
             Setup::new(&problem, 5).device(1).launching(Launching::Dependent).limit(Duration::from_millis(1500));
+        let setup = setup.further_rows(vec![vec![0, 5]]);
         let json = serde_json::to_string(&setup).unwrap();
         assert!(json.contains("\"grouped2.dual_gemm.silu:"), "{json}");
         assert_eq!(serde_json::from_str::<Setup>(&json).unwrap(), setup);

@@ -52,6 +52,8 @@ pub struct Trial<'a> {
     m: u32,
     /// Of each group.
     rows: Vec<u32>,
+    /// Other ways in which they fall into groups, of sets between the first and the last.
+    further_rows: Vec<Vec<u32>>,
     reference: Cow<'a, Reference>,
     guarded: Guarded,
     /// A result before the launch: canaries and poison.
@@ -160,8 +162,22 @@ impl<'a> Trial<'a> {
         let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
         let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
         let rows = host.groups().into_iter().map(|rows| rows.len() as u32).collect();
-        let results = Vec::new();
-        Ok(Self { stream, problem, m, rows, reference, guarded, untouched, nans, shared, sets, results, limit: LIMIT })
+        let (further_rows, results, limit) = (Vec::new(), Vec::new(), LIMIT);
+        Ok(Self {
+            stream,
+            problem,
+            m,
+            rows,
+            further_rows,
+            reference,
+            guarded,
+            untouched,
+            nans,
+            shared,
+            sets,
+            results,
+            limit,
+        })
     }
 
     /// What is computed.
@@ -179,6 +195,13 @@ impl<'a> Trial<'a> {
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Calls that are timed go round these ways, too, in which as many rows fall into the groups.
+    #[must_use]
+    pub(super) fn further_rows(mut self, rows: Vec<Vec<u32>>) -> Self {
+        self.further_rows = rows;
         self
     }
 
@@ -259,7 +282,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The result of the last call that was timed, as [`Checked::c`].
+    /// The result of the last call that was timed, as [`Checked::c`]: of the rows that are checked.
     pub(super) fn last_result(&self) -> Result<Vec<u8>> {
         let last = self.results.last().ok_or_else(|| Error::internal("nothing was timed"))?;
         let buffer = self.stream.clone_dtoh(last).map_err(refused)?;
@@ -281,10 +304,18 @@ impl<'a> Trial<'a> {
     /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
     fn make_sets(&mut self, kernels: &[&Kernel]) -> Result<usize> {
         let sets = |kernel: &&Kernel| operand_sets_of(&self.problem, &self.rows, kernel.spec().arch().l2_bytes());
-        let needed = kernels.iter().map(sets).max().unwrap_or(1);
+        let cold = kernels.iter().map(sets).max().unwrap_or(1);
+        let further = &self.further_rows;
+        // The last has the rows of the first, whose result is known.
+        let needed = if further.is_empty() { cold } else { cold.max(further.len() + 2) };
         while self.sets.len() < needed {
-            let weights = self.shared.get(self.sets.len() % self.shared.len().max(1)).cloned();
-            let another = self.sets[0].copy(weights)?;
+            let number = self.sets.len();
+            let own = (number >= cold).then(|| self.sets[number % cold].prepared()).flatten();
+            let weights = self.shared.get(number % self.shared.len().max(1)).cloned().or(own);
+            let mut another = self.sets[0].copy(weights)?;
+            if number + 1 < needed && !further.is_empty() {
+                another = another.with_rows(&self.stream, &further[(number - 1) % further.len()])?;
+            }
             self.sets.push(another);
         }
         while self.results.len() < needed {

@@ -34,6 +34,18 @@ pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     Ok(rows)
 }
 
+/// So many further draws of rows are timed.
+const FURTHER: u64 = 6;
+
+/// Further draws of as many rows, if these are drawn.
+pub fn further_rows(problem: &Problem, drawn: &[u32]) -> Result<Vec<Vec<u32>>> {
+    let m = drawn.iter().sum();
+    if problem.groups().is_none() || drawn_rows(problem, m, DRAW)? != drawn {
+        return Ok(Vec::new());
+    }
+    Ok((1..=FURTHER).map(|more| drawn_rows(problem, m, DRAW + more)).collect::<warpsmith::Result<_>>()?)
+}
+
 /// A progress bar on stderr.
 pub fn bar(length: usize, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} [{elapsed}]");
@@ -48,4 +60,23 @@ pub fn completions(shell: clap_complete::Shell, mut command: clap::Command) -> R
     clap_complete::generate(shell, &mut command, "warpsmith", &mut script);
     super::print(format_args!("{}", String::from_utf8(script)?.trim_end()))?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_is_drawn_again_and_nothing_else() {
+        let experts = Problem::gemm().n(64).k(64).grouped(16).experts_per_token(2);
+        let first = rows(&experts, &[100]).unwrap();
+        let further = further_rows(&experts, &first).unwrap();
+        assert_eq!(further.len(), FURTHER as usize);
+        for rows in &further {
+            assert!(*rows != first && rows.len() == 16 && rows.iter().sum::<u32>() == 100, "{rows:?}");
+        }
+        assert_eq!(further, further_rows(&experts, &first).unwrap());
+        assert!(further_rows(&experts, &[7; 16]).unwrap().is_empty());
+        assert!(further_rows(&Problem::gemm().n(64).k(64), &[100]).unwrap().is_empty());
+    }
 }

@@ -11,7 +11,7 @@ use warpsmith_tune::{Budget, Launching, Outcome, Progress, Rest, Setup, Stage, T
 
 use super::record::Means;
 use crate::shared::list::Item;
-use crate::shared::{Result, bar};
+use crate::shared::{Result, bar, further_rows};
 
 /// What there is to tune with. The device is as a worker has found it: this process never opens it.
 pub fn means(cache: &KernelCache, ordinal: usize) -> Result<Means> {
@@ -60,9 +60,12 @@ impl<'a> Tuning<'a> {
         limit: Option<Duration>,
     ) -> Result<Outcome> {
         let (problem, m) = (&item.problem, item.m());
-        let load = heuristic::load_of(problem, &item.rows);
+        let further = further_rows(problem, &item.rows)?;
+        let load =
+            if further.is_empty() { heuristic::load_of(problem, &item.rows) } else { heuristic::load(problem, m) };
         let candidates = heuristic::rank_for(problem, &load, incumbent.arch(), budget.candidates(), &|_| true);
-        let setup = Setup::new(problem, m).rows(item.rows.clone()).device(self.device).launching(self.launching);
+        let setup = Setup::new(problem, m).rows(item.rows.clone()).further_rows(further);
+        let setup = setup.device(self.device).launching(self.launching);
         let measurer = WorkerMeasurer::new(self.command.clone(), self.cache, setup);
         let progress = bar(0, "");
         let watch = |at: &Progress<'_>| {

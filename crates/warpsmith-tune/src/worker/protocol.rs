@@ -33,7 +33,7 @@ use warpsmith::spec::{Arch, DeviceFacts, Variant};
 use warpsmith::{Error, Result};
 
 /// Bumped with every change of what is said.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// What helps where the other side speaks another version.
 pub(super) const SAME_VERSION: &str =
     "use a worker of the same version of warpsmith (`cargo build --bin warpsmith-trial`, or this program itself)";

@@ -161,7 +161,7 @@ fn a_worker_says_what_it_does_not_understand() {
         let [Reply { answer: Answer::Failed(_), last: true, .. }] = &replies_[..] else { panic!("{replies_:?}") };
         let said = format!("{replies_:?}");
         assert!(
-            said.contains(&format!("protocol version {version}, this worker speaks 2; remedy: use a worker")),
+            said.contains(&format!("protocol version {version}, this worker speaks 3; remedy: use a worker")),
             "{said}"
         );
     }
@@ -183,14 +183,14 @@ fn a_worker_says_what_it_does_not_understand() {
 fn the_first_request_and_its_answer_are_as_they_were() {
     let first = String::from_utf8(open(1)).unwrap();
     assert!(first.starts_with(r#"{"open":{"version":1,"setup":{"#), "{first}");
-    let (replies, _) = replies(br#"{"open":{"version":3,"setup":"of another kind"}}"#);
-    assert!(format!("{replies:?}").contains("protocol version 3"), "{replies:?}");
+    let (replies, _) = replies(br#"{"open":{"version":4,"setup":"of another kind"}}"#);
+    assert!(format!("{replies:?}").contains("protocol version 4"), "{replies:?}");
     let old = r#"{"answer":{"ready":{"version":1,"device":{"of":"another kind"}}},"last":false}"#;
     let command = WorkerCommand::new("sh").arg("-c").arg(format!("read request; echo '{old}'; exec sleep 1000"));
     let error = Client::new(command, setup()).device().map(|_| ()).unwrap_err();
     assert!(error.is_unsupported(), "{error:?}");
     let expected =
-        "the worker speaks version 1 of the protocol, this program version 2; remedy: use a worker of the same";
+        "the worker speaks version 1 of the protocol, this program version 3; remedy: use a worker of the same";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 

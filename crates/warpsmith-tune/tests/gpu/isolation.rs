@@ -165,7 +165,8 @@ pub fn a_kernel_is_as_fast_as_itself(bench: &Bench) -> Result<(), String> {
         for launching in [Launching::Plain, Launching::Dependent] {
             let grouped = path.problem.grouped(3);
             for (problem, m) in [(path.problem, M), (path.problem, 1), (grouped, 200)] {
-                let setup = Setup::new(&problem, m).launching(launching);
+                let ways = if problem.groups().is_some() { vec![vec![0, 1, m - 1], vec![m, 0, 0]] } else { Vec::new() };
+                let setup = Setup::new(&problem, m).further_rows(ways).launching(launching);
                 let mut measurer = LocalMeasurer::open(&cache, setup).map_err(text)?;
                 let spec = path.spec(&problem, arch, GOOD[0]);
                 match measurer.admit(&spec).map_err(text)? {
