@@ -50,6 +50,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 
+    /// Seconds after which no further case is begun; the report says how many are left. Without this all are checked.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    within: Option<u64>,
+
     /// Cases at a time. A kernel that hangs a GPU takes those beside it with it.
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN)]
     jobs: NonZeroUsize,
@@ -98,6 +102,8 @@ struct Report<'a> {
     date: String,
     right: usize,
     of: usize,
+    /// Cases that there was no time for.
+    left: usize,
     cases: &'a [Row],
     /// What tells more of a case that is not right.
     next: Vec<String>,
@@ -131,18 +137,20 @@ pub fn run(args: &Args) -> Result<bool> {
     let progress = bar(cases.len(), "kernels checked");
     // All tiles come before all others, also where several cases are checked at a time.
     let (tiles, suite) = cases.split_at(tiles);
-    let mut rows = rows_of(args, tiles, &progress)?;
-    rows.extend(rows_of(args, suite, &progress)?);
+    let end = args.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut rows = rows_of(args, tiles, end, &progress)?;
+    rows.extend(rows_of(args, suite, end, &progress)?);
     progress.finish_and_clear();
-    finish(args, &device, nvrtc, &rows)
+    finish(args, &device, nvrtc, (&rows, cases.len() - rows.len()))
 }
 
-/// What became of cases, in their order.
-fn rows_of(args: &Args, cases: &[Case], progress: &ProgressBar) -> Result<Vec<Row>> {
+/// What became of cases, in their order: of those that were begun before the end.
+fn rows_of(args: &Args, cases: &[Case], end: Option<Instant>, progress: &ProgressBar) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let (done, rows) = mpsc::channel();
     let check = |done: Sender<_>| {
-        while let index = next.fetch_add(1, Relaxed)
+        while end.is_none_or(|end| Instant::now() < end)
+            && let index = next.fetch_add(1, Relaxed)
             && let Some(case) = cases.get(index)
         {
             // Whoever collects outlives this.
@@ -170,7 +178,7 @@ fn row_of(args: &Args, case: &Case) -> Result<Row> {
     Ok(Row { problem, m: *m, variant, is_tile: *is_tile, outcome, ms: start.elapsed().as_millis() })
 }
 
-fn finish(args: &Args, device: &Device, nvrtc: String, rows: &[Row]) -> Result<bool> {
+fn finish(args: &Args, device: &Device, nvrtc: String, (rows, left): (&[Row], usize)) -> Result<bool> {
     let right = rows.iter().filter(|row| matches!(row.outcome, Outcome::Right(_))).count();
     let bad: Vec<&Row> = rows.iter().filter(|row| !matches!(row.outcome, Outcome::Right(_))).collect();
     for Row { problem, m, variant, outcome, .. } in bad.iter().take(TOLD) {
@@ -196,16 +204,20 @@ fn finish(args: &Args, device: &Device, nvrtc: String, rows: &[Row]) -> Result<b
         date: jiff::Timestamp::now().to_string(),
         right,
         of: rows.len(),
+        left,
         cases: rows,
         next: next.into_iter().flatten().collect(),
     };
     warpsmith::internal::file::write(&args.out, serde_json::to_string_pretty(&report)?.as_bytes())?;
     document(&report)?;
     say!("{right} of {} right; the report is {}", rows.len(), args.out.display())?;
+    if left > 0 {
+        say!("{left} more were not checked: the time was up")?;
+    }
     for hint in &report.next {
         say!("to see more: {hint}")?;
     }
-    Ok(bad.is_empty())
+    Ok(bad.is_empty() && !rows.is_empty())
 }
 
 /// Lets a process check a case.
