@@ -6,9 +6,11 @@ use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use half::{bf16, f16};
 
 use super::operands::{HostMatrix, HostOperands};
+use super::random::offsets;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::run::{Alpha, Matrix, MatrixMut, Operands, PreparedWeights, Values, WorkspaceMemory};
+use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
 type Driven<T> = std::result::Result<T, DriverError>;
@@ -142,14 +144,8 @@ impl Set {
     }
 
     /// With other rows of each group, as many in all.
-    pub(super) fn with_rows(mut self, stream: &Arc<CudaStream>, rows: &[u32]) -> Result<Self> {
-        let mut end = 0;
-        let ends = rows.iter().map(|rows| {
-            end += *rows as i32;
-            end
-        });
-        let offsets: Vec<i32> = [0].into_iter().chain(ends).collect();
-        self.offsets = Some(stream.clone_htod(&offsets).map_err(refused)?);
+    pub(super) fn with_rows(mut self, stream: &Arc<CudaStream>, problem: &Problem, rows: &[u32]) -> Result<Self> {
+        self.offsets = there(&offsets(problem, rows), |offsets| stream.clone_htod(offsets))?;
         Ok(self)
     }
 

@@ -314,7 +314,7 @@ impl<'a> Trial<'a> {
             let weights = self.shared.get(number % self.shared.len().max(1)).cloned().or(own);
             let mut another = self.sets[0].copy(weights)?;
             if number + 1 < needed && !further.is_empty() {
-                another = another.with_rows(&self.stream, &further[(number - 1) % further.len()])?;
+                another = another.with_rows(&self.stream, &self.problem, &further[(number - 1) % further.len()])?;
             }
             self.sets.push(another);
         }

@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut rows = rows_of(args, tiles, end, &progress)?;
     rows.extend(rows_of(args, suite, end, &progress)?);
     progress.finish_and_clear();
-    finish(args, &device, nvrtc, (&rows, cases.len() - rows.len()))
+    finish(args, &device, nvrtc, &rows, cases.len() - rows.len())
 }
 
 /// What became of cases, in their order: of those that were begun before the end.
@@ -178,7 +178,7 @@ fn row_of(args: &Args, case: &Case) -> Result<Row> {
     Ok(Row { problem, m: *m, variant, is_tile: *is_tile, outcome, ms: start.elapsed().as_millis() })
 }
 
-fn finish(args: &Args, device: &Device, nvrtc: String, (rows, left): (&[Row], usize)) -> Result<bool> {
+fn finish(args: &Args, device: &Device, nvrtc: String, rows: &[Row], left: usize) -> Result<bool> {
     let right = rows.iter().filter(|row| matches!(row.outcome, Outcome::Right(_))).count();
     let bad: Vec<&Row> = rows.iter().filter(|row| !matches!(row.outcome, Outcome::Right(_))).collect();
     for Row { problem, m, variant, outcome, .. } in bad.iter().take(TOLD) {

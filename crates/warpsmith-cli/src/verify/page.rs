@@ -21,14 +21,21 @@ struct Row {
     said: Vec<Vec<char>>,
 }
 
+/// How weights are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Given,
+    Prepared,
+    Expanded,
+}
+
 /// Formats of A, B and C, and how weights and factors of tokens are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     a: Format,
     b: Format,
     is_coded: bool,
-    is_prepared: bool,
-    is_expanded: bool,
+    form: Form,
     has_k_factors: bool,
 }
 
@@ -38,8 +45,11 @@ impl Kind {
             a: problem.a_format(),
             b: problem.b_format(),
             is_coded: problem.c_format() == Format::Nvfp4,
-            is_prepared: problem.is_prepared(),
-            is_expanded: problem.is_expanded(),
+            form: match problem.is_prepared() {
+                _ if problem.is_expanded() => Form::Expanded,
+                true => Form::Prepared,
+                false => Form::Given,
+            },
             has_k_factors: problem.has_k_factors(),
         }
     }
@@ -47,10 +57,10 @@ impl Kind {
     fn problems(self) -> [Problem; 6] {
         let c = if self.is_coded { Format::Nvfp4 } else { Format::F32 };
         operations(self.a, self.b, c).map(|problem| {
-            let problem = match (self.is_prepared, self.is_expanded) {
-                (_, true) => problem.expanded(),
-                (true, false) => problem.prepared(),
-                (false, false) => problem,
+            let problem = match self.form {
+                Form::Given => problem,
+                Form::Prepared => problem.prepared(),
+                Form::Expanded => problem.expanded(),
             };
             if self.has_k_factors { problem.k_factors() } else { problem }
         })
@@ -90,18 +100,16 @@ fn page() -> (Vec<Vec<Arch>>, Vec<Row>) {
             Some(tokens) => (tokens, true),
             None => (tokens, false),
         };
-        let forms = [(", prepared", true, false), (", expanded", true, true)];
-        let (weights, is_prepared, is_expanded) = forms
-            .into_iter()
-            .find_map(|(form, is_prepared, is_expanded)| {
-                weights.strip_suffix(form).map(|weights| (weights, is_prepared, is_expanded))
-            })
-            .unwrap_or((weights, false, false));
+        let (weights, form) = match weights.rsplit_once(", ") {
+            Some((weights, "prepared")) => (weights, Form::Prepared),
+            Some((weights, "expanded")) => (weights, Form::Expanded),
+            _ => (weights, Form::Given),
+        };
         let is_coded = result == "nvfp4";
         assert!(is_coded || result == "f16, bf16, f32", "{line}");
         let kinds = formats(tokens).into_iter().flat_map(|a| {
             let weights = if weights == "as tokens" { vec![a] } else { formats(weights) };
-            weights.into_iter().map(move |b| Kind { a, b, is_coded, is_prepared, is_expanded, has_k_factors })
+            weights.into_iter().map(move |b| Kind { a, b, is_coded, form, has_k_factors })
         });
         let said = cells[4..].iter().map(|cell| cell.chars().filter(|letter| *letter != ' ').collect());
         Row { path: path.trim_matches('`').to_owned(), kinds: kinds.collect(), said: said.collect() }
