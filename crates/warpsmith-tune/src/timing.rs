@@ -31,6 +31,10 @@ const SETS_BYTES: f64 = 24e9;
 const CALLS_MAX: usize = 256;
 /// Replays that are in the stream at a time at most: the driver's queue is longer.
 const QUEUED_MAX: usize = 64;
+/// Measured replays follow each other for so long at most, or the chip lowers its clocks for power meanwhile; then the device
+/// rests for so long. The first is a serving engine's burst.
+const BURST: Duration = Duration::from_millis(40);
+const BETWEEN: Duration = Duration::from_millis(80);
 
 /// How long a timing takes, and so how exact it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +169,7 @@ impl Timer {
         let recording = self.record(sets, &mut launch)?;
         self.rest();
         let repeated = |count| vec![&recording; count];
-        let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays))?;
+        let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays), 1)?;
         Timing::of(samples, recording.calls)
     }
 
@@ -173,7 +177,8 @@ impl Timer {
     /// every kind, `[turn][kind]`, so that numbers of one turn can be compared: whatever the clocks do, they do it to
     /// all of them. `launch(kind, set)` is as for [`Timer::time`], with `kind` of `0..kinds`.
     ///
-    /// Every other turn goes backwards, so that none always has the same one before it, and a drift favours none.
+    /// Every other turn goes backwards, so that none always has the same one before it, and a drift favours none. The
+    /// device rests between turns where it would be busy for longer than a burst.
     ///
     /// # Errors
     /// Those of [`Timer::time`].
@@ -190,7 +195,7 @@ impl Timer {
         let warm_ups: Vec<&Recording> = recordings.iter().collect();
         let order: Vec<usize> = (0..turns).flat_map(|turn| kinds_of(turn, kinds)).collect();
         let replays: Vec<&Recording> = order.iter().map(|kind| &recordings[*kind]).collect();
-        let samples = self.replay(&warm_ups, &replays)?;
+        let samples = self.replay(&warm_ups, &replays, kinds)?;
         Ok(by_kind(&order, &samples, kinds))
     }
 
@@ -207,16 +212,20 @@ impl Timer {
         let calls = rounds(self.pace.replay, per_call, sets, CALLS_MAX) * sets;
         let graph = self.capture((0..calls).map(|call| call % sets), launch)?;
         wait(&self.stream, self.limit)?;
-        Ok(Recording { graph, calls })
+        Ok(Recording { graph, calls, takes: per_call * calls as u32 })
     }
 
-    /// Replays graphs one behind the other: microseconds a call of each. Each time before the device would run dry,
-    /// `warm_ups` go first and are not measured.
-    fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording]) -> Result<Vec<f64>> {
+    /// Replays graphs one behind the other, in bursts of whole turns of `kinds`: microseconds a call of each. Each time after the
+    /// device has run dry, `warm_ups` go first and are not measured.
+    fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording], kinds: usize) -> Result<Vec<f64>> {
         let launch =
             |recording: &Recording| recording.graph.launch().map_err(|error| refused("replaying the graph", error));
         let mut samples = Vec::with_capacity(recordings.len());
-        for batch in recordings.chunks(QUEUED_MAX) {
+        let turn = recordings.iter().take(kinds).map(|recording| recording.takes).sum();
+        for (number, batch) in recordings.chunks(burst(turn, kinds)).enumerate() {
+            if number > 0 {
+                thread::sleep(BETWEEN);
+            }
             let fences = (0..=batch.len()).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
             warm_ups.iter().copied().try_for_each(launch)?;
             self.stamp(&fences[0])?;
@@ -277,6 +286,8 @@ impl Timer {
 struct Recording {
     graph: CudaGraph,
     calls: usize,
+    /// About so long.
+    takes: Duration,
 }
 
 /// The order of a turn: 0 1 2, then 2 1 0, …
@@ -302,6 +313,12 @@ fn times(all: Duration, each: Duration) -> usize {
 /// Rounds of the sets that take about `all`: at least one, and at most `calls_max` calls.
 fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> usize {
     (times(all, per_call).min(calls_max) / sets).max(1)
+}
+
+/// Replays of a burst: whole turns of `kinds`, of which one takes so long.
+fn burst(turn: Duration, kinds: usize) -> usize {
+    let kinds = kinds.max(1);
+    times(BURST, turn).clamp(1, (QUEUED_MAX / kinds).max(1)) * kinds
 }
 
 fn microseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
@@ -354,6 +371,16 @@ mod tests {
         let order: Vec<usize> = (0..2).flat_map(|turn| kinds_of(turn, 3)).collect();
         assert_eq!(by_kind(&order, &samples[..6], 3), [[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]);
         assert!(by_kind(&[], &[], 0).is_empty());
+    }
+
+    #[test]
+    fn a_burst_is_whole_turns() {
+        let ms = Duration::from_millis;
+        assert_eq!(burst(ms(3), 2), 26);
+        assert_eq!(burst(Duration::from_micros(600), 2), 64);
+        assert_eq!(burst(ms(100), 3), 3);
+        assert_eq!(burst(Duration::ZERO, 100), 100);
+        assert_eq!(burst(ms(1), 0), 40);
     }
 
     #[test]
