@@ -156,13 +156,18 @@ impl Row {
         self
     }
 
+    /// Whether a device's name tells that it is one of these.
+    fn is_called(&self, device: &str) -> bool {
+        device.to_ascii_lowercase().replace(' ', "").contains(self.called)
+    }
+
     /// The row of a device: of its compute capability the one that its name tells, or the first; else the newest before it
     /// of the same major capability, whose plain machine code it runs; else the newest of all, as PTX for the driver to
     /// compile.
     fn of(facts: &DeviceFacts) -> Option<(&'static Row, &'static str)> {
-        let (capability, plain) = (facts.capability, facts.name.to_ascii_lowercase().replace(' ', ""));
+        let capability = facts.capability;
         let same = || ROWS.iter().filter(|row| row.arch.capability == capability);
-        if let Some(row) = same().find(|row| plain.contains(row.called)).or_else(|| same().next()) {
+        if let Some(row) = same().find(|row| row.is_called(&facts.name)).or_else(|| same().next()) {
             return Some((row, row.arch.target));
         }
         let before = |row: &&Row| row.arch.capability < capability;
@@ -280,6 +285,13 @@ impl Arch {
             coded_tflops: scaled(arch.coded_tflops, is, rate(arch.sms, row.clock_mhz)),
             ..*arch
         })
+    }
+
+    /// A device of which a name and SMs are all that is known: one of the presets for `target`, if the name tells which.
+    pub(crate) fn of_name(device: &str, sms: u32, target: &str) -> Option<Arch> {
+        let row = ROWS.iter().find(|row| row.arch.target == target && row.is_called(device))?;
+        let facts = DeviceFacts { name: device.to_owned(), sms, ..DeviceFacts::of_preset(&row.arch) };
+        Self::of_device(&facts).ok()
     }
 
     /// The preset's name, which is also its spelling.

@@ -6,8 +6,9 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::choice::{Choice, Origin};
-use super::entry::Measured;
+use super::entry::{Entry, Measured};
 use super::heuristic::{self, Prediction};
+use super::intervals::Decision;
 use super::picker::Picker;
 use super::policy::Policy;
 use crate::error::Result;
@@ -79,6 +80,8 @@ pub struct IgnoredDecision {
 
 /// What the heuristic would choose if kernels were made for single M; the choice is for the rows of an
 /// [`Interval`](super::Interval).
+/// Measured on another device, and not followed on this one.
+const LOSES_HERE: &str = "measured on another device, predicted to lose on this one";
 const FOR_THESE_ROWS: &str = "heuristic for these rows";
 /// So many of them are told, the best first.
 const RANKED: usize = 8;
@@ -90,7 +93,8 @@ pub struct Candidate {
     pub variant: Variant,
     /// Its order of addition.
     pub numerics: Numerics,
-    /// What speaks for it: chosen, pinned, tuned, similar, heuristic, heuristic for these rows, baseline.
+    /// What speaks for it: chosen, pinned, tuned, similar (or measured on another device,
+    /// predicted to lose on this one), heuristic, heuristic for these rows, baseline.
     pub roles: Vec<&'static str>,
     /// What the heuristic's cost model makes of it.
     pub prediction: Prediction,
@@ -180,10 +184,15 @@ impl Picker {
         // Those of this model first: their numbers count, where both have some.
         let decisions: Vec<_> = self.table().entries().filter(here).collect();
         let (exact, similar): (Vec<_>, Vec<_>) = decisions.into_iter().partition(|entry| self.is_exact(entry));
-        for (entries, role) in [(exact, Origin::Tuned), (similar, Origin::Similar)] {
+        let loses = |entry: &Entry| {
+            let decision = self.follow(entry, false).map(|choice| Decision::new(entry, choice, self.arch()));
+            decision.is_ok_and(|decision| !decision.carries_over(self.arch(), class))
+        };
+        for (entries, origin) in [(exact, Origin::Tuned), (similar, Origin::Similar)] {
             for entry in entries {
                 if let Ok(spec) = Spec::check(problem, entry.variant(), self.arch()) {
-                    add(&spec, role.word(), Some(entry.evidence().measured));
+                    let is_left = origin == Origin::Similar && loses(entry);
+                    add(&spec, if is_left { LOSES_HERE } else { origin.word() }, Some(entry.evidence().measured));
                 }
             }
         }

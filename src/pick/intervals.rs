@@ -1,24 +1,44 @@
 //! Decisions for one problem, as intervals of M that do not overlap.
 
+use super::carried::Foreign;
 use super::choice::Choice;
 use super::entry::Entry;
-use crate::spec::Spec;
+use crate::spec::{Arch, Numerics, Spec};
 
 /// A decision whose variant is legal, with the choice that it leads to.
-pub(super) struct Decision<'a> {
-    pub(super) entry: &'a Entry,
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub(super) entry: Entry,
     pub(super) choice: Choice,
-    /// SMs that the device of the decision has more or fewer.
-    pub(super) distance: u32,
+    /// The device of the decision, as far as its name tells.
+    pub(super) source: Option<Arch>,
+    /// How many more or fewer SMs that has, and GB/s.
+    pub(super) distance: (u32, u32),
 }
 
-impl Decision<'_> {
-    /// The least of those for an M decides there: of the device most like this one in SMs, and of its decisions the one
+impl Decision {
+    /// One that leads to `choice` on `arch`.
+    pub(super) fn new(entry: &Entry, choice: Choice, arch: &Arch) -> Self {
+        let source = Arch::of_name(entry.device(), entry.sms(), entry.target());
+        let speed = |source: &Arch| ((source.memory_bytes_per_s() - arch.memory_bytes_per_s()).abs() / 1e9) as u32;
+        let distance = (entry.sms().abs_diff(arch.sms()), source.as_ref().map_or(u32::MAX, speed));
+        Self { entry: entry.clone(), choice, source, distance }
+    }
+
+    /// Whether it is followed on `arch`, which is not its device, where choices are of `class`, if there is one.
+    pub(super) fn carries_over(&self, arch: &Arch, class: Option<&Numerics>) -> bool {
+        let Some(source) = &self.source else { return true };
+        let (entry, spec) = (&self.entry, self.choice.spec());
+        let gain = entry.evidence().measured.over_heuristic;
+        Foreign { problem: entry.problem(), m: *entry.m().end(), spec, gain, source }.carries_over(arch, class)
+    }
+
+    /// The least of those for an M decides there: of the device most like this one, and of its decisions the one
     /// for the fewest M, which was made for this M more than the others were; then the better evidence.
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
         let width = |entry: &Entry| entry.m().end() - entry.m().start();
-        let by_place = (self.distance, width(self.entry)).cmp(&(other.distance, width(other.entry)));
-        by_place.then_with(|| other.entry.compare(self.entry))
+        let by_place = (self.distance, width(&self.entry)).cmp(&(other.distance, width(&other.entry)));
+        by_place.then_with(|| other.entry.compare(&self.entry))
     }
 }
 
@@ -35,7 +55,7 @@ struct Span {
 
 impl Intervals {
     /// At each M the decision that [`Decision::compare`] puts first.
-    pub(super) fn new(decisions: &[Decision<'_>]) -> Self {
+    pub(super) fn new(decisions: &[&Decision]) -> Self {
         let mut begins: Vec<u32> = decisions.iter().map(|decision| *decision.entry.m().start()).collect();
         begins.extend(decisions.iter().map(|decision| decision.entry.m().end() + 1));
         begins.sort_unstable();

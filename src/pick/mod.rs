@@ -9,6 +9,7 @@
 //!
 //! [`Picker::explain`] tells what was considered, what was refused and why the choice is what it is.
 
+mod carried;
 mod cells;
 pub(crate) mod choice;
 pub(crate) mod entry;

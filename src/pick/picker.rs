@@ -54,7 +54,16 @@ pub struct Picker {
 #[derive(Debug, Default)]
 struct MeasuredChoices {
     exact: Intervals,
-    similar: Intervals,
+    /// Those that were measured on other devices. Which of them are followed is found out when a schedule needs it.
+    similar: Vec<Decision>,
+}
+
+impl MeasuredChoices {
+    /// What is followed of other devices' decisions.
+    fn similar(&self, arch: &Arch, class: Option<&Numerics>) -> Intervals {
+        let followed: Vec<&Decision> = self.similar.iter().filter(|decision| decision.carries_over(arch, class)).collect();
+        Intervals::new(&followed)
+    }
 }
 
 /// A decision of the table that is for this architecture, but is not followed.
@@ -160,13 +169,11 @@ impl Picker {
         let of = |problem: &Problem| self.measured.get(problem).unwrap_or(&none);
         // What was measured for rows that fall as they do here comes first.
         let (own, any) = (of(problem), if kernel == *problem { &none } else { of(&kernel) });
-        let class = self.class(problem)?;
-        Schedule::new(&Sources {
-            problem,
-            arch: &self.arch,
-            class: class.as_ref(),
-            measured: [&own.exact, &any.exact, &own.similar, &any.similar],
-        })
+        let (arch, class) = (&self.arch, self.class(problem)?);
+        let class = class.as_ref();
+        let (similar, any_similar) = (own.similar(arch, class), any.similar(arch, class));
+        let measured = [&own.exact, &any.exact, &similar, &any_similar];
+        Schedule::new(&Sources { problem, arch, class, measured })
     }
 
     /// The numerics that choices for a problem keep to: the class named for it, else what the policy says.
@@ -220,39 +227,34 @@ impl Picker {
 
     /// Finds out which decisions can be followed.
     fn read_table(&mut self) {
-        let mut exact: HashMap<Problem, Vec<Decision<'_>>> = HashMap::new();
-        let mut similar: HashMap<Problem, Vec<Decision<'_>>> = HashMap::new();
+        let mut exact: HashMap<Problem, Vec<Decision>> = HashMap::new();
+        let mut measured: HashMap<Problem, MeasuredChoices> = HashMap::new();
         for entry in self.table.entries().filter(|entry| entry.target() == self.arch.target()) {
-            let is_exact = self.is_exact(entry);
+            let (problem, is_exact) = (*entry.problem(), self.is_exact(entry));
             match self.follow(entry, is_exact) {
                 Ok(choice) => {
-                    let distance = entry.sms().abs_diff(self.arch.sms());
-                    let decisions = if is_exact { &mut exact } else { &mut similar };
-                    decisions.entry(*entry.problem()).or_default().push(Decision { entry, choice, distance });
+                    let decision = Decision::new(entry, choice, &self.arch);
+                    let choices = measured.entry(problem).or_default();
+                    if is_exact {
+                        exact.entry(problem).or_default().push(decision);
+                    } else {
+                        choices.similar.push(decision);
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        "tuning table: {} for {} is not followed: {error}",
-                        entry.variant(),
-                        entry.problem()
-                    );
+                    tracing::warn!("tuning table: {} for {problem} is not followed: {error}", entry.variant());
                     self.ignored.push(Ignored { entry: entry.clone(), why: error.to_string() });
                 }
             }
         }
-        let problems: Vec<Problem> = exact.keys().chain(similar.keys()).copied().collect();
-        self.measured = problems
-            .into_iter()
-            .map(|problem| {
-                let of = |decisions: &HashMap<Problem, Vec<Decision<'_>>>| {
-                    decisions.get(&problem).map_or_else(Intervals::default, |decisions| Intervals::new(decisions))
-                };
-                (problem, MeasuredChoices { exact: of(&exact), similar: of(&similar) })
-            })
-            .collect();
+        for (problem, decisions) in exact {
+            let decisions: Vec<&Decision> = decisions.iter().collect();
+            measured.entry(problem).or_default().exact = Intervals::new(&decisions);
+        }
+        self.measured = measured;
     }
 
-    fn follow(&self, entry: &Entry, exact: bool) -> Result<Choice> {
+    pub(super) fn follow(&self, entry: &Entry, exact: bool) -> Result<Choice> {
         let (problem, (from, to)) = (entry.problem(), entry.m().into_inner());
         let spec = Spec::check(problem, entry.variant(), &self.arch)?;
         if !spec.fits_grid(to) {
