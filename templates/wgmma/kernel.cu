@@ -54,8 +54,10 @@ enum : int { DECODE_OFFSET = <{ decode_offset }>, LINE_K = <{ line_k }> };
 enum : int { DECODED_SLOTS = <{ decoded_slots }>, DECODED_OFFSET = <{ decoded_offset }> };
 // Of the factors of a tile, and of those of tokens along K, of all stages.
 enum : int { FACTORS_OFFSET = <{ factors_offset }>, K_FACTORS_OFFSET = <{ k_factors_offset }> };
-// Registers of a thread once it knows what it does: of who multiplies, of who loads, of who decodes. 0: as many as at the launch.
+// Registers of a thread at the launch, and once it knows what it does: of who multiplies, of who loads, of who decodes. 0: as many as at
+// the launch.
 enum : int {
+  LAUNCH_REGISTERS = <{ launch_registers }>,
   CONSUMER_REGISTERS = <{ consumer_registers }>,
   PRODUCER_REGISTERS = <{ producer_registers }>,
   DECODER_REGISTERS = <{ decoder_registers }>

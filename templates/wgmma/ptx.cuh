@@ -17,11 +17,15 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// "setmaxnreg": so many registers a thread, by all warps of a warpgroup; more, when others have fewer.
-template <int COUNT>
-__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-template <int COUNT>
-__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+// "setmaxnreg": COUNT registers a thread instead of HELD, by all warps of a warpgroup; more, when others have fewer. The wrong
+// one of the two is an illegal instruction.
+template <int HELD, int COUNT>
+__device__ __forceinline__ void change_registers() {
+  if constexpr (COUNT > HELD)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+  else if constexpr (COUNT < HELD)
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
 
 // "stmatrix", transposed: four 8×8 matrices of 16-bit elements; lane 8·i + j gives the address of row j of matrix i.
 __device__ __forceinline__ void stmatrix_trans_x4(u32 shared, u32 a, u32 b, u32 c, u32 d) {

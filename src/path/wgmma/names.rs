@@ -161,6 +161,7 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("stage", layout.stage.file().into()),
         ("loop", if is_decoded { "decoded" } else { "fragments" }.into()),
         ("stuck", if layout.shifted.is_some() { "store" } else { "trap" }.into()),
+        ("launch_registers", shifted.launch.into()),
         ("consumer_registers", shifted.consumer.into()),
         ("producer_registers", shifted.producer.into()),
         ("decoder_registers", shifted.decoder.into()),

@@ -117,6 +117,8 @@ impl Stage {
 /// Registers of a thread once it knows what it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Shifted {
+    /// Before that.
+    pub(crate) launch: u32,
     /// Of one that multiplies.
     pub(crate) consumer: u32,
     /// Of one that loads.
@@ -127,7 +129,7 @@ pub(crate) struct Shifted {
 
 impl Shifted {
     fn without_decoders((consumer, producer): (u32, u32)) -> Self {
-        Self { consumer, producer, decoder: 0 }
+        Self { consumer, producer, ..Self::default() }
     }
 }
 
@@ -222,7 +224,7 @@ impl Work<'_> {
     /// With others' registers, which the threads of a whole warpgroup give away.
     fn shifted(&self, stage: Stage, accumulators: u32, shifted: Shifted) -> Registers {
         let needed = self.at_launch(128 * (self.consumers + self.variant.warps.decoders() + 1));
-        Registers { shifted: Some(shifted), ..self.kept(stage, accumulators, needed) }
+        Registers { shifted: Some(Shifted { launch: needed, ..shifted }), ..self.kept(stage, accumulators, needed) }
     }
 
     fn kept(&self, stage: Stage, accumulators: u32, needed: u32) -> Registers {
@@ -349,7 +351,37 @@ impl Work<'_> {
             let (least, most) = DECODER_REGISTERS;
             let decoder = (decoder >= least).then_some(decoder.min(most))?;
             let consumer = ((all - producer - decoders * decoder) / consumers / 8 * 8).min(REGISTERS_MAX);
-            Some(Shifted { consumer, producer, decoder })
+            Some(Shifted { consumer, producer, decoder, ..Shifted::default() })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::path::Layout;
+    use crate::spec::{Arch, Problem, Spec, Variant};
+
+    #[test]
+    fn registers_that_change_hands_are_there() {
+        let problems = ["grouped128.gemm:e4m3*nvfp4>bf16:n2048:k768:prepared:top8", "gemm:bf16*nvfp4>bf16:n2048:k768:prepared"];
+        let ways = ["128.s3.single.ws2", "128.s3.single.ws2d1", "256.s2.single.ws2d2", "128.s2.single.ws4d2"];
+        let (mut all, mut growing) = (0, 0);
+        let cases = (8..=256).step_by(8).flat_map(|tokens| ways.map(|way| format!("wgmma.t{tokens}x128x{way}")));
+        let cases = cases.flat_map(|case| ["", ".persistent"].map(|persistent| format!("{case}.shared{persistent}")));
+        for (case, problem) in cases.flat_map(|case| problems.map(|problem| (case.clone(), problem))) {
+            let (problem, variant): (Problem, Variant) = (problem.parse().unwrap(), case.parse().unwrap());
+            let Ok(spec) = Spec::new(&problem, &variant, &Arch::H100) else { continue };
+            let Layout::Wgmma(layout) = spec.geometry().layout else { continue };
+            let Some(shifted) = layout.shifted else { continue };
+            let (warpgroups, decoders) = (spec.geometry().threads / 128, variant.warps.decoders());
+            let sum = (warpgroups - decoders - 1) * shifted.consumer + decoders * shifted.decoder + shifted.producer;
+            assert!(sum <= warpgroups * shifted.launch, "{spec}: {shifted:?}");
+            assert_eq!(shifted.launch, spec.geometry().registers, "{spec}");
+            assert!(shifted.producer < shifted.launch, "{spec}: {shifted:?}");
+            all += 1;
+            growing += u32::from(shifted.decoder > shifted.launch);
+        }
+        // Of warpgroups that decode some get more than at the launch, most fewer.
+        assert!(growing > 0 && growing < all, "{growing} of {all}");
     }
 }

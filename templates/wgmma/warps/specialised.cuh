@@ -10,6 +10,8 @@ enum : int { PRODUCER_WARP = CONSUMER_WARPS + 4 * DECODERS };
 // Registers change hands between whole warpgroups: then there are warps that only make up the number.
 inline constexpr int THREADS = 32 * PRODUCER_WARP + (CONSUMER_REGISTERS > 0 ? 128 : 32 + 32 * Tokens::WARPS);
 static_assert(CONSUMER_REGISTERS == 0 || Tokens::WARPS <= 3, "who loads is one warpgroup");
+static_assert(CONSUMER_WARPS / 4 * CONSUMER_REGISTERS + DECODERS * DECODER_REGISTERS + PRODUCER_REGISTERS <= THREADS / 128 * LAUNCH_REGISTERS,
+              "nobody waits for registers that there are none of");
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
 __device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
@@ -74,18 +76,18 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
       multiply();
   } else if (warp >= PRODUCER_WARP) {
     // All warps of a warpgroup by one instruction.
-    give_registers<PRODUCER_REGISTERS>();
+    change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
     if (warp == PRODUCER_WARP)
       bring_weights();
     else if (warp <= PRODUCER_WARP + Tokens::WARPS)
       bring_tokens();
   } else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
     if constexpr (DECODERS > 0) {
-      give_registers<DECODER_REGISTERS>();
+      change_registers<LAUNCH_REGISTERS, DECODER_REGISTERS>();
       decode_weights<WholeRows>(params, ring, schedule, warp - CONSUMER_WARPS);
     }
   } else {
-    take_registers<CONSUMER_REGISTERS>();
+    change_registers<LAUNCH_REGISTERS, CONSUMER_REGISTERS>();
     multiply();
   }
 }

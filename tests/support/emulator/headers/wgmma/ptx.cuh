@@ -16,10 +16,8 @@ inline void wgmma_wait_group() {
 }
 
 // Registers are no matter here.
-template <int COUNT>
-inline void take_registers() {}
-template <int COUNT>
-inline void give_registers() {}
+template <int HELD, int COUNT>
+inline void change_registers() {}
 
 struct EmulatedMatrix {
   u32 address, words[4];
