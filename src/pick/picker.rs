@@ -61,7 +61,8 @@ struct MeasuredChoices {
 impl MeasuredChoices {
     /// What is followed of other devices' decisions.
     fn similar(&self, arch: &Arch, class: Option<&Numerics>) -> Intervals {
-        let followed: Vec<&Decision> = self.similar.iter().filter(|decision| decision.carries_over(arch, class)).collect();
+        let followed: Vec<&Decision> =
+            self.similar.iter().filter(|decision| decision.carries_over(arch, class)).collect();
         Intervals::new(&followed)
     }
 }

@@ -31,8 +31,8 @@ const SETS_BYTES: f64 = 24e9;
 const CALLS_MAX: usize = 256;
 /// Replays that are in the stream at a time at most: the driver's queue is longer.
 const QUEUED_MAX: usize = 64;
-/// Measured replays follow each other for so long at most, or the chip lowers its clocks for power meanwhile; then the device
-/// rests for so long. The first is a serving engine's burst.
+/// Replays that are compared follow each other for so long at most, or the chip lowers its clocks for power meanwhile; then the
+/// device rests for so long. The first is a serving engine's burst.
 const BURST: Duration = Duration::from_millis(40);
 const BETWEEN: Duration = Duration::from_millis(80);
 
@@ -169,7 +169,7 @@ impl Timer {
         let recording = self.record(sets, &mut launch)?;
         self.rest();
         let repeated = |count| vec![&recording; count];
-        let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays), 1)?;
+        let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays))?;
         Timing::of(samples, recording.calls)
     }
 
@@ -195,7 +195,14 @@ impl Timer {
         let warm_ups: Vec<&Recording> = recordings.iter().collect();
         let order: Vec<usize> = (0..turns).flat_map(|turn| kinds_of(turn, kinds)).collect();
         let replays: Vec<&Recording> = order.iter().map(|kind| &recordings[*kind]).collect();
-        let samples = self.replay(&warm_ups, &replays, kinds)?;
+        let burst = burst(recordings.iter().map(|recording| recording.takes).sum(), kinds);
+        let mut samples = Vec::with_capacity(replays.len());
+        for (number, replays) in replays.chunks(burst).enumerate() {
+            if number > 0 {
+                thread::sleep(BETWEEN);
+            }
+            samples.extend(self.replay(&warm_ups, replays)?);
+        }
         Ok(by_kind(&order, &samples, kinds))
     }
 
@@ -215,17 +222,13 @@ impl Timer {
         Ok(Recording { graph, calls, takes: per_call * calls as u32 })
     }
 
-    /// Replays graphs one behind the other, in bursts of whole turns of `kinds`: microseconds a call of each. Each time after the
-    /// device has run dry, `warm_ups` go first and are not measured.
-    fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording], kinds: usize) -> Result<Vec<f64>> {
+    /// Replays graphs one behind the other: microseconds a call of each. Each time before the device would run dry,
+    /// `warm_ups` go first and are not measured.
+    fn replay(&self, warm_ups: &[&Recording], recordings: &[&Recording]) -> Result<Vec<f64>> {
         let launch =
             |recording: &Recording| recording.graph.launch().map_err(|error| refused("replaying the graph", error));
         let mut samples = Vec::with_capacity(recordings.len());
-        let turn = recordings.iter().take(kinds).map(|recording| recording.takes).sum();
-        for (number, batch) in recordings.chunks(burst(turn, kinds)).enumerate() {
-            if number > 0 {
-                thread::sleep(BETWEEN);
-            }
+        for batch in recordings.chunks(QUEUED_MAX) {
             let fences = (0..=batch.len()).map(|_| self.event()).collect::<Result<Vec<_>>>()?;
             warm_ups.iter().copied().try_for_each(launch)?;
             self.stamp(&fences[0])?;
@@ -317,8 +320,7 @@ fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> u
 
 /// Replays of a burst: whole turns of `kinds`, of which one takes so long.
 fn burst(turn: Duration, kinds: usize) -> usize {
-    let kinds = kinds.max(1);
-    times(BURST, turn).clamp(1, (QUEUED_MAX / kinds).max(1)) * kinds
+    times(BURST, turn).max(1).saturating_mul(kinds.max(1))
 }
 
 fn microseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
@@ -377,9 +379,8 @@ mod tests {
     fn a_burst_is_whole_turns() {
         let ms = Duration::from_millis;
         assert_eq!(burst(ms(3), 2), 26);
-        assert_eq!(burst(Duration::from_micros(600), 2), 64);
+        assert_eq!(burst(Duration::from_micros(600), 2), 132);
         assert_eq!(burst(ms(100), 3), 3);
-        assert_eq!(burst(Duration::ZERO, 100), 100);
         assert_eq!(burst(ms(1), 0), 40);
     }
 

@@ -363,7 +363,8 @@ mod tests {
 
     #[test]
     fn registers_that_change_hands_are_there() {
-        let problems = ["grouped128.gemm:e4m3*nvfp4>bf16:n2048:k768:prepared:top8", "gemm:bf16*nvfp4>bf16:n2048:k768:prepared"];
+        let problems =
+            ["grouped128.gemm:e4m3*nvfp4>bf16:n2048:k768:prepared:top8", "gemm:bf16*nvfp4>bf16:n2048:k768:prepared"];
         let ways = ["128.s3.single.ws2", "128.s3.single.ws2d1", "256.s2.single.ws2d2", "128.s2.single.ws4d2"];
         let (mut all, mut growing) = (0, 0);
         let cases = (8..=256).step_by(8).flat_map(|tokens| ways.map(|way| format!("wgmma.t{tokens}x128x{way}")));
