@@ -355,34 +355,3 @@ impl Work<'_> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::path::Layout;
-    use crate::spec::{Arch, Problem, Spec, Variant};
-
-    #[test]
-    fn registers_that_change_hands_are_there() {
-        let problems =
-            ["grouped128.gemm:e4m3*nvfp4>bf16:n2048:k768:prepared:top8", "gemm:bf16*nvfp4>bf16:n2048:k768:prepared"];
-        let ways = ["128.s3.single.ws2", "128.s3.single.ws2d1", "256.s2.single.ws2d2", "128.s2.single.ws4d2"];
-        let (mut all, mut growing) = (0, 0);
-        let cases = (8..=256).step_by(8).flat_map(|tokens| ways.map(|way| format!("wgmma.t{tokens}x128x{way}")));
-        let cases = cases.flat_map(|case| ["", ".persistent"].map(|persistent| format!("{case}.shared{persistent}")));
-        for (case, problem) in cases.flat_map(|case| problems.map(|problem| (case.clone(), problem))) {
-            let (problem, variant): (Problem, Variant) = (problem.parse().unwrap(), case.parse().unwrap());
-            let Ok(spec) = Spec::new(&problem, &variant, &Arch::H100) else { continue };
-            let Layout::Wgmma(layout) = spec.geometry().layout else { continue };
-            let Some(shifted) = layout.shifted else { continue };
-            let (warpgroups, decoders) = (spec.geometry().threads / 128, variant.warps.decoders());
-            let sum = (warpgroups - decoders - 1) * shifted.consumer + decoders * shifted.decoder + shifted.producer;
-            assert!(sum <= warpgroups * shifted.launch, "{spec}: {shifted:?}");
-            assert_eq!(shifted.launch, spec.geometry().registers, "{spec}");
-            assert!(shifted.producer < shifted.launch, "{spec}: {shifted:?}");
-            all += 1;
-            growing += u32::from(shifted.decoder > shifted.launch);
-        }
-        // Of warpgroups that decode some get more than at the launch, most fewer.
-        assert!(growing > 0 && growing < all, "{growing} of {all}");
-    }
-}
