@@ -94,6 +94,39 @@ fn pinned_before_this_model_before_its_architecture_before_the_heuristic() {
 }
 
 #[test]
+fn of_other_devices_the_nearest_is_followed_unless_it_loses_here() {
+    let experts: Problem =
+        "grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n1536:k4096:gathered:prepared:top8".parse().unwrap();
+    let entry = |device: &str, arch: &Arch, m: u32, variant: &str| {
+        Entry::new(device, arch, &experts, m..=m, &variant.parse().unwrap(), evidence(300.0, date(2026, 11, 26)))
+            .unwrap()
+    };
+    // Slow memory hides what is slow in the first; the second is what the model itself takes for either.
+    let (slow, quick) = (
+        "wgmma.t16x32x256.s12.interleaved.ws2.tma.persistent",
+        "wgmma.t16x96x256.s6.interleaved.ws3.shared.persistent",
+    );
+    let h100 = table([entry("NVIDIA H100 80GB HBM3", &Arch::H100, 1024, slow)]);
+    let both = table([entry("NVIDIA H100 80GB HBM3", &Arch::H100, 1024, slow), entry(H200, &Arch::H200, 1024, quick)]);
+    let choice = |device: &str, arch: &Arch, table: &Table| {
+        let picker = Picker::builder(device, arch).without_built_in().table(table).build().unwrap();
+        let choice = picker.choose(&experts, 1024).unwrap();
+        let left = "measured on another device, predicted to lose on this one";
+        let candidates = picker.explain(&experts, 1024).unwrap().candidates;
+        let is_left = candidates.iter().any(|c| c.variant.to_string() == slow && c.roles.contains(&left));
+        (choice.origin(), choice.spec().variant().to_string(), is_left)
+    };
+    // As it won there by 2 %, where the model expected it to lose 9.
+    assert_eq!(choice("NVIDIA H100 NVL", &Arch::H100, &h100), (Origin::Similar, slow.to_owned(), false));
+    let (origin, variant, is_left) = choice(H200, &Arch::H200, &h100);
+    assert_eq!((origin, is_left), (Origin::Heuristic, true), "{variant}");
+    assert_ne!(variant, slow);
+    // Both have as many SMs: memory decides which is nearer.
+    assert_eq!(choice("NVIDIA GH200 480GB", &Arch::H200, &both), (Origin::Similar, quick.to_owned(), true));
+    assert_eq!(choice("NVIDIA H100 NVL", &Arch::H100, &both), (Origin::Similar, slow.to_owned(), false));
+}
+
+#[test]
 fn where_intervals_overlap_the_narrower_decides() {
     let tuned = picker(&table([
         on(H200, &Arch::H200, 1..=128, A),
