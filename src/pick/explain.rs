@@ -78,10 +78,10 @@ pub struct IgnoredDecision {
     pub why: String,
 }
 
+/// Of a decision of another device that is not followed on this one.
+const LOSES_HERE: &str = "measured on another device, predicted to lose on this one";
 /// What the heuristic would choose if kernels were made for single M; the choice is for the rows of an
 /// [`Interval`](super::Interval).
-/// Measured on another device, and not followed on this one.
-const LOSES_HERE: &str = "measured on another device, predicted to lose on this one";
 const FOR_THESE_ROWS: &str = "heuristic for these rows";
 /// So many of them are told, the best first.
 const RANKED: usize = 8;

@@ -1,5 +1,7 @@
 //! Decisions for one problem, as intervals of M that do not overlap.
 
+use std::ops::RangeInclusive;
+
 use super::carried::Foreign;
 use super::choice::Choice;
 use super::entry::Entry;
@@ -78,6 +80,12 @@ impl Intervals {
         let behind = self.0.partition_point(|interval| interval.from <= m);
         let interval = self.0.get(behind.checked_sub(1)?)?;
         (m <= interval.to).then_some(&interval.choice)
+    }
+
+    /// Whether there is a decision for each of these.
+    pub(super) fn cover(&self, rows: RangeInclusive<u32>) -> bool {
+        let after = |next: u32, span: &Span| if span.from <= next { next.max(span.to + 1) } else { next };
+        self.0.iter().fold(*rows.start(), after) > *rows.end()
     }
 
     /// Every M behind which another decision may begin: the last before each interval, and the last of each.

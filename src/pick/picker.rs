@@ -59,10 +59,10 @@ struct MeasuredChoices {
 }
 
 impl MeasuredChoices {
-    /// What is followed of other devices' decisions.
+    /// What is followed of other devices' decisions, where this device has none.
     fn similar(&self, arch: &Arch, class: Option<&Numerics>) -> Intervals {
-        let followed: Vec<&Decision> =
-            self.similar.iter().filter(|decision| decision.carries_over(arch, class)).collect();
+        let open = self.similar.iter().filter(|decision| !self.exact.cover(decision.entry.m()));
+        let followed: Vec<&Decision> = open.filter(|decision| decision.carries_over(arch, class)).collect();
         Intervals::new(&followed)
     }
 }
