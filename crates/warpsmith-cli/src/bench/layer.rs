@@ -118,7 +118,7 @@ struct Row {
 
 impl Bench {
     fn new(gpu: &Gpu, config: &LayerConfig, tokens: &[u32], skew: f64, arch: &Arch) -> Result<Self> {
-        let host = HostLayer::random(config, 0x5EED);
+        let host = HostLayer::random(config, 0x5EED).evenly_routed();
         let experts = match config {
             LayerConfig::Moe(of) => of.route().expert_count(),
             _ => 1,

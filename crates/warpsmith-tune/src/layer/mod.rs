@@ -27,6 +27,9 @@ use crate::oracle::route::{Given, route};
 use crate::oracle::{Matrix, Reference, gemm};
 use warpsmith::internal::Raise;
 
+/// Of a random bias of a router, what leaves routing even.
+const EVEN_BIAS: f32 = 0.05;
+
 /// A layer with random weights.
 #[derive(Debug)]
 pub struct HostLayer {
@@ -159,6 +162,14 @@ impl HostLayer {
         })
     }
 
+    /// With so small a bias of the router that experts get about as many tokens each, as a trained one sees to: the random one
+    /// sends some five times as many as others.
+    #[must_use]
+    pub fn evenly_routed(mut self) -> Self {
+        self.router_bias.iter_mut().for_each(|bias| *bias *= EVEN_BIAS);
+        self
+    }
+
     /// Where the router sends the tokens: ids and weights, as [`DeviceLayer::forward_chosen`] takes them; nothing, where there is
     /// none.
     ///
@@ -287,4 +298,27 @@ fn biases(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Vec<f32>> {
 
 fn kind_of(of: &MlpConfig) -> Kind {
     Kind { activation: of.activation(), format: of.token_format(), rounded: of.rounded() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_router_with_a_bias_can_be_even() {
+        let config: LayerConfig = "moe.silu:bf16:h64:i64:sigmoid_bias:e48:k8:renormalised".parse().unwrap();
+        let most_and_least = |layer: &HostLayer| {
+            let mut rows = [0; 48];
+            for seed in 0..8 {
+                let (ids, _) = layer.chosen(&HostTokens::random(&config, 128, 0.0, seed)).unwrap();
+                ids.iter().for_each(|id| rows[*id as usize] += 1);
+            }
+            (rows.iter().copied().max().unwrap(), rows.iter().copied().min().unwrap())
+        };
+        // 171 each in the mean.
+        let (most, least) = most_and_least(&HostLayer::random(&config, 3).evenly_routed());
+        assert!(most < 210 && least > 130, "{least} to {most}");
+        let (most, least) = most_and_least(&HostLayer::random(&config, 3));
+        assert!(most > 3 * least, "{least} to {most}");
+    }
 }
