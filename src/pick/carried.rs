@@ -23,13 +23,18 @@ impl Foreign<'_> {
     /// Whether it is followed on `arch`, where choices are of `class`, if there is one. What the model says of either device
     /// counts, corrected by how far off it was on the source.
     pub(super) fn carries_over(&self, arch: &Arch, class: Option<&Numerics>) -> bool {
-        let there = Spec::new(self.problem, self.spec.variant(), self.source).ok();
-        let there = there.and_then(|spec| self.predicted_gain(&spec, self.source, None));
-        match (there, self.predicted_gain(self.spec, arch, class)) {
-            (Some(there), Some(here)) => self.gain * here / there >= 1.0 - LOSS,
-            // Nothing speaks against it.
-            _ => true,
+        let follows = |expected: f64| expected >= 1.0 - LOSS;
+        if self.source == arch && class.is_none() {
+            return follows(self.gain);
         }
+        let Some(here) = self.predicted_gain(self.spec, arch, class) else { return true };
+        // No more was predicted there than 1: then that need not be known.
+        follows(self.gain * here) || self.predicted_there().is_none_or(|there| follows(self.gain * here / there))
+    }
+
+    fn predicted_there(&self) -> Option<f64> {
+        let spec = Spec::new(self.problem, self.spec.variant(), self.source).ok()?;
+        self.predicted_gain(&spec, self.source, None)
     }
 
     /// How many times as fast as the heuristic's first `spec` should be.
