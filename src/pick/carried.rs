@@ -1,6 +1,7 @@
 //! Whether what was measured on one device is worth following on another.
 
-use super::heuristic::{self, predict_for};
+use super::heuristic::predict_for;
+use super::untuned;
 use crate::spec::{Arch, Numerics, Problem, Spec};
 
 /// A decision is followed on another device unless it is expected to lose more than this share there.
@@ -40,9 +41,7 @@ impl Foreign<'_> {
     /// How many times as fast as the heuristic's first `spec` should be.
     fn predicted_gain(&self, spec: &Spec, arch: &Arch, class: Option<&Numerics>) -> Option<f64> {
         let load = self.problem.load(self.m);
-        let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
-        let first = heuristic::rank_for(self.problem, &load, arch, 1, &is_of_class);
-        Some(first.first()?.prediction.us / predict_for(spec, &load).us)
+        Some(untuned::first(self.problem, &load, arch, class)?.prediction.us / predict_for(spec, &load).us)
     }
 }
 

@@ -11,18 +11,27 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Nume
     choose_for(problem, &problem.load(m), arch, class)
 }
 
-/// The heuristic's first, of the variants that add up as `class` says, if one is given; the baseline where it has none.
+/// The heuristic's first, of the variants that add up as `class` says, if one is given.
+pub(super) fn first(problem: &Problem, load: &Load, arch: &Arch, class: Option<&Numerics>) -> Option<Ranked> {
+    let accepts = |spec: &Spec| is_of_class(spec, class);
+    heuristic::rank_for(problem, load, arch, 1, &accepts).first().copied()
+}
+
+fn is_of_class(spec: &Spec, class: Option<&Numerics>) -> bool {
+    class.is_none_or(|class| spec.numerics() == *class)
+}
+
+/// The heuristic's [`first`]; the baseline where it has none.
 ///
 /// # Errors
 /// Unsupported, if no variant is legal, or none of the class.
 pub(super) fn choose_for(problem: &Problem, load: &Load, arch: &Arch, class: Option<&Numerics>) -> Result<Choice> {
     let m = load.m();
-    let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
-    if let Some(Ranked { spec, .. }) = heuristic::rank_for(problem, load, arch, 1, &is_of_class).first() {
-        return Ok(predicted(*spec, load));
+    if let Some(Ranked { spec, .. }) = first(problem, load, arch, class) {
+        return Ok(predicted(spec, load));
     }
     let spec = Spec::new(problem, &baseline(problem), arch)?;
-    if spec.fits_grid(m) && is_of_class(&spec) {
+    if spec.fits_grid(m) && is_of_class(&spec, class) {
         return Ok(Choice::new(spec, Reason::NothingElse));
     }
     let of_class = class.map(|class| format!(" adds up as {class}")).unwrap_or_else(|| " fits a grid".to_owned());
