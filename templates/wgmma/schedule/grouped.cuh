@@ -21,6 +21,7 @@ struct GroupRows {
 
 struct GroupTable {
   int token_tiles;
+  int more;  // tiles before a tile, beside one of each group before it: so many at most
 
   __device__ explicit GroupTable(const Params& params) {
     // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too; and
@@ -34,6 +35,8 @@ struct GroupTable {
       sort_by_counting(params);
     __syncthreads();
     token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles;
+    // A small table is searched whole as soon as its groups are counted.
+    more = GROUPS <= 32 ? token_tiles : token_tiles - with_rows();
   }
 
   // The tiles of a group of `count` rows.
@@ -72,7 +75,7 @@ struct GroupTable {
       int begin[GROUPS], count[GROUPS];
       int with_rows[CHUNKS], tiles[CHUNKS];
     };
-    static_assert(GROUPS <= 32 || sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
+    static_assert(GROUPS <= 32 || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
     Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
     const int lane = lane_index(), warps = blockDim.x / 32;
 
@@ -88,6 +91,7 @@ struct GroupTable {
     const int chunk_rows = lane < CHUNKS ? work.with_rows[lane] : 0, chunk_tiles = lane < CHUNKS ? work.tiles[lane] : 0;
     const int groups_until = sum_of_lanes_up_to(chunk_rows), tiles_until = sum_of_lanes_up_to(chunk_tiles);
     const int groups = __shfl_sync(~0u, groups_until, 31), tiles = __shfl_sync(~0u, tiles_until, 31);
+    if (threadIdx.x == 0) with_rows() = groups;
     for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
       const int group = chunk * 32 + lane, count = group < GROUPS ? work.count[group] : 0;
       GroupRows row = divided(group, group < GROUPS ? work.begin[group] : 0, count);
@@ -109,9 +113,8 @@ struct GroupTable {
       unsigned short places[CHUNKS][HEIGHTS];  // taken in the chunk, and then before it
       int first[HEIGHTS];                      // places of greater heights
       int tiles[CHUNKS];                       // of a chunk of the table
-      int groups;                              // that have rows
     };
-    static_assert(GROUPS <= 32 || sizeof(Work) <= GROUPS * sizeof(GroupRows), "fits where the host leaves room");
+    static_assert(GROUPS <= 32 || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
     Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
     const int lane = lane_index(), warps = blockDim.x / 32;
 
@@ -141,7 +144,7 @@ struct GroupTable {
       }
       const int until = sum_of_lanes_up_to(here);
       if (lane < HEIGHTS) work.first[lane] = until - here;
-      if (lane == 31) work.groups = until;
+      if (lane == 31) with_rows() = until;
     }
     __syncthreads();
     for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
@@ -156,7 +159,7 @@ struct GroupTable {
     }
     __syncthreads();
     for (int chunk = warp_index(); chunk < CHUNKS; chunk += warps) {
-      const int place = chunk * 32 + lane, tiles = place < work.groups ? rows()[place].tiles : 0;
+      const int place = chunk * 32 + lane, tiles = place < with_rows() ? rows()[place].tiles : 0;
       const int until = sum_of_lanes_up_to(tiles);
       if (place < GROUPS) {
         rows()[place].tiles = tiles;
@@ -195,10 +198,14 @@ struct GroupTable {
 
   __device__ static GroupRows* rows() { return reinterpret_cast<GroupRows*>(shared_memory + TABLE_OFFSET); }
 
+  // How many groups have rows: where no work is any more.
+  __device__ static int& with_rows() { return rows()[2 * GROUPS - 1].tiles_before; }
+
   // Which rows the `token_tile`th tile has; false behind the last.
   __device__ bool find(int token_tile, Tile& tile) const {
     if (token_tile >= token_tiles) return false;
-    int low = 0, high = GROUPS;  // the last group with at most `token_tile` tiles before it
+    // The last group with at most `token_tile` tiles before it. Each has one at least.
+    int low = max(token_tile - more, 0), high = min(token_tile + 1, GROUPS);
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (rows()[middle].tiles_before <= token_tile ? low : high) = middle;
