@@ -141,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   run(params, tokens, ring, schedule, [&](const Tile& tile, const ConsumerId& consumer, u32 stage, const InlineProducer& inline_producer) {
     if constexpr (PERSISTENT) reuse_scratch(consumer);
     ask_for_factors(params, ring, tile, consumer);
+    const Alphas alphas(params, tile.group);  // from memory, while it multiplies
     float sums[Fusion::COUNT][ACCUMULATORS];
     Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
     wait_for_factors();
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
-    store_result(params, ring, tile, consumer, held_token(tile, consumer), sums);
+    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas, sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

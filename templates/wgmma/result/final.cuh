@@ -5,8 +5,7 @@ namespace ws {
 
 template <class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
-                                             int first_token, const Sums& sums) {
-  const Alphas alphas(params, tile.group);
+                                             int first_token, const Alphas& alphas, const Sums& sums) {
   const HeldColumns<Fusion::HELD_COLUMNS> columns(params, tile.group, [&](int held) {
     return tile.first_column() + Fusion::column(consumer, held) + lane_index() / 4;
   });

@@ -5,7 +5,7 @@ namespace ws {
 
 template <class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
-                                             int first_token, const Sums& sums) {
+                                             int first_token, const Alphas&, const Sums& sums) {
   if (consumer.k_group != 0 || consumer.product != 0) return;
   const Units<Fusion::PARTIAL_PRODUCTS> units(params, tile, consumer, first_token,
                                               Fusion::PARTIAL_PRODUCTS < PRODUCTS ? params.product : 0);
