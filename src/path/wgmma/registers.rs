@@ -58,6 +58,11 @@ const SHARED_K_REGISTERS: u32 = 56;
 /// 16-bit tiles with more tokens are wide: ptxas has too few registers. In ragged groups those with fewer are, by the depth of a stage, and
 /// where rows have slots.
 const WIDEST_TOKENS: u32 = 208;
+/// Beside the accumulators of four warpgroups that have a ragged tile: half a K block of A fragments is held at a time (templates/wgmma/stage/half.cuh).
+const HALF_BLOCK_REGISTERS: u32 = 46;
+/// More of three and of four such, or products wait for each other all the same.
+const SPARE_OF_THREE: u32 = 40;
+const SPARE_OF_FOUR: u32 = 14;
 /// How many more registers they need where these do not change hands.
 const WIDE_REGISTERS: u32 = 46;
 /// Beside the accumulators of a warpgroup that multiplies what others decode, addresses and descriptors: at least, and to be at ease.
@@ -68,11 +73,15 @@ const DECODING_REGISTERS: u32 = 56;
 const DECODER_REGISTERS: (u32, u32) = (48, 112);
 const LOADER_REGISTERS: u32 = 32;
 /// Who gathers has an address for each row that it copies, of which a thread has every so manyth; more where there are factors, and for
-/// wide 16-bit tiles.
+/// 16-bit tiles of two warpgroups, or of more.
 const GATHERER_REGISTERS: u32 = 36;
 const GATHERER_ROWS: u32 = 12;
 const GATHERER_FACTORS: u32 = 16;
 const GATHERER_OF_WIDE: u32 = 24;
+const GATHERER_OF_MANY: u32 = 8;
+/// Of who loads, where no rows are gathered. With fewer for three or four warpgroups ptxas lets their products wait for each other.
+const LOADER_OF_WIDE: u32 = 24;
+const LOADER_OF_MANY: u32 = 40;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
 /// What setmaxnreg gives a thread at most.
@@ -227,9 +236,38 @@ impl Work<'_> {
         Registers { shifted: Some(Shifted { launch: needed, ..shifted }), ..self.kept(stage, accumulators, needed) }
     }
 
+    /// Who loads is one warpgroup then, one warp of which brings weights.
+    fn may_shift(&self) -> bool {
+        let is_one = self.variant.warps != Warps::Uniform && self.token_warps <= 3;
+        is_one && self.is_plain() && self.consumers >= 2 && self.k_groups == 1
+    }
+
+    /// What those that multiply have when who loads keeps what it needs.
+    fn handed_over(&self) -> Shifted {
+        let producer = match (self.problem.is_gathered(), self.consumers) {
+            (true, 2) => self.gatherer(GATHERER_OF_WIDE),
+            (true, _) => self.gatherer(GATHERER_OF_MANY),
+            (false, 2) => LOADER_OF_WIDE,
+            (false, _) => LOADER_OF_MANY,
+        };
+        let warpgroups = self.consumers + 1;
+        let consumer = (warpgroups * self.at_launch(128 * warpgroups) - producer) / self.consumers / 8 * 8;
+        Shifted::without_decoders((consumer.min(REGISTERS_MAX), producer))
+    }
+
     fn kept(&self, stage: Stage, accumulators: u32, needed: u32) -> Registers {
         let sum_parts = if stage == Stage::Halves { 2 } else { 1 };
         Registers { stage, sum_parts, accumulators, needed, shifted: None }
+    }
+
+    /// A warpgroup multiplies all that it decodes, and has every tile of the block.
+    fn is_plain(&self) -> bool {
+        matches!(self.variant.fusion, Fusion::Single | Fusion::Interleaved)
+    }
+
+    /// Three or four warpgroups have tiles that come in several widths, one after the other.
+    fn is_crowded(&self) -> bool {
+        self.is_ragged && self.variant.persistent && self.consumers > 2 && self.k_groups == 1 && self.is_plain()
     }
 
     /// Whether ptxas has too few registers for 16-bit values, if all threads have as many.
@@ -238,6 +276,7 @@ impl Work<'_> {
         match k {
             _ if !self.moves_rows() => tokens > WIDEST_TOKENS,
             _ if !self.is_ragged => false,
+            _ if self.is_crowded() => true,
             256 => tokens >= HALVED_TOKENS,
             _ if self.problem.has_slots() => tokens >= SUM_TOKENS,
             128 => tokens > SUM_TOKENS,
@@ -247,32 +286,30 @@ impl Work<'_> {
 
     /// 16-bit values.
     fn half(&self) -> Registers {
-        let Variant { tile, fusion, warps, .. } = *self.variant;
+        let Variant { tile, warps, .. } = *self.variant;
         let accumulators = self.totals();
-        let needed = accumulators + working_registers(tile, false, self.tiles_per_part);
         let is_wide = self.is_wide();
+        let is_crowded = self.is_crowded();
+        let needed = accumulators
+            + match (tile.k, self.consumers) {
+                (..=128, 4) if is_crowded => HALF_BLOCK_REGISTERS,
+                _ => working_registers(tile, false, self.tiles_per_part),
+            };
         if !is_wide && self.fits(needed) {
             return self.kept(Stage::Half, accumulators, needed);
         }
-        let is_specialised = warps != Warps::Uniform;
-        let is_gathered = self.problem.is_gathered();
-        let is_plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
         // Above, and of gathered rows with slots, registers are spilled all the same.
-        let few = tile.tokens <= WIDEST_TOKENS && !(is_gathered && self.problem.has_slots());
-        // Who loads is one warpgroup then, one warp of which brings weights.
-        let is_one = self.token_warps <= 3;
-        let may_shift = is_specialised && is_plain && is_one && self.consumers == 2 && self.k_groups == 1;
-        let shifted = if is_gathered {
-            let producer = self.gatherer(GATHERER_OF_WIDE);
-            (3 * self.at_launch(3 * 128) - producer, producer)
-        } else {
-            (2 * REGISTERS_MAX, 24)
+        let few = tile.tokens <= WIDEST_TOKENS && !(self.problem.is_gathered() && self.problem.has_slots());
+        let shifted = self.handed_over();
+        let spare = match self.consumers {
+            _ if !is_crowded => 0,
+            3 => SPARE_OF_THREE,
+            _ => SPARE_OF_FOUR,
         };
-        let shifted = Shifted::without_decoders((shifted.0 / 16 * 8, shifted.1));
-        if may_shift && (few || !self.moves_rows()) && needed <= shifted.consumer {
+        if self.may_shift() && (few || !self.moves_rows()) && needed + spare <= shifted.consumer {
             return self.shifted(Stage::Half, accumulators, shifted);
         }
-        let more = if is_wide && is_specialised { WIDE_REGISTERS } else { 0 };
+        let more = if is_wide && warps != Warps::Uniform { WIDE_REGISTERS } else { 0 };
         self.kept(Stage::Half, accumulators, needed + more)
     }
 

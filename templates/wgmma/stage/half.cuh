@@ -3,10 +3,11 @@
 
 namespace ws {
 
-// One group of registers is read by the tensor core while the next is made. Where registers are scarce, or a stage has
-// one block only, half a block is a group.
-// No variable, as LIMIT.
-enum : int { STEPS = TOKENS >= 192 || K_BLOCKS == 1 ? 2 : 4 };
+// One group of registers is read by the tensor core while the next is made. Where registers are scarce (wide tiles, four
+// warpgroups of several widths), or a stage has one block only, half a block is a group.
+// No variables, as LIMIT.
+enum : bool { IS_CROWDED = CONSUMER_THREADS == 512 && CONSUMER_REGISTERS > 0 && PERSISTENT && TileWidths::COUNT > 1 };
+enum : int { STEPS = TOKENS >= 192 || K_BLOCKS == 1 || IS_CROWDED ? 2 : 4 };
 using Fragments = u32[2][STEPS][4];
 
 // Before the first stage: its first block.
