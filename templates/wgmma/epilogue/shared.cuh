@@ -5,9 +5,14 @@
 
 namespace ws {
 
+// Sums of other K groups or factors come to scratch memory first, at the start of a tile.
+enum : bool { SCRATCH_IS_SHARED = K_GROUPS > 1 || HAS_FACTORS };
+
 template <class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
+  // Until the tile before is out of there. Who was done with that has multiplied meanwhile.
+  if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);
   stage_tile(ring, consumer, value);
   group_sync(consumer);
   constexpr int PIECES = COLUMNS * Output::BYTES / 16;
@@ -23,8 +28,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
           *reinterpret_cast<const uint4*>(staged + row * STAGED_ROW + piece * 16);
     }
   }
-  // The next tile is staged in the same place.
-  if constexpr (PERSISTENT) group_sync(consumer);
+  if constexpr (PERSISTENT && SCRATCH_IS_SHARED) group_sync(consumer);
 }
 
 __device__ __forceinline__ void reuse_scratch(const ConsumerId&) {}
