@@ -17,6 +17,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
     let cluster = of("wgmma.t32x64x64.s4.interleaved.ws2.shared.dsmem2", Format::F16);
     let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
     let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
+    let staged = of("wgmma.t64x64x64.s8.interleaved.ws2.shared.persistent", Format::F16);
     let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
@@ -76,6 +77,19 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "sums[1][i] = 0.f;",
         ),
         persistent("every tile in the first columns", "ordinal % COLUMN_TILES;", "ordinal % COLUMN_TILES * 0;"),
+        // One warpgroup is late to read what both have staged.
+        Mutant {
+            races: true,
+            also: &[(
+                "const int pieces = tile.columns()",
+                "if (threadIdx.x < 128) for (int i = 0; i < 8; i++) __nanosleep(20000);\n  const int pieces = tile.columns()",
+            )],
+            ..staged(
+                "a tile staged over the one before",
+                "if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);",
+                "",
+            )
+        },
         bf16("the exponent of scales in bf16", ", 0x70007000u)", ", 0x60006000u)"),
         decoded("decoded tokens without the swizzle", "(index ^ (row % 8)) * 16", "index * 16"),
         decoded(
