@@ -17,7 +17,7 @@ use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
 use crate::bench::{Bench, text};
 use crate::families::Family;
 use crate::mutants::{self, Mutant};
-use crate::{combine, families, few, prepare, quantise, quantise_weights, route};
+use crate::{combine, families, few, many_tiles, prepare, quantise, quantise_weights, route};
 
 mod pairs;
 
@@ -154,6 +154,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             mutants.iter().step_by(5).try_for_each(|mutant| few::is_killed(bench, mutant))
         }
         "wgmma" => {
+            many_tiles::are_right(bench)?;
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
             prepared.skip(turn() * 17).step_by(110).try_for_each(|family| families::passes_the_gate(bench, family))

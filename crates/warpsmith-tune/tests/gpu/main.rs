@@ -18,6 +18,7 @@ mod few;
 mod graphs;
 mod handed_over;
 mod isolation;
+mod many_tiles;
 mod mutants;
 mod numerics;
 mod nvcc;
@@ -223,6 +224,7 @@ fn main() -> ExitCode {
     trials.push(trial(&bench, "NVRTC's code is as fast as nvcc's".to_owned(), nvcc::is_not_faster));
     // Of prepared weights, and so for Hopper.
     let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());
+    trials.push(trial(&hopper, "groups of many tiles are right".to_owned(), many_tiles::are_right));
     let plans: [(&str, Test); 8] = [
         ("right for every M", plan::is_right_for_every_m),
         ("bound to operands, right for every M", plan::is_right_when_bound),
