@@ -117,6 +117,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/combine.cuh"
 #include "common/destination/<{ destination }>.cuh"
 #include "wgmma/unit/<{ unit }>.cuh"
+#include "wgmma/alphas.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"
@@ -141,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
   run(params, tokens, ring, schedule, [&](const Tile& tile, const ConsumerId& consumer, u32 stage, const InlineProducer& inline_producer) {
     if constexpr (PERSISTENT) reuse_scratch(consumer);
     ask_for_factors(params, ring, tile, consumer);
-    const Alphas alphas(params, tile.group);  // from memory, while it multiplies
+    const TileAlphas alphas(params, tile);
     float sums[Fusion::COUNT][ACCUMULATORS];
     Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
     wait_for_factors();
@@ -149,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
-    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas, sums);
+    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas.behind(params, tile), sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

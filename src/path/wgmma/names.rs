@@ -16,6 +16,7 @@ pub(in crate::path) fn cuda() -> Cuda {
         templates: templates!["wgmma/early_prepass.cu", "wgmma/kernel.cu", "wgmma/prepass.cu"],
         headers: templates![
             "wgmma/main_loop.cuh",
+            "wgmma/alphas.cuh",
             "wgmma/descriptor.cuh",
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/e4m3.cuh",

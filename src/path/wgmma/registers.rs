@@ -236,10 +236,12 @@ impl Work<'_> {
         Registers { shifted: Some(Shifted { launch: needed, ..shifted }), ..self.kept(stage, accumulators, needed) }
     }
 
-    /// Who loads is one warpgroup then, one warp of which brings weights.
+    /// Who loads is one warpgroup then, one warp of which brings weights. Tall tiles of three and four
+    /// warpgroups would spill, unless blocks are persistent.
     fn may_shift(&self) -> bool {
         let is_one = self.variant.warps != Warps::Uniform && self.token_warps <= 3;
-        is_one && self.is_plain() && self.consumers >= 2 && self.k_groups == 1
+        let is_known = self.consumers == 2 || self.variant.tile.tokens <= SUM_TOKENS || self.is_crowded();
+        is_one && self.is_plain() && self.consumers >= 2 && self.k_groups == 1 && is_known
     }
 
     /// What those that multiply have when who loads keeps what it needs.

@@ -164,10 +164,10 @@ fn tiles_are_as_tall_as_groups_are_expected() {
 fn a_group_that_has_nearly_everything_is_seen() {
     let problem = experts(64);
     let mut rows = vec![1; 64];
-    rows[3] = 512;
+    rows[3] = 700;
     let load = problem.load_of(&rows);
-    let (known, drawn) = (picked(&problem, &load), picked(&problem, &problem.load(575)));
-    // 63 short tiles and those of one tall group, not 9 rows for each.
+    let (known, drawn) = (picked(&problem, &load), picked(&problem, &problem.load(763)));
+    // 63 short tiles and those of one tall group, not 12 rows for each.
     assert!(known.0.tile.tokens > drawn.0.tile.tokens, "{} {}", known.0, drawn.0);
     let as_if_drawn = predict_for(&Spec::new(&problem, &drawn.0, &Arch::H200).unwrap(), &load);
     assert!(known.1.us < as_if_drawn.us, "{} {as_if_drawn}", known.1);

@@ -19,15 +19,20 @@ struct GroupRows {
   int tiles_before;  // of groups before it in the table
 };
 
+// A lane for each: a warp sorts them.
+enum : int { FEW_GROUPS = 32 };
+// Who has one tile alone, or few groups, searches them all.
+enum : bool { SEARCHES_ALL = !PERSISTENT || GROUPS <= FEW_GROUPS };
+
 struct GroupTable {
   int token_tiles;
-  int more;  // tiles before a tile, beside one of each group before it: so many at most
+  int more;  // token tiles than groups that have rows, unless all are searched
 
   __device__ explicit GroupTable(const Params& params) {
     // The offsets may be the result of a kernel before. Where a prepass began after that had ended, this one did, too; and
     // where the caller says that they were there before the kernel before began.
     if ((!PREPASS || params.early) && !params.settled) wait_for_dependencies();
-    if constexpr (GROUPS <= 32)
+    if constexpr (GROUPS <= FEW_GROUPS)
       sort_by_comparing(params);
     else if constexpr (TOKENS <= 16)
       gather_groups(params);
@@ -35,8 +40,7 @@ struct GroupTable {
       sort_by_counting(params);
     __syncthreads();
     token_tiles = rows()[GROUPS - 1].tiles_before + rows()[GROUPS - 1].tiles;
-    // A small table is searched whole as soon as its groups are counted.
-    more = GROUPS <= 32 ? token_tiles : token_tiles - with_rows();
+    if constexpr (!SEARCHES_ALL) more = token_tiles - with_rows();
   }
 
   // The tiles of a group of `count` rows.
@@ -75,7 +79,7 @@ struct GroupTable {
       int begin[GROUPS], count[GROUPS];
       int with_rows[CHUNKS], tiles[CHUNKS];
     };
-    static_assert(GROUPS <= 32 || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
+    static_assert(GROUPS <= FEW_GROUPS || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
     Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
     const int lane = lane_index(), warps = blockDim.x / 32;
 
@@ -114,7 +118,7 @@ struct GroupTable {
       int first[HEIGHTS];                      // places of greater heights
       int tiles[CHUNKS];                       // of a chunk of the table
     };
-    static_assert(GROUPS <= 32 || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
+    static_assert(GROUPS <= FEW_GROUPS || sizeof(Work) <= (GROUPS - 1) * sizeof(GroupRows), "fits where the host leaves room");
     Work& work = *reinterpret_cast<Work*>(rows() + GROUPS);
     const int lane = lane_index(), warps = blockDim.x / 32;
 
@@ -204,8 +208,9 @@ struct GroupTable {
   // Which rows the `token_tile`th tile has; false behind the last.
   __device__ bool find(int token_tile, Tile& tile) const {
     if (token_tile >= token_tiles) return false;
-    // The last group with at most `token_tile` tiles before it. Each has one at least.
-    int low = max(token_tile - more, 0), high = min(token_tile + 1, GROUPS);
+    // The last group with at most `token_tile` tiles before it. Each that has rows has one at least.
+    int low = SEARCHES_ALL ? 0 : max(token_tile - more, 0);
+    int high = SEARCHES_ALL ? GROUPS : min(token_tile + 1, GROUPS);
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (rows()[middle].tiles_before <= token_tile ? low : high) = middle;
