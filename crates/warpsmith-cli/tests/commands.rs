@@ -393,7 +393,7 @@ fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
     assert_eq!(Table::load(&bench.path("table")).unwrap().0, table);
 
     // And `tune` alone.
-    let (status, json, said) = run("tune --manifest @/manifest --within 4 --table @/other --html @/html --json", true);
+    let (status, json, said) = run("tune --manifest @/manifest --within 12 --table @/other --html @/html --json", true);
     assert!(status == Some(0) && json["reached"].as_u64().unwrap() > 0 && bench.path("html").exists(), "{said}");
     for unreached in json["unreached"].as_array().unwrap() {
         assert!(unreached["variant"].is_string() && unreached["why"].is_string(), "{unreached}");
