@@ -8,8 +8,14 @@ template <bool HAS_REGISTERS>
 struct AlphasBefore {
   Alphas alphas;
 
-  __device__ AlphasBefore(const Params& params, const Tile& tile) : alphas(params, tile.group) {}
+  __device__ AlphasBefore(const Params& params, const Tile& tile) : alphas(read(params, tile)) {}
   __device__ Alphas behind(const Params&, const Tile&) const { return alphas; }
+
+  // A kernel before may have written them: whoever loads tokens has waited for it; here nobody has.
+  __device__ static Alphas read(const Params& params, const Tile& tile) {
+    wait_for_dependencies();
+    return Alphas(params, tile.group);
+  }
 };
 
 template <>
