@@ -664,13 +664,18 @@ void tear_down_cluster() {
 
 // --- Faults -----------------------------------------------------------------------------------------------------------
 
-struct sigaction old_segv, old_bus;
+struct sigaction old_segv, old_bus, old_ill;
 
 void on_fault(int signal, siginfo_t* info, void*) {
   if (!grid || !pthread_equal(pthread_self(), device_thread)) {
     // Somebody else's: as it would have been without this.
-    sigaction(signal, signal == SIGSEGV ? &old_segv : &old_bus, nullptr);
+    sigaction(signal, signal == SIGSEGV ? &old_segv : signal == SIGBUS ? &old_bus : &old_ill, nullptr);
     return;
+  }
+  if (signal == SIGILL) {
+    // What the compiler puts where a pointer is no multiple of what its type needs (nvrtc.cpp).
+    grid->why = "an access through a pointer that is not aligned";
+    siglongjmp(grid->failed, 2);
   }
   char text[200];
   const unsigned char* at = static_cast<unsigned char*>(info->si_addr);
@@ -697,10 +702,12 @@ struct Faults {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, &old_segv);
     sigaction(SIGBUS, &action, &old_bus);
+    sigaction(SIGILL, &action, &old_ill);
   }
   ~Faults() {
     sigaction(SIGSEGV, &old_segv, nullptr);
     sigaction(SIGBUS, &old_bus, nullptr);
+    sigaction(SIGILL, &old_ill, nullptr);
     sigaltstack(&old_stack, nullptr);
   }
 };
