@@ -14,7 +14,7 @@ use crate::spelling::{number, prefixed, spelled, words};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fusion {
-    /// One product, nothing to fuse: the only value for `gemm`, and only for it.
+    /// One product, nothing to fuse: for `gemm`, and only for it.
     Single,
     /// Two GEMM launches to fp32 workspace, then an elementwise kernel.
     TwoPass,
@@ -24,8 +24,8 @@ pub enum Fusion {
     Interleaved,
     /// Each product has a warpgroup of its own; both read the same stages.
     PerProduct,
-    /// Interleaved, by two groups of warpgroups that take turns with the tiles: one's epilogue is under the other's
-    /// multiplying.
+    /// Interleaved, or of a `gemm` its one product, by two groups of warpgroups that have every second tile each: one's epilogue is
+    /// under the other's multiplying.
     PingPong,
 }
 

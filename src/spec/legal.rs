@@ -117,8 +117,9 @@ pub(super) fn check_fusion(operation: Operation, variant: &Variant) -> Result<()
     let (fusion, path) = (variant.fusion, variant.path);
     match (operation, fusion) {
         (Operation::Gemm(_), Fusion::Single) => Ok(()),
+        (Operation::Gemm(_), Fusion::PingPong) => path.check_fusion(fusion),
         (Operation::Gemm(_), _) => {
-            Err(Refusal::Fusion { fusion, expected: "gemm has one product, so its fusion is single" })
+            Err(Refusal::Fusion { fusion, expected: "gemm has one product, so its fusion is single or ping_pong" })
         }
         (Operation::DualGemm(_), Fusion::Single) => Err(Refusal::Fusion {
             fusion,

@@ -30,11 +30,11 @@ inline constexpr bool PERSISTENT = <{ persistent }>;
 inline constexpr int TILES_PER_PART = <{ tiles_per_part }>;
 inline constexpr int K_GROUPS = <{ k_groups }>;
 inline constexpr int PRODUCT_GROUPS = <{ product_groups }>;
-inline constexpr int TILE_GROUPS = <{ tile_groups }>;
+inline constexpr int TILE_GROUPS = <{ tile_groups }>;          // that have every so manyth tile, and stage of the ring, each
 // Parts of a tile's tokens that a consumer has one of, and warpgroups that decode weights into shared memory. No variables, as LIMIT.
 enum : int { TOKEN_PARTS = <{ token_parts }>, DECODERS = <{ decoders }> };
 inline constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
-inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // that bring tokens by themselves; they arrive beside who loads weights
+inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // of a tile group, that bring tokens by themselves; they arrive beside who loads weights
 // Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
 enum : bool { COPIED = <{ copied }> };
 // A last tile that is not whole has a box of tokens as high as its rows.
@@ -75,7 +75,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   k_factors/   LineFactors: promote<WIDTH, FIRST>() the sums of the line of K that they follow; FactorShare: what a thread brings
 //   instruction/, stage/   one group of instructions, and those of a stage; sums that are cleared, finished and read
 //   loop/        MainLoop: a warpgroup's way along K, with weights in registers or in shared memory
-//   unit/        Units: what makes true sums of those, and what a tile asks for before
+//   unit/        Units: what makes true sums of those, and what a tile asks for before; TileAlphas, of its group
 //   schedule/    Schedule: the tiles of a block, one after the other
 //   tokens/      Tokens: bytes(tile) of a stage, load(…) all stages of a tile by WARPS warps, copy(…) one by a thread
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
@@ -117,7 +117,6 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/combine.cuh"
 #include "common/destination/<{ destination }>.cuh"
 #include "wgmma/unit/<{ unit }>.cuh"
-#include "wgmma/alphas.cuh"
 #include "wgmma/epilogue/<{ epilogue }>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"
@@ -150,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
-    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas.behind(params, tile), sums);
+    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas.of(consumer), sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

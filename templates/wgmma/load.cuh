@@ -3,13 +3,14 @@
 
 namespace ws {
 
-// Calls body(tile, stage) for every STEPth tile of this block from `first` on; `stage` counts all stages before it.
-template <int STEP, class Body>
-__device__ __forceinline__ void for_each_tile(const Params& params, const Schedule& schedule, int first, Body body) {
+// Calls body(tile, stage) for every tile of this block that a tile group has; `stage` is its first, of all that there are.
+template <class Body>
+__device__ __forceinline__ void for_each_tile(const Params& params, const Schedule& schedule, int tile_group, Body body) {
   Tile tile;
   if constexpr (PERSISTENT) {
 #pragma unroll 1
-    for (int index = first; schedule.tile(params, index, tile); index += STEP) body(tile, u32(index) * TILE_STAGES);
+    for (int index = tile_group; schedule.tile(params, index, tile); index += TILE_GROUPS)
+      body(tile, u32(index - tile_group) * TILE_STAGES + tile_group);
   } else {
     if (schedule.tile(params, 0, tile)) body(tile, 0u);
   }
@@ -52,8 +53,11 @@ inline constexpr u32 TOKEN_PACE = TOKEN_BYTES / TOKEN_RATE > 200 ? TOKEN_BYTES /
 template <u32 BARRIERS>
 class ProducerOf {
   const Ring ring;
+  const int tile_group;
   Place place;
   u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
+  u32 paced = 0;   // stages of the first round that have been asked for, since `begin`
+  const u32 begin = clock();
 
   // A warpgroup that waits for stage s of a tile has seen stage s − K_GROUPS. Where STAGES is no multiple of K_GROUPS it
   // must be sure that s − STAGES, another warpgroup's, has come too, or it takes the parity of the phase before that one
@@ -65,17 +69,17 @@ class ProducerOf {
   static_assert(ORDERED || (!PERSISTENT && PASSES == 1 && MULTICAST == 1 && STAGES > K_GROUPS), "checked by Spec");
 
  public:
-  __device__ explicit ProducerOf(const Ring& ring) : ring(ring), place(first()) {}
+  __device__ ProducerOf(const Ring& ring, int tile_group) : ring(ring), tile_group(tile_group), place(first()) {}
 
-  __device__ Place first() const { return {ring.stage(0), ring.full(0) + BARRIERS}; }
+  __device__ Place first() const { return {ring.stage(tile_group), ring.full(tile_group) + BARRIERS}; }
 
   // Where it is, whether that is empty, and on to the next place: for who does not fill a stage at once.
   __device__ const Place& at() const { return place; }
   __device__ void wait() const { mbarrier_wait(place.empty(), parity); }
   __device__ void next() {
-    place.stage += STAGE_BYTES;
-    place.full += 8;
-    if (place.full == ring.full(STAGES) + BARRIERS) {
+    place.stage += TILE_GROUPS * STAGE_BYTES;
+    place.full += TILE_GROUPS * 8;
+    if (place.full == ring.full(STAGES + tile_group) + BARRIERS) {
       place = first();
       parity ^= 1;
     }
@@ -84,12 +88,21 @@ class ProducerOf {
   // Until the last stage that was filled has come; at once, if there is none.
   __device__ void wait_for_last() const {
     const bool has_wrapped = place.full == first().full;
-    mbarrier_wait(has_wrapped ? ring.full(STAGES - 1) + BARRIERS : place.full - 8, has_wrapped ? parity : parity ^ 1);
+    const u32 last = ring.full(STAGES - TILE_GROUPS + tile_group) + BARRIERS;
+    mbarrier_wait(has_wrapped ? last : place.full - TILE_GROUPS * 8, has_wrapped ? parity : parity ^ 1);
+  }
+
+  // Before a stage of the first round of a persistent block.
+  template <u32 PACE>
+  __device__ void keep_pace() {
+    if (paced == STAGES / TILE_GROUPS) return;
+    while (clock() - begin < paced * PACE);
+    paced++;
   }
 
   // Calls load(place, k_tile) for every stage of a tile, when its place is empty.
   //
-  // Nothing holds up the first round of a block's only tile, but an SM takes copies in their order, and what it has more
+  // Nothing holds up the first round of a block's first tile, but an SM takes copies in their order, and what it has more
   // under way than memory delivers only keeps the first stage's tokens waiting behind the last stage's weights (1.2 µs of
   // 10 at M = 1). So that round takes PACE cycles a stage.
   template <u32 PACE, class Load>
@@ -97,6 +110,7 @@ class ProducerOf {
     if constexpr (PERSISTENT || PASSES > 1) {
       for_each_stage(tile, [&](int k_tile) {
         wait();
+        if constexpr (PERSISTENT) keep_pace<PACE>();
         load(place, k_tile);
         next();
       });

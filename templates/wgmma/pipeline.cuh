@@ -6,6 +6,9 @@ namespace ws {
 
 inline constexpr u32 TILE_STAGES = PASSES * K_TILES;  // of a persistent block: K is not split there
 inline constexpr int RING_BYTES = STAGES * STAGE_BYTES;
+// From a stage of a warpgroup to its next one: those of a tile are every TILE_GROUPSth of the ring, and K groups share these.
+inline constexpr int STAGE_STEP = TILE_GROUPS * K_GROUPS;
+static_assert(STAGES % TILE_GROUPS == 0, "a place in the ring is of one tile group");
 static_assert(BARRIERS_OFFSET >= RING_BYTES && BARRIERS_OFFSET + 16 * STAGES + 16 <= SHARED_BYTES, "barriers behind the ring");
 
 // A place in a ring of SLOTS, and the parity of its phase.
@@ -49,11 +52,7 @@ struct Ring {
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
   __device__ Place place(u32 slot) const { return {stage(slot), full(slot)}; }
 
-  // Completes when a tile group may begin with its next tile, where two take turns.
-  __device__ u32 turn(int tile_group) const { return empty(STAGES) + 8 * tile_group; }
-
-  // Completes when all shares of the sums have come from the other blocks of the cluster. A block does one or the other.
-  static_assert(TILE_GROUPS == 1 || CLUSTER_SPLITS == 1, "checked by Spec");
+  // Completes when all shares of the sums have come from the other blocks of the cluster.
   __device__ u32 exchanged() const { return empty(STAGES); }
 
   // Where others decode, the weights of a stage have barriers of their own.
@@ -71,8 +70,6 @@ struct Ring {
       mbarrier_init(full(slot), FULL_ARRIVALS);
       mbarrier_init(empty(slot), EMPTY_ARRIVALS);
     }
-    if constexpr (TILE_GROUPS > 1)
-      for (int group = 0; group < TILE_GROUPS; group++) mbarrier_init(turn(group), GROUP_THREADS / 32);
     if constexpr (CLUSTER_SPLITS > 1) mbarrier_init(exchanged(), 1);
     if constexpr (DECODERS > 0) {
       for (int slot = 0; slot < STAGES; slot++) {

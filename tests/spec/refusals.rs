@@ -115,9 +115,15 @@ fn refusals_of_wgmma_name_what_they_need() {
         (self::dual(), base, Arch::H200, "path wgmma takes prepared weights"),
         (
             rounded().gathered(),
-            "wgmma.t64x64x128.s4.interleaved.ws2.shared.persistent",
+            "wgmma.t64x64x128.s4.ping_pong.ws4.shared.persistent",
             Arch::H200,
-            "gathering e4m3 rows needs a tile of more than 96 tokens, or blocks that are not persistent",
+            "ping_pong needs a tile of at most 40 tokens where rows are gathered",
+        ),
+        (
+            dual(),
+            "wgmma.t64x64x128.s3.ping_pong.ws4.shared.persistent",
+            Arch::H200,
+            "ping_pong needs an even number of stages",
         ),
         (
             rounded(),
@@ -141,7 +147,7 @@ fn refusals_of_wgmma_name_what_they_need() {
             rounded().k_factors(),
             "wgmma.t64x64x128.s2.interleaved.ws4.shared",
             Arch::H200,
-            "factors along K needs more stages than warpgroups that share K",
+            "factors along K needs more stages than warpgroups that share K or tiles",
         ),
         (
             rounded(),

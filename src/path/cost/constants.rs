@@ -140,7 +140,7 @@ constants! {
     persistent = 18.31,
     /// How much longer decoding takes where the warpgroups of a persistent block never meet.
     drift = 1.155,
-    /// Share of the epilogue that is seen where two groups of warpgroups take turns.
+    /// Share of the epilogue that is seen where two groups of warpgroups have every second tile each.
     ping_pong = 0.276,
 
     // Groups.

@@ -1,7 +1,7 @@
 //! What one block has to do.
 
 use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
-use super::registers::{Stage, has_rounded_widths};
+use super::registers::Stage;
 use crate::path::cost::{Block, Constants, Cover, Widths, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
@@ -23,8 +23,9 @@ const TABLE_FITTED: u32 = 32;
 /// rows, counted in machine code. The rest of its decoding has as many instructions as that of 16-bit values. Not measured.
 const PROMOTION: f64 = 0.25;
 
-/// Tall tiles whose weights are decoded 64 of K at a time take so many times as long as those with 128: 8192 tokens of 128 experts, N
-/// 768, K 2048, 754 µs where 587 were predicted (H200).
+/// Tiles of more tokens whose weights are decoded 64 of K at a time take so many times as long as those with 128: 8192 tokens of 128
+/// experts, N 768, K 2048, 754 µs where 587 were predicted (H200).
+const SHORT_LINES_ABOVE: u32 = 96;
 const SHORT_LINES: f64 = 1.28;
 
 /// Of weights that others decode: cycles of a token that a warpgroup promotes in a step, and of a step beside that. From the times of
@@ -70,7 +71,7 @@ pub(in crate::path) fn block(
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
     let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
-    let has_short_lines = layout.stage == Stage::Rounded && !has_rounded_widths(tile.tokens);
+    let has_short_lines = layout.stage == Stage::Rounded && tile.tokens > SHORT_LINES_ABOVE;
     let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
     let is_decoded = layout.stage == Stage::Decoded;

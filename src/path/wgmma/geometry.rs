@@ -1,16 +1,17 @@
 //! The path `wgmma`: warps that load, warpgroups that compute, and what lies where in shared memory.
 
-use super::registers::{FACTOR_TOKENS, K_BLOCKS_OF_LINE, Shifted, Stage, Work, has_rounded_widths};
+use super::registers::{FACTOR_TOKENS, K_BLOCKS_OF_LINE, Shifted, Stage, Work};
 use crate::format::{Coding, Format, PreparedLayout};
 use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
 use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
 use crate::problem::Problem;
 
-/// Warps that bring tokens into shared memory by themselves, beside the one that loads weights, if any do: registers are
+/// Warps that bring a tile group's tokens into shared memory by themselves, beside the one that loads weights, if any do: registers are
 /// shared out to warps by fours, and more than two consumers need theirs.
 fn token_warps(problem: &Problem, variant: &Variant, consumers: u32) -> u32 {
     match () {
-        () if decodes_tokens(problem, variant) && consumers <= 2 => 7,
+        () if variant.fusion == Fusion::PingPong && problem.is_gathered() => 1,
+        () if decodes_tokens(problem, variant) && consumers <= 2 && variant.fusion != Fusion::PingPong => 7,
         () if decodes_tokens(problem, variant) || problem.is_gathered() => 3,
         () => 0,
     }
@@ -35,7 +36,7 @@ pub(crate) struct WgmmaLayout {
     pub(crate) k_groups: u32,
     /// 2 if each product has consumers of its own.
     pub(crate) product_groups: u32,
-    /// 2 if two groups of consumers take turns with the tiles.
+    /// 2 if two groups of consumers have every second tile, and every second stage, each.
     pub(crate) tile_groups: u32,
     /// Times that the weights of a tile are gone through.
     pub(crate) passes: u32,
@@ -50,7 +51,7 @@ pub(crate) struct WgmmaLayout {
     pub(crate) exchange_bytes: u32,
     /// Of the table that weights become e4m3 by.
     pub(crate) decode_offset: u32,
-    /// Of the factors of a tile's tokens and columns; of columns alone, where tokens have theirs along K.
+    /// Of the factors of a tile's tokens, columns and group; not of tokens, where they have theirs along K.
     pub(crate) factors_offset: u32,
     /// Of the factors of tokens along K, of all stages.
     pub(crate) k_factors_offset: u32,
@@ -59,7 +60,7 @@ pub(crate) struct WgmmaLayout {
     /// A last tile that is not whole has a box of tokens as high as its rows. Not in persistent blocks: they have many tiles, and
     /// no registers to spare; nor of groups, whose last rows alone end where A does.
     pub(crate) has_few: bool,
-    /// Warps of the block that bring tokens into shared memory by themselves, if any do.
+    /// Warps of each tile group that bring tokens into shared memory by themselves, if any do.
     pub(crate) token_warps: u32,
     /// What they bring is NVFP4, which they decode.
     pub(crate) decodes_tokens: bool,
@@ -191,7 +192,9 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         && !decodes_tokens
         && !k_factors
         && decoders == 0
-        && variant.cluster.multicast() == 1;
+        && variant.cluster.multicast() == 1
+        // Sums of e4m3 values are in twice as many registers: ptxas serialises their instructions (C7520).
+        && !(rounds && variant.persistent);
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
         let offset = behind_table.next_multiple_of(ALIGNMENT);
@@ -203,8 +206,8 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
 
     let decode_offset = exchange_offset.saturating_add(exchange_bytes).next_multiple_of(ALIGNMENT);
     let factors_offset = decode_offset.saturating_add(if problem.is_expanded() { 0 } else { DECODE_BYTES });
-    let held = problem.operation().products() * columns + if k_factors { 0 } else { tokens };
-    let behind_factors = factors_offset.saturating_add(4 * tile_groups * held);
+    let held = problem.operation().products() * (columns + 1) + if k_factors { 0 } else { tokens };
+    let behind_factors = factors_offset.saturating_add(tile_groups * (4 * held).next_multiple_of(8));
     let k_factors_offset = behind_factors.next_multiple_of(ALIGNMENT);
     let shared_bytes = match rounds {
         true if k_factors => {
@@ -215,11 +218,11 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         false => exchange_offset.saturating_add(exchange_bytes),
     };
 
-    let producers = match variant.warps {
+    let producer_warps = match variant.warps {
         Warps::Uniform => 0,
-        Warps::Specialised(_) | Warps::Decoding { .. } => 32 + 32 * token_warps.max(1),
+        Warps::Specialised(_) | Warps::Decoding { .. } => tile_groups * (1 + token_warps.max(1)),
     };
-    let threads = 128 * (consumers + decoders) + producers;
+    let threads = 128 * (consumers + decoders) + 32 * producer_warps;
     let work = Work {
         problem,
         variant,
@@ -230,6 +233,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         k_groups,
         threads,
         token_warps,
+        producer_warps,
         is_ragged,
     };
     let registers = work.registers();
@@ -311,12 +315,11 @@ impl WgmmaLayout {
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
     /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are
     /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it costs 3. Sums of e4m3 values are in
-    /// twice as many registers: with a fourth width ptxas serialises the instructions, in a persistent kernel with a second.
+    /// twice as many registers: with a fourth width ptxas serialises the instructions.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
         let sixteenths: &[u32] = match (self.ragged, variant.persistent) {
             (false, _) => &[16],
-            (true, true) if self.rounds() && !has_rounded_widths(tokens) => &[16],
             (true, _) if self.rounds() => &[8, 12, 16],
             (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
             (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],

@@ -1,7 +1,6 @@
 //! Which architectures, problems and values of the axes the path takes.
 
 use super::geometry::{Sharing, decodes_tokens, tile_columns};
-use super::registers::has_rounded_widths;
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;
 use crate::path::axes::TILE_TOKENS_MAX;
@@ -17,6 +16,9 @@ pub(crate) const CONSUMERS_MAX: u32 = 4;
 const GATHERED_MAX: u32 = 192;
 /// The same of groups for a warpgroup: with more, registers are spilled.
 const GROUPED_MAX: u32 = 240;
+/// Tokens of a tile at most that are gathered where tiles have groups of warpgroups: with more, products wait for each
+/// other, or registers are spilled.
+const PING_PONG_GATHERED_MAX: u32 = 40;
 /// Warpgroups that only decode.
 const DECODERS_MAX: u32 = 2;
 
@@ -118,7 +120,12 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let plain = matches!(fusion, Fusion::Single | Fusion::Interleaved);
     let ordered = plain && warps != Warps::Uniform && !persistent && cluster.multicast() == 1 && stages > shared;
     axis("stages", stages, stages.is_multiple_of(shared) || ordered, "a multiple of the warpgroups that share K")?;
-    together("ping_pong", fusion != Fusion::PingPong || persistent, "persistent blocks")?;
+    let turns = fusion == Fusion::PingPong;
+    together("ping_pong", !turns || persistent, "persistent blocks")?;
+    together("ping_pong", !turns || stages.is_multiple_of(2), "an even number of stages")?;
+    // One warp gathers a group's.
+    let few = !(turns && problem.is_gathered()) || tokens <= PING_PONG_GATHERED_MAX;
+    together("ping_pong", few, "a tile of at most 40 tokens where rows are gathered")?;
     together("the matrix path wgmma", rows == Rows::Weights, "weights as rows of the instruction")?;
     together("persistent", !persistent || (split_k == 1 && cluster == Cluster::None), "whole tiles and no cluster")?;
 
@@ -135,10 +142,8 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
     let k_factors = problem.has_k_factors();
     together("factors along K", !k_factors || warps != Warps::Uniform, "specialised warps, which bring them")?;
-    together("factors along K", !k_factors || stages > shared, "more stages than warpgroups that share K")?;
-    // Of several widths ptxas serialises the instructions (C7520).
-    let serialises = rounds && problem.is_gathered() && persistent && has_rounded_widths(tokens);
-    together("gathering e4m3 rows", !serialises, "a tile of more than 96 tokens, or blocks that are not persistent")?;
+    let step = if turns { 2 } else { shared };
+    together("factors along K", !k_factors || stages > step, "more stages than warpgroups that share K or tiles")?;
     together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {

@@ -16,7 +16,6 @@ pub(in crate::path) fn cuda() -> Cuda {
         templates: templates!["wgmma/early_prepass.cu", "wgmma/kernel.cu", "wgmma/prepass.cu"],
         headers: templates![
             "wgmma/main_loop.cuh",
-            "wgmma/alphas.cuh",
             "wgmma/descriptor.cuh",
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/e4m3.cuh",
@@ -28,6 +27,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/fusion/both_products.cuh",
             "wgmma/fusion/interleaved.cuh",
             "wgmma/fusion/one_product.cuh",
+            "wgmma/fusion/only_product.cuh",
             "wgmma/fusion/per_product.cuh",
             "wgmma/fusion/ping_pong.cuh",
             "wgmma/fusion/sequential.cuh",

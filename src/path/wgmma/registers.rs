@@ -6,7 +6,7 @@
 use crate::arch::Arch;
 use crate::format::Format;
 use crate::path::geometry::K_BLOCK;
-use crate::path::{Fusion, Tile, Variant, Warps};
+use crate::path::{Epilogue, Fusion, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Beside the accumulators, as measured: half a K block or two whole ones of A fragments, a block's codes and scales, addresses; the
@@ -60,9 +60,10 @@ const SHARED_K_REGISTERS: u32 = 56;
 const WIDEST_TOKENS: u32 = 208;
 /// Beside the accumulators of four warpgroups that have a ragged tile: half a K block of A fragments is held at a time (templates/wgmma/stage/half.cuh).
 const HALF_BLOCK_REGISTERS: u32 = 46;
-/// More of three and of four such, or products wait for each other all the same.
+/// More of three and of four such, or products wait for each other all the same; of four that store by themselves, too.
 const SPARE_OF_THREE: u32 = 40;
 const SPARE_OF_FOUR: u32 = 14;
+const SPARE_OF_STORING_FOUR: u32 = 22;
 /// How many more registers they need where these do not change hands.
 const WIDE_REGISTERS: u32 = 46;
 /// Beside the accumulators of a warpgroup that multiplies what others decode, addresses and descriptors: at least, and to be at ease.
@@ -72,28 +73,20 @@ const DECODING_REGISTERS: u32 = 56;
 /// Of threads that decode at least and at most, and of those that load for them, where registers change hands.
 const DECODER_REGISTERS: (u32, u32) = (48, 112);
 const LOADER_REGISTERS: u32 = 32;
-/// Who gathers has an address for each row that it copies, of which a thread has every so manyth; more where there are factors, and for
+/// Who gathers has an address for each row that it copies, of which a thread of a warp has every so manyth; more where there are factors, and for
 /// 16-bit tiles of two warpgroups, or of more.
 const GATHERER_REGISTERS: u32 = 36;
-const GATHERER_ROWS: u32 = 12;
+const GATHERER_ROWS: u32 = 4;
 const GATHERER_FACTORS: u32 = 16;
 const GATHERER_OF_WIDE: u32 = 24;
 const GATHERER_OF_MANY: u32 = 8;
 /// Of who loads, where no rows are gathered. With fewer for three or four warpgroups ptxas lets their products wait for each other.
-const LOADER_OF_WIDE: u32 = 24;
+const LOADER_OF_WIDE: u32 = 32;
 const LOADER_OF_MANY: u32 = 40;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
 /// What setmaxnreg gives a thread at most.
 const REGISTERS_MAX: u32 = 240;
-
-/// Above, the sums of e4m3 values leave a persistent kernel no registers for another width.
-const FEW_ROUNDED_TOKENS: u32 = 96;
-
-/// Whether ragged tiles of e4m3 values come in several widths in persistent blocks.
-pub(super) fn has_rounded_widths(tokens: u32) -> bool {
-    tokens <= FEW_ROUNDED_TOKENS
-}
 
 /// How a warpgroup goes along K (templates/wgmma/stage/).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,15 +159,16 @@ pub(super) struct Work<'a> {
     pub(super) consumers: u32,
     pub(super) k_groups: u32,
     pub(super) threads: u32,
-    /// Warps that bring tokens by themselves.
+    /// Warps of a tile group that bring tokens by themselves, and all that load.
     pub(super) token_warps: u32,
+    pub(super) producer_warps: u32,
     /// A tile is multiplied only as wide as its rows need.
     pub(super) is_ragged: bool,
 }
 
 impl Work<'_> {
     pub(super) fn registers(&self) -> Registers {
-        let Variant { tile, warps, persistent, .. } = *self.variant;
+        let Variant { tile, warps, .. } = *self.variant;
         if warps.decoders() > 0 {
             return self.decoded();
         }
@@ -182,10 +176,9 @@ impl Work<'_> {
             return self.half();
         }
         let tokens = tile.tokens;
-        let has_one_width = !self.is_ragged || (persistent && !has_rounded_widths(tokens));
         let has_lines = tile.k == K_BLOCKS_OF_LINE * K_BLOCK;
         let is_halved = tokens > SUM_TOKENS || ((self.has_k_factors() || has_lines) && tokens >= HALVED_TOKENS);
-        let may_halve = self.tiles_per_part == 1 && has_one_width && is_halved && tokens.is_multiple_of(16);
+        let may_halve = self.tiles_per_part == 1 && !self.is_ragged && is_halved && tokens.is_multiple_of(16);
         let halves = may_halve.then(|| self.halves()).flatten();
         let may_have_lines =
             tile.k == LINES_K && self.tiles_per_part == 1 && !self.is_ragged && warps != Warps::Uniform;
@@ -227,7 +220,8 @@ impl Work<'_> {
 
     /// What a thread has that gathers, with so many registers beside the addresses of rows.
     fn gatherer(&self, beside: u32) -> u32 {
-        (GATHERER_REGISTERS + 2 * self.variant.tile.tokens.div_ceil(GATHERER_ROWS) + beside).next_multiple_of(8)
+        (GATHERER_REGISTERS + 2 * self.variant.tile.tokens.div_ceil(GATHERER_ROWS * self.token_warps) + beside)
+            .next_multiple_of(8)
     }
 
     /// With others' registers, which the threads of a whole warpgroup give away.
@@ -239,8 +233,8 @@ impl Work<'_> {
     /// Who loads is one warpgroup then, one warp of which brings weights. Tall tiles of three and four
     /// warpgroups would spill, unless blocks are persistent.
     fn may_shift(&self) -> bool {
-        let is_one = self.variant.warps != Warps::Uniform && self.token_warps <= 3;
-        let is_known = self.consumers == 2 || self.variant.tile.tokens <= SUM_TOKENS || self.is_crowded();
+        let is_one = self.variant.warps != Warps::Uniform && self.producer_warps <= 4;
+        let is_known = self.consumers == 2 || self.variant.tile.tokens <= SUM_TOKENS;
         is_one && self.is_plain() && self.consumers >= 2 && self.k_groups == 1 && is_known
     }
 
@@ -262,9 +256,9 @@ impl Work<'_> {
         Registers { stage, sum_parts, accumulators, needed, shifted: None }
     }
 
-    /// A warpgroup multiplies all that it decodes, and has every tile of the block.
+    /// A warpgroup multiplies all that it decodes.
     fn is_plain(&self) -> bool {
-        matches!(self.variant.fusion, Fusion::Single | Fusion::Interleaved)
+        matches!(self.variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
     }
 
     /// Three or four warpgroups have tiles that come in several widths, one after the other.
@@ -306,6 +300,7 @@ impl Work<'_> {
         let spare = match self.consumers {
             _ if !is_crowded => 0,
             3 => SPARE_OF_THREE,
+            _ if self.variant.epilogue == Epilogue::Direct => SPARE_OF_STORING_FOUR,
             _ => SPARE_OF_FOUR,
         };
         if self.may_shift() && (few || !self.moves_rows()) && needed + spare <= shifted.consumer {

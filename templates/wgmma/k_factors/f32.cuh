@@ -17,7 +17,7 @@ enum : int {
 };
 static_assert(LINE_K == 128 && K_FACTORS_OFFSET % 16 == 0, "checked by Spec");
 static_assert(K_FACTORS_OFFSET + STAGES * STAGE_FACTOR_BYTES <= SHARED_BYTES, "host and device agree");
-static_assert(STAGES != K_GROUPS, "checked by Spec: a stage is there until its factors have been used");
+static_assert(STAGES != STAGE_STEP, "checked by Spec: a stage is there until its factors have been used");
 
 // Adds the sums of WIDTH tokens, each times its factor, to the totals of those from FIRST on; `factors` is where the thread has
 // its first ones of the line. No instruction that adds to the sums is under way. A sum and its factor are rounded once.

@@ -14,7 +14,7 @@ namespace ws {
 template <class Rows, class InlineProducer, int WIDTH>
 struct MainLoop : LineFactors {
   // Where the next stage comes to the same place, this one is released before it is waited for.
-  static constexpr bool EAGER = STAGES == K_GROUPS;
+  static constexpr bool EAGER = STAGES == STAGE_STEP;
 
   const Ring& ring;
   const Tile& tile;

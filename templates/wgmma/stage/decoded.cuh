@@ -92,7 +92,7 @@ class Decoder {
 template <class Rows>
 __device__ __forceinline__ void decode_weights(const Params& params, const Ring& ring, const Schedule& schedule, int warp) {
   Decoder<Rows> decoder(ring, warp);
-  for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) { decoder.decode(tile); });
+  for_each_tile(params, schedule, 0, [&](const Tile& tile, u32) { decoder.decode(tile); });
 }
 
 }  // namespace ws

@@ -27,7 +27,7 @@ template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {
   const u32 stage = loop.ring.stage(loop.at.slot);
   Cursor next = loop.at;
-  next.template advance<K_GROUPS>();
+  next.template advance<STAGE_STEP>();
   const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {

@@ -43,7 +43,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   constexpr int LINES = ceil_div(BLOCKS, 2), LAST = BLOCKS - 2 * (LINES - 1), HALF = WIDTH / 2;
   const u32 stage = loop.ring.stage(loop.at.slot);
   Cursor next = loop.at;
-  next.template advance<K_GROUPS>();
+  next.template advance<STAGE_STEP>();
   if constexpr (LINES == 2) {
     multiply_halves<2, WIDTH>(loop, stage, 0);
     const u32 block = stage + loop.weights + 2 * BLOCK_BYTES;

@@ -27,7 +27,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   constexpr int LINES = ceil_div(BLOCKS, 2);
   const u32 stage = loop.ring.stage(loop.at.slot);
   Cursor next = loop.at;
-  next.template advance<K_GROUPS>();
+  next.template advance<STAGE_STEP>();
 #pragma unroll
   for (int line = 0; line < LINES; line++) {
     wgmma_wait_group<0>();

@@ -20,7 +20,7 @@ struct Tokens {
 
   // Stages that are on their way from global memory. A warpgroup may hold the stage that it multiplies until it has the
   // next: neither may have to wait for what is asked for here.
-  static constexpr int SPARE = STAGES - 1 - K_GROUPS;
+  static constexpr int SPARE = STAGES / TILE_GROUPS - 1 - K_GROUPS;
   static constexpr int AHEAD = SPARE < 1 ? 0 : (SPARE + 1) / 2;
 
   // Calls body(row, block, quarter, line) for each piece of a stage that this thread has.

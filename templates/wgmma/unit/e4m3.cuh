@@ -9,9 +9,11 @@ namespace ws {
 
 enum : bool { HAS_FACTORS = true };
 
-struct Factors {
+// Of two tile groups one lies behind the other, and tokens' are read by twos.
+struct alignas(8) Factors {
   float tokens[TOKENS];
   WeightFactors weights;
+  Alphas alphas;
 };
 static_assert(FACTORS_OFFSET + TILE_GROUPS * sizeof(Factors) <= SHARED_BYTES, "host and device agree");
 
@@ -27,6 +29,7 @@ __device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring
   const float* of_tokens = reinterpret_cast<const float*>(launch.a_scales);
   // Whoever loads tokens has waited; here nobody has.
   wait_for_dependencies();
+  ask_for_alphas(launch, tile, to + TOKENS * sizeof(float) + sizeof(WeightFactors));
 #pragma unroll 1
   for (int token = threadIdx.x % GROUP_THREADS; token < TOKENS; token += GROUP_THREADS) {
     const int row = tile.first_row + min(token, tile.rows - 1);
@@ -46,6 +49,16 @@ __device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring
 // Before all threads of the tile meet behind which they are read.
 __device__ __forceinline__ void wait_for_factors() { cp_async_wait_group<0>(); }
 
+__device__ __forceinline__ const Factors& factors_of(const ConsumerId& consumer) {
+  return *reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer));
+}
+
+// Of a tile's group: there when its other factors are.
+struct TileAlphas {
+  __device__ TileAlphas(const Params&, const Tile&) {}
+  __device__ const Alphas& of(const ConsumerId& consumer) const { return factors_of(consumer).alphas; }
+};
+
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>
 struct Units {
@@ -53,7 +66,7 @@ struct Units {
   float2 tokens[HELD_N8];
 
   __device__ Units(const Params&, const Tile&, const ConsumerId& consumer, int first_token, int first_product)
-      : Units(*reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer)), consumer, first_token, first_product) {}
+      : Units(factors_of(consumer), consumer, first_token, first_product) {}
 
   __device__ Units(const Factors& factors, const ConsumerId& consumer, int first_token, int first_product)
       : weights(factors.weights, consumer, first_product) {

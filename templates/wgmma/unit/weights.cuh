@@ -1,5 +1,5 @@
 // What weights are multiplied with that become e4m3: a power of two for each row of them, f32 [groups, products, N] behind the
-// blocks of all groups.
+// blocks of all groups. The factors of a tile's group come with them: there are no registers to keep those in.
 #pragma once
 
 namespace ws {
@@ -7,6 +7,15 @@ namespace ws {
 using WeightFactors = float[PRODUCTS][COLUMNS];
 
 // Asks for those of a tile, to `to` in shared memory.
+__device__ __forceinline__ void ask_for_alphas(const Params& params, const Tile& tile, u32 to) {
+  const int i = threadIdx.x % GROUP_THREADS;
+  if (i >= PRODUCTS) return;
+  if (params.alpha[i])
+    cp_async_4(to + i * sizeof(float), params.alpha[i] + tile.group * params.alpha_step[i], true);
+  else
+    st_shared_4(to + i * sizeof(float), __float_as_uint(params.alpha_value[i]));
+}
+
 __device__ __forceinline__ void ask_for_weight_factors(const Params& launch, const Tile& tile, u32 to) {
   // They lie in the order of columns, not of tiles.
   const float* of_group = reinterpret_cast<const float*>(weight_block(launch, static_cast<long long>(GROUPS) * TILES_PER_GROUP, 0)) +

@@ -1,4 +1,4 @@
-// One warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply. Between those, DECODERS warpgroups
+// For each tile group one warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply. Between those, DECODERS warpgroups
 // may decode weights into shared memory.
 #pragma once
 
@@ -7,33 +7,35 @@ namespace ws {
 inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
 // The first warp that loads.
 enum : int { PRODUCER_WARP = CONSUMER_WARPS + 4 * DECODERS };
+// That load for a tile group.
+enum : int { PRODUCER_WARPS = 1 + Tokens::WARPS };
 // Registers change hands between whole warpgroups: then there are warps that only make up the number.
-inline constexpr int THREADS = 32 * PRODUCER_WARP + (CONSUMER_REGISTERS > 0 ? 128 : 32 + 32 * Tokens::WARPS);
-static_assert(CONSUMER_REGISTERS == 0 || Tokens::WARPS <= 3, "who loads is one warpgroup");
+inline constexpr int THREADS = 32 * PRODUCER_WARP + (CONSUMER_REGISTERS > 0 ? 128 : 32 * TILE_GROUPS * PRODUCER_WARPS);
+static_assert(CONSUMER_REGISTERS == 0 || TILE_GROUPS * PRODUCER_WARPS <= 4, "who loads is one warpgroup");
 static_assert(CONSUMER_WARPS / 4 * CONSUMER_REGISTERS + DECODERS * DECODER_REGISTERS + PRODUCER_REGISTERS <= THREADS / 128 * LAUNCH_REGISTERS,
               "nobody waits for registers that there are none of");
 
 // Weights do not wait for what came before: they are prepared at load, long ago.
-__device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule) {
-  WeightProducer producer(ring);
-  for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) {
+__device__ __forceinline__ void load_weights(const Params& params, const Ring& ring, const Schedule& schedule, int tile_group) {
+  WeightProducer producer(ring, tile_group);
+  for_each_tile(params, schedule, tile_group, [&](const Tile& tile, u32) {
     Weights<Tokens> weights(params, tile);
     producer.fill<WEIGHT_PACE>(tile, [&](const Place& place, int k_tile) { weights.load(place, k_tile); });
   });
   // Not before, or it holds up what is still to come.
   if (params.next_strips > 0) {
     producer.wait_for_last();
-    for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32) { ask_for_next(params, tile); });
+    for_each_tile(params, schedule, tile_group, [&](const Tile& tile, u32) { ask_for_next(params, tile); });
   }
 }
 
 // By one thread, or by warp `warp` of those that bring them together.
 __device__ __forceinline__ void load_tokens(const Params& params, const TensorMaps& maps, const Ring& ring,
-                                            const Schedule& schedule, int warp) {
+                                            const Schedule& schedule, int tile_group, int warp) {
   wait_for_dependencies();
-  Producer producer(ring);
-  for_each_tile<1>(params, schedule, 0,
-                   [&](const Tile& tile, u32) { Tokens::load(params, maps, producer, tile, warp); });
+  Producer producer(ring, tile_group);
+  for_each_tile(params, schedule, tile_group,
+                [&](const Tile& tile, u32) { Tokens::load(params, maps, producer, tile, warp); });
   // Every read of what came before is done or under way, and nothing is written before it has arrived.
   launch_dependents();
 }
@@ -51,25 +53,26 @@ template <class Consume>
 __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps, const Ring& ring, const Schedule& schedule,
                                     Consume consume) {
   const int warp = warp_index();
-  const auto bring_weights = [&] {
-    if (elect_one()) load_weights(params, ring, schedule);
-    __syncwarp();
-  };
-  const auto bring_tokens = [&] {
-    if (Tokens::WARPS > 1 || K_FACTORS || elect_one()) load_tokens(params, maps, ring, schedule, warp - PRODUCER_WARP - 1);
-    __syncwarp();
+  const auto bring = [&] {
+    const int producer = warp - PRODUCER_WARP, tile_group = TILE_GROUPS == 1 ? 0 : producer / PRODUCER_WARPS;
+    const int role = producer - tile_group * PRODUCER_WARPS;
+    if (role == 0) {
+      if (elect_one()) load_weights(params, ring, schedule, tile_group);
+      __syncwarp();
+    } else if (role < PRODUCER_WARPS) {
+      if (TOKEN_WARPS > 0 || K_FACTORS || elect_one()) load_tokens(params, maps, ring, schedule, tile_group, role - 1);
+      __syncwarp();
+    }
   };
   const auto multiply = [&] {
     const ConsumerId consumer(warp / 4);
-    for_each_tile<TILE_GROUPS>(params, schedule, consumer.tile_group,
-                               [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });
+    for_each_tile(params, schedule, consumer.tile_group,
+                  [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });
     finish_stores();
   };
   if constexpr (CONSUMER_REGISTERS == 0) {
-    if (warp == PRODUCER_WARP)
-      bring_weights();
-    else if (warp > PRODUCER_WARP)
-      bring_tokens();
+    if (warp >= PRODUCER_WARP)
+      bring();
     else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
       if constexpr (DECODERS > 0) decode_weights<WholeRows>(params, ring, schedule, warp - CONSUMER_WARPS);
     } else
@@ -77,10 +80,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
   } else if (warp >= PRODUCER_WARP) {
     // All warps of a warpgroup by one instruction.
     change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
-    if (warp == PRODUCER_WARP)
-      bring_weights();
-    else if (warp <= PRODUCER_WARP + Tokens::WARPS)
-      bring_tokens();
+    bring();
   } else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
     if constexpr (DECODERS > 0) {
       change_registers<LAUNCH_REGISTERS, DECODER_REGISTERS>();

@@ -64,7 +64,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
   const ConsumerId consumer(warp / 4);
   // Also a block without a tile ends after what came before.
   if (warp == 0) wait_for_dependencies();
-  for_each_tile<1>(params, schedule, 0, [&](const Tile& tile, u32 stage) {
+  for_each_tile(params, schedule, 0, [&](const Tile& tile, u32 stage) {
     const InlineProducer inline_producer(params, maps, ring, tile, warp == 0);
     consume(tile, consumer, stage, inline_producer);
   });

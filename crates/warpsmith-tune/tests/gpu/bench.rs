@@ -155,8 +155,6 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
             "mbarrier_init(full(slot), FULL_ARRIVALS + (COPIED ? 0 : 31 * TOKEN_WARPS));",
         ),
         ("if (lane == 0) mbarrier_arrive(producer.at().full);", "mbarrier_arrive(producer.at().full);"),
-        ("mbarrier_init(turn(group), GROUP_THREADS / 32);", "mbarrier_init(turn(group), GROUP_THREADS);"),
-        ("if (lane_index() == 0) mbarrier_arrive(ring.turn", "mbarrier_arrive(ring.turn"),
     ];
     changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
 }

@@ -7,9 +7,11 @@ use warpsmith_tune::{HostOperands, Spread, Trial};
 use crate::bench::{Bench, text};
 
 /// Rows of a tile: 8 are not sorted, 64 are.
-const VARIANTS: [&str; 4] = [
+const VARIANTS: [&str; 6] = [
     "wgmma.t8x64x64.s4.single.ws1.direct.persistent",
     "wgmma.t64x64x64.s4.single.ws1.shared.persistent",
+    "wgmma.t16x64x64.s4.ping_pong.ws2.direct.persistent",
+    "wgmma.t64x128x64.s6.ping_pong.ws4.shared.persistent",
     "wgmma.t8x64x64.s4.single.ws1.direct",
     "wgmma.t64x64x64.s4.single.ws1.direct",
 ];

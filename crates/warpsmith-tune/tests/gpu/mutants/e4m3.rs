@@ -44,6 +44,11 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "tile.first_column() + i % COLUMNS,",
             "tile.first_column() + i % COLUMNS + 1,",
         ),
+        mutant(
+            "α of another group",
+            "tile.group * params.alpha_step[i], true",
+            "(GROUPS - 1 - tile.group) * params.alpha_step[i], true",
+        ),
         mutant("factors of the first group", "static_cast<long long>(tile.group) * PRODUCTS * N", "0 * PRODUCTS * N"),
         Mutant {
             also: &[("loop.template promote<WIDTH>();\n      if", "if")],
@@ -275,7 +280,7 @@ pub(super) fn along_k() -> Vec<Mutant> {
         ),
         Mutant {
             races: true,
-            ..mutant("a stage released before its factors are read", "EAGER = STAGES == K_GROUPS", "EAGER = true")
+            ..mutant("a stage released before its factors are read", "EAGER = STAGES == STAGE_STEP", "EAGER = true")
         },
     ]
 }

@@ -18,6 +18,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
     let per_product = of("wgmma.t64x64x128.s4.per_product.ws2.shared", Format::F16);
     let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
     let staged = of("wgmma.t64x64x64.s8.interleaved.ws2.shared.persistent", Format::F16);
+    let turns = of("wgmma.t64x64x64.s4.ping_pong.ws4.shared.persistent", Format::F16);
     let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
@@ -88,6 +89,18 @@ pub(super) fn mutants() -> Vec<Mutant> {
                 "a tile staged over the one before",
                 "if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);",
                 "",
+            )
+        },
+        Mutant {
+            races: true,
+            also: &[(
+                "const int pieces = tile.columns()",
+                "if (threadIdx.x < 256) for (int i = 0; i < 8; i++) __nanosleep(20000);\n  const int pieces = tile.columns()",
+            )],
+            ..turns(
+                "two groups stage their tiles in one place",
+                "SCRATCH_OFFSET + consumer.tile_group * SCRATCH_BYTES",
+                "SCRATCH_OFFSET",
             )
         },
         bf16("the exponent of scales in bf16", ", 0x70007000u)", ", 0x60006000u)"),
