@@ -6,7 +6,7 @@ namespace ws {
 
 using WeightFactors = float[PRODUCTS][COLUMNS];
 
-// Asks for those of a tile, to `to` in shared memory.
+// Asks for those of a tile's group, to `to` in shared memory.
 __device__ __forceinline__ void ask_for_alphas(const Params& params, const Tile& tile, u32 to) {
   const int i = threadIdx.x % GROUP_THREADS;
   if (i >= PRODUCTS) return;
@@ -16,6 +16,7 @@ __device__ __forceinline__ void ask_for_alphas(const Params& params, const Tile&
     st_shared_4(to + i * sizeof(float), __float_as_uint(params.alpha_value[i]));
 }
 
+// The same for those of a tile's rows of weights.
 __device__ __forceinline__ void ask_for_weight_factors(const Params& launch, const Tile& tile, u32 to) {
   // They lie in the order of columns, not of tiles.
   const float* of_group = reinterpret_cast<const float*>(weight_block(launch, static_cast<long long>(GROUPS) * TILES_PER_GROUP, 0)) +

@@ -1,5 +1,5 @@
-// For each tile group one warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply. Between those, DECODERS warpgroups
-// may decode weights into shared memory.
+// For each tile group one warp loads weights, one (or several, where they decode) tokens; CONSUMER_THREADS multiply. Between those,
+// DECODERS warpgroups may decode weights into shared memory.
 #pragma once
 
 namespace ws {
