@@ -470,15 +470,13 @@ fn prepared_mxfp4_takes_hardly_more_registers() {
     assert_eq!(compile_all(&toolchain, &pairs, note), Vec::<String>::new());
     let registers = registers.into_inner().unwrap();
     let of = |spec: &Spec| registers.iter().find(|(known, _)| known == spec).unwrap().1;
-    // Of one kernel ptxas takes a few more or fewer.
-    let (mut all_nvfp4, mut all_mxfp4) = (0, 0);
     for pair in pairs.chunks(2) {
         let (nvfp4, mxfp4) = (of(&pair[0]), of(&pair[1]));
         eprintln!("{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
-        all_nvfp4 += nvfp4;
-        all_mxfp4 += mxfp4;
+        // f16's large scales have a way of their own.
+        let more = if pair[1].problem().compute_format() == Format::F16 { 3 } else { 1 };
+        assert!(mxfp4 <= nvfp4 + more, "{}: {mxfp4} registers, of NVFP4 {nvfp4}", pair[1]);
     }
-    assert!(100 * all_mxfp4 <= 103 * all_nvfp4, "{all_mxfp4} registers, of NVFP4 {all_nvfp4}");
 }
 
 /// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the

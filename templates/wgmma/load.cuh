@@ -56,8 +56,8 @@ class ProducerOf {
   const int tile_group;
   Place place;
   u32 parity = 1;  // of `empty`: opposite to that of `full`, so that the first round does not wait
-  u32 paced = 0;   // stages of the first round that have been asked for, since `begin`
-  const u32 begin = clock();
+  u32 paced = 0;   // stages of the first round that have been asked for, since `started`
+  const u32 started = clock();
 
   // A warpgroup that waits for stage s of a tile has seen stage s − K_GROUPS. Where STAGES is no multiple of K_GROUPS it
   // must be sure that s − STAGES, another warpgroup's, has come too, or it takes the parity of the phase before that one
@@ -96,7 +96,7 @@ class ProducerOf {
   template <u32 PACE>
   __device__ void keep_pace() {
     if (paced == STAGES / TILE_GROUPS) return;
-    while (clock() - begin < paced * PACE);
+    while (clock() - started < paced * PACE);
     paced++;
   }
 

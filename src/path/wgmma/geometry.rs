@@ -100,7 +100,8 @@ pub(super) struct Sharing {
     /// As in [`WgmmaLayout`], whose fields these become.
     pub(super) tiles_per_part: u32,
     product_groups: u32,
-    tile_groups: u32,
+    /// As in [`WgmmaLayout`].
+    pub(super) tile_groups: u32,
     passes: u32,
     /// Parts of the columns.
     parts: u32,
@@ -187,7 +188,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let k_factors = problem.has_k_factors();
     // Sums that are scaled leave no registers for another width, nor do two sums of every token where others decode.
     let is_ragged = problem.groups().is_some()
-        && matches!(variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
+        && tiles_per_part == 1
         && tokens >= RAGGED_TOKENS
         && !decodes_tokens
         && !k_factors

@@ -66,7 +66,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     let whole = columns.is_multiple_of(step) && (1..=WEIGHT_TILES_MAX).contains(&tiles);
     axis("tile columns", columns, whole, if step == 32 { "32, 64, 96 or 128" } else { "64, 128, 192 or 256" })?;
 
-    let Sharing { tiles_per_part, needed, consumers, .. } = Sharing::new(variant, tiles);
+    let Sharing { tiles_per_part, tile_groups, needed, consumers, .. } = Sharing::new(variant, tiles);
     axis("tile columns", columns, tiles.is_multiple_of(tiles_per_part), "64 or 128 where products are apart")?;
     match warps {
         Warps::Uniform => {
@@ -122,7 +122,7 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     axis("stages", stages, stages.is_multiple_of(shared) || ordered, "a multiple of the warpgroups that share K")?;
     let turns = fusion == Fusion::PingPong;
     together("ping_pong", !turns || persistent, "persistent blocks")?;
-    together("ping_pong", !turns || stages.is_multiple_of(2), "an even number of stages")?;
+    together("ping_pong", stages.is_multiple_of(tile_groups), "an even number of stages")?;
     // One warp gathers a group's.
     let few = !(turns && problem.is_gathered()) || tokens <= PING_PONG_GATHERED_MAX;
     together("ping_pong", few, "a tile of at most 40 tokens where rows are gathered")?;
@@ -142,8 +142,11 @@ pub(in crate::path) fn check_axes(problem: &Problem, variant: &Variant) -> Resul
     together("e4m3 tokens", !rounds || cluster.multicast() == 1, "tokens that a cluster does not share")?;
     let k_factors = problem.has_k_factors();
     together("factors along K", !k_factors || warps != Warps::Uniform, "specialised warps, which bring them")?;
-    let step = if turns { 2 } else { shared };
-    together("factors along K", !k_factors || stages > step, "more stages than warpgroups that share K or tiles")?;
+    together(
+        "factors along K",
+        !k_factors || stages > tile_groups * shared,
+        "more stages than warpgroups that share K or tiles",
+    )?;
     together("gathering rows", !problem.is_gathered() || warps != Warps::Uniform, "specialised warps")?;
 
     match cluster {

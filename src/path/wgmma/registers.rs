@@ -6,7 +6,7 @@
 use crate::arch::Arch;
 use crate::format::Format;
 use crate::path::geometry::K_BLOCK;
-use crate::path::{Epilogue, Fusion, Tile, Variant, Warps};
+use crate::path::{Epilogue, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Beside the accumulators, as measured: half a K block or two whole ones of A fragments, a block's codes and scales, addresses; the
@@ -230,12 +230,11 @@ impl Work<'_> {
         Registers { shifted: Some(Shifted { launch: needed, ..shifted }), ..self.kept(stage, accumulators, needed) }
     }
 
-    /// Who loads is one warpgroup then, one warp of which brings weights. Tall tiles of three and four
-    /// warpgroups would spill, unless blocks are persistent.
+    /// Who loads is one warpgroup then. Tall tiles of three and four would spill.
     fn may_shift(&self) -> bool {
         let is_one = self.variant.warps != Warps::Uniform && self.producer_warps <= 4;
         let is_known = self.consumers == 2 || self.variant.tile.tokens <= SUM_TOKENS;
-        is_one && self.is_plain() && self.consumers >= 2 && self.k_groups == 1 && is_known
+        is_one && self.tiles_per_part == 1 && self.consumers >= 2 && self.k_groups == 1 && is_known
     }
 
     /// What those that multiply have when who loads keeps what it needs.
@@ -256,14 +255,13 @@ impl Work<'_> {
         Registers { stage, sum_parts, accumulators, needed, shifted: None }
     }
 
-    /// A warpgroup multiplies all that it decodes.
-    fn is_plain(&self) -> bool {
-        matches!(self.variant.fusion, Fusion::Single | Fusion::Interleaved | Fusion::PingPong)
-    }
-
     /// Three or four warpgroups have tiles that come in several widths, one after the other.
     fn is_crowded(&self) -> bool {
-        self.is_ragged && self.variant.persistent && self.consumers > 2 && self.k_groups == 1 && self.is_plain()
+        self.is_ragged
+            && self.variant.persistent
+            && self.consumers > 2
+            && self.k_groups == 1
+            && self.tiles_per_part == 1
     }
 
     /// Whether ptxas has too few registers for 16-bit values, if all threads have as many.

@@ -7,20 +7,18 @@
 
 namespace ws {
 
-enum : bool { HAS_FACTORS = true };
-
 // Of two tile groups one lies behind the other, and tokens' are read by twos.
 struct alignas(8) Factors {
   float tokens[TOKENS];
   WeightFactors weights;
   Alphas alphas;
 };
-static_assert(FACTORS_OFFSET + TILE_GROUPS * sizeof(Factors) <= SHARED_BYTES, "host and device agree");
 
-// Of a tile group.
-__device__ __forceinline__ int factors_offset(const ConsumerId& consumer) {
-  return FACTORS_OFFSET + consumer.tile_group * int(sizeof(Factors));
-}
+}  // namespace ws
+
+#include "wgmma/unit/factors.cuh"
+
+namespace ws {
 
 // Before a tile is multiplied, when all are done with the one before: asks for its factors.
 __device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring& ring, const Tile& tile, const ConsumerId& consumer) {
@@ -45,19 +43,6 @@ __device__ __forceinline__ void ask_for_factors(const Params& launch, const Ring
   }
   cp_async_commit_group();
 }
-
-// Before all threads of the tile meet behind which they are read.
-__device__ __forceinline__ void wait_for_factors() { cp_async_wait_group<0>(); }
-
-__device__ __forceinline__ const Factors& factors_of(const ConsumerId& consumer) {
-  return *reinterpret_cast<const Factors*>(shared_memory + factors_offset(consumer));
-}
-
-// Of a tile's group: there when its other factors are.
-struct TileAlphas {
-  __device__ TileAlphas(const Params&, const Tile&) {}
-  __device__ const Alphas& of(const ConsumerId& consumer) const { return factors_of(consumer).alphas; }
-};
 
 // Of COUNT products from `first_product` on, for the columns and tokens that a thread holds.
 template <int COUNT>

@@ -225,7 +225,8 @@ bool start(Program& program, int arch, const std::vector<std::string>& defines, 
   std::vector<std::string> arguments = {compiler(), "-x", "c++", "-std=c++17", "-O1", "-march=native", "-w", "-fPIC", "-shared",
                                         "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
                                         "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fno-math-errno",
-                                        "-fno-threadsafe-statics", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-D__CUDA_ARCH__=" + std::to_string(arch)};
+                                        "-fno-threadsafe-statics", "-fsanitize=alignment",
+                                        "-fsanitize-undefined-trap-on-error", "-D__CUDA_ARCH__=" + std::to_string(arch)};
   arguments.insert(arguments.end(), defines.begin(), defines.end());
   for (const std::string& path : {std::string(EMULATOR_SOURCES "/headers"), headers, std::string(EMULATOR_SOURCES)}) {
     arguments.push_back("-I");

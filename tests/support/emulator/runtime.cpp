@@ -664,12 +664,17 @@ void tear_down_cluster() {
 
 // --- Faults -----------------------------------------------------------------------------------------------------------
 
-struct sigaction old_segv, old_bus, old_ill;
+// Signals that tell of a fault, and what was done at them before.
+struct Caught {
+  int signal;
+  struct sigaction old;
+} caught[] = {{SIGSEGV, {}}, {SIGBUS, {}}, {SIGILL, {}}};
 
 void on_fault(int signal, siginfo_t* info, void*) {
   if (!grid || !pthread_equal(pthread_self(), device_thread)) {
     // Somebody else's: as it would have been without this.
-    sigaction(signal, signal == SIGSEGV ? &old_segv : signal == SIGBUS ? &old_bus : &old_ill, nullptr);
+    for (const Caught& one : caught)
+      if (one.signal == signal) sigaction(signal, &one.old, nullptr);
     return;
   }
   if (signal == SIGILL) {
@@ -700,14 +705,10 @@ struct Faults {
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, &action, &old_segv);
-    sigaction(SIGBUS, &action, &old_bus);
-    sigaction(SIGILL, &action, &old_ill);
+    for (Caught& one : caught) sigaction(one.signal, &action, &one.old);
   }
   ~Faults() {
-    sigaction(SIGSEGV, &old_segv, nullptr);
-    sigaction(SIGBUS, &old_bus, nullptr);
-    sigaction(SIGILL, &old_ill, nullptr);
+    for (const Caught& one : caught) sigaction(one.signal, &one.old, nullptr);
     sigaltstack(&old_stack, nullptr);
   }
 };

@@ -74,11 +74,7 @@ pub fn all(arch: &Arch) -> Vec<Family> {
                 // A counter gives every family another mix of what is not its name.
                 let index = count;
                 count += 1;
-                let problem = match fusion {
-                    Fusion::Single => Problem::gemm(),
-                    Fusion::PingPong if index % 2 == 1 => Problem::gemm(),
-                    _ => Problem::dual_gemm(ACTIVATIONS[index % 3]),
-                };
+                let problem = plain(fusion, index);
                 let (n, k) = shapes[index % shapes.len()];
                 let c = [Format::F16, Format::Bf16, Format::F32][index / 2 % 3];
                 let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index / 3 % 2];
@@ -108,12 +104,22 @@ pub fn all(arch: &Arch) -> Vec<Family> {
     families
 }
 
+/// Whether a fusion is tried with a gemm: one that goes with both operations, with each in turn.
+fn has_one_product(fusion: Fusion, index: usize) -> bool {
+    fusion == Fusion::Single || (fusion == Fusion::PingPong && index % 2 == 1)
+}
+
+/// An operation with that fusion: a gemm as it is, or two products and few activations in turn.
+fn plain(fusion: Fusion, index: usize) -> Problem {
+    if has_one_product(fusion, index) { Problem::gemm() } else { Problem::dual_gemm(ACTIVATIONS[index % 3]) }
+}
+
 /// An operation with that fusion, its activations in turn.
 fn operation(fusion: Fusion, index: usize) -> Problem {
-    match fusion {
-        Fusion::Single => Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()]),
-        Fusion::PingPong if index % 2 == 1 => operation(Fusion::Single, index),
-        _ => Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()]),
+    if has_one_product(fusion, index) {
+        Problem::gemm().activation(Activation::UNGATED[index % Activation::UNGATED.len()])
+    } else {
+        Problem::dual_gemm(Activation::GATED[index % Activation::GATED.len()])
     }
 }
 
@@ -323,11 +329,7 @@ fn moved(arch: &Arch, pairs: &[(Format, Format)], awkward: &[u32]) -> Vec<Family
                 }
                 for fusion in fusions {
                     let index = families.len();
-                    let problem = match fusion {
-                        Fusion::Single => Problem::gemm(),
-                        Fusion::PingPong if index % 2 == 1 => Problem::gemm(),
-                        _ => Problem::dual_gemm(ACTIVATIONS[index % 3]),
-                    };
+                    let problem = plain(fusion, index);
                     // The path wgmma gathers no NVFP4 tokens.
                     let kinds = pairs.iter().filter(|(a, _)| !(gathered && prepared) || *a != Format::Nvfp4);
                     let known: Vec<_> = kinds.filter(|(_, b)| !prepared || *b == Format::Nvfp4).collect();
@@ -452,5 +454,7 @@ pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
             }
         }
     }
+    let is_gemm = matches!(family.problem.operation(), Operation::Gemm(_));
+    assert_eq!(is_gemm, has_one_product(family.fusion, family.index));
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} wrong:\n{}", wrong.len(), wrong.join("\n"))) }
 }
