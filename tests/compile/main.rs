@@ -1,0 +1,111 @@
+//! Rendered CUDA and what the compiler makes of it; no GPU needed.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod blackwell;
+mod every;
+mod hopper;
+mod picks;
+mod same;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::format::Format;
+use warpsmith::internal::spec::space;
+use warpsmith::pick;
+use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_tune::suite::Suite;
+
+/// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The problems of the suite, with the M's they are asked for.
+fn suite() -> Vec<(Problem, Vec<u32>)> {
+    Suite::built_in().unwrap().problems()
+}
+
+/// The same for prepared weights.
+fn prepared_suite() -> Vec<(Problem, Vec<u32>)> {
+    suite().into_iter().map(|(problem, ms)| (problem.prepared(), ms)).collect()
+}
+
+/// What is chosen for all of them, each once.
+fn default_picks(suite: Vec<(Problem, Vec<u32>)>, archs: &[Arch]) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for arch in archs {
+        for (problem, ms) in &suite {
+            for m in ms {
+                let spec = *pick::choose(problem, *m, arch).unwrap().spec();
+                if !specs.contains(&spec) {
+                    specs.push(spec);
+                }
+            }
+        }
+    }
+    specs
+}
+
+/// What makes a kernel slow without being wrong: registers spilled, or asynchronous products that wait for each other.
+fn slow(cubin: &Cubin) -> Option<String> {
+    let spilled = cubin.resources().iter().find(|entry| entry.has_spills() || entry.local_bytes() > 0);
+    let serialised = cubin.log().lines().find(|line| line.contains("serialized"));
+    spilled.map(ToString::to_string).or(serialised.map(str::to_owned))
+}
+
+fn warning(cubin: &Cubin) -> Option<String> {
+    cubin.log().lines().find(|line| line.contains("warning")).map(str::to_owned)
+}
+
+/// Compiles every spec on all cores; returns what went wrong.
+fn compile_all(
+    toolchain: &Toolchain,
+    specs: &[Spec],
+    check: impl Fn(&Spec, &Cubin) -> Option<String> + Sync,
+) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let one = |spec: &Spec| {
+        let built = warpsmith::internal::build::render(spec)
+            .and_then(|source| warpsmith::internal::build::compile(toolchain, &source, spec.arch().target()));
+        match built {
+            Ok(cubin) => check(spec, &cubin),
+            Err(error) => Some(format!("{spec}: {error:?}")),
+        }
+    };
+    let worker = || {
+        let mut wrong = Vec::new();
+        while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
+            wrong.extend(one(spec));
+        }
+        wrong
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..std::thread::available_parallelism().map_or(2, usize::from)).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+/// Each operation with each of its activations.
+fn every_operation() -> Vec<Problem> {
+    let single = Activation::UNGATED.iter().map(|act| Problem::gemm().activation(*act));
+    single.chain(Activation::GATED.iter().map(|act| Problem::dual_gemm(*act))).collect()
+}
+
+/// The same with rows that are taken, or put, by their numbers, in turn.
+fn moved(problem: Problem, turn: usize) -> Problem {
+    let is_taken = problem.a_format() != Format::Nvfp4 || !problem.is_prepared();
+    let problem = if is_taken && turn % 3 != 1 { problem.gathered() } else { problem };
+    if turn % 5 < 2 { problem.slots() } else { problem }
+}
+
+/// Every `step`th of the space, so that a few land in each part of it.
+fn sampled(problem: &Problem, arch: &Arch, count: usize, seed: usize) -> Vec<Spec> {
+    let all: Vec<_> = space(problem, arch).collect();
+    let step = (all.len() / count).max(1);
+    all.into_iter().skip(seed % step).step_by(step).collect()
+}
