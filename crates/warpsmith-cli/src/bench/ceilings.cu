@@ -1,16 +1,17 @@
-// What the device can do at most, in five kernels: `fill` makes data, `read` and `copy` move it, `empty` does nothing, `product`
-// multiplies.
+// What the device can do at most, in six kernels: `fill` makes data, `read` and `copy` move it, `empty` does nothing, `product`
+// multiplies values of f16, `product_e4m3` those of e4m3.
 //
 // read, copy: every block takes PER_BLOCK vectors of 16 bytes, eight a thread, all loads before the first use. `read`
 //   adds up all words, so that nothing can be left out unseen, and each warp writes its sum.
 //
-// product (sm_90a): one block an SM, two warpgroups, nothing but wgmma m64n256k16 on operands that stay in shared
-//   memory. Warpgroup w multiplies rows 64·w … of A with all of B, along K in slabs of 64, the slabs taken in turn:
+// product, product_e4m3 (sm_90a): one block an SM, two warpgroups, nothing but wgmma m64n256k16 (k32) on operands that stay in
+//   shared memory. Warpgroup w multiplies rows 64·w … of A with all of B, along K in slabs of 128 bytes, taken in turn:
 //
 //     slab  | A: 128 rows of 128 bytes | B: 256 rows of 128 bytes |    K-major, 128-byte swizzle; SLABS of them
 //
 //   A tile is `k_slabs` of these and begins with sums of zero, as in a real product; `tiles` tiles follow each other.
-//   The data are random with all bits of f16 in use: what they are decides the power, and so the clock.
+//   The data are random with all bits of f16 in use: what they are decides the power, and so the clock. Those of e4m3 are such that all
+//   sums are exact, whatever few bits the tensor core keeps.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -59,15 +60,36 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy(const uint4* from, ui
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-constexpr int A_ROWS = 128, SLAB_ROWS = A_ROWS + 256, SLAB_K = 64, SLAB_BYTES = SLAB_ROWS * SLAB_K * 2, SLABS = 4;
+constexpr int A_ROWS = 128, SLAB_ROWS = A_ROWS + 256, LINE = 128, SLAB_BYTES = SLAB_ROWS * LINE, SLABS = 4;
 
-// Element `index` of the operands: a multiple of 1/1024 in [-2, 2), which f16 holds exactly.
-__device__ __forceinline__ u16 element(u32 index) {
-  const float value = (int(mix(index) >> 20) - 2048) * (1.0f / 1024);
-  u16 bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-}
+// Element `index` of the operands, and the instruction for them.
+struct F16 {
+  using Bits = u16;
+
+  // A multiple of 1/1024 in [-2, 2), which f16 holds exactly.
+  static __device__ __forceinline__ u16 element(u32 index) {
+    const float value = (int(mix(index) >> 20) - 2048) * (1.0f / 1024);
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+  }
+
+  static __device__ __forceinline__ void multiply(float (&d)[128], u64 a, u64 b, u32 add);
+};
+
+struct E4m3 {
+  using Bits = unsigned char;
+
+  // An integer in [-4, 4).
+  static __device__ __forceinline__ unsigned char element(u32 index) {
+    const float value = int(mix(index) >> 29) - 4;
+    u16 bits;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(value));
+    return static_cast<unsigned char>(bits);
+  }
+
+  static __device__ __forceinline__ void multiply(float (&d)[128], u64 a, u64 b, u32 add);
+};
 
 // PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", matrix descriptor: rows of 128 bytes, 8 of them
 // 1024 bytes apart from the next 8, in the 128-byte swizzle (bit 62). The leading offset (bit 16) means nothing here.
@@ -84,50 +106,57 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// "wgmma.mma_async": d = a·bᵀ, plus d if `add`. Both K-major in shared memory.
-__device__ __forceinline__ void wgmma(float (&d)[128], u64 a, u64 b, u32 add) {
+// "wgmma.mma_async": d = a·bᵀ, plus d if `add`. Both K-major in shared memory; f16 alone says that neither is transposed.
 #define D8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-  asm volatile("{ .reg .pred add; setp.ne.u32 add, %130, 0; "
-               "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-               "}, %128, %129, add, 1, 1, 0, 0; }"
-               : D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56),
-                 D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120)
-               : "l"(a), "l"(b), "r"(add));
-#undef D8
-}
+#define WGMMA(SHAPE, TRANSPOSED) \
+  asm volatile("{ .reg .pred add; setp.ne.u32 add, %130, 0; " \
+               "wgmma.mma_async.sync.aligned." SHAPE " {" \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
+               "}, %128, %129, add, 1, 1" TRANSPOSED "; }" \
+               : D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), \
+                 D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120) \
+               : "l"(a), "l"(b), "r"(add))
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product(float* sums, int tiles, int k_slabs) {
+__device__ __forceinline__ void F16::multiply(float (&d)[128], u64 a, u64 b, u32 add) { WGMMA("m64n256k16.f32.f16.f16", ", 0, 0"); }
+__device__ __forceinline__ void E4m3::multiply(float (&d)[128], u64 a, u64 b, u32 add) { WGMMA("m64n256k32.f32.e4m3.e4m3", ""); }
+
+#undef WGMMA
+#undef D8
+
+template <class Format>
+__device__ __forceinline__ void multiply_tiles(float* sums, int tiles, int k_slabs) {
+  using Bits = typename Format::Bits;
+  constexpr int SLAB_K = LINE / sizeof(Bits), PIECE = 16 / sizeof(Bits);
   extern __shared__ char raw[];
   const u32 raw_address = u32(__cvta_generic_to_shared(raw));
   const u32 base = (raw_address + 1023) / 1024 * 1024;  // the swizzle counts from multiples of 1024
   char* const operands = raw + (base - raw_address);
   for (u32 i = threadIdx.x; i < SLABS * SLAB_ROWS * SLAB_K; i += THREADS) {
     const u32 row = i / SLAB_K, k = i % SLAB_K;
-    *(u16*)(operands + row * 128 + (k / 8 ^ row % 8) * 16 + k % 8 * 2) = element(i);
+    *(Bits*)(operands + row * LINE + (k / PIECE ^ row % 8) * 16 + k % PIECE * sizeof(Bits)) = Format::element(i);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
 
-  const u64 a = descriptor(base + threadIdx.x / 128 * 64 * 128), b = descriptor(base + A_ROWS * 128);
+  const u64 a = descriptor(base + threadIdx.x / 128 * 64 * LINE), b = descriptor(base + A_ROWS * LINE);
   float d[128] = {};
   for (int tile = 0; tile < tiles; tile++) {
     for (int slab = 0; slab < k_slabs; slab++) {
       const u64 offset = slab % SLABS * (SLAB_BYTES >> 4);
       wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < SLAB_K / 16; step++) {
-        const u64 at = offset + step * (32 >> 4);  // 16 elements of K are 32 bytes
-        wgmma(d, a + at, b + at, slab + step > 0);
+      for (int step = 0; step < LINE / 32; step++) {
+        const u64 at = offset + step * (32 >> 4);  // an instruction takes 32 bytes along K
+        Format::multiply(d, a + at, b + at, slab + step > 0);
       }
       wgmma_commit_group();
       wgmma_wait_group<1>();
@@ -141,6 +170,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) product(float* sums, in
     sum += d[i];
   }
   sums[blockIdx.x * THREADS + threadIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product(float* sums, int tiles, int k_slabs) {
+  multiply_tiles<F16>(sums, tiles, k_slabs);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product_e4m3(float* sums, int tiles, int k_slabs) {
+  multiply_tiles<E4m3>(sums, tiles, k_slabs);
 }
 
 #endif

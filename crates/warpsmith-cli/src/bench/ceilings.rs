@@ -12,10 +12,11 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 use warpsmith::build::{Cubin, Toolchain};
+use warpsmith::format::Format;
 use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::{Timer, wait};
 
-use super::source::{has_product, source};
+use super::source::{has_products, source};
 use crate::shared::Result;
 
 /// Bytes of each of two buffers: many times any L2 cache.
@@ -26,12 +27,9 @@ const BLOCK_BYTES: usize = 8 * THREADS as usize * 16;
 const SLABS: usize = 4;
 const A_ROWS: usize = 128;
 const B_ROWS: usize = 256;
-const SLAB_K: usize = 64;
-/// Operands of `product`, and room to begin at a multiple of 1024.
-const PRODUCT_SHARED: u32 = (SLABS * (A_ROWS + B_ROWS) * SLAB_K * 2 + 1024) as u32;
-/// K of a tile of `product` in slabs, and tiles in a launch: some 3 ms.
-const K_SLABS: usize = 64;
-const TILES: usize = 64;
+const LINE: usize = 128;
+/// Operands of a product, and room to begin at a multiple of 1024.
+const PRODUCT_SHARED: u32 = (SLABS * (A_ROWS + B_ROWS) * LINE + 1024) as u32;
 /// No launch takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -44,10 +42,10 @@ pub struct Ceilings {
     pub read: f64,
     /// Microseconds of a launch of a block for each SM that does nothing: no kernel takes less.
     pub launch_us: f64,
-    /// A large fp16 product; `None` where there is no kernel to measure it.
-    pub product: Option<f64>,
-    /// What the architecture's row says, in place of the product.
-    datasheet: f64,
+    /// Large products of f16 and of e4m3; `None` where there is no kernel to measure them, and the architecture's row says what is
+    /// taken in their place.
+    pub products: Option<[f64; 2]>,
+    arch: Arch,
 }
 
 impl Ceilings {
@@ -58,7 +56,9 @@ impl Ceilings {
 
     /// Microseconds that a problem's products take.
     pub fn matrix_us(&self, problem: &Problem, m: u32) -> f64 {
-        problem.flop(m.into()) / self.product.unwrap_or(self.datasheet) * 1e6
+        let measured =
+            self.products.map(|[f16, e4m3]| if problem.compute_format() == Format::E4m3 { e4m3 } else { f16 });
+        problem.flop(m.into()) / measured.unwrap_or_else(|| problem.flop_per_s(&self.arch)) * 1e6
     }
 
     /// Microseconds that a problem takes at least.
@@ -70,13 +70,13 @@ impl Ceilings {
 impl fmt::Display for Ceilings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (copy, read, launch_us) = (self.copy / 1e9, self.read / 1e9, self.launch_us);
-        write!(
-            f,
-            "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, launch {launch_us:.2} µs, fp16 product "
-        )?;
-        match self.product {
-            Some(product) => write!(f, "{:.0} TFLOP/s", product / 1e12),
-            None => write!(f, "not measured (wgmma only), datasheet {:.0} TFLOP/s", self.datasheet / 1e12),
+        write!(f, "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, launch {launch_us:.2} µs, ")?;
+        match self.products.map(|products| products.map(|rate| rate / 1e12)) {
+            Some([f16, e4m3]) => write!(f, "f16 product {f16:.0} TFLOP/s, e4m3 product {e4m3:.0} TFLOP/s"),
+            None => {
+                let datasheet = self.arch.matrix_flop_per_s() / 1e12;
+                write!(f, "products not measured (wgmma only), datasheet {datasheet:.0} TFLOP/s of f16")
+            }
         }
     }
 }
@@ -91,8 +91,11 @@ pub fn measure(stream: &Arc<CudaStream>, arch: &Arch, cubin: &Cubin) -> Result<C
     let module = stream.context().load_module(Ptx::from_binary(cubin.image().to_vec()))?;
     let (copy, read) = memory(stream, &module)?;
     let launch_us = launch_us(stream, &module, arch.sms())?;
-    let product = has_product(arch).then(|| product(stream, &module, arch.sms())).transpose()?;
-    Ok(Ceilings { copy, read, launch_us, product, datasheet: arch.matrix_flop_per_s() })
+    let products = match has_products(arch) {
+        true => Some([product::<F16>(stream, &module, arch.sms())?, product::<E4m3>(stream, &module, arch.sms())?]),
+        false => None,
+    };
+    Ok(Ceilings { copy, read, launch_us, products, arch: *arch })
 }
 
 /// Bytes in a second of a copy and of a read.
@@ -157,13 +160,55 @@ fn launch_us(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Re
     Ok(Timer::new(stream)?.time(1, launch)?.median_us)
 }
 
+/// What a product is of, as in ceilings.cu.
+trait Values {
+    const KERNEL: &str;
+    const BYTES: usize;
+    /// K of a tile in slabs, and tiles in a launch: some 3 ms.
+    const K_SLABS: usize;
+    const TILES: usize;
+    /// Of a sum of all 128 that a thread has, as a share of its magnitudes.
+    const BOUND: f64;
+
+    fn element(bits: u32) -> f64;
+}
+
+struct F16;
+struct E4m3;
+
+impl Values for F16 {
+    const KERNEL: &str = "product";
+    const BYTES: usize = 2;
+    const K_SLABS: usize = 64;
+    const TILES: usize = 64;
+    /// The oracle's bound on accumulation (K/16 + 16 steps of 2⁻²² each), and as much again for the 128 additions.
+    const BOUND: f64 = 2.0 * ((Self::K_SLABS * LINE / Self::BYTES) as f64 / 16.0 + 16.0) / (1 << 22) as f64;
+
+    fn element(bits: u32) -> f64 {
+        f64::from((bits >> 20) as i32 - 2048) / 1024.0
+    }
+}
+
+impl Values for E4m3 {
+    const KERNEL: &str = "product_e4m3";
+    const BYTES: usize = 1;
+    /// Few enough that sums have 11 bits or 12, of 14 that the tensor core keeps.
+    const K_SLABS: usize = 16;
+    const TILES: usize = 256;
+    const BOUND: f64 = 0.0;
+
+    fn element(bits: u32) -> f64 {
+        f64::from((bits >> 29) as i32 - 4)
+    }
+}
+
 /// Floating-point operations in a second of a product on all SMs.
-fn product(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<f64> {
-    let function = module.load_function("product")?;
+fn product<V: Values>(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<f64> {
+    let function = module.load_function(V::KERNEL)?;
     allow_shared(stream.context(), &function)?;
     let config = LaunchConfig { grid_dim: (sms, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: PRODUCT_SHARED };
     let mut sums = stream.alloc_zeros::<f32>(sms as usize * THREADS as usize)?;
-    let (tiles, k_slabs) = (TILES as i32, K_SLABS as i32);
+    let (tiles, k_slabs) = (V::TILES as i32, V::K_SLABS as i32);
     let launch = |sums: &mut CudaSlice<f32>| {
         // SAFETY: every thread of `sms` blocks writes one of `sums`, and shared memory is what the launch asks for.
         unsafe { stream.launch_builder(&function).arg(sums).arg(&tiles).arg(&k_slabs).launch(config) }
@@ -171,28 +216,30 @@ fn product(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Resu
             .map_err(warpsmith::Error::from)
     };
     launch(&mut sums)?;
-    let expected = product_sums();
+    let expected = product_sums::<V>();
     for (index, sum) in fetched(stream, &sums)?.into_iter().enumerate() {
         let (block, thread) = (index / THREADS as usize, index % THREADS as usize);
         let (value, bound) = expected[thread];
         // So that NaN is no pass.
         let is_right = (f64::from(sum) - value).abs() <= bound;
         if !is_right {
-            return Err(format!("product: block {block}, thread {thread}: {sum}, expected {value} ± {bound}").into());
+            let kernel = V::KERNEL;
+            return Err(format!("{kernel}: block {block}, thread {thread}: {sum}, expected {value} ± {bound}").into());
         }
     }
     let timing = Timer::new(stream)?.time(1, |_| launch(&mut sums))?;
-    let tile_flop = (2 * A_ROWS * B_ROWS * K_SLABS * SLAB_K) as f64;
-    Ok(tile_flop * TILES as f64 * f64::from(sms) / timing.median_us * 1e6)
+    let tile_flop = (2 * A_ROWS * B_ROWS * V::K_SLABS * LINE / V::BYTES) as f64;
+    Ok(tile_flop * V::TILES as f64 * f64::from(sms) / timing.median_us * 1e6)
 }
 
-/// What each thread of a block of `product` should write, and how far it may be from it: of the tile, rows 16·w + l/4
+/// What each thread of a block of a product should write, and how far it may be from it: of the tile, rows 16·w + l/4
 /// and 8 further, columns 8·j + 2·(l % 4) and the next for all j (PTX ISA, "Register Fragments for
 /// wgmma.mma_async.m64nNk16", matrix D), with w its warp and l its lane.
-fn product_sums() -> Vec<(f64, f64)> {
+fn product_sums<V: Values>() -> Vec<(f64, f64)> {
+    let slab_k = LINE / V::BYTES;
     let element = |slab: usize, row: usize, k: usize| {
-        let index = (slab * (A_ROWS + B_ROWS) + row) * SLAB_K + k;
-        f64::from((mix(index as u32) >> 20) as i32 - 2048) / 1024.0
+        let index = (slab * (A_ROWS + B_ROWS) + row) * slab_k + k;
+        V::element(mix(index as u32))
     };
     // Of all columns that the lanes l % 4 = quad hold.
     let column_sum = |slab: usize, quad: usize, k: usize, of: &dyn Fn(f64) -> f64| -> f64 {
@@ -200,7 +247,7 @@ fn product_sums() -> Vec<(f64, f64)> {
     };
     let mut sums = vec![(0.0, 0.0); THREADS as usize];
     for slab in 0..SLABS {
-        for k in 0..SLAB_K {
+        for k in 0..slab_k {
             let values = [0, 1, 2, 3].map(|quad| column_sum(slab, quad, k, &|value| value));
             let magnitudes = [0, 1, 2, 3].map(|quad| column_sum(slab, quad, k, &f64::abs));
             for (thread, (value, magnitude)) in sums.iter_mut().enumerate() {
@@ -211,10 +258,8 @@ fn product_sums() -> Vec<(f64, f64)> {
             }
         }
     }
-    // The oracle's bound on accumulation (K/16 + 16 steps of 2⁻²² each), and as much again for the 128 additions.
-    let rounds = (K_SLABS / SLABS) as f64;
-    let relative = 2.0 * ((K_SLABS * SLAB_K) as f64 / 16.0 + 16.0) * 2f64.powi(-22);
-    sums.into_iter().map(|(value, magnitude)| (rounds * value, rounds * magnitude * relative)).collect()
+    let rounds = (V::K_SLABS / SLABS) as f64;
+    sums.into_iter().map(|(value, magnitude)| (rounds * value, rounds * magnitude * V::BOUND)).collect()
 }
 
 /// As in ceilings.cu.

@@ -174,5 +174,6 @@ fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, ceilings: Ceilings
         return Ok(Outcome::Wrong(checked.to_string()));
     }
     let (plain, dependent) = (trial.time(&checked)?, trial.time_dependent(&checked)?);
-    Ok(Outcome::Passed(Measured { worst: checked.verdict().worst(), plain, dependent, ceilings }))
+    let worst = checked.verdict().worst();
+    Ok(Outcome::Passed(Box::new(Measured { worst, plain, dependent, ceilings })))
 }

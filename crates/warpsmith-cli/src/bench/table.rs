@@ -22,7 +22,7 @@ pub enum Outcome {
         registers: Option<u32>,
     },
     /// Every element is right.
-    Passed(Measured),
+    Passed(Box<Measured>),
     /// There is none, or it could not be built, loaded or launched.
     Failed(String),
     /// Its result is wrong.
@@ -188,7 +188,8 @@ pub fn json(rows: &[Row], machine: &str, ceilings: Option<&Ceilings>) -> Value {
             "copy_gb_s": ceilings.copy / 1e9,
             "read_gb_s": ceilings.read / 1e9,
             "launch_us": ceilings.launch_us,
-            "product_tflops": ceilings.product.map(|product| product / 1e12),
+            "product_tflops": ceilings.products.map(|[f16, _]| f16 / 1e12),
+            "product_e4m3_tflops": ceilings.products.map(|[_, e4m3]| e4m3 / 1e12),
         })
     });
     ceilings.into_iter().chain(rows.iter().map(Row::json)).collect()

@@ -90,7 +90,9 @@ fn ceilings_compile_for_every_architecture() {
             let cubin = warpsmith::internal::build::compile(&toolchain, &source::source(arch), arch.target()).unwrap();
             assert!(cubin.resources().iter().all(|kernel| !kernel.has_spills()), "{arch}: {cubin:?}");
             assert!(!cubin.log().contains("serialized"), "{arch}: {}", cubin.log());
-            assert_eq!(cubin.resources_of("product").is_some(), source::has_product(arch), "{arch}");
+            for kernel in ["product", "product_e4m3"] {
+                assert_eq!(cubin.resources_of(kernel).is_some(), source::has_products(arch), "{arch}");
+            }
         }
     }
 }

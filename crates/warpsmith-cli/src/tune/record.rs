@@ -101,6 +101,7 @@ pub fn row(kind: &str, outcome: &Outcome, problem: &Problem, rows: &[u32], arch:
         spread: interval.map(|(low, high)| high - low),
         bytes: problem.bytes_of(rows),
         flop: outcome.problem.flop(outcome.m.into()),
+        matrix_flop_per_s: problem.flop_per_s(arch),
         seconds: outcome.wall.as_secs_f64(),
         rested: outcome.rested.as_secs_f64(),
         candidates: outcome.tried.iter().map(candidate).collect(),

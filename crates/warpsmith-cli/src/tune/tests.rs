@@ -43,6 +43,7 @@ fn row(problem: &str, m: u32, measured_us: Option<f64>) -> Row {
         spread: measured_us.map(|_| 0.01),
         bytes: 33e6,
         flop: 30e9 * f64::from(m) / 256.0,
+        matrix_flop_per_s: 790e12,
         seconds: 2.5,
         rested: 0.5,
         candidates: vec![

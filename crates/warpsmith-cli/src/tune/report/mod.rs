@@ -55,6 +55,8 @@ pub struct Row {
     /// That the problem moves at least, and that it computes.
     pub bytes: f64,
     pub flop: f64,
+    /// Of the architecture's matrix instructions for what it multiplies.
+    pub matrix_flop_per_s: f64,
     /// Seconds that tuning took, and that the device rested of them.
     pub seconds: f64,
     pub rested: f64,
@@ -85,7 +87,8 @@ impl Row {
 
     /// The share of what the device's ceilings allow.
     fn share(&self, ceilings: &Ceilings) -> Option<f64> {
-        self.flop_per_s().map(|rate| rate / ceilings.at(self.intensity()))
+        let most = (ceilings.memory_bytes_per_s * self.intensity()).min(self.matrix_flop_per_s);
+        self.flop_per_s().map(|rate| rate / most)
     }
 }
 
