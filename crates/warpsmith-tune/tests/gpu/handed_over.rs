@@ -1,4 +1,4 @@
-//! What the kernel before a dependent launch writes last: tokens, their scales, and how the rows are shared out.
+//! What the kernel before a dependent launch writes last: tokens, their scales, factors of products, and how the rows are shared out.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::uploaded::{Call, DeviceMatrix, kernel};
 /// Lets the next kernel begin, and writes what that reads only 2 ms later: time enough for the host to launch it.
 const HAND_OVER: &str = r#"
 struct Copies {
-  unsigned char* to[3];
-  const unsigned char* from[3];
-  unsigned long long bytes[3];
+  unsigned char* to[5];
+  const unsigned char* from[5];
+  unsigned long long bytes[5];
 };
 
 extern "C" __global__ void hand_over(const __grid_constant__ Copies copies) {
@@ -27,7 +27,7 @@ extern "C" __global__ void hand_over(const __grid_constant__ Copies copies) {
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
   do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < 2000000);
-  for (int which = 0; which < 3; which++)
+  for (int which = 0; which < 5; which++)
     for (unsigned long long i = threadIdx.x; i < copies.bytes[which]; i += blockDim.x)
       copies.to[which][i] = copies.from[which][i];
 }
@@ -37,9 +37,9 @@ extern "C" __global__ void hand_over(const __grid_constant__ Copies copies) {
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Copies {
-    to: [u64; 3],
-    from: [u64; 3],
-    bytes: [u64; 3],
+    to: [u64; 5],
+    from: [u64; 5],
+    bytes: [u64; 5],
 }
 
 // SAFETY: numbers only, in the order and sizes of the device side.
@@ -90,6 +90,9 @@ fn is_right(bench: &Bench, hand_over: &CudaFunction, kernel: Arc<Kernel>, rows: 
         DeviceMatrix::F16(values) => vec![copies.take(stream, values)?],
         DeviceMatrix::Bf16(values) => vec![copies.take(stream, values)?],
     };
+    for alpha in &mut call.uploaded.alphas {
+        written.push(copies.take(stream, alpha)?);
+    }
     if let Some(offsets) = &mut call.offsets {
         written.push(copies.take(stream, offsets)?);
     }
@@ -109,8 +112,9 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
     let hand_over = compiled(bench)?;
     let single = Problem::dual_gemm(Activation::Silu).n(512).k(1024);
     let coded = single.a(Format::Nvfp4);
+    let rounded = single.a(Format::E4m3);
     let (few, many): (&[u32], &[u32]) = (&[30, 0, 65, 5], &[500, 0, 640, 20]);
-    let cases: [(Problem, &[u32], &str); 12] = [
+    let cases: [(Problem, &[u32], &str); 17] = [
         (single, &[100], "mma.t32x64x64.s3.interleaved.uniform.direct"),
         (single, &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2"),
         (single, &[100], "wgmma.t64x64x128.s2.interleaved.uniform.shared"),
@@ -123,6 +127,11 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
         (coded.grouped(4), few, "wgmma.t64x64x64.s4.interleaved.ws2.shared.persistent.prepass"),
         (coded.grouped(4), few, "wgmma.t64x64x128.s2.interleaved.uniform.shared.prepass"),
         (coded.grouped(4), many, "wgmma.t64x64x128.s2.interleaved.uniform.shared.prepass"),
+        (rounded, &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared"),
+        (rounded.k_factors(), &[100], "wgmma.t64x64x128.s4.interleaved.ws2.shared.dsmem2"),
+        (rounded.grouped(4), few, "wgmma.t64x64x256.s2.interleaved.ws2.shared.persistent"),
+        (rounded.grouped(4), few, "wgmma.t32x32x256.s4.ping_pong.ws2.direct.persistent"),
+        (rounded.k_factors().grouped(4), few, "wgmma.t64x64x256.s2.interleaved.ws2.shared.persistent"),
     ];
     for (problem, rows, variant) in cases {
         let Some(kernel) = kernel(bench, problem, variant)? else { continue };
@@ -130,12 +139,20 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
             return Err(format!("{variant}, {rows:?} rows: other bits than when it was launched plainly"));
         }
         // So that this could not fail unseen.
-        if rows == few && variant.ends_with("ws2.shared.prepass") {
-            let source = warpsmith::internal::build::render(kernel.spec()).map_err(text)?;
-            let too_early = changed(&source, &[("if ((!PREPASS || params.early) &&", "if (!PREPASS &&")])?;
-            if is_right(bench, &hand_over, bench.kernel_of(kernel.spec(), &too_early)?, rows)? {
-                return Err(format!("{variant} reads offsets without waiting, and that was not seen"));
+        let (what, from, to) = match () {
+            () if rows == few && variant.ends_with("ws2.shared.prepass") => {
+                ("offsets", "if ((!PREPASS || params.early) &&", "if (!PREPASS &&")
             }
+            // Nobody else waits before a tile is multiplied that has no offsets.
+            () if problem == rounded => {
+                ("factors", "  wait_for_dependencies();\n  ask_for_alphas(", "  ask_for_alphas(")
+            }
+            () => continue,
+        };
+        let source = warpsmith::internal::build::render(kernel.spec()).map_err(text)?;
+        let too_early = changed(&source, &[(from, to)])?;
+        if is_right(bench, &hand_over, bench.kernel_of(kernel.spec(), &too_early)?, rows)? {
+            return Err(format!("{variant} reads {what} without waiting, and that was not seen"));
         }
     }
     Ok(())

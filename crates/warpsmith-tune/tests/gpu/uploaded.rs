@@ -12,6 +12,7 @@ use warpsmith_tune::{HostMatrix, HostOperands, Spread, wait};
 
 use crate::bench::{Bench, text};
 
+const ALPHAS: [f32; 2] = [0.01, 0.02];
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The kernel of a variant, for prepared weights if that is what its path takes; `None` where there is no such path.
@@ -93,17 +94,22 @@ impl Weights {
 pub struct Uploaded {
     operation: Operation,
     pub a: DeviceMatrix,
+    /// Of the first product, and of the second.
+    pub alphas: [CudaSlice<f32>; 2],
     weights: Weights,
 }
 
 impl Uploaded {
     pub fn new(bench: &Bench, host: &HostOperands) -> Result<Self, String> {
         let a = DeviceMatrix::upload(&bench.stream, &host.a)?;
-        Ok(Self { operation: host.problem.operation(), a, weights: Weights::upload(&bench.stream, host)? })
+        let [first, second] = ALPHAS.map(|alpha| bench.stream.clone_htod(&[alpha]).map_err(text));
+        let weights = Weights::upload(&bench.stream, host)?;
+        Ok(Self { operation: host.problem.operation(), a, alphas: [first?, second?], weights })
     }
 
     pub fn operands<'a>(&'a self, m: u32, c: MatrixMut<'a>) -> Operands<'a> {
-        self.weights.operands(self.operation, m, &self.a, c).alphas(0.01, 0.02)
+        let [first, second] = &self.alphas;
+        self.weights.operands(self.operation, m, &self.a, c).alphas(first, second)
     }
 }
 
@@ -125,7 +131,7 @@ impl Call {
         let stream = &bench.stream;
         let problem = *kernel.spec().problem();
         let mut host = HostOperands::random(&problem, rows, Spread::Every, 5);
-        host.alpha = vec![vec![0.01], vec![0.02]];
+        host.alpha = ALPHAS.map(|alpha| vec![alpha]).to_vec();
         let guarded = Guarded::new(host.m as usize, problem.columns() as usize, Format::F16).map_err(text)?;
         let mut call = Self {
             m: host.m,
