@@ -9,7 +9,8 @@
 //
 //     slab  | A: 128 rows of 128 bytes | B: 256 rows of 128 bytes |    K-major, 128-byte swizzle; SLABS of them
 //
-//   A tile is `k_slabs` of these and begins with sums of zero, as in a real product; `tiles` tiles follow each other.
+//   A tile is `k_slabs` of these and begins with sums of zero, as in a real product; `tiles` tiles follow each other. The first block
+//   says how many cycles it took.
 //   The data are random with all bits of f16 in use: what they are decides the power, and so the clock. Those of e4m3 are such that all
 //   sums are exact, whatever few bits the tensor core keeps.
 
@@ -133,7 +134,8 @@ __device__ __forceinline__ void E4m3::multiply(float (&d)[128], u64 a, u64 b, u3
 #undef D8
 
 template <class Format>
-__device__ __forceinline__ void multiply_tiles(float* sums, int tiles, int k_slabs) {
+__device__ __forceinline__ void multiply_tiles(float* sums, long long* cycles, int tiles, int k_slabs) {
+  const long long begin = clock64();
   using Bits = typename Format::Bits;
   constexpr int SLAB_K = LINE / sizeof(Bits), PIECE = 16 / sizeof(Bits);
   extern __shared__ char raw[];
@@ -170,14 +172,15 @@ __device__ __forceinline__ void multiply_tiles(float* sums, int tiles, int k_sla
     sum += d[i];
   }
   sums[blockIdx.x * THREADS + threadIdx.x] = sum;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *cycles = clock64() - begin;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product(float* sums, int tiles, int k_slabs) {
-  multiply_tiles<F16>(sums, tiles, k_slabs);
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product(float* sums, long long* cycles, int tiles, int k_slabs) {
+  multiply_tiles<F16>(sums, cycles, tiles, k_slabs);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) product_e4m3(float* sums, int tiles, int k_slabs) {
-  multiply_tiles<E4m3>(sums, tiles, k_slabs);
+extern "C" __global__ void __launch_bounds__(THREADS, 1) product_e4m3(float* sums, long long* cycles, int tiles, int k_slabs) {
+  multiply_tiles<E4m3>(sums, cycles, tiles, k_slabs);
 }
 
 #endif

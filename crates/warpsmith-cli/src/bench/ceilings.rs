@@ -44,8 +44,16 @@ pub struct Ceilings {
     pub launch_us: f64,
     /// Large products of f16 and of e4m3; `None` where there is no kernel to measure them, and the architecture's row says what is
     /// taken in their place.
-    pub products: Option<[f64; 2]>,
+    pub products: Option<[Product; 2]>,
     arch: Arch,
+}
+
+/// A large product.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    pub flop_per_s: f64,
+    /// That the device holds under such a load.
+    pub clock_hz: f64,
 }
 
 impl Ceilings {
@@ -58,7 +66,8 @@ impl Ceilings {
     pub fn matrix_us(&self, problem: &Problem, m: u32) -> f64 {
         let measured =
             self.products.map(|[f16, e4m3]| if problem.compute_format() == Format::E4m3 { e4m3 } else { f16 });
-        problem.flop(m.into()) / measured.unwrap_or_else(|| problem.flop_per_s(&self.arch)) * 1e6
+        let rate = measured.map_or_else(|| problem.flop_per_s(&self.arch), |product| product.flop_per_s);
+        problem.flop(m.into()) / rate * 1e6
     }
 
     /// Microseconds that a problem takes at least.
@@ -71,13 +80,19 @@ impl fmt::Display for Ceilings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (copy, read, launch_us) = (self.copy / 1e9, self.read / 1e9, self.launch_us);
         write!(f, "ceilings: copy {copy:.0} GB/s (read + written), read {read:.0} GB/s, launch {launch_us:.2} µs, ")?;
-        match self.products.map(|products| products.map(|rate| rate / 1e12)) {
-            Some([f16, e4m3]) => write!(f, "f16 product {f16:.0} TFLOP/s, e4m3 product {e4m3:.0} TFLOP/s"),
+        match self.products {
+            Some([f16, e4m3]) => write!(f, "f16 product {f16}, e4m3 product {e4m3}"),
             None => {
                 let datasheet = self.arch.matrix_flop_per_s() / 1e12;
                 write!(f, "products not measured (wgmma only), datasheet {datasheet:.0} TFLOP/s of f16")
             }
         }
+    }
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} TFLOP/s at {:.2} GHz", self.flop_per_s / 1e12, self.clock_hz / 1e9)
     }
 }
 
@@ -202,16 +217,17 @@ impl Values for E4m3 {
     }
 }
 
-/// Floating-point operations in a second of a product on all SMs.
-fn product<V: Values>(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<f64> {
+/// A product on all SMs.
+fn product<V: Values>(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u32) -> Result<Product> {
     let function = module.load_function(V::KERNEL)?;
     allow_shared(stream.context(), &function)?;
     let config = LaunchConfig { grid_dim: (sms, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: PRODUCT_SHARED };
     let mut sums = stream.alloc_zeros::<f32>(sms as usize * THREADS as usize)?;
+    let mut cycles = stream.alloc_zeros::<i64>(1)?;
     let (tiles, k_slabs) = (V::TILES as i32, V::K_SLABS as i32);
-    let launch = |sums: &mut CudaSlice<f32>| {
-        // SAFETY: every thread of `sms` blocks writes one of `sums`, and shared memory is what the launch asks for.
-        unsafe { stream.launch_builder(&function).arg(sums).arg(&tiles).arg(&k_slabs).launch(config) }
+    let mut launch = |sums: &mut CudaSlice<f32>| {
+        // SAFETY: every thread of `sms` blocks writes one of `sums`, one of them `cycles`, and shared memory is what the launch asks for.
+        unsafe { stream.launch_builder(&function).arg(sums).arg(&mut cycles).arg(&tiles).arg(&k_slabs).launch(config) }
             .map(|_| ())
             .map_err(warpsmith::Error::from)
     };
@@ -229,7 +245,9 @@ fn product<V: Values>(stream: &Arc<CudaStream>, module: &Arc<CudaModule>, sms: u
     }
     let timing = Timer::new(stream)?.time(1, |_| launch(&mut sums))?;
     let tile_flop = (2 * A_ROWS * B_ROWS * V::K_SLABS * LINE / V::BYTES) as f64;
-    Ok(tile_flop * V::TILES as f64 * f64::from(sms) / timing.median_us * 1e6)
+    let cycles = fetched(stream, &cycles)?.iter().sum::<i64>() as f64;
+    let per_s = |number: f64| number / timing.median_us * 1e6;
+    Ok(Product { flop_per_s: per_s(tile_flop * V::TILES as f64 * f64::from(sms)), clock_hz: per_s(cycles) })
 }
 
 /// What each thread of a block of a product should write, and how far it may be from it: of the tile, rows 16·w + l/4

@@ -188,8 +188,10 @@ pub fn json(rows: &[Row], machine: &str, ceilings: Option<&Ceilings>) -> Value {
             "copy_gb_s": ceilings.copy / 1e9,
             "read_gb_s": ceilings.read / 1e9,
             "launch_us": ceilings.launch_us,
-            "product_tflops": ceilings.products.map(|[f16, _]| f16 / 1e12),
-            "product_e4m3_tflops": ceilings.products.map(|[_, e4m3]| e4m3 / 1e12),
+            "product_tflops": ceilings.products.map(|[f16, _]| f16.flop_per_s / 1e12),
+            "product_ghz": ceilings.products.map(|[f16, _]| f16.clock_hz / 1e9),
+            "product_e4m3_tflops": ceilings.products.map(|[_, e4m3]| e4m3.flop_per_s / 1e12),
+            "product_e4m3_ghz": ceilings.products.map(|[_, e4m3]| e4m3.clock_hz / 1e9),
         })
     });
     ceilings.into_iter().chain(rows.iter().map(Row::json)).collect()
