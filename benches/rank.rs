@@ -54,6 +54,29 @@ fn known(criterion: &mut Criterion) {
     }
 }
 
+/// Problems of many decisions in the tables: those of an H100, which an H200 follows as far as the model agrees.
+const TABLED: [&str; 3] = [
+    "gemm:bf16*nvfp4>bf16:n2048:k4096:prepared",
+    "dual_gemm.silu:bf16*nvfp4>bf16:n14336:k4096:prepared",
+    "grouped128.dual_gemm.silu:bf16*nvfp4>bf16:n768:k2048:gathered:prepared:top8",
+];
+
+/// The first choice for a problem, of which nothing is known but the tables.
+fn first_choice(criterion: &mut Criterion) {
+    for (name, arch) in [("NVIDIA H200", Arch::H200), ("NVIDIA H100 80GB HBM3", Arch::H100)] {
+        let mut group = criterion.benchmark_group(format!("first choice, {name}"));
+        for problem in TABLED.into_iter().filter_map(|text| text.parse::<Problem>().ok()) {
+            group.bench_with_input(BenchmarkId::from_parameter(problem), &problem, |bencher, problem| {
+                bencher.iter_batched(
+                    || Picker::new(name, &arch),
+                    |picker| picker.choose(problem, 64),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+}
+
 /// What a GPU of eight computes for a large mixture-of-experts model, from one token to a prompt of 8192.
 const SERVED: [&str; 6] = [
     "grouped32.dual_gemm.silu:bf16*nvfp4>bf16:n2048:k7168:prepared",
@@ -75,5 +98,5 @@ fn every_choice(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, first_look, every_choice, known);
+criterion_group!(benches, first_look, first_choice, every_choice, known);
 criterion_main!(benches);
