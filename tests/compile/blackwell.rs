@@ -6,7 +6,7 @@ use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec};
 use warpsmith_testing as common;
 use warpsmith_tune::suite::Suite;
 
-use crate::{compile_all, every_operation, moved, slow, turn, warning};
+use crate::{assert_compiled, every_operation, slow, slow_or_warning, turn, varied};
 
 /// The path `mxf4`, which two architectures have, thinly: over every operation, both scale layouts, groups and rows that are
 /// put by their numbers.
@@ -18,9 +18,7 @@ pub fn samples_of_mxf4() -> Vec<Spec> {
         let layout = [ScaleLayout::Linear, ScaleLayout::Swizzled128x4][index % 2];
         let (n, k) = shapes[index % shapes.len()];
         let n = if c == Format::Nvfp4 { n.next_multiple_of(64) } else { n };
-        let problem = moved(operation.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout), index);
-        let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
-        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(Format::F32) };
+        let problem = varied(operation.n(n).k(k).a(Format::Nvfp4).c(c).scales(layout), index, Format::F32);
         let arch = [Arch::RTX5090, Arch::SPARK][index / 2 % 2];
         let all: Vec<_> = space(&problem, &arch).filter(|spec| spec.variant().path == MatrixPath::Mxf4).collect();
         specs.extend(all.iter().skip(101 * index % 53).step_by(all.len() / 2));
@@ -33,11 +31,7 @@ fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
     let Some(toolchain) = common::toolchain("sampled variants of NVFP4 tokens") else { return };
     let _turn = turn();
     let specs = samples_of_mxf4();
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
-    });
-    eprintln!("{} sampled variants of NVFP4 tokens compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "sampled variants of NVFP4 tokens", slow_or_warning);
 }
 
 /// The path `tcgen05`: so many kernels of whatever its kernels do differently.
@@ -74,8 +68,6 @@ fn every_nvrtc_compiles_tcgen05_without_spills() {
     let _turn = turn();
     let specs = samples_of_tcgen05(if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 6 } else { 1 });
     for toolchain in toolchains {
-        let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
-        eprintln!("{} kernels of tcgen05 compiled by {}", specs.len(), toolchain.identity());
-        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+        assert_compiled(&toolchain, &specs, "kernels of tcgen05", slow);
     }
 }

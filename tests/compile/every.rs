@@ -6,7 +6,9 @@ use warpsmith::spec::{Activation, Arch, Problem};
 use warpsmith_testing as common;
 use warpsmith_tune::suite::Suite;
 
-use crate::{compile_all, every_operation, moved, sampled, slow, suite, turn, warning};
+use crate::{
+    assert_compiled, compile_all, every_operation, moved, sampled, slow_or_warning, suite, turn, varied, warning,
+};
 
 #[test]
 fn sampled_variants_of_every_suite_problem_compile() {
@@ -17,9 +19,7 @@ fn sampled_variants_of_every_suite_problem_compile() {
         let arch = [Arch::A100, Arch::L40S, Arch::H200][seed % 3];
         specs.extend(sampled(&problem, &arch, 1, 37 * seed));
     }
-    let wrong = compile_all(&toolchain, &specs, |_, _| None);
-    eprintln!("{} sampled variants compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "sampled variants", |_| None);
 }
 
 /// MXFP4 weights the same way, over both 16-bit formats and the oldest and newer targets.
@@ -32,17 +32,11 @@ fn sampled_variants_of_mxfp4_weights_compile_without_spills() {
     for (index, operation) in every_operation().into_iter().enumerate() {
         let a = [Format::Bf16, Format::F16][index % 2];
         let (n, k) = shapes[index % shapes.len()];
-        let problem = moved(operation.n(n).k(k).a(a).b(Format::Mxfp4).c(a), index);
-        let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
-        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(a) };
+        let problem = varied(operation.n(n).k(k).a(a).b(Format::Mxfp4).c(a), index, a);
         specs.extend(sampled(&problem, &[Arch::A100, Arch::L40S, Arch::H200, Arch::RTX5090][index % 4], 2, index));
         specs.extend(sampled(&problem.prepared(), &Arch::H200, 2, index));
     }
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
-    });
-    eprintln!("{} sampled variants of MXFP4 weights compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "sampled variants of MXFP4 weights", slow_or_warning);
 }
 
 /// Every operand format, output, activation, scale layout and operation goes through the compiler at least once, on the
@@ -71,8 +65,7 @@ fn every_word_compiles_without_a_warning() {
             specs.extend(sampled(&problem, &arch, 1, 101 * turn));
         }
     }
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "words", warning);
 }
 
 /// One problem through every NVRTC there is (`WARPSMITH_TEST_NVRTCS`).

@@ -12,7 +12,9 @@ use warpsmith::spec::{Activation, Arch, Problem, Spec, Variant};
 use warpsmith_testing as common;
 use warpsmith_tune::suite::Suite;
 
-use crate::{compile_all, every_operation, moved, sampled, slow, turn, warning};
+use crate::{
+    assert_compiled, compile_all, every_operation, moved, sampled, slow, slow_or_warning, turn, varied, warning,
+};
 
 /// The space of the path `wgmma`, thinly, over problems that fit no tile, and every format of C.
 #[test]
@@ -43,9 +45,7 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let tall = space(&decoded, &Arch::H200).filter(|spec| spec.variant().tile.tokens >= 192 && !spec.variant().prepass);
     let tall: Vec<Spec> = tall.collect();
     specs.extend(tall.iter().step_by((tall.len() / 6).max(1)).copied());
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| warning(cubin).map(|why| format!("{spec}: {why}")));
-    eprintln!("{} sampled variants for prepared weights compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "sampled variants for prepared weights", warning);
 }
 
 /// The same of e4m3 tokens, whose kernels have registers for sums and for what these are added to.
@@ -58,9 +58,7 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     for (index, operation) in every_operation().into_iter().enumerate() {
         let c = [Format::F16, Format::Bf16, Format::F32][index % 3];
         let (n, k) = shapes[index % shapes.len()];
-        let problem = moved(operation.n(n).k(k).a(Format::E4m3).c(c).prepared(), index);
-        let problem = if index % 3 < 2 { problem.grouped(40) } else { problem };
-        let problem = if index % 4 < 2 { problem } else { problem.row_scale().bias(c) };
+        let problem = varied(operation.n(n).k(k).a(Format::E4m3).c(c).prepared(), index, c);
         specs.extend(sampled(&problem, &Arch::H200, 2, 101 * index));
         specs.extend(sampled(&problem.k_factors(), &Arch::H200, 2, 103 * index));
         let expanded = if index % 2 == 0 { problem.expanded() } else { problem.expanded().k_factors() };
@@ -86,11 +84,7 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     specs.extend(picker.schedule(&dual.expanded()).unwrap().specs());
     let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).a(Format::E4m3).grouped(128).gathered();
     specs.extend(picker.schedule(&experts.experts_per_token(8).expanded().m_up_to(65536)).unwrap().specs());
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
-        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
-    });
-    eprintln!("{} sampled variants of e4m3 tokens compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "sampled variants of e4m3 tokens", slow_or_warning);
 }
 
 /// Products of e4m3 values in the machine code: instructions of 16 bytes, the opcode in the lowest bits.

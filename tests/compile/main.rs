@@ -90,6 +90,17 @@ fn compile_all(
     })
 }
 
+/// Nothing is found in any of these, which are `what`.
+fn assert_compiled(toolchain: &Toolchain, specs: &[Spec], what: &str, find: impl Fn(&Cubin) -> Option<String> + Sync) {
+    let wrong = compile_all(toolchain, specs, |spec, cubin| find(cubin).map(|why| format!("{spec}: {why}")));
+    eprintln!("{} {what} compiled by {}", specs.len(), toolchain.identity());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+}
+
+fn slow_or_warning(cubin: &Cubin) -> Option<String> {
+    slow(cubin).or(warning(cubin))
+}
+
 /// Each operation with each of its activations.
 fn every_operation() -> Vec<Problem> {
     let single = Activation::UNGATED.iter().map(|act| Problem::gemm().activation(*act));
@@ -101,6 +112,13 @@ fn moved(problem: Problem, turn: usize) -> Problem {
     let is_taken = problem.a_format() != Format::Nvfp4 || !problem.is_prepared();
     let problem = if is_taken && turn % 3 != 1 { problem.gathered() } else { problem };
     if turn % 5 < 2 { problem.slots() } else { problem }
+}
+
+/// The same in groups, and with factors of rows and a bias, in turn.
+fn varied(problem: Problem, turn: usize, bias: Format) -> Problem {
+    let problem = moved(problem, turn);
+    let problem = if turn % 3 < 2 { problem.grouped(40) } else { problem };
+    if turn % 4 < 2 { problem } else { problem.row_scale().bias(bias) }
 }
 
 /// Every `step`th of the space, so that a few land in each part of it.

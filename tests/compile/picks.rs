@@ -4,7 +4,7 @@ use warpsmith::pick;
 use warpsmith::spec::{Arch, Spec};
 use warpsmith_testing as common;
 
-use crate::{compile_all, default_picks, prepared_suite, slow, suite, turn, warning};
+use crate::{assert_compiled, compile_all, default_picks, prepared_suite, slow, slow_or_warning, suite, turn};
 
 /// Every fifteenth for three architectures; with `WARPSMITH_TEST_ARCHS` all for all.
 #[test]
@@ -16,9 +16,7 @@ fn the_default_picks_compile_without_spills() {
         None => (&[Arch::A100, Arch::L40S, Arch::H200], 15),
     };
     let specs: Vec<Spec> = default_picks(suite(), archs).into_iter().step_by(step).collect();
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
-    eprintln!("{} default picks compiled for {} architectures", specs.len(), archs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, &format!("default picks for {} architectures", archs.len()), slow);
 }
 
 /// Milliseconds that a compile may take.
@@ -37,7 +35,7 @@ fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let specs: Vec<Spec> = default_picks(prepared_suite(), &[Arch::H200]).into_iter().step_by(step).collect();
     let wrong = compile_all(&toolchain, &specs, |spec, cubin| {
         assert!(cubin.log().contains("registers"), "{spec}: without the assembler's report nothing is found in it");
-        slow(cubin).or(warning(cubin)).map(|why| format!("{spec}: {why}"))
+        slow_or_warning(cubin).map(|why| format!("{spec}: {why}"))
     });
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
     let time = |spec: &Spec| {
@@ -78,7 +76,5 @@ fn what_the_tables_name_compiles_without_spills() {
         }
     }
     let specs: Vec<Spec> = specs.into_iter().step_by(step).collect();
-    let wrong = compile_all(&toolchain, &specs, |spec, cubin| slow(cubin).map(|why| format!("{spec}: {why}")));
-    eprintln!("{} kernels of the tables compiled", specs.len());
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
+    assert_compiled(&toolchain, &specs, "kernels of the tables", slow);
 }

@@ -87,8 +87,8 @@ impl Row {
 
     /// The share of what the device's ceilings allow.
     fn share(&self, ceilings: &Ceilings) -> Option<f64> {
-        let most = (ceilings.memory_bytes_per_s * self.intensity()).min(self.matrix_flop_per_s);
-        self.flop_per_s().map(|rate| rate / most)
+        let own = Ceilings { matrix_flop_per_s: self.matrix_flop_per_s, ..*ceilings };
+        self.flop_per_s().map(|rate| rate / own.at(self.intensity()))
     }
 }
 
