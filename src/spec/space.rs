@@ -1,4 +1,5 @@
-//! The variants there are for a problem.
+//! The variants there are for a problem: millions, of which most are refused. Boxed, so that they are looked through in this
+//! crate's code, however programs are compiled that ask for them.
 
 use super::{
     Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Rows, Spec, Tile, Variant,
@@ -20,19 +21,19 @@ pub fn baseline(problem: &Problem) -> Variant {
 
 /// Every legal variant of a problem on an architecture, over the axis values that are worth searching, with
 /// fusions outermost. (Legal values between them, such as 56 tokens or 7 stages, can be pinned.)
-pub fn space(problem: &Problem, arch: &Arch) -> impl Iterator<Item = Spec> + use<> {
+pub fn space(problem: &Problem, arch: &Arch) -> Box<dyn Iterator<Item = Spec>> {
     thinned(problem, arch, 1)
 }
 
 /// Of every path's combinations each `step`th, if it is legal: a few, without a look at all.
-pub fn thinned(problem: &Problem, arch: &Arch, step: usize) -> impl Iterator<Item = Spec> + use<> {
-    checked(problem, arch, step).filter_map(|(_, checked)| checked.ok())
+pub fn thinned(problem: &Problem, arch: &Arch, step: usize) -> Box<dyn Iterator<Item = Spec>> {
+    Box::new(checked(problem, arch, step).filter_map(|(_, checked)| checked.ok()))
 }
 
 /// All combinations of the axis values that are worth searching, on every matrix path that takes the problem there, in the
 /// order of [`space`]: each with its proof, or with the limit that refuses it.
-pub fn candidates(problem: &Problem, arch: &Arch) -> impl Iterator<Item = (Variant, Result<Spec, Refusal>)> + use<> {
-    checked(problem, arch, 1)
+pub fn candidates(problem: &Problem, arch: &Arch) -> Box<dyn Iterator<Item = (Variant, Result<Spec, Refusal>)>> {
+    Box::new(checked(problem, arch, 1))
 }
 
 fn checked(

@@ -1403,6 +1403,84 @@ void emu_multiply(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 
   }
 }
 
+// An e4m3 number is its significand times 2^(exponent - 10).
+struct Small {
+  int significand, exponent;
+  bool is_nan;
+};
+static Small small(emu_u32 byte) {
+  const int field = byte >> 3 & 15, mantissa = byte & 7, magnitude = field == 0 ? mantissa : 8 + mantissa;
+  return {byte & 0x80 ? -magnitude : magnitude, field == 0 ? 1 : field, (byte & 0x7F) == 0x7F};
+}
+
+// Eight columns at a time.
+typedef int Eight __attribute__((vector_size(32)));
+static Eight chosen(Eight condition, Eight then, Eight otherwise) { return (condition & then) | (~condition & otherwise); }
+static Eight at_least(Eight value, int least) { return chosen(value > least, value, Eight{} + least); }
+
+// As measured on Hopper (MMA-Sim, arXiv 2511.10909): the products and what they are added to are aligned to the greatest of
+// their exponents (of a product, the sum of its factors'), what is below 13 bits of it is cut off, and so is it of the sum.
+void emu_multiply_e4m3(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool adds) {
+  constexpr int FRACTION = 13, NOTHING = -1000;
+  Small rows[16][32];
+  for (unsigned lane = 0; lane < 32; lane++)
+    for (unsigned i = 0; i < 16; i++)
+      rows[lane / 4 + i / 4 % 2 * 8][i / 8 * 16 + lane % 4 * 4 + i % 4] = small(a[lane][i / 4] >> (8 * (i % 4)) & 0xFF);
+  for (emu_u32 n8 = 0; n8 < width; n8 += 8) {
+    Eight significands[32], exponents[32];
+    bool is_nan[8] = {};
+    for (unsigned n = 0; n < 8; n++)
+      for (unsigned k = 0; k < 32; k++) {
+        const Small column = small(b[n8 + n][k / 2] >> (8 * (k % 2)) & 0xFF);
+        significands[k][n] = column.significand;
+        exponents[k][n] = column.exponent;
+        is_nan[n] |= column.is_nan;
+      }
+    for (unsigned m = 0; m < 16; m++) {
+      float* sums = &d[m][n8];
+      Eight greatest, exponent, significand;
+      for (unsigned n = 0; n < 8; n++) {
+        const emu_u32 bits = emu_bits(adds ? sums[n] : 0.f);
+        const int field = bits >> 23 & 0xFF, mantissa = bits & 0x7FFFFF, magnitude = field == 0 ? mantissa : 1 << 23 | mantissa;
+        greatest[n] = magnitude == 0 ? NOTHING : field - 127;
+        exponent[n] = (field == 0 ? 1 : field) - 150;
+        significand[n] = bits >> 31 ? -magnitude : magnitude;
+      }
+      Eight products[32];
+      bool is_row_nan = false;
+      for (unsigned k = 0; k < 32; k++) {
+        const Small& row = rows[m][k];
+        is_row_nan |= row.is_nan;
+        products[k] = significands[k] * row.significand;
+        const Eight of_product = exponents[k] + (row.exponent - 14);
+        greatest = chosen((products[k] != 0) & (of_product > greatest), of_product, greatest);
+      }
+      greatest = chosen(greatest == NOTHING, Eight{}, greatest);
+      // In units of the last bit that is kept; whatever is less is cut off.
+      const auto units = [&](Eight significand, Eight exponent) {
+        const Eight left = exponent - greatest + FRACTION, up = at_least(left, 0), down = 31 - at_least(31 + chosen(left < 0, left, Eight{}), 0);
+        const Eight magnitude = chosen(significand < 0, -significand, significand) << up >> down;
+        return chosen(significand < 0, -magnitude, magnitude);
+      };
+      Eight total = units(significand, exponent);
+      for (unsigned k = 0; k < 32; k++)
+        total += units(products[k], exponents[k] + (rows[m][k].exponent - 20));
+      for (unsigned n = 0; n < 8; n++) {
+        if (is_row_nan || is_nan[n]) {
+          sums[n] = emu_float(0x7FFFFFFF);
+          continue;
+        }
+        if (adds && sums[n] != sums[n]) continue;
+        const int magnitude = total[n] < 0 ? -total[n] : total[n];
+        int over = 0;
+        while (magnitude >> over >= 2 << FRACTION) over++;
+        const int kept = magnitude >> over << over;
+        sums[n] = float(ldexp(total[n] < 0 ? -kept : kept, greatest[n] - FRACTION));
+      }
+    }
+  }
+}
+
 static const engine::TensorMap* map_at(const void* map, const char* helper) {
   const auto* known = static_cast<const engine::TensorMap*>(map);
   if (reinterpret_cast<uintptr_t>(map) % 64) emu_fail("%s: a tensor map at %p, which is no multiple of 64", helper, map);

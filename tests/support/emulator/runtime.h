@@ -141,6 +141,8 @@ float emu_exp2(float x);
 void emu_mma_m16n8k16(float* d, const emu_u32* a, const emu_u32* b, bool is_bf16);
 // d += a·b for 16 rows, `width` columns and 16 along K: a as lanes have it for mma.m16n8k16, b by columns.
 void emu_multiply(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool is_bf16);
+// As wgmma does for e4m3, 32 along K: lane 4g + t has, of rows g and g + 8, k 4t … 4t + 3, and of both 16 + 4t …; d is a·b unless `adds`.
+void emu_multiply_e4m3(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu_u16 (&b)[256][16], emu_u32 width, bool adds);
 // A box of a tensor as cuTensorMapEncodeTiled has described it, into the blocks of `ranks`, counted at `barrier` of each.
 void emu_tensor_load(emu_u32 shared, const void* map, int rank, const int* at, emu_u32 barrier, emu_u32 ranks);
 // The same with cta_group::2: `barrier` is of either block of the pair that `shared` is of, and what arrives in any block counts

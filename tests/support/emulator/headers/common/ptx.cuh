@@ -95,10 +95,9 @@ inline u32 emulated_e4m3(float value) {
   const float magnitude = __builtin_fabsf(value);
   if (value != value) return 0x7F;
   if (magnitude >= 448.f) return sign | 0x7E;
-  int exponent = -6;
-  while (exponent < 8 && magnitude >= __builtin_ldexpf(1.f, exponent + 1)) exponent++;
+  const int field = emu_bits(magnitude) >> 23, exponent = field < 127 - 6 ? -6 : field - 127;
   // A carry moves to the next power of two.
-  const u32 eighths = static_cast<u32>(__builtin_rintf(__builtin_ldexpf(magnitude, 3 - exponent)));
+  const u32 eighths = static_cast<u32>(__builtin_rintf(magnitude * emu_float(static_cast<u32>(127 + 3 - exponent) << 23)));
   return sign | (eighths + (static_cast<u32>(exponent + 6) << 3));
 }
 inline u32 cvt_e4m3x2(float low, float high) { return emulated_e4m3(low) | emulated_e4m3(high) << 8; }

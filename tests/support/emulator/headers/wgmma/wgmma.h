@@ -237,56 +237,6 @@ inline void take_weights(Product& product, emu_u32 warp) {
     }
 }
 
-// An e4m3 number as a whole number of 2^-9 eighths: significand times 2^(exponent - 9).
-struct Small {
-  int significand, exponent;
-  bool is_nan;
-};
-inline Small small(emu_u32 byte) {
-  const int field = byte >> 3 & 15, mantissa = byte & 7, magnitude = field == 0 ? mantissa : 8 + mantissa;
-  return {byte & 0x80 ? -magnitude : magnitude, field == 0 ? 1 : field, (byte & 0x7F) == 0x7F};
-}
-
-// As measured on Hopper (MMA-Sim, arXiv 2511.10909): the products and what they are added to are aligned to the greatest of
-// their exponents (of a product, the sum of its factors'), what is below 13 bits of it is cut off, and so is it of the sum.
-inline float added_e4m3(const Small (&a)[32], const Small (&b)[32], float before) {
-  constexpr int FRACTION = 13;
-  int greatest = before == 0.f ? -1000 : int(emu_bits(before) >> 23 & 0xFF) - 127;
-  for (int k = 0; k < 32; k++) {
-    if (a[k].is_nan || b[k].is_nan) return emu_float(0x7FFFFFFF);
-    const int exponent = a[k].exponent + b[k].exponent - 14;
-    if (a[k].significand * b[k].significand != 0 && exponent > greatest) greatest = exponent;
-  }
-  if (before != before) return before;
-  if (greatest == -1000) return 0.f;
-  // In units of the last bit that is kept.
-  const auto units = [&](double value) { return static_cast<long long>(__builtin_ldexp(value, FRACTION - greatest)); };
-  long long sum = units(before);
-  for (int k = 0; k < 32; k++)
-    sum += units(__builtin_ldexp(double(a[k].significand) * b[k].significand, a[k].exponent + b[k].exponent - 20));
-  const long long magnitude = sum < 0 ? -sum : sum;
-  int over = 0;
-  while (magnitude >> over >= 2 << FRACTION) over++;
-  const long long kept = magnitude >> over << over;
-  return static_cast<float>(__builtin_ldexp(double(sum < 0 ? -kept : kept), greatest - FRACTION));
-}
-
-// Lane 4g + t has, of rows g and g + 8, k 4t … 4t + 3, and of both 16 + 4t ….
-inline void multiply_e4m3(Warp& warp, const Product& product, const emu_u16 (&tokens)[256][16]) {
-  Small rows[16][32];
-  for (emu_u32 lane = 0; lane < LANES; lane++)
-    for (emu_u32 i = 0; i < 16; i++)
-      rows[lane / 4 + i / 4 % 2 * 8][i / 8 * 16 + lane % 4 * 4 + i % 4] = small(product.values[lane][i / 4] >> (8 * (i % 4)) & 0xFF);
-  for (emu_u32 token = 0; token < product.width; token++) {
-    Small column[32];
-    for (int k = 0; k < 32; k++) column[k] = small(tokens[token][k / 2] >> (8 * (k % 2)) & 0xFF);
-    for (int row = 0; row < 16; row++) {
-      float& sum = warp.sums[row][token];
-      sum = added_e4m3(rows[row], column, product.adds ? sum : 0.f);
-    }
-  }
-}
-
 inline void multiply(Warp& warp, emu_u32 number, Product& product) {
   // What was written without a fence since it was asked for is not there for it, or is too early.
   read_operands(product, number);
@@ -296,7 +246,7 @@ inline void multiply(Warp& warp, emu_u32 number, Product& product) {
     for (emu_u32 half = 0; half < 2; half++)
       __builtin_memcpy(tokens[row] + half * 8, emu_shared(place(product.tokens, row, half), 16, 16, "wgmma.mma_async"), 16);
   if (product.kind == E4M3)
-    multiply_e4m3(warp, product, tokens);
+    emu_multiply_e4m3(warp.sums, product.values, tokens, product.width, product.adds);
   else
     emu_multiply(warp.sums, product.values, tokens, product.width, product.kind == BF16);
 }
