@@ -421,6 +421,18 @@ impl Problem {
         self
     }
 
+    /// One for all problems whose kernels differ in their last step, and in how a 16-bit number is read: whichever
+    /// activation, bias, 16-bit format and format of C that holds values. What is measured for one tells something of the others.
+    pub(crate) fn kin(mut self) -> Self {
+        let plain = |format| if matches!(format, Format::F16 | Format::F32) { Format::Bf16 } else { format };
+        self.operation = match self.operation {
+            Operation::Gemm(_) => Operation::Gemm(Activation::None),
+            Operation::DualGemm(_) => Operation::DualGemm(Activation::None),
+        };
+        (self.a, self.b, self.c, self.bias) = (plain(self.a), plain(self.b), plain(self.c), None);
+        self.for_pick()
+    }
+
     /// `m` rows, and how they fall into its groups.
     pub(crate) fn load(&self, m: u32) -> Load {
         self.groups.map_or_else(|| Load::whole(m), |groups| Load::expected(groups, m, &self.routing))

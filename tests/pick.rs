@@ -111,7 +111,7 @@ fn of_other_devices_the_nearest_is_followed_unless_it_loses_here() {
     let choice = |device: &str, arch: &Arch, table: &Table| {
         let picker = Picker::builder(device, arch).without_built_in().table(table).build().unwrap();
         let choice = picker.choose(&experts, 1024).unwrap();
-        let left = "measured on another device, predicted to lose on this one";
+        let left = "measured elsewhere, predicted to lose here";
         let candidates = picker.explain(&experts, 1024).unwrap().candidates;
         let is_left = candidates.iter().any(|c| c.variant.to_string() == slow && c.roles.contains(&left));
         (choice.origin(), choice.spec().variant().to_string(), is_left)
@@ -124,6 +124,43 @@ fn of_other_devices_the_nearest_is_followed_unless_it_loses_here() {
     // Both have as many SMs: memory decides which is nearer.
     assert_eq!(choice("NVIDIA GH200 480GB", &Arch::H200, &both), (Origin::Similar, quick.to_owned(), true));
     assert_eq!(choice("NVIDIA H100 NVL", &Arch::H100, &both), (Origin::Similar, slow.to_owned(), false));
+}
+
+#[test]
+fn what_differs_in_its_last_step_or_16_bit_format_follows_unless_it_loses() {
+    let of = |spelling: &str, m: u32, variant: &str, over_heuristic: f64| {
+        let mut evidence = evidence(20.0, date(2026, 11, 26));
+        evidence.measured.over_heuristic = over_heuristic;
+        let (problem, variant) = (spelling.parse().unwrap(), variant.parse().unwrap());
+        Entry::new(H200, &Arch::H200, &problem, m..=m, &variant, evidence).unwrap()
+    };
+    let bf16 = "dual_gemm.silu:bf16*nvfp4>bf16:n4096:k7168:prepared";
+    let tuned = picker(&table([
+        of(bf16, 64, A, 1.05),
+        of(bf16, 128, A, 0.97),
+        of("dual_gemm.gelu:f16*nvfp4>f32:n4096:k7168:bias_f16:prepared", 16, B, 1.0),
+        of(bf16, 256, A, 1.05),
+        of("dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared", 256, B, 0.97),
+        // Other weights, other tokens, another product.
+        of("dual_gemm.silu:f16*mxfp4>f16:n4096:k7168:prepared", 32, A, 1.2),
+        of("dual_gemm.silu:e4m3*nvfp4>f16:n4096:k7168:prepared", 32, "wgmma.t64x32x256.s4.interleaved.ws2.shared", 1.2),
+        of("gemm:f16*nvfp4>f16:n4096:k7168:prepared", 32, "wgmma.t64x64x128.s5.single.ws2.shared", 1.2),
+    ]));
+    assert_eq!(chosen(&tuned, 64), (Origin::Similar, A.to_owned()));
+    assert_eq!(chosen(&tuned, 16), (Origin::Similar, B.to_owned()));
+    assert_eq!(chosen(&tuned, 32).0, Origin::Heuristic);
+    // It lost 3 % there. For the problem itself it is followed all the same.
+    assert_eq!(chosen(&tuned, 128).0, Origin::Heuristic);
+    assert_eq!(chosen(&tuned, 256), (Origin::Tuned, B.to_owned()));
+    let explained = tuned.explain(&problem(), 64).unwrap();
+    assert!(explained.reason.contains(&format!("measured for 64 to 64 rows of {bf16} on this model")), "{explained}");
+    let roles =
+        |m: u32| tuned.explain(&problem(), m).unwrap().candidates.into_iter().map(|c| (c.variant.to_string(), c.roles));
+    assert!(
+        roles(128)
+            .any(|(variant, roles)| variant == A && roles.contains(&"measured elsewhere, predicted to lose here"))
+    );
+    assert!(roles(256).any(|(variant, roles)| variant == A && roles.contains(&"similar")));
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! Whether what was measured on one device is worth following on another.
+//! Whether what was measured on one device, or for one problem, is worth following for another.
 
 use super::heuristic::predict_for;
 use super::untuned;
 use crate::spec::{Arch, Numerics, Problem, Spec};
 
-/// A decision is followed on another device unless it is expected to lose more than this share there.
+/// A decision is followed elsewhere unless it is expected to lose more than this share there.
 const LOSS: f64 = 0.02;
 
-/// A decision of another device.
+/// A decision of another device, or for another problem.
 pub(super) struct Foreign<'a> {
-    /// Whose rows it was measured with.
+    /// What it was measured for.
     pub(super) problem: &'a Problem,
     pub(super) m: u32,
-    /// Its variant on the device that is chosen for.
+    /// Its variant for the problem and on the device that is chosen for.
     pub(super) spec: &'a Spec,
     /// How many times as fast as the heuristic's first it was there.
     pub(super) gain: f64,
@@ -40,8 +40,9 @@ impl Foreign<'_> {
 
     /// How many times as fast as the heuristic's first `spec` should be.
     fn predicted_gain(&self, spec: &Spec, arch: &Arch, class: Option<&Numerics>) -> Option<f64> {
+        // Of kin, rows fall into groups alike.
         let load = self.problem.load(self.m);
-        Some(untuned::first(self.problem, &load, arch, class)?.prediction.us / predict_for(spec, &load).us)
+        Some(untuned::first(spec.problem(), &load, arch, class)?.prediction.us / predict_for(spec, &load).us)
     }
 }
 

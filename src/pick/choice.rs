@@ -16,7 +16,8 @@ pub enum Origin {
     Pinned,
     /// It was measured on this model of device, with as many SMs.
     Tuned,
-    /// It was measured on another device of the same architecture.
+    /// It was measured on another device of the same architecture, or for a problem that differs in its activation, its bias or
+    /// a format alone.
     Similar,
     /// The heuristic chose it; nothing was measured.
     Heuristic,
@@ -35,7 +36,7 @@ impl Origin {
         match self {
             Origin::Pinned => "named by the caller",
             Origin::Tuned => "measured on this model of device",
-            Origin::Similar => "measured on another device of the same architecture",
+            Origin::Similar => "measured on another device of the same architecture, or for a like problem",
             Origin::Heuristic | Origin::Fallback => "nothing measured",
         }
     }
@@ -57,6 +58,8 @@ pub enum Reason {
         to: u32,
         /// Whether that was on this model of device, with as many SMs; else on another of the same architecture.
         exact: bool,
+        /// The problem that it was measured for, if that is a like one.
+        like: Option<Problem>,
     },
     /// The heuristic's cost model.
     Predicted {
@@ -73,8 +76,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Named => f.write_str("named by the caller"),
-            Reason::Measured { measured, from, to, exact } => {
-                write!(f, "{measured}, measured for {from} to {to} rows on ")?;
+            Reason::Measured { measured, from, to, exact, like } => {
+                write!(f, "{measured}, measured for {from} to {to} rows ")?;
+                like.iter().try_for_each(|like| write!(f, "of {like} "))?;
+                f.write_str("on ")?;
                 f.write_str(if *exact { "this model of device" } else { "another device of the same architecture" })
             }
             Reason::Predicted { m, prediction } => write!(f, "predicted for {m} rows: {prediction}"),
@@ -114,8 +119,8 @@ impl Choice {
     pub fn origin(&self) -> Origin {
         match self.reason {
             Reason::Named => Origin::Pinned,
-            Reason::Measured { exact: true, .. } => Origin::Tuned,
-            Reason::Measured { exact: false, .. } => Origin::Similar,
+            Reason::Measured { exact: true, like: None, .. } => Origin::Tuned,
+            Reason::Measured { .. } => Origin::Similar,
             Reason::Predicted { .. } => Origin::Heuristic,
             Reason::NothingElse => Origin::Fallback,
         }

@@ -167,6 +167,12 @@ impl Entry {
         self.problem == problem.for_pick() || self.problem == problem.for_kernel()
     }
 
+    /// Whether it may decide for `problem` or its [kin](Problem::kin).
+    pub(super) fn is_for_kin(&self, problem: &Problem) -> bool {
+        let own = self.problem.kin();
+        own == problem.kin() || own == problem.for_kernel().kin()
+    }
+
     /// The rows (of all groups together) that it is for.
     #[must_use]
     pub fn m(&self) -> RangeInclusive<u32> {

@@ -6,9 +6,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::choice::{Choice, Origin};
-use super::entry::{Entry, Measured};
+use super::entry::Measured;
 use super::heuristic::{self, Prediction};
-use super::intervals::Decision;
 use super::picker::Picker;
 use super::policy::Policy;
 use crate::error::Result;
@@ -78,8 +77,8 @@ pub struct IgnoredDecision {
     pub why: String,
 }
 
-/// Of a decision of another device that is not followed on this one.
-const LOSES_HERE: &str = "measured on another device, predicted to lose on this one";
+/// Of a decision of another device, or for a like problem, that is not followed here.
+const LOSES_HERE: &str = "measured elsewhere, predicted to lose here";
 /// What the heuristic would choose if kernels were made for single M; the choice is for the rows of an
 /// [`Interval`](super::Interval).
 const FOR_THESE_ROWS: &str = "heuristic for these rows";
@@ -93,8 +92,8 @@ pub struct Candidate {
     pub variant: Variant,
     /// Its order of addition.
     pub numerics: Numerics,
-    /// What speaks for it: chosen, pinned, tuned, similar (or measured on another device,
-    /// predicted to lose on this one), heuristic, heuristic for these rows, baseline.
+    /// What speaks for it: chosen, pinned, tuned, similar (or measured elsewhere, predicted to lose here), heuristic, heuristic
+    /// for these rows, baseline.
     pub roles: Vec<&'static str>,
     /// What the heuristic's cost model makes of it.
     pub prediction: Prediction,
@@ -178,23 +177,19 @@ impl Picker {
         };
         add(choice.spec(), choice.origin().word(), None);
         let here = |entry: &&super::Entry| {
-            let is_for = entry.is_for(problem) && entry.target() == self.arch().target();
+            let is_for = entry.is_for_kin(problem) && entry.target() == self.arch().target();
             is_for && entry.m().contains(&m)
         };
-        // Those of this model first: their numbers count, where both have some.
-        let decisions: Vec<_> = self.table().entries().filter(here).collect();
-        let (exact, similar): (Vec<_>, Vec<_>) = decisions.into_iter().partition(|entry| self.is_exact(entry));
-        let loses = |entry: &Entry| {
-            let decision = self.follow(entry, false).map(|choice| Decision::new(entry, choice, self.arch()));
-            decision.is_ok_and(|decision| !decision.carries_over(self.arch(), class))
-        };
-        for (entries, origin) in [(exact, Origin::Tuned), (similar, Origin::Similar)] {
-            for entry in entries {
-                if let Ok(spec) = Spec::check(problem, entry.variant(), self.arch()) {
-                    let is_left = origin == Origin::Similar && loses(entry);
-                    add(&spec, if is_left { LOSES_HERE } else { origin.word() }, Some(entry.evidence().measured));
-                }
-            }
+        // What was measured for this problem on this model first: its numbers count, where several have some.
+        let mut decisions: Vec<_> = self.table().entries().filter(here).collect();
+        decisions.sort_by_key(|entry| (!self.is_exact(entry), !entry.is_for(problem)));
+        for entry in decisions {
+            let Ok(decision) = self.decide(entry, if entry.is_for(problem) { entry.problem() } else { problem }) else {
+                continue;
+            };
+            let is_followed = decision.carries_over(self.arch(), class);
+            let role = if is_followed { decision.choice.origin().word() } else { LOSES_HERE };
+            add(decision.choice.spec(), role, Some(entry.evidence().measured));
         }
         let is_of_class = |spec: &Spec| class.is_none_or(|class| spec.numerics() == *class);
         for ranked in heuristic::rank_where(problem, m, self.arch(), RANKED, &is_of_class) {

@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 
 use super::carried::Foreign;
-use super::choice::Choice;
+use super::choice::{Choice, Origin};
 use super::entry::Entry;
 use crate::spec::{Arch, Numerics, Spec};
 
 /// A decision whose variant is legal, with the choice that it leads to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Decision {
     pub(super) entry: Entry,
     pub(super) choice: Choice,
@@ -27,8 +27,12 @@ impl Decision {
         Self { entry: entry.clone(), choice, source, distance }
     }
 
-    /// Whether it is followed on `arch`, which is not its device, where choices are of `class`, if there is one.
+    /// Whether it is followed on `arch`, where choices are of `class`, if there is one: for its own problem on its own device
+    /// it always is.
     pub(super) fn carries_over(&self, arch: &Arch, class: Option<&Numerics>) -> bool {
+        if self.choice.origin() == Origin::Tuned {
+            return true;
+        }
         let Some(source) = &self.source else { return true };
         let (entry, spec) = (&self.entry, self.choice.spec());
         let gain = entry.evidence().measured.over_heuristic;

@@ -4,7 +4,8 @@
 //! (pins, a [`Policy`]), and needs no device itself. The first of these that has something to say decides:
 //!
 //! ```text
-//! pinned ▸ measured on this model of device ▸ measured on its architecture ▸ heuristic ▸ fallback
+//! pinned ▸ measured on this model of device ▸ measured there for a like problem ▸ measured on its architecture ▸ heuristic ▸
+//! fallback
 //! ```
 //!
 //! [`Picker::explain`] tells what was considered, what was refused and why the choice is what it is.

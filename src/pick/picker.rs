@@ -22,8 +22,8 @@ const REMEMBERED: NonZeroUsize = match NonZeroUsize::new(1024) {
     None => NonZeroUsize::MIN,
 };
 
-/// Chooses variants for one model of device: pinned ▸ measured on this model ▸ measured on its architecture ▸ heuristic ▸
-/// fallback. Shared between threads by reference; needs no device.
+/// Chooses variants for one model of device: pinned ▸ measured on this model ▸ measured there for a like problem ▸ measured on
+/// its architecture ▸ heuristic ▸ fallback. Shared between threads by reference; needs no device.
 ///
 /// Its table is read once, when it is built. From then on a choice depends on the problem and M alone.
 ///
@@ -45,26 +45,10 @@ pub struct Picker {
     table: Table,
     classes: HashMap<Problem, Numerics>,
     pins: HashMap<Problem, Choice>,
-    measured: HashMap<Problem, MeasuredChoices>,
+    /// Of each problem and its kin.
+    measured: HashMap<Problem, Vec<Decision>>,
     ignored: Vec<Ignored>,
     schedules: Mutex<LruCache<Problem, Arc<Schedule>>>,
-}
-
-/// What the table has for a problem.
-#[derive(Debug, Default)]
-struct MeasuredChoices {
-    exact: Intervals,
-    /// Those that were measured on other devices. Which of them are followed is found out when a schedule needs it.
-    similar: Vec<Decision>,
-}
-
-impl MeasuredChoices {
-    /// What is followed of other devices' decisions, where this device has none.
-    fn similar(&self, arch: &Arch, class: Option<&Numerics>) -> Intervals {
-        let open = self.similar.iter().filter(|decision| !self.exact.cover(decision.entry.m()));
-        let followed: Vec<&Decision> = open.filter(|decision| decision.carries_over(arch, class)).collect();
-        Intervals::new(&followed)
-    }
 }
 
 /// A decision of the table that is for this architecture, but is not followed.
@@ -166,15 +150,37 @@ impl Picker {
         if let Some(choice) = self.pins.get(&kernel) {
             return Ok(Schedule::constant(*choice));
         }
-        let none = MeasuredChoices::default();
-        let of = |problem: &Problem| self.measured.get(problem).unwrap_or(&none);
-        // What was measured for rows that fall as they do here comes first.
-        let (own, any) = (of(problem), if kernel == *problem { &none } else { of(&kernel) });
-        let (arch, class) = (&self.arch, self.class(problem)?);
-        let class = class.as_ref();
-        let (similar, any_similar) = (own.similar(arch, class), any.similar(arch, class));
-        let measured = [&own.exact, &any.exact, &similar, &any_similar];
-        Schedule::new(&Sources { problem, arch, class, measured })
+        let class = self.class(problem)?;
+        let measured = self.measured(problem, class.as_ref());
+        Schedule::new(&Sources { problem, arch: &self.arch, class: class.as_ref(), measured: &measured })
+    }
+
+    /// What the table has for a problem, the surer first: on this device before others, for this problem before its kin, for
+    /// rows that fall as they do here before any. What is followed is found out where nothing surer has a choice.
+    fn measured(&self, problem: &Problem, class: Option<&Numerics>) -> Vec<Intervals> {
+        let kernel = problem.for_kernel();
+        let forms = if kernel == *problem { vec![*problem] } else { vec![*problem, kernel] };
+        let mut measured: Vec<Intervals> = Vec::new();
+        for (exact, of_kin) in [(true, false), (true, true), (false, false), (false, true)] {
+            for form in &forms {
+                let found = self.decisions(form, of_kin).filter(|decision| self.is_exact(&decision.entry) == exact);
+                let open = found.filter(|decision| !measured.iter().any(|surer| surer.cover(decision.entry.m())));
+                let followed: Vec<Decision> =
+                    open.filter(|decision| decision.carries_over(&self.arch, class)).collect();
+                measured.push(Intervals::new(&followed.iter().collect::<Vec<_>>()));
+            }
+        }
+        measured
+    }
+
+    /// Decisions for a problem, or those for its kin that are legal for it.
+    fn decisions(&self, problem: &Problem, of_kin: bool) -> impl Iterator<Item = Decision> {
+        let all = self.measured.get(&problem.kin()).map_or(&[][..], Vec::as_slice);
+        let found = all.iter().filter(move |decision| (decision.entry.problem() != problem) == of_kin);
+        found.filter_map(move |decision| match of_kin {
+            false => Some(decision.clone()),
+            true => self.decide(&decision.entry, problem).ok(),
+        })
     }
 
     /// The numerics that choices for a problem keep to: the class named for it, else what the policy says.
@@ -228,41 +234,32 @@ impl Picker {
 
     /// Finds out which decisions can be followed.
     fn read_table(&mut self) {
-        let mut exact: HashMap<Problem, Vec<Decision>> = HashMap::new();
-        let mut measured: HashMap<Problem, MeasuredChoices> = HashMap::new();
+        let mut measured: HashMap<Problem, Vec<Decision>> = HashMap::new();
         for entry in self.table.entries().filter(|entry| entry.target() == self.arch.target()) {
-            let (problem, is_exact) = (*entry.problem(), self.is_exact(entry));
-            match self.follow(entry, is_exact) {
-                Ok(choice) => {
-                    let decision = Decision::new(entry, choice, &self.arch);
-                    let choices = measured.entry(problem).or_default();
-                    if is_exact {
-                        exact.entry(problem).or_default().push(decision);
-                    } else {
-                        choices.similar.push(decision);
-                    }
-                }
+            let problem = entry.problem();
+            match self.decide(entry, problem) {
+                Ok(decision) => measured.entry(problem.kin()).or_default().push(decision),
                 Err(error) => {
                     tracing::warn!("tuning table: {} for {problem} is not followed: {error}", entry.variant());
                     self.ignored.push(Ignored { entry: entry.clone(), why: error.to_string() });
                 }
             }
         }
-        for (problem, decisions) in exact {
-            let decisions: Vec<&Decision> = decisions.iter().collect();
-            measured.entry(problem).or_default().exact = Intervals::new(&decisions);
-        }
         self.measured = measured;
     }
 
-    pub(super) fn follow(&self, entry: &Entry, exact: bool) -> Result<Choice> {
-        let (problem, (from, to)) = (entry.problem(), entry.m().into_inner());
+    /// What a decision leads to for `problem`, which is its own or kin.
+    pub(super) fn decide(&self, entry: &Entry, problem: &Problem) -> Result<Decision> {
+        let (from, to) = entry.m().into_inner();
         let spec = Spec::check(problem, entry.variant(), &self.arch)?;
         if !spec.fits_grid(to) {
             return Err(Error::unsupported(format!("a grid has no room for the blocks of {to} rows")));
         }
         in_class(&spec, self.class(problem)?)?;
-        Ok(Choice::new(spec, Reason::Measured { measured: entry.evidence().measured, from, to, exact }))
+        let like = (entry.problem().for_kernel() != problem.for_kernel()).then(|| *entry.problem());
+        let exact = self.is_exact(entry);
+        let reason = Reason::Measured { measured: entry.evidence().measured, from, to, exact, like };
+        Ok(Decision::new(entry, Choice::new(spec, reason), &self.arch))
     }
 }
 

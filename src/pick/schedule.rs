@@ -54,7 +54,7 @@ pub(super) struct Sources<'a> {
     pub(super) arch: &'a Arch,
     pub(super) class: Option<&'a Numerics>,
     /// What was measured, the surer first.
-    pub(super) measured: [&'a Intervals; 4],
+    pub(super) measured: &'a [Intervals],
 }
 
 impl Schedule {
