@@ -6,7 +6,7 @@
 /// The largest magnitude.
 pub const MAX: f32 = 6.0;
 
-const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+const VALUES: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, MAX, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -MAX];
 const SIGN: u8 = 0x8;
 
 /// The value of the code in the low nibble; the high nibble is ignored.
@@ -17,8 +17,7 @@ const SIGN: u8 = 0x8;
 /// ```
 #[must_use]
 pub fn decode(code: u8) -> f32 {
-    let magnitude = MAGNITUDES[usize::from(code & 7)];
-    if code & SIGN == 0 { magnitude } else { -magnitude }
+    VALUES[usize::from(code & 15)]
 }
 
 /// The code nearest to `value`, in the low nibble: ties to the even code, ±6 for everything beyond (infinities

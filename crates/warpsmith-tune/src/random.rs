@@ -1,5 +1,9 @@
 //! Random operands that leave no code and no scale out.
 
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use fastrand::Rng;
 use half::{bf16, f16};
 
@@ -196,21 +200,47 @@ fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Sp
     let elements = groups * shape.rows * shape.k;
     match format {
         Format::Nvfp4 => {
-            let mut codes = vec![0; elements / 2];
-            rng.fill(&mut codes);
+            let codes = drawn(rng, elements / 2, Rng::fill);
             // Padding gets scales too: a kernel that reads it shows.
             let bytes = groups * shape.layout.bytes(shape.rows, shape.k);
-            HostMatrix::Nvfp4 { codes, scales: (0..bytes).map(|_| scale(rng, spread, limit)).collect() }
+            HostMatrix::Nvfp4 { codes, scales: drawn_each(rng, bytes, |rng| scale(rng, spread, limit)) }
         }
         Format::Mxfp4 => {
-            let mut codes = vec![0; elements / 2];
-            rng.fill(&mut codes);
+            let codes = drawn(rng, elements / 2, Rng::fill);
             let bytes = groups * format.scale_bytes(shape.layout, shape.rows, shape.k);
-            HostMatrix::Mxfp4 { codes, scales: (0..bytes).map(|_| power(rng, spread, limit)).collect() }
+            HostMatrix::Mxfp4 { codes, scales: drawn_each(rng, bytes, |rng| power(rng, spread, limit)) }
         }
         Format::Bf16 => HostMatrix::Bf16((0..elements).map(|_| bf16::from_f32(value(rng))).collect()),
         _ => HostMatrix::F16((0..elements).map(|_| f16::from_f32(value(rng))).collect()),
     }
+}
+
+/// So many bytes that `fill` draws, by all cores: experts of large models have billions. They depend on the generator's state alone.
+fn drawn(rng: &mut Rng, length: usize, fill: impl Fn(&mut Rng, &mut [u8]) + Sync) -> Vec<u8> {
+    /// Each part begins with a seed of its own.
+    const PART: usize = 1 << 20;
+    let mut bytes = vec![0; length];
+    let parts = length.div_ceil(PART);
+    let seeded = bytes.chunks_mut(PART).map(|part| (Rng::with_seed(rng.u64(..)), part));
+    let left = Mutex::new(seeded.collect::<Vec<_>>().into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((mut rng, part)) = next() {
+            fill(&mut rng, part);
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        // Where no thread can be had, those that there are do all.
+        let _others: Vec<_> =
+            (1..cores.min(parts)).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        work();
+    });
+    bytes
+}
+
+fn drawn_each(rng: &mut Rng, length: usize, draw: impl Fn(&mut Rng) -> u8 + Sync) -> Vec<u8> {
+    drawn(rng, length, |rng, part| part.iter_mut().for_each(|byte| *byte = draw(rng)))
 }
 
 /// Mostly of the order of 1, like activations behind a norm.
@@ -255,14 +285,21 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
             let squares = values.iter().map(|value| f64::from(e4m3::decode(*value)).powi(2));
             root(squares) * root(factors.iter().map(|factor| f64::from(*factor).powi(2)))
         }
+        // Codes are uniform and independent of their scales.
         HostMatrix::Nvfp4 { scales, .. } => {
-            // Codes are uniform and independent of their scales.
-            let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
-            codes * root(scales.iter().map(|scale| f64::from(e4m3::decode(*scale)).powi(2)))
+            root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2))) * of_bytes(scales, e4m3::decode)
         }
         HostMatrix::Mxfp4 { scales, .. } => {
-            let codes = root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
-            codes * root(scales.iter().map(|scale| f64::from(e8m0::decode(*scale)).powi(2)))
+            root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2))) * of_bytes(scales, e8m0::decode)
         }
     }
+}
+
+/// The same of values that are bytes: each value once.
+fn of_bytes(bytes: &[u8], decode: impl Fn(u8) -> f32) -> f64 {
+    let mut counts = [0usize; 256];
+    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    let counted = (0..=u8::MAX).zip(counts).filter(|(_, count)| *count > 0);
+    let squares: f64 = counted.map(|(byte, count)| count as f64 * f64::from(decode(byte)).powi(2)).sum();
+    (squares / bytes.len().max(1) as f64).sqrt().max(f64::MIN_POSITIVE)
 }
