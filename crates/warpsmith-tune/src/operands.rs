@@ -111,7 +111,8 @@ impl HostMatrix {
                     }
                     return;
                 }
-                for (block, (out, codes)) in out.chunks_exact_mut(BLOCK).zip(codes.chunks_exact(BLOCK / 2)).enumerate() {
+                for (block, (out, codes)) in out.chunks_exact_mut(BLOCK).zip(codes.chunks_exact(BLOCK / 2)).enumerate()
+                {
                     let scale = e4m3::decode(scales[layout.offset(k, row, block)]);
                     for (pair, code) in out.chunks_exact_mut(2).zip(codes) {
                         pair[0] = scale * e2m1::decode(code & 15);
