@@ -157,7 +157,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             many_tiles::are_right(bench)?;
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
-            prepared.skip(turn() * 17).step_by(170).try_for_each(|family| families::passes_the_gate(bench, family))
+            prepared.skip(turn() * 17).step_by(240).try_for_each(|family| families::passes_the_gate(bench, family))
         }
         // The path that multiplies NVFP4 as it is: some families and mutants.
         "as they are" => {
