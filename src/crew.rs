@@ -8,7 +8,7 @@ use std::thread;
 /// Does `work` with every item, in the list's order, on at most `threads` threads: the calling one and others. Gives the
 /// outcomes with their items' indices, ascending. After an outcome that breaks, which is among them, nothing is begun any
 /// more. A panic goes on in the calling thread, when the others are done.
-pub(crate) fn each<T: Sync, R: Send>(
+pub fn each<T: Sync, R: Send>(
     items: &[T],
     threads: usize,
     work: impl Fn(&T) -> ControlFlow<R, R> + Sync,

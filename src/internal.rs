@@ -35,6 +35,11 @@ pub mod cache {
     pub use crate::cache::stats::DiskStats;
 }
 
+/// Work that threads share.
+pub mod crew {
+    pub use crate::crew::each;
+}
+
 /// Processes that end with all that they have started.
 #[cfg(feature = "compile")]
 pub mod child {

@@ -8,7 +8,7 @@ use super::entry::Entry;
 use crate::spec::{Arch, Numerics, Spec};
 
 /// A decision whose variant is legal, with the choice that it leads to.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Decision {
     pub(super) entry: Entry,
     pub(super) choice: Choice,
@@ -61,7 +61,7 @@ struct Span {
 
 impl Intervals {
     /// At each M the decision that [`Decision::compare`] puts first.
-    pub(super) fn new(decisions: &[&Decision]) -> Self {
+    pub(super) fn new(decisions: &[Decision]) -> Self {
         let mut begins: Vec<u32> = decisions.iter().map(|decision| *decision.entry.m().start()).collect();
         begins.extend(decisions.iter().map(|decision| decision.entry.m().end() + 1));
         begins.sort_unstable();

@@ -45,8 +45,8 @@ pub struct Picker {
     table: Table,
     classes: HashMap<Problem, Numerics>,
     pins: HashMap<Problem, Choice>,
-    /// Of each problem and its kin.
-    measured: HashMap<Problem, Vec<Decision>>,
+    /// Decisions that can be followed for their own problems, of each problem and its kin.
+    measured: HashMap<Problem, Vec<Entry>>,
     ignored: Vec<Ignored>,
     schedules: Mutex<LruCache<Problem, Arc<Schedule>>>,
 }
@@ -163,24 +163,18 @@ impl Picker {
         let mut measured: Vec<Intervals> = Vec::new();
         for (exact, of_kin) in [(true, false), (true, true), (false, false), (false, true)] {
             for form in &forms {
-                let found = self.decisions(form, of_kin).filter(|decision| self.is_exact(&decision.entry) == exact);
-                let open = found.filter(|decision| !measured.iter().any(|surer| surer.cover(decision.entry.m())));
+                let all = self.measured.get(&form.kin()).map_or(&[][..], Vec::as_slice);
+                let of_these =
+                    all.iter().filter(|entry| self.is_exact(entry) == exact && (entry.problem() != form) == of_kin);
+                let open = of_these.filter(|entry| !measured.iter().any(|surer| surer.cover(entry.m())));
+                // What is not legal for kin is no decision for them.
+                let decided = open.filter_map(|entry| self.decide(entry, form).ok());
                 let followed: Vec<Decision> =
-                    open.filter(|decision| decision.carries_over(&self.arch, class)).collect();
-                measured.push(Intervals::new(&followed.iter().collect::<Vec<_>>()));
+                    decided.filter(|decision| decision.carries_over(&self.arch, class)).collect();
+                measured.push(Intervals::new(&followed));
             }
         }
         measured
-    }
-
-    /// Decisions for a problem, or those for its kin that are legal for it.
-    fn decisions(&self, problem: &Problem, of_kin: bool) -> impl Iterator<Item = Decision> {
-        let all = self.measured.get(&problem.kin()).map_or(&[][..], Vec::as_slice);
-        let found = all.iter().filter(move |decision| (decision.entry.problem() != problem) == of_kin);
-        found.filter_map(move |decision| match of_kin {
-            false => Some(decision.clone()),
-            true => self.decide(&decision.entry, problem).ok(),
-        })
     }
 
     /// The numerics that choices for a problem keep to: the class named for it, else what the policy says.
@@ -234,11 +228,11 @@ impl Picker {
 
     /// Finds out which decisions can be followed.
     fn read_table(&mut self) {
-        let mut measured: HashMap<Problem, Vec<Decision>> = HashMap::new();
+        let mut measured: HashMap<Problem, Vec<Entry>> = HashMap::new();
         for entry in self.table.entries().filter(|entry| entry.target() == self.arch.target()) {
             let problem = entry.problem();
             match self.decide(entry, problem) {
-                Ok(decision) => measured.entry(problem.kin()).or_default().push(decision),
+                Ok(_) => measured.entry(problem.kin()).or_default().push(entry.clone()),
                 Err(error) => {
                     tracing::warn!("tuning table: {} for {problem} is not followed: {error}", entry.variant());
                     self.ignored.push(Ignored { entry: entry.clone(), why: error.to_string() });

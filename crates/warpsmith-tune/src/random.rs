@@ -1,6 +1,7 @@
 //! Random operands that leave no code and no scale out.
 
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -9,6 +10,7 @@ use half::{bf16, f16};
 
 use super::operands::{HostColumns, HostMatrix, HostOperands, HostRows, Shape};
 use warpsmith::format::Format;
+use warpsmith::internal::crew;
 use warpsmith::internal::format::{e2m1, e4m3, e8m0};
 use warpsmith::spec::Problem;
 
@@ -220,22 +222,15 @@ fn drawn(rng: &mut Rng, length: usize, fill: impl Fn(&mut Rng, &mut [u8]) + Sync
     /// Each part begins with a seed of its own.
     const PART: usize = 1 << 20;
     let mut bytes = vec![0; length];
-    let parts = length.div_ceil(PART);
-    let seeded = bytes.chunks_mut(PART).map(|part| (Rng::with_seed(rng.u64(..)), part));
-    let left = Mutex::new(seeded.collect::<Vec<_>>().into_iter());
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || {
-        while let Some((mut rng, part)) = next() {
-            fill(&mut rng, part);
-        }
-    };
+    let seeded = bytes.chunks_mut(PART).map(|part| Mutex::new((Rng::with_seed(rng.u64(..)), part)));
+    let parts: Vec<_> = seeded.collect();
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        // Where no thread can be had, those that there are do all.
-        let _others: Vec<_> =
-            (1..cores.min(parts)).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
-        work();
+    crew::each(&parts, cores, |part| {
+        let (rng, bytes) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+        fill(rng, bytes);
+        ControlFlow::Continue(())
     });
+    drop(parts);
     bytes
 }
 
@@ -278,6 +273,7 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
         let count = squares.len().max(1) as f64;
         (squares.sum::<f64>() / count).sqrt().max(f64::MIN_POSITIVE)
     }
+    let codes = || root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2)));
     match matrix {
         HostMatrix::F16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
         HostMatrix::Bf16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
@@ -286,12 +282,8 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
             root(squares) * root(factors.iter().map(|factor| f64::from(*factor).powi(2)))
         }
         // Codes are uniform and independent of their scales.
-        HostMatrix::Nvfp4 { scales, .. } => {
-            root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2))) * of_bytes(scales, e4m3::decode)
-        }
-        HostMatrix::Mxfp4 { scales, .. } => {
-            root((0..16).map(|code| f64::from(e2m1::decode(code)).powi(2))) * of_bytes(scales, e8m0::decode)
-        }
+        HostMatrix::Nvfp4 { scales, .. } => codes() * of_bytes(scales, e4m3::decode),
+        HostMatrix::Mxfp4 { scales, .. } => codes() * of_bytes(scales, e8m0::decode),
     }
 }
 

@@ -1458,7 +1458,7 @@ void emu_multiply_e4m3(float (&d)[16][256], const emu_u32 (&a)[32][4], const emu
       greatest = chosen(greatest == NOTHING, Eight{}, greatest);
       // In units of the last bit that is kept; whatever is less is cut off.
       const auto units = [&](Eight significand, Eight exponent) {
-        const Eight left = exponent - greatest + FRACTION, up = at_least(left, 0), down = 31 - at_least(31 + chosen(left < 0, left, Eight{}), 0);
+        const Eight left = exponent - greatest + FRACTION, up = at_least(left, 0), down = -at_least(chosen(left < 0, left, Eight{}), -31);
         const Eight magnitude = chosen(significand < 0, -significand, significand) << up >> down;
         return chosen(significand < 0, -magnitude, magnitude);
       };
