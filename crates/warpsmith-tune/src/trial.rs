@@ -226,15 +226,15 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Unsupported, if the check did not pass; those of [`Timer::time`].
     pub fn time(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_at(checked, Pace::NORMAL)
+        self.time_at(checked, Launching::Plain, Pace::NORMAL)
     }
 
-    /// As [`Trial::time`], at another pace.
+    /// As [`Trial::time`], launched in one of two ways, at another pace.
     ///
     /// # Errors
     /// As [`Trial::time`].
-    pub fn time_at(&mut self, checked: &Checked, pace: Pace) -> Result<Timing> {
-        self.time_one(checked.right()?, Launching::Plain, pace)
+    pub fn time_at(&mut self, checked: &Checked, launching: Launching, pace: Pace) -> Result<Timing> {
+        self.time_one(checked.right()?, launching, pace)
     }
 
     /// As [`Trial::time`], but each call may begin while the one before it still runs ([`Kernel::launch_dependent`]).
@@ -242,7 +242,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// As [`Trial::time`].
     pub fn time_dependent(&mut self, checked: &Checked) -> Result<Timing> {
-        self.time_one(checked.right()?, Launching::Dependent, Pace::NORMAL)
+        self.time_at(checked, Launching::Dependent, Pace::NORMAL)
     }
 
     /// Times kernels that have passed in turn ([`Timer::time_in_turn`]), with operands that are not in the L2 cache:

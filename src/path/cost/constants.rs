@@ -1,9 +1,9 @@
 //! What the model knows of a device beside its [limits](Arch): one table per architecture.
 //!
-//! The row of the H200 was fitted to a campaign on one (`warpsmith calibrate`, docs/measurements/); every number is the one
-//! with which predictions come closest to what was measured, so a number stands for what its term stands for and not for
-//! an experiment of its own. Other architectures take the same cycles: how many SMs there are, what memory and tensor
-//! cores do in a second and what a block may have comes from their [`Arch`]. Nothing of theirs was measured.
+//! The numbers were fitted to calls of which each may begin while the one before still runs, as those of a layer, on an H100
+//! (`warpsmith calibrate --dependent`, docs/measurements/); every number is the one with which picks lose least, so a number
+//! stands for what its term stands for and not for an experiment of its own. Other architectures take the same cycles: how many
+//! SMs there are, what memory and tensor cores do in a second and what a block may have comes from their [`Arch`].
 
 use std::sync::OnceLock;
 
@@ -21,8 +21,8 @@ macro_rules! constants {
             /// The names, in order.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
 
-            /// Fitted on an H200.
-            pub const H200: Constants = Constants { $($name: $value,)* };
+            /// Fitted on an H100.
+            pub const BUILT_IN: Constants = Constants { $($name: $value,)* };
 
             /// The numbers, in the order of [`Constants::NAMES`].
             #[must_use]
@@ -48,142 +48,144 @@ constants! {
     /// Share of [`Arch::memory_bytes_per_s`] that a kernel's stream of weights reaches.
     memory_share = 1.0,
     /// Share of the bytes under way that one SM is ahead of another in the end.
-    ahead = 0.102,
+    ahead = 0.02875,
     /// Share of the time of a stage of all blocks at the memory's speed that passes before loops begin.
-    fill = 0.0919,
+    fill = 0.6684,
     /// Share of a warpgroup's time for a stage that passes after the last has arrived.
-    drain = 1.512,
+    drain = 0.2672,
     /// Bytes that reach an SM in a cycle at most.
-    ingress = 704.0,
+    ingress = 702.5,
     /// Bytes a cycle of all SMs that partial sums and decoded tokens travel at, by way of the L2 cache.
-    workspace = 4469.0,
+    workspace = 4779.0,
     /// Share of a call by which it takes longer if the tensor cores work all the time; less by the square of how much.
-    power = 0.002,
+    power = 0.001957,
     /// Share of the SMs that clusters of four can cover (30 clusters on 132 SMs: the SMs of a GPC come in other numbers).
-    cluster_of_four = 0.913,
+    cluster_of_four = 0.9683,
 
     // A launch.
     /// µs between the end of a kernel and the begin of the next, for the first of a call.
-    launch = 0.889,
+    launch = 0.2277,
     /// µs that a further kernel of a call takes beside its own work.
-    relaunch = 0.908,
+    relaunch = 0.9252,
     /// µs that the kernel that adds partial sums takes for each split of K.
-    finish_split = 0.205,
+    finish_split = 0.4394,
     /// µs that a kernel before takes that decodes tokens.
-    prepass = 0.191,
+    prepass = 0.2126,
 
     // A block of the path `wgmma`.
     /// Cycles of a block before its loop: barriers, first addresses.
-    block = 706.1,
+    block = 1165.0,
+    /// More of them where a block stays for all its tiles.
+    stays = 789.1,
     /// Share of a block's fixed cycles that is seen where other blocks of the SM work meanwhile.
-    hidden = 1.137,
+    hidden = 0.8211,
     /// Cycles from the request of a stage to its arrival.
-    latency = 1154.0,
+    latency = 1353.0,
     /// Share of a warpgroup's time for a stage after which it releases the stage before.
-    hold = 0.424,
+    hold = 0.646,
     /// Cycles of the tensor cores for 64 rows × 64 of k and one token.
     tensor = 2.0,
     /// Cycles that 64 rows × 64 of k take at least, however few tokens there are.
-    tensor_min = 21.75,
+    tensor_min = 64.07,
     /// Instruction cycles to decode 64 rows × 64 of k (four schedulers at work).
-    decode = 82.1,
+    decode = 97.84,
     /// And for each token: registers that the tensor cores read cannot be decoded into.
-    decode_width = 1.141,
+    decode_width = 0.4865,
     /// How much more of them where products are apart.
-    decode_apart = 1.4,
+    decode_apart = 1.604,
     /// Instruction cycles of a stage beside its decoding, for each 64 rows: to wait for it, to find it and to release it.
-    stage_issue = 50.0,
+    stage_issue = 59.05,
     /// Cycles from the codes of 64 rows × 64 of k to the start of their multiplication, for one warpgroup alone.
-    decode_chain = 163.3,
+    decode_chain = 108.4,
     /// Cycles a warpgroup loses with each 64 of k.
-    turn = 1.991,
+    turn = 2.041,
     /// Cycles a warpgroup loses with each stage.
-    stage = 161.6,
+    stage = 175.1,
     /// More of them where it loads as well.
-    uniform = 558.5,
+    uniform = 1068.0,
     /// Cycles that the warp that loads needs for a stage.
-    load = 185.9,
+    load = 191.1,
     /// And for each m64 tile of weights in it.
-    load_tile = 97.33,
+    load_tile = 50.08,
     /// How much longer a stage takes to arrive where the blocks of a cluster send it to each other, each block.
-    multicast = 0.343,
+    multicast = 0.4536,
     /// Cycles that each further block of such a cluster costs a stage.
-    couple = 71.86,
+    couple = 118.0,
     /// How much longer a loop takes where a place in the ring is another warpgroup's in every round, as a factor.
-    rotation = 1.015,
+    rotation = 1.028,
     /// Cycles that warps take to decode the tokens of a stage.
-    decode_stage = 500.0,
+    decode_stage = 481.2,
     /// And for each row's 64 of k.
-    decode_line = 7.7,
+    decode_line = 7.429,
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
-    reduce = 206.9,
+    reduce = 78.98,
     /// Of the same, for each token.
-    reduce_token = 2.11,
+    reduce_token = 2.783,
     /// Cycles to meet with the other blocks of a cluster, and then for each token sent.
-    exchange = 1900.0,
+    exchange = 604.0,
     /// Of the same, for each token that is sent.
-    exchange_token = 6.5,
+    exchange_token = 14.68,
     /// Cycles of a store from registers, for each token.
-    direct_token = 8.467,
+    direct_token = 7.643,
     /// Of a store by way of shared memory.
-    shared = 368.0,
+    shared = 211.3,
     /// Of the same, for each token.
-    shared_token = 0.215,
+    shared_token = 0.3276,
     /// Of a store by bulk copies.
-    bulk = 520.7,
+    bulk = 402.4,
     /// Of the same, for each token.
-    bulk_token = 51.36,
+    bulk_token = 55.64,
     /// Of a store of partial sums, for each token.
-    partial_token = 10.74,
+    partial_token = 16.22,
     /// Cycles between two tiles of a persistent block.
-    persistent = 18.31,
+    persistent = 17.7,
     /// How much longer decoding takes where the warpgroups of a persistent block never meet.
-    drift = 1.155,
+    drift = 1.291,
     /// Share of the epilogue that is seen where two groups of warpgroups have every second tile each.
-    ping_pong = 0.276,
+    ping_pong = 0.3386,
 
     // Groups.
     /// More cycles to decode 64 rows × 64 of k in a loop that there is for each of several widths.
-    ragged = 9.847,
+    ragged = 6.185,
     /// And more where warps load as well, or blocks are persistent.
-    ragged_short = 49.81,
+    ragged_short = 31.23,
     /// And that a warpgroup loses there with each 64 of k.
-    ragged_turn = 4.624,
+    ragged_turn = 4.477,
     /// Cycles in which a block finds out about groups, and then for each of them.
     table = 970.3,
     /// Of the same, for each group.
     table_group = 71.91,
     /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once. Not fitted.
-    table_beside = 0.05,
+    table_beside = 0.05696,
     /// Blocks that the busiest SM has more than its even share.
-    straggler = 0.0025,
+    straggler = 0.002533,
 
     // The path `mma`.
     /// As [`block`](Constants::block).
-    mma_block = 166.4,
+    mma_block = 158.4,
     /// As [`latency`](Constants::latency).
-    mma_latency = 374.2,
+    mma_latency = 363.3,
     /// As [`hold`](Constants::hold).
-    mma_hold = 0.414,
+    mma_hold = 0.4734,
     /// As [`tensor`](Constants::tensor).
-    mma_tensor = 4.005,
+    mma_tensor = 4.337,
     /// As [`decode`](Constants::decode).
-    mma_decode = 266.8,
+    mma_decode = 292.0,
     /// Instruction cycles to decode a token's 64 of k, once a stage.
     mma_decode_token = 4.006,
     /// Share of tensor cores' and decoding time that eight warps take one after the other.
-    mma_chain = 0.284,
+    mma_chain = 0.2603,
     /// As [`stage`](Constants::stage): every stage ends at a barrier.
-    mma_stage = 430.8,
+    mma_stage = 739.4,
     /// How much longer decoding and multiplying take where a block's stages have 128 KiB, as a share.
-    mma_crowded = 0.252,
+    mma_crowded = 0.2492,
     /// As [`ingress`](Constants::ingress).
-    mma_ingress = 28.52,
+    mma_ingress = 26.63,
     /// Cycles for each token to add the sums of another warp.
-    mma_reduce_token = 0.405,
+    mma_reduce_token = 0.4069,
     /// Cycles for each token to store.
-    mma_store_token = 9.151,
+    mma_store_token = 7.955,
 
     // The path `tcgen05`: not measured; from documents and others' kernels.
     /// Cycles of an instruction at least.
@@ -215,7 +217,7 @@ impl Constants {
     /// The table of an architecture.
     #[must_use]
     pub fn of(_arch: &Arch) -> &'static Self {
-        const TABLE: Constants = Constants::H200;
+        const TABLE: Constants = Constants::BUILT_IN;
         REPLACED.get().unwrap_or(&TABLE)
     }
 

@@ -119,7 +119,7 @@ pub(in crate::path) fn block(
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         hold: c.hold,
-        start: c.block + table,
+        start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
         tail: tail(problem, variant, layout, cover, c),
     }

@@ -6,8 +6,8 @@ use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
-    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Tile, Variant,
-    Warps, blocks, tile_columns,
+    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Spec, Tile,
+    Variant, Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -57,10 +57,14 @@ impl<'a> Question<'a> {
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
-    /// each other. (Of the path `mma` it leaves more of a cache, too.)
-    pub(super) fn shallower_us(&self, variant: &Variant, deepest_us: f64, memory_us: f64) -> f64 {
-        match variant.path {
-            MatrixPath::Wgmma => (deepest_us - (memory_us - self.memory)) * ROUNDING,
+    /// each other, and that places stay their warpgroups'. (Of the path `mma` it leaves more of a cache, too.)
+    pub(super) fn shallower_us(&self, deepest: &Spec, deepest_us: f64, memory_us: f64) -> f64 {
+        match deepest.variant().path {
+            MatrixPath::Wgmma => {
+                let is_in_turn = deepest.variant().stages.is_multiple_of(deepest.geometry().layout.turns());
+                let rotation = if is_in_turn { 1.0 } else { self.constants.rotation.max(1.0) };
+                (deepest_us / rotation - (memory_us - self.memory)) * ROUNDING
+            }
             _ => 0.0,
         }
     }
@@ -130,12 +134,14 @@ impl<'a> Node<'a> {
         let plain = Variant { prepass: decodes_first(problem), ..*plain };
         let geometry = Geometry::new(problem, &plain, arch);
         // Other warps are more, and have fewer registers each; a deeper tile needs more. But blocks that stay may need fewer, as theirs come
-        // in one width, and so may those that others decode for.
+        // in one width, and so may those that others decode for, and whole lines of e4m3 values.
         let fits = |geometry: &Geometry| geometry.registers <= arch.registers_per_thread(geometry.threads);
         let may_be = |variant: Variant| fits(&Geometry::new(problem, &variant, arch));
         let mut decoding = warps.iter().filter(|warps| warps.decoders() > 0);
         let mut may_fit = || {
-            may_be(Variant { persistent: true, ..plain }) || decoding.any(|&warps| may_be(Variant { warps, ..plain }))
+            may_be(Variant { persistent: true, ..plain })
+                || decoding.any(|&warps| may_be(Variant { warps, ..plain }))
+                || may_be(Variant { tile: Tile { k: 128, ..plain.tile }, ..plain })
         };
         if !fits(&geometry) && !may_fit() {
             return None;

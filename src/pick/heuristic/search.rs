@@ -159,7 +159,7 @@ impl Search<'_> {
                 (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
             };
             let (deepest_us, memory_us) = cost::us(&deepest, load, &cover, constants);
-            if best.is_full_below(question.shallower_us(variant, deepest_us, memory_us)) {
+            if best.is_full_below(question.shallower_us(&deepest, deepest_us, memory_us)) {
                 continue;
             }
             let turns = deepest.geometry().layout.turns();

@@ -186,6 +186,11 @@ impl<'a> Ahead<'a> {
         self.changed.notify_all();
     }
 
+    /// Has nothing more made of what was asked for a turn: there is no time left to measure it.
+    pub fn enough(&self, turn: usize) {
+        self.lock().queue.retain(|Reverse(job)| job.turn != turn);
+    }
+
     /// Waits until something more is made, or until then.
     pub fn wait(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());

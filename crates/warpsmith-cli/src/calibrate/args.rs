@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use warpsmith::spec::{Arch, Problem};
+use warpsmith_tune::Launching;
 
 /// Measures many variants of many problems on the device, for the heuristic's constants to be fitted to.
 ///
@@ -42,6 +43,10 @@ pub struct Args {
     /// are timed again beside the best.
     #[arg(long)]
     pub also_rank: bool,
+
+    /// Calls that are timed may begin while the one before still runs, as those of a layer.
+    #[arg(long)]
+    pub dependent: bool,
 
     /// Rounds of neighbours.
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -85,6 +90,10 @@ pub struct Args {
     #[arg(long)]
     pub residuals: bool,
 
+    /// What FILE was measured on, for --fit, --regret and --residuals.
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    pub arch: Arch,
+
     /// This process uses the device itself.
     #[arg(long, hide = true)]
     pub worker: bool,
@@ -92,6 +101,13 @@ pub struct Args {
     /// Without a GPU: says what would be measured on this architecture, and builds nothing.
     #[arg(long, value_name = "NAME")]
     pub list: Option<Arch>,
+}
+
+impl Args {
+    /// How calls that are timed follow each other.
+    pub fn launching(&self) -> Launching {
+        if self.dependent { Launching::Dependent } else { Launching::Plain }
+    }
 }
 
 fn part(text: &str) -> Result<(usize, usize), String> {

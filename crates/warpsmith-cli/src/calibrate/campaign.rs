@@ -12,10 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpsmith::cache::{Fetched, KernelCache};
+use warpsmith::format::Format;
 use warpsmith::internal::pick::heuristic;
 use warpsmith::run::{Device, Kernel, Matrix, PreparedWeights};
 use warpsmith::spec::{Problem, Spec, Variant};
-use warpsmith_tune::{Checked, HostMatrix, HostOperands, Launching, Pace, Trial, operand_sets_of, wait};
+use warpsmith_tune::{Checked, HostMatrix, HostOperands, Pace, Trial, operand_sets_of, wait};
 
 use super::ahead::Ahead;
 use super::args::Args;
@@ -164,6 +165,7 @@ impl<'a> Campaign<'a> {
         }
         let again = Duration::from_secs_f64(self.again_s * states.len() as f64);
         count += self.more(turn, &mut states, until.checked_sub(again).unwrap_or(until), spent)?;
+        self.ahead.enough(turn);
         for state in &mut states {
             if Instant::now() >= self.end {
                 break;
@@ -202,10 +204,13 @@ impl<'a> Campaign<'a> {
         let stream = self.gpu.stream();
         let mut given = Vec::new();
         for b in b {
-            let HostMatrix::Nvfp4 { codes, scales } = b else { return Err("weights that are not nvfp4".into()) };
+            let (HostMatrix::Nvfp4 { codes, scales } | HostMatrix::Mxfp4 { codes, scales }) = b else {
+                return Err("weights without block scales".into());
+            };
             given.push((stream.clone_htod(codes)?, stream.clone_htod(scales)?));
         }
-        let b = || given.iter().map(|(codes, scales)| Matrix::nvfp4(codes, scales));
+        let of = if problem.b_format() == Format::Mxfp4 { Matrix::mxfp4 } else { Matrix::nvfp4 };
+        let b = || given.iter().map(|(codes, scales)| of(codes, scales));
         let engine = self.gpu.engine();
         let l2 = engine.device().arch().l2_bytes();
         // The rows of the fewest groups need the most sets.
@@ -284,7 +289,9 @@ impl<'a> Campaign<'a> {
         }
         state.is_new = true;
         let timed = self.check(&state.trial, &fetched).and_then(|checked| match checked.passed() {
-            true => state.trial.time_at(&checked, Pace::BRIEF).map(|timing| Ok((timing, checked))),
+            true => {
+                state.trial.time_at(&checked, self.args.launching(), Pace::BRIEF).map(|timing| Ok((timing, checked)))
+            }
             false => Ok(Err(checked.to_string())),
         });
         match timed {
@@ -345,7 +352,7 @@ impl<'a> Campaign<'a> {
         let right: Vec<(&Line, &Checked)> =
             finalists.iter().filter_map(|good| Some((&good.line, good.checked.as_ref()?))).collect();
         let kernels: Vec<&Checked> = right.iter().map(|(_, checked)| *checked).collect();
-        let turns = match state.trial.time_in_turn(&kernels, TURNS, Launching::Plain, AGAIN) {
+        let turns = match state.trial.time_in_turn(&kernels, TURNS, self.args.launching(), AGAIN) {
             Ok(turns) => turns,
             Err(error) => {
                 complain!("{} M={}: {error}", state.trial.problem(), state.trial.m());

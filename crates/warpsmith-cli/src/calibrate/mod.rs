@@ -65,13 +65,13 @@ pub fn run(args: &Args) -> Result<bool> {
     }
     if args.regret {
         let lines = record::read(&args.file)?;
-        regret::show(&data::pairs(&lines, &Arch::H200)?, &Arch::H200)?;
+        regret::show(&data::pairs(&lines, &args.arch)?, &args.arch)?;
         return Ok(true);
     }
     if args.residuals {
         let begin = begin(args)?;
         let lines = record::read(&args.file)?;
-        residuals::show(&data::pairs(&lines, &Arch::H200)?, &begin)?;
+        residuals::show(&data::pairs(&lines, &args.arch)?, &begin)?;
         return Ok(true);
     }
     if args.worker { worker(args) } else { supervise(args) }
@@ -147,6 +147,7 @@ fn worker(args: &Args) -> Result<bool> {
     let head = [
         format!("{device}, {}", device.arch()),
         format!("NVRTC {identity}"),
+        format!("launches: {}", if args.dependent { "dependent" } else { "plain" }),
         format!("seconds since 1970: {}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())),
     ];
     let mut record = Record::open(&args.file, args.append, &head)?;
@@ -156,7 +157,7 @@ fn worker(args: &Args) -> Result<bool> {
 /// Fits to what was not held out, and prints the constants as the table has them.
 fn fit(args: &Args) -> Result<bool> {
     let lines = record::read(&args.file)?;
-    let pairs = data::pairs(&lines, &Arch::H200)?;
+    let pairs = data::pairs(&lines, &args.arch)?;
     let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
     let say_picks = |constants: &Constants| {
         complain!("fitted: {}", loss::picks(&fitted, constants));
@@ -179,17 +180,17 @@ fn fit(args: &Args) -> Result<bool> {
 fn begin(args: &Args) -> Result<Constants> {
     match &args.constants {
         Some(path) => constants(&std::fs::read_to_string(path)?),
-        None => Ok(Constants::H200),
+        None => Ok(Constants::BUILT_IN),
     }
 }
 
 /// Constants as `fit` prints them.
 fn constants(text: &str) -> Result<Constants> {
-    let mut values = Constants::H200.values();
+    let mut values = Constants::BUILT_IN.values();
     for line in text.lines() {
         let (name, value) = line.split_once(" = ").ok_or_else(|| format!("`{line}`: expected NAME = VALUE,"))?;
         let at = Constants::NAMES.iter().position(|known| *known == name).ok_or_else(|| format!("unknown `{name}`"))?;
         values[at] = value.trim_end_matches(',').parse()?;
     }
-    Ok(Constants::H200.with_values(&values))
+    Ok(Constants::BUILT_IN.with_values(&values))
 }
