@@ -1,16 +1,16 @@
-//! What the model knows of a device beside its [limits](Arch): one table per architecture.
+//! What the model knows of a device beside its [limits](crate::arch::Arch): numbers for problems without groups, and for those with groups.
 //!
-//! The numbers were fitted to calls of which each may begin while the one before still runs, as those of a layer, on an H100
-//! (`warpsmith calibrate --dependent`, docs/measurements/); every number is the one with which picks lose least, so a number
-//! stands for what its term stands for and not for an experiment of its own. Other architectures take the same cycles: how many
-//! SMs there are, what memory and tensor cores do in a second and what a block may have comes from their [`Arch`].
+//! The first were fitted to calls of which each may begin while the one before still runs, as those of a layer, on an H100, the others to
+//! plain ones on an H200, which no fit to an H100's betters (`warpsmith calibrate`, docs/measurements/). Every number is the one with which
+//! picks lose least, so a number stands for what its term stands for and not for an experiment of its own. All architectures take the same
+//! cycles: how many SMs there are, what memory and tensor cores do in a second and what a block may have comes from their `Arch`.
 
 use std::sync::OnceLock;
 
-use crate::arch::Arch;
+use crate::problem::Problem;
 
 macro_rules! constants {
-    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $single:expr, $groups:expr;)*) => {
         /// Numbers of the model, each with its unit. Cycles are those of an SM at [`ghz`](Constants::ghz).
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct Constants {
@@ -20,9 +20,6 @@ macro_rules! constants {
         impl Constants {
             /// The names, in order.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// Fitted on an H100.
-            pub const BUILT_IN: Constants = Constants { $($name: $value,)* };
 
             /// The numbers, in the order of [`Constants::NAMES`].
             #[must_use]
@@ -38,192 +35,217 @@ macro_rules! constants {
                 self
             }
         }
+
+        impl Tables {
+            /// Fitted to measurements.
+            pub const BUILT_IN: Self = Self {
+                single: Constants { $($name: $single,)* },
+                groups: Constants { $($name: $groups,)* },
+            };
+        }
     };
 }
 
 constants! {
     // The device.
     /// GHz that cycles are counted at.
-    ghz = 1.75,
-    /// Share of [`Arch::memory_bytes_per_s`] that a kernel's stream of weights reaches.
-    memory_share = 1.0,
+    ghz = 1.75, 1.75;
+    /// Share of [`memory_bytes_per_s`](crate::arch::Arch::memory_bytes_per_s) that a kernel's stream of weights reaches.
+    memory_share = 1.0, 1.0;
     /// Share of the bytes under way that one SM is ahead of another in the end.
-    ahead = 0.02875,
+    ahead = 0.02875, 0.102;
     /// Share of the time of a stage of all blocks at the memory's speed that passes before loops begin.
-    fill = 0.6684,
+    fill = 0.6684, 0.0919;
     /// Share of a warpgroup's time for a stage that passes after the last has arrived.
-    drain = 0.2672,
+    drain = 0.2672, 1.512;
     /// Bytes that reach an SM in a cycle at most.
-    ingress = 702.5,
+    ingress = 702.5, 704.0;
     /// Bytes a cycle of all SMs that partial sums and decoded tokens travel at, by way of the L2 cache.
-    workspace = 4779.0,
+    workspace = 4779.0, 4469.0;
     /// Share of a call by which it takes longer if the tensor cores work all the time; less by the square of how much.
-    power = 0.001957,
+    power = 0.001957, 0.002;
     /// Share of the SMs that clusters of four can cover (30 clusters on 132 SMs: the SMs of a GPC come in other numbers).
-    cluster_of_four = 0.9683,
+    cluster_of_four = 0.913, 0.913;
 
     // A launch.
     /// µs between the end of a kernel and the begin of the next, for the first of a call.
-    launch = 0.2277,
+    launch = 0.2277, 0.889;
     /// µs that a further kernel of a call takes beside its own work.
-    relaunch = 0.9252,
+    relaunch = 0.9252, 0.908;
     /// µs that the kernel that adds partial sums takes for each split of K.
-    finish_split = 0.4394,
+    finish_split = 0.4394, 0.205;
     /// µs that a kernel before takes that decodes tokens.
-    prepass = 0.2126,
+    prepass = 0.2126, 0.191;
 
     // A block of the path `wgmma`.
     /// Cycles of a block before its loop: barriers, first addresses.
-    block = 1165.0,
+    block = 1165.0, 706.1;
     /// More of them where a block stays for all its tiles.
-    stays = 789.1,
+    stays = 789.1, 1.0;
     /// Share of a block's fixed cycles that is seen where other blocks of the SM work meanwhile.
-    hidden = 0.8211,
+    hidden = 0.8211, 1.137;
     /// Cycles from the request of a stage to its arrival.
-    latency = 1353.0,
+    latency = 1353.0, 1154.0;
     /// Share of a warpgroup's time for a stage after which it releases the stage before.
-    hold = 0.646,
+    hold = 0.646, 0.424;
     /// Cycles of the tensor cores for 64 rows × 64 of k and one token.
-    tensor = 2.0,
+    tensor = 2.0, 2.0;
     /// Cycles that 64 rows × 64 of k take at least, however few tokens there are.
-    tensor_min = 64.07,
+    tensor_min = 64.07, 21.75;
     /// Instruction cycles to decode 64 rows × 64 of k (four schedulers at work).
-    decode = 97.84,
+    decode = 97.84, 82.1;
     /// And for each token: registers that the tensor cores read cannot be decoded into.
-    decode_width = 0.4865,
+    decode_width = 0.4865, 1.141;
     /// How much more of them where products are apart.
-    decode_apart = 1.604,
+    decode_apart = 1.604, 1.4;
     /// Instruction cycles of a stage beside its decoding, for each 64 rows: to wait for it, to find it and to release it.
-    stage_issue = 59.05,
+    stage_issue = 59.05, 50.0;
     /// Cycles from the codes of 64 rows × 64 of k to the start of their multiplication, for one warpgroup alone.
-    decode_chain = 108.4,
+    decode_chain = 108.4, 163.3;
     /// Cycles a warpgroup loses with each 64 of k.
-    turn = 2.041,
+    turn = 2.041, 1.991;
     /// Cycles a warpgroup loses with each stage.
-    stage = 175.1,
+    stage = 175.1, 161.6;
     /// More of them where it loads as well.
-    uniform = 1068.0,
+    uniform = 1068.0, 558.5;
     /// Cycles that the warp that loads needs for a stage.
-    load = 191.1,
+    load = 191.1, 185.9;
     /// And for each m64 tile of weights in it.
-    load_tile = 50.08,
+    load_tile = 50.08, 97.33;
     /// How much longer a stage takes to arrive where the blocks of a cluster send it to each other, each block.
-    multicast = 0.4536,
+    multicast = 0.4536, 0.343;
     /// Cycles that each further block of such a cluster costs a stage.
-    couple = 118.0,
+    couple = 118.0, 71.86;
     /// How much longer a loop takes where a place in the ring is another warpgroup's in every round, as a factor.
-    rotation = 1.028,
+    rotation = 1.028, 1.015;
     /// Cycles that warps take to decode the tokens of a stage.
-    decode_stage = 481.2,
+    decode_stage = 481.2, 500.0;
     /// And for each row's 64 of k.
-    decode_line = 7.429,
+    decode_line = 7.429, 7.7;
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
-    reduce = 78.98,
+    reduce = 78.98, 206.9;
     /// Of the same, for each token.
-    reduce_token = 2.783,
+    reduce_token = 2.783, 2.11;
     /// Cycles to meet with the other blocks of a cluster, and then for each token sent.
-    exchange = 604.0,
+    exchange = 604.0, 1900.0;
     /// Of the same, for each token that is sent.
-    exchange_token = 14.68,
+    exchange_token = 14.68, 6.5;
     /// Cycles of a store from registers, for each token.
-    direct_token = 7.643,
+    direct_token = 7.643, 8.467;
     /// Of a store by way of shared memory.
-    shared = 211.3,
+    shared = 211.3, 368.0;
     /// Of the same, for each token.
-    shared_token = 0.3276,
+    shared_token = 0.3276, 0.215;
     /// Of a store by bulk copies.
-    bulk = 402.4,
+    bulk = 402.4, 520.7;
     /// Of the same, for each token.
-    bulk_token = 55.64,
+    bulk_token = 55.64, 51.36;
     /// Of a store of partial sums, for each token.
-    partial_token = 16.22,
+    partial_token = 16.22, 10.74;
     /// Cycles between two tiles of a persistent block.
-    persistent = 17.7,
+    persistent = 17.7, 18.31;
     /// How much longer decoding takes where the warpgroups of a persistent block never meet.
-    drift = 1.291,
+    drift = 1.291, 1.155;
     /// Share of the epilogue that is seen where two groups of warpgroups have every second tile each.
-    ping_pong = 0.3386,
+    ping_pong = 0.3386, 0.276;
 
     // Groups.
     /// More cycles to decode 64 rows × 64 of k in a loop that there is for each of several widths.
-    ragged = 6.185,
+    ragged = 6.185, 9.847;
     /// And more where warps load as well, or blocks are persistent.
-    ragged_short = 31.23,
+    ragged_short = 31.23, 49.81;
     /// And that a warpgroup loses there with each 64 of k.
-    ragged_turn = 4.477,
+    ragged_turn = 4.477, 4.624;
     /// Cycles in which a block finds out about groups, and then for each of them.
-    table = 970.3,
+    table = 970.3, 970.3;
     /// Of the same, for each group.
-    table_group = 71.91,
+    table_group = 71.91, 71.91;
     /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once. Not fitted.
-    table_beside = 0.05696,
+    table_beside = 0.05696, 0.05;
     /// Blocks that the busiest SM has more than its even share.
-    straggler = 0.002533,
+    straggler = 0.002533, 0.0025;
 
     // The path `mma`.
     /// As [`block`](Constants::block).
-    mma_block = 158.4,
+    mma_block = 158.4, 166.4;
     /// As [`latency`](Constants::latency).
-    mma_latency = 363.3,
+    mma_latency = 363.3, 374.2;
     /// As [`hold`](Constants::hold).
-    mma_hold = 0.4734,
+    mma_hold = 0.4734, 0.414;
     /// As [`tensor`](Constants::tensor).
-    mma_tensor = 4.337,
+    mma_tensor = 4.337, 4.005;
     /// As [`decode`](Constants::decode).
-    mma_decode = 292.0,
+    mma_decode = 292.0, 266.8;
     /// Instruction cycles to decode a token's 64 of k, once a stage.
-    mma_decode_token = 4.006,
+    mma_decode_token = 4.006, 4.006;
     /// Share of tensor cores' and decoding time that eight warps take one after the other.
-    mma_chain = 0.2603,
+    mma_chain = 0.2603, 0.284;
     /// As [`stage`](Constants::stage): every stage ends at a barrier.
-    mma_stage = 739.4,
+    mma_stage = 739.4, 430.8;
     /// How much longer decoding and multiplying take where a block's stages have 128 KiB, as a share.
-    mma_crowded = 0.2492,
+    mma_crowded = 0.2492, 0.252;
     /// As [`ingress`](Constants::ingress).
-    mma_ingress = 26.63,
+    mma_ingress = 26.63, 28.52;
     /// Cycles for each token to add the sums of another warp.
-    mma_reduce_token = 0.4069,
+    mma_reduce_token = 0.4069, 0.405;
     /// Cycles for each token to store.
-    mma_store_token = 7.955,
+    mma_store_token = 7.955, 9.151;
 
     // The path `tcgen05`: not measured; from documents and others' kernels.
     /// Cycles of an instruction at least.
-    tcgen05_min = 16.0,
+    tcgen05_min = 16.0, 16.0;
     /// Bytes a cycle that the tensor cores read of shared memory.
-    tcgen05_operands = 128.0,
+    tcgen05_operands = 128.0, 128.0;
     /// Bytes a cycle that reach an SM.
-    tcgen05_ingress = 64.0,
+    tcgen05_ingress = 64.0, 64.0;
     /// As [`stage`](Constants::stage).
-    tcgen05_stage = 40.0,
+    tcgen05_stage = 40.0, 40.0;
     /// Cycles of warps that copy scales, for a stage.
-    tcgen05_copy = 300.0,
+    tcgen05_copy = 300.0, 300.0;
     /// Of the same warps, for each gathered row of a stage.
-    tcgen05_gather = 4.0,
+    tcgen05_gather = 4.0, 4.0;
     /// As [`latency`](Constants::latency).
-    tcgen05_latency = 1400.0,
+    tcgen05_latency = 1400.0, 1400.0;
     /// As [`block`](Constants::block): with the allocation of tensor memory.
-    tcgen05_block = 2400.0,
+    tcgen05_block = 2400.0, 2400.0;
     /// Cycles after the loop, and then for each column of sums.
-    tcgen05_tail = 1200.0,
+    tcgen05_tail = 1200.0, 1200.0;
     /// Of the same, for each column of sums.
-    tcgen05_store = 6.0,
+    tcgen05_store = 6.0, 6.0;
 }
 
-/// What stands for the tables of all architectures.
-static REPLACED: OnceLock<Constants> = OnceLock::new();
+/// Constants of problems without groups, and of those with groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tables {
+    /// Without.
+    pub single: Constants,
+    /// With.
+    pub groups: Constants,
+}
 
-impl Constants {
-    /// The table of an architecture.
+/// What stands for the built-in ones.
+static REPLACED: OnceLock<Tables> = OnceLock::new();
+
+impl Tables {
+    /// Those of a problem.
     #[must_use]
-    pub fn of(_arch: &Arch) -> &'static Self {
-        const TABLE: Constants = Constants::BUILT_IN;
-        REPLACED.get().unwrap_or(&TABLE)
+    pub fn of(&self, problem: &Problem) -> &Constants {
+        if problem.groups().is_some() { &self.groups } else { &self.single }
     }
 
     /// Has everything in this process predicted and picked by these, so that other constants can be judged by what is picked: before
     /// anything is. Says whether they are the first.
-    pub fn replace_tables(self) -> bool {
+    pub fn replace(self) -> bool {
         REPLACED.set(self).is_ok()
+    }
+}
+
+impl Constants {
+    /// Those of a problem.
+    #[must_use]
+    pub fn of(problem: &Problem) -> &'static Self {
+        const BUILT_IN: &Tables = &Tables::BUILT_IN;
+        REPLACED.get().unwrap_or(BUILT_IN).of(problem)
     }
 }

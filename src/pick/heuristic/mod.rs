@@ -47,7 +47,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use crate::path::cost::{Constants, tile_efficiency, wave_efficiency};
+pub use crate::path::cost::{Constants, Tables, tile_efficiency, wave_efficiency};
 pub use search::Ranked;
 pub use terms::{Prediction, Terms};
 
@@ -64,7 +64,7 @@ pub fn predict(spec: &Spec, problem: &Problem, m: u32) -> Prediction {
 /// As [`predict`], for rows of which it is known how they fall into groups.
 #[must_use]
 pub fn predict_for(spec: &Spec, load: &Load) -> Prediction {
-    cost::predict(spec, load, Constants::of(spec.arch()))
+    cost::predict(spec, load, Constants::of(spec.problem()))
 }
 
 /// As [`predict_for`], with other constants: for fitting them.
@@ -110,8 +110,9 @@ pub fn rank_for(
     if problem.check_for(load.m()).is_err() {
         return Vec::new();
     }
-    let ranked =
-        |path: MatrixPath| search::rank(&path.axes(problem), problem, load, arch, count, accepts, Constants::of(arch));
+    let ranked = |path: MatrixPath| {
+        search::rank(&path.axes(problem), problem, load, arch, count, accepts, Constants::of(problem))
+    };
     let mut best: Vec<Ranked> = MatrixPath::of(problem, arch).flat_map(ranked).collect();
     best.sort_by(search::compare);
     best.truncate(count);

@@ -28,7 +28,7 @@ const WAYS: [Weights; 4] = [
 ];
 
 /// What is known to be so, and what data do not tell.
-const KEPT: [&str; 5] = ["ghz", "memory_share", "tensor", "table", "table_group"];
+const KEPT: [&str; 6] = ["ghz", "memory_share", "tensor", "table", "table_group", "cluster_of_four"];
 
 /// Factors of what hinders: whatever data say, it does not help.
 const HINDRANCES: [&str; 3] = ["rotation", "drift", "decode_apart"];
@@ -175,7 +175,7 @@ impl Descent<'_> {
 
 #[cfg(test)]
 mod tests {
-    use warpsmith::internal::pick::heuristic::{load, predict_with, rank};
+    use warpsmith::internal::pick::heuristic::{Tables, load, predict_with, rank};
     use warpsmith::spec::{Activation, Arch, Problem, Spec};
 
     use super::*;
@@ -196,13 +196,13 @@ mod tests {
 
     #[test]
     fn picks_become_better_where_constants_were_wrong() {
-        let mut values = Constants::BUILT_IN.values();
+        let mut values = Tables::BUILT_IN.single.values();
         let at = |name: &str| Constants::NAMES.iter().position(|known| *known == name).unwrap();
         values[at("exchange")] *= 0.3;
         values[at("decode_chain")] *= 1.6;
-        let pairs = pairs(&Constants::BUILT_IN.with_values(&values));
+        let pairs = pairs(&Tables::BUILT_IN.single.with_values(&values));
         let pairs: Vec<&Pair> = pairs.iter().collect();
-        let start = Start { constants: Constants::BUILT_IN, rounds: 6, again: 0 };
+        let start = Start { constants: Tables::BUILT_IN.single, rounds: 6, again: 0 };
         let judged = |constants: &Constants| loss::judged(&loss::lost(&pairs, constants));
         let found = fit(&pairs, &start);
         assert!(judged(&found) < 0.3 * judged(&start.constants), "{} {}", judged(&found), judged(&start.constants));
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn constants_that_pick_best_stay() {
-        let pairs = pairs(&Constants::BUILT_IN);
+        let pairs = pairs(&Tables::BUILT_IN.single);
         let pairs: Vec<&Pair> = pairs.iter().collect();
-        let start = Start { constants: Constants::BUILT_IN, rounds: 2, again: 0 };
-        assert_eq!(fit(&pairs, &start), Constants::BUILT_IN);
+        let start = Start { constants: Tables::BUILT_IN.single, rounds: 2, again: 0 };
+        assert_eq!(fit(&pairs, &start), Tables::BUILT_IN.single);
     }
 }

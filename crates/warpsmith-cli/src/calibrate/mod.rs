@@ -37,7 +37,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use warpsmith::cache::KernelCache;
-use warpsmith::internal::pick::heuristic::Constants;
+use warpsmith::internal::pick::heuristic::{Constants, Tables};
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 
@@ -54,7 +54,7 @@ const PROCESSES: usize = 20;
 const WORTH: f64 = 15.0;
 
 pub fn run(args: &Args) -> Result<bool> {
-    if args.constants.is_some() && !args.fit && !args.residuals && !begin(args)?.replace_tables() {
+    if args.constants.is_some() && !args.fit && !args.residuals && !begin(args)?.replace() {
         return Err("other constants are in use".into());
     }
     if let Some(arch) = &args.list {
@@ -154,43 +154,57 @@ fn worker(args: &Args) -> Result<bool> {
     match campaign::run(args, &device, &items(args)?, &mut record)? {}
 }
 
-/// Fits to what was not held out, and prints the constants as the table has them.
+/// Fits to what was not held out, problems with groups and without apart, and prints the constants as the table has them.
 fn fit(args: &Args) -> Result<bool> {
     let lines = record::read(&args.file)?;
     let pairs = data::pairs(&lines, &args.arch)?;
-    let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.held_out);
-    let say_picks = |constants: &Constants| {
-        complain!("fitted: {}", loss::picks(&fitted, constants));
-        complain!("held out: {}", loss::picks(&held_out, constants));
+    let of_kind = |has_groups: bool, begin: Constants| {
+        let own = pairs.iter().filter(|pair| pair.problem.groups().is_some() == has_groups);
+        let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = own.partition(|pair| pair.held_out);
+        let what = if has_groups { "groups" } else { "single" };
+        let say_picks = |constants: &Constants| {
+            complain!("{what}, fitted: {}", loss::picks(&fitted, constants));
+            complain!("{what}, held out: {}", loss::picks(&held_out, constants));
+        };
+        say_picks(&begin);
+        let found = fit::fit(&fitted, &fit::Start { constants: begin, rounds: args.fit_rounds, again: args.fit_again });
+        say_picks(&found);
+        found
     };
-    let begin = begin(args)?;
-    say_picks(&begin);
-    let found = fit::fit(&fitted, &fit::Start { constants: begin, rounds: args.fit_rounds, again: args.fit_again });
-    say_picks(&found);
-    for (name, value) in Constants::NAMES.iter().zip(found.values()) {
-        // Four digits that count.
-        let digits = (3.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
-        say!("{name} = {value:.digits$},")?;
+    let Tables { single, groups } = begin(args)?;
+    let (single, groups) = (of_kind(false, single), of_kind(true, groups));
+    for ((name, single), groups) in Constants::NAMES.iter().zip(single.values()).zip(groups.values()) {
+        say!("{name} = {}, {};", shown(single), shown(groups))?;
     }
-    document(&Constants::NAMES.iter().zip(found.values()).collect::<BTreeMap<_, _>>())?;
+    let named = |constants: &Constants| Constants::NAMES.iter().zip(constants.values()).collect::<BTreeMap<_, _>>();
+    document(&json!({ "single": named(&single), "groups": named(&groups) }))?;
     Ok(true)
 }
 
+/// Four digits that count.
+fn shown(value: f64) -> String {
+    let digits = (3.0 - value.abs().log10().floor()).clamp(1.0, 9.0) as usize;
+    format!("{value:.digits$}")
+}
+
 /// Those of the command line, or those built in.
-fn begin(args: &Args) -> Result<Constants> {
+fn begin(args: &Args) -> Result<Tables> {
     match &args.constants {
         Some(path) => constants(&std::fs::read_to_string(path)?),
-        None => Ok(Constants::BUILT_IN),
+        None => Ok(Tables::BUILT_IN),
     }
 }
 
 /// Constants as `fit` prints them.
-fn constants(text: &str) -> Result<Constants> {
-    let mut values = Constants::BUILT_IN.values();
+fn constants(text: &str) -> Result<Tables> {
+    let Tables { single, groups } = Tables::BUILT_IN;
+    let mut values = [single.values(), groups.values()];
     for line in text.lines() {
-        let (name, value) = line.split_once(" = ").ok_or_else(|| format!("`{line}`: expected NAME = VALUE,"))?;
+        let expected = || format!("`{line}`: expected NAME = WITHOUT GROUPS, WITH GROUPS;");
+        let (name, both) = line.split_once(" = ").ok_or_else(expected)?;
+        let both = both.trim_end_matches(';').split_once(", ").ok_or_else(expected)?;
         let at = Constants::NAMES.iter().position(|known| *known == name).ok_or_else(|| format!("unknown `{name}`"))?;
-        values[at] = value.trim_end_matches(',').parse()?;
+        (values[0][at], values[1][at]) = (both.0.parse()?, both.1.parse()?);
     }
-    Ok(Constants::BUILT_IN.with_values(&values))
+    Ok(Tables { single: single.with_values(&values[0]), groups: groups.with_values(&values[1]) })
 }

@@ -149,15 +149,15 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             route::mutants_of(bench.arch()).iter().step_by(9).try_for_each(|mutant| route::is_killed(bench, mutant))
         }
         "few tokens" => {
-            few::LAYERS.iter().skip(turn() % 2).step_by(2).try_for_each(|layer| few::is_right(bench, layer))?;
+            few::LAYERS.iter().skip(turn()).step_by(3).try_for_each(|layer| few::is_right(bench, layer))?;
             let mutants = [few::races(), few::mutants()].concat();
-            mutants.iter().step_by(5).try_for_each(|mutant| few::is_killed(bench, mutant))
+            mutants.iter().skip(turn()).step_by(7).try_for_each(|mutant| few::is_killed(bench, mutant))
         }
         "wgmma" => {
             many_tiles::are_right(bench)?;
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
-            prepared.skip(turn() * 17).step_by(240).try_for_each(|family| families::passes_the_gate(bench, family))
+            prepared.skip(turn() * 17).step_by(340).try_for_each(|family| families::passes_the_gate(bench, family))
         }
         // The path that multiplies NVFP4 as it is: some families and mutants.
         "as they are" => {
