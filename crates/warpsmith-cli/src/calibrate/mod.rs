@@ -7,6 +7,8 @@
 //! warpsmith calibrate regret.tsv --held-out --also-rank --candidates 0 --rounds 0 --limit 90 --append --constants fitted.txt
 //! warpsmith calibrate regret.tsv --regret
 //! warpsmith calibrate regret.tsv --regret --constants fitted.txt
+//! warpsmith calibrate layers.tsv --dependent --also-rank --candidates 6 --rounds 0 --limit 200
+//! warpsmith calibrate layers.tsv --arch h100 --fit > fitted.txt
 //! ```
 //!
 //! The campaign measures many variants of many problems: it builds kernels on all cores, checks each at the M in
@@ -173,12 +175,19 @@ fn fit(args: &Args) -> Result<bool> {
     };
     let Tables { single, groups } = begin(args)?;
     let (single, groups) = (of_kind(false, single), of_kind(true, groups));
-    for ((name, single), groups) in Constants::NAMES.iter().zip(single.values()).zip(groups.values()) {
-        say!("{name} = {}, {};", shown(single), shown(groups))?;
-    }
+    printed(&Tables { single, groups }).try_for_each(|line| say!("{line}"))?;
     let named = |constants: &Constants| Constants::NAMES.iter().zip(constants.values()).collect::<BTreeMap<_, _>>();
     document(&json!({ "single": named(&single), "groups": named(&groups) }))?;
     Ok(true)
+}
+
+/// A line for each constant, without groups and with groups.
+fn printed(tables: &Tables) -> impl Iterator<Item = String> {
+    let values = tables.single.values().into_iter().zip(tables.groups.values());
+    Constants::NAMES
+        .iter()
+        .zip(values)
+        .map(|(name, (single, groups))| format!("{name} = {}, {};", shown(single), shown(groups)))
 }
 
 /// Four digits that count.
@@ -195,7 +204,7 @@ fn begin(args: &Args) -> Result<Tables> {
     }
 }
 
-/// Constants as `fit` prints them.
+/// Constants as they are [`printed`].
 fn constants(text: &str) -> Result<Tables> {
     let Tables { single, groups } = Tables::BUILT_IN;
     let mut values = [single.values(), groups.values()];
@@ -207,4 +216,25 @@ fn constants(text: &str) -> Result<Tables> {
         (values[0][at], values[1][at]) = (both.0.parse()?, both.1.parse()?);
     }
     Ok(Tables { single: single.with_values(&values[0]), groups: groups.with_values(&values[1]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_read_as_they_are_printed() {
+        let text: Vec<String> = printed(&Tables::BUILT_IN).collect();
+        let read = constants(&text.join("\n")).unwrap();
+        assert_eq!(printed(&read).collect::<Vec<_>>(), text);
+        assert_ne!(read.single, read.groups);
+        for (line, why) in [
+            ("launch = 1.0;", "expected NAME"),
+            ("lunch = 1.0, 2.0;", "unknown `lunch`"),
+            ("launch = 1.0, x;", "float"),
+        ] {
+            let error = constants(line).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 }
