@@ -33,8 +33,20 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Gives a type with `Display` and `FromStr` the same spelling in serde's formats.
+/// Gives a type with `Display` and `FromStr` the same spelling in serde's formats; with what it is and who reads it, `FromStr` as
+/// well, whose errors say so.
 macro_rules! spelled {
+    ($type:ident, $what:literal, $read:path) => {
+        impl std::str::FromStr for $type {
+            type Err = $crate::error::Error;
+
+            fn from_str(text: &str) -> $crate::error::Result<Self> {
+                $read(text).map_err(|error| error.context(format!(concat!($what, " `{}`"), text)))
+            }
+        }
+
+        $crate::spelling::spelled!($type);
+    };
     ($type:ident) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {

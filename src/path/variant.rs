@@ -304,15 +304,7 @@ impl fmt::Display for Variant {
 
 const GRAMMAR: &str = "expected PATH.tTOKENSxCOLUMNSxK.sSTAGES.FUSION.WARPS.EPILOGUE[.kSPLITS][.CLUSTER][.persistent][.prepass][.token_rows]";
 
-impl FromStr for Variant {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("variant `{text}`")))
-    }
-}
-
-spelled!(Variant);
+spelled!(Variant, "variant", parse);
 
 fn parse(text: &str) -> Result<Variant> {
     let mut segments = text.split('.').peekable();

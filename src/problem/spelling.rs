@@ -1,7 +1,6 @@
 //! How a problem is written and read.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::{Activation, Form, Operation, Problem};
 use crate::error::{Error, Result};
@@ -48,15 +47,7 @@ impl fmt::Display for Problem {
 
 const GRAMMAR: &str = "expected [groupedG.]OP:A*B>C:nN:kK[:sf128x4][:k_factors][:row_scale][:bias_F][:gathered][:slots][:prepared|:expanded][:topK][:skewS][:mM], OP = gemm, gemm.ACT or dual_gemm.ACT";
 
-impl FromStr for Problem {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("problem `{text}`")))
-    }
-}
-
-spelled!(Problem);
+spelled!(Problem, "problem", parse);
 
 fn parse(text: &str) -> Result<Problem> {
     let wrong = |part: &str| Error::parse(format!("cannot read `{part}`: {GRAMMAR}"));

@@ -1,7 +1,6 @@
 //! The rows of a token's experts, added up.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::Route;
 use crate::error::{Error, Result};
@@ -219,15 +218,7 @@ impl fmt::Display for Combine {
     }
 }
 
-impl FromStr for Combine {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("combine `{text}`")))
-    }
-}
-
-spelled!(Combine);
+spelled!(Combine, "combine", parse);
 
 fn parse(text: &str) -> Result<Combine> {
     let wrong = |segment: &str| {

@@ -1,7 +1,6 @@
 //! A whole mixture of experts, for few tokens, in one launch.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::Route;
 #[cfg(test)]
@@ -269,15 +268,7 @@ impl fmt::Display for Experts {
     }
 }
 
-impl FromStr for Experts {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("experts `{text}`")))
-    }
-}
-
-spelled!(Experts);
+spelled!(Experts, "experts", parse);
 
 fn parse(text: &str) -> Result<Experts> {
     let wrong = |segment: &str| {

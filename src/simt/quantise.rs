@@ -1,7 +1,6 @@
 //! Values made NVFP4, or e4m3.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::format::{E4m3Tensor, Format, ScaleLayout};
@@ -185,15 +184,7 @@ impl fmt::Display for Quantise {
     }
 }
 
-impl FromStr for Quantise {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("quantise `{text}`")))
-    }
-}
-
-spelled!(Quantise);
+spelled!(Quantise, "quantise", parse);
 
 fn parse(text: &str) -> Result<Quantise> {
     let wrong = |segment: &str| {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -279,15 +278,7 @@ impl fmt::Display for Route {
     }
 }
 
-impl FromStr for Route {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        parse(text).map_err(|error| error.context(format!("route `{text}`")))
-    }
-}
-
-spelled!(Route);
+spelled!(Route, "route", parse);
 
 fn parse(text: &str) -> Result<Route> {
     let wrong = |segment: &str| {
