@@ -37,6 +37,21 @@ pub enum Launching {
 }
 
 impl Launching {
+    /// By whether each call may begin before the one before has ended.
+    #[must_use]
+    pub fn of(dependent: bool) -> Self {
+        if dependent { Self::Dependent } else { Self::Plain }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Dependent => "dependent",
+        }
+    }
+
     fn launch(self, kernel: &Kernel, stream: &CudaStream, operands: Operands<'_>) -> Result<()> {
         match self {
             Self::Plain => kernel.launch(stream, operands),

@@ -106,7 +106,7 @@ pub struct Args {
 impl Args {
     /// How calls that are timed follow each other.
     pub fn launching(&self) -> Launching {
-        if self.dependent { Launching::Dependent } else { Launching::Plain }
+        Launching::of(self.dependent)
     }
 }
 

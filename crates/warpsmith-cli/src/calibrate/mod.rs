@@ -149,7 +149,7 @@ fn worker(args: &Args) -> Result<bool> {
     let head = [
         format!("{device}, {}", device.arch()),
         format!("NVRTC {identity}"),
-        format!("launches: {}", if args.dependent { "dependent" } else { "plain" }),
+        format!("launches: {}", args.launching().word()),
         format!("seconds since 1970: {}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())),
     ];
     let mut record = Record::open(&args.file, args.append, &head)?;

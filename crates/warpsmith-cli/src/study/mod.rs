@@ -85,8 +85,7 @@ pub fn run(args: &Args) -> Result<bool> {
         Place::Device(device) => {
             let gpu = Gpu::new(device, cache)?;
             let truths = truths(&cases)?;
-            let launching = if args.dependent { Launching::Dependent } else { Launching::Plain };
-            let mut lab = Lab::new(&gpu, &cases, &truths, args.turns, launching)?;
+            let mut lab = Lab::new(&gpu, &cases, &truths, args.turns, Launching::of(args.dependent))?;
             debate.run(gpu.engine().cache(), Some(&mut |case, specs: &[Spec]| lab.measure(case, specs)))?
         }
         Place::Host(..) => debate.run(&cache, None)?,

@@ -128,7 +128,7 @@ fn report(means: &Means, tuning: &Tuning<'_>, how: String, rows: Vec<Row>) -> Re
     Report {
         machine: means.machine(),
         lines: vec![
-            format!("NVRTC {}; {how}; {} launches.", means.nvrtc, tuning.launching()),
+            format!("NVRTC {}; {how}; {} launches.", means.nvrtc, tuning.launching().word()),
             "Ratios are another kernel's time over that of the chosen one, timed in turn.".to_owned(),
         ],
         ceilings: Ceilings::of(&means.arch),

@@ -40,13 +40,13 @@ pub struct Tuning<'a> {
 impl<'a> Tuning<'a> {
     /// On a device, which is timed in at most a share of the time between comparisons.
     pub fn new(cache: &'a KernelCache, device: usize, dependent: bool, duty: f64) -> Result<Self> {
-        let launching = if dependent { Launching::Dependent } else { Launching::Plain };
-        Ok(Self { cache, command: WorkerCommand::this_binary()?, device, launching, rest: Rest::duty(duty) })
+        let (command, launching) = (WorkerCommand::this_binary()?, Launching::of(dependent));
+        Ok(Self { cache, command, device, launching, rest: Rest::duty(duty) })
     }
 
-    /// A word for how calls follow each other.
-    pub fn launching(&self) -> &'static str {
-        if self.launching == Launching::Dependent { "dependent" } else { "plain" }
+    /// How calls follow each other.
+    pub fn launching(&self) -> Launching {
+        self.launching
     }
 
     /// Looks for a faster kernel than the incumbent, for as long as a limit or the budget's own says; of what is predicted
