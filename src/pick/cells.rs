@@ -43,7 +43,7 @@ impl Step {
 const KERNELS: usize = 10;
 /// Over the best kernel of a cell, what another one may be predicted to take for that one not to be wanted.
 const ENOUGH: f64 = 1.02;
-/// What a further kernel spares at least: what it does where an octave of rows takes 3 % longer without it.
+/// What a further kernel spares more than: what it does where an octave of rows takes 3 % longer without it.
 const LITTLE: f64 = 0.03 * 0.03;
 /// How much slower nothing at all is taken to be.
 const NOTHING_FITS: f64 = 100.0;
@@ -107,10 +107,7 @@ impl Cells {
         let mut chosen: Vec<usize> = (0..self.given).collect();
         while chosen.len() < self.given + self.most && !self.is_enough(&chosen) {
             let with = |kernel| [&chosen[..], &[kernel]].concat();
-            let Some(kernel) = self.better(&chosen, with) else { break };
-            if self.loss(&chosen) - self.loss(&with(kernel)) < LITTLE {
-                break;
-            }
+            let Some(kernel) = self.better(&chosen, LITTLE, with) else { break };
             chosen.push(kernel);
         }
         // Each round spares something, so there is a last one.
@@ -123,7 +120,7 @@ impl Cells {
                     kernels[at] = kernel;
                     kernels
                 };
-                if let Some(kernel) = self.better(&chosen, exchanged) {
+                if let Some(kernel) = self.better(&chosen, 0.0, exchanged) {
                     chosen[at] = kernel;
                     exchanging = true;
                 }
@@ -132,11 +129,11 @@ impl Cells {
         chosen
     }
 
-    /// The kernel with which least is lost, the first of several, if that is less than with those that are chosen.
-    fn better(&self, chosen: &[usize], with: impl Fn(usize) -> Vec<usize>) -> Option<usize> {
+    /// The kernel with which least is lost, the first of several, if that spares more than `little` beside those that are chosen.
+    fn better(&self, chosen: &[usize], little: f64, with: impl Fn(usize) -> Vec<usize>) -> Option<usize> {
         let losses = (self.given..self.kernels.len()).map(|kernel| (kernel, self.loss(&with(kernel))));
         let (kernel, loss) = losses.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        (loss < self.loss(chosen)).then_some(kernel)
+        (self.loss(chosen) - loss > little).then_some(kernel)
     }
 
     /// What all cells lose together.
