@@ -96,6 +96,12 @@ pub(super) fn steps(problem: &Problem, variant: &Variant) -> f64 {
     f64::from((stages(problem, variant) * variant.tile.k).min(problem.depth())) / 64.0
 }
 
+/// How much longer a loop takes of so many stages with which warpgroups take turns, as a factor: places in the ring stay a
+/// warpgroup's or do not.
+pub(crate) fn rotation(stages: u32, turns: u32, constants: &Constants) -> f64 {
+    if stages.is_multiple_of(turns) { 1.0 } else { constants.rotation }
+}
+
 /// Of paths whose warps never take turns with the stages.
 pub(super) fn one_turn<L>(_: &L) -> u32 {
     1

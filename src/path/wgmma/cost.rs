@@ -2,7 +2,7 @@
 
 use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
 use super::registers::Stage;
-use crate::path::cost::{Block, Constants, Cover, Widths, steps};
+use crate::path::cost::{Block, Constants, Cover, Widths, rotation, steps};
 use crate::path::{Epilogue, Variant, Warps};
 use crate::problem::Problem;
 
@@ -106,7 +106,7 @@ pub(in crate::path) fn block(
         steps_per_stage,
         stages: f64::from(variant.stages),
         turns: f64::from(layout.k_groups),
-        rotation: if variant.stages.is_multiple_of(layout.k_groups) { 1.0 } else { c.rotation },
+        rotation: rotation(variant.stages, layout.k_groups, c),
         tensor: products * multiply,
         decode: products * (decode * drift + ragged + short + issue),
         ingress: bytes / c.ingress,

@@ -2,12 +2,12 @@
 
 use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
 use crate::format::Format;
-use crate::path::cost::{Block, Constants, Cover, Widths};
+use crate::path::cost::{Block, Constants, Cover, Widths, rotation};
 use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
-    Arch, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Spec, Tile,
-    Variant, Warps, blocks, tile_columns,
+    Arch, Axes, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Spec,
+    Tile, Variant, Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -61,8 +61,8 @@ impl<'a> Question<'a> {
     pub(super) fn shallower_us(&self, deepest: &Spec, deepest_us: f64, memory_us: f64) -> f64 {
         match deepest.variant().path {
             MatrixPath::Wgmma => {
-                let is_in_turn = deepest.variant().stages.is_multiple_of(deepest.geometry().layout.turns());
-                let rotation = if is_in_turn { 1.0 } else { self.constants.rotation.max(1.0) };
+                let turns = deepest.geometry().layout.turns();
+                let rotation = rotation(deepest.variant().stages, turns, self.constants).max(1.0);
                 (deepest_us / rotation - (memory_us - self.memory)) * ROUNDING
             }
             _ => 0.0,
@@ -129,19 +129,19 @@ const DEEP_STEPS: u32 = 4;
 
 impl<'a> Node<'a> {
     /// `None` if none can be legal.
-    pub(super) fn new(question: &'a Question<'a>, warps: &[Warps], plain: &Variant, height: &Height) -> Option<Self> {
+    pub(super) fn new(question: &'a Question<'a>, axes: &Axes, plain: &Variant, height: &Height) -> Option<Self> {
         let Question { problem, arch, .. } = *question;
         let plain = Variant { prepass: decodes_first(problem), ..*plain };
         let geometry = Geometry::new(problem, &plain, arch);
-        // Other warps are more, and have fewer registers each; a deeper tile needs more. But blocks that stay may need fewer, as theirs come
-        // in one width, and so may those that others decode for, and whole lines of e4m3 values.
+        // Other warps are more, and have fewer registers each. But blocks that stay may need fewer, as theirs come in one width, and so may
+        // those that others decode for, and deeper tiles, of whole lines of e4m3 values.
         let fits = |geometry: &Geometry| geometry.registers <= arch.registers_per_thread(geometry.threads);
         let may_be = |variant: Variant| fits(&Geometry::new(problem, &variant, arch));
-        let mut decoding = warps.iter().filter(|warps| warps.decoders() > 0);
+        let mut decoding = axes.warps.iter().filter(|warps| warps.decoders() > 0);
         let mut may_fit = || {
             may_be(Variant { persistent: true, ..plain })
                 || decoding.any(|&warps| may_be(Variant { warps, ..plain }))
-                || may_be(Variant { tile: Tile { k: 128, ..plain.tile }, ..plain })
+                || axes.k.iter().any(|&k| may_be(Variant { tile: Tile { k, ..plain.tile }, ..plain }))
         };
         if !fits(&geometry) && !may_fit() {
             return None;

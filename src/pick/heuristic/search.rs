@@ -235,7 +235,7 @@ impl<'a> Nodes<'a> {
             if !Spec::can_fuse(self.question.problem, &plain) {
                 continue;
             }
-            if let Some(node) = Node::new(self.question, self.axes.warps, &plain, height) {
+            if let Some(node) = Node::new(self.question, self.axes, &plain, height) {
                 self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
                 self.nodes.push(node);
             }
