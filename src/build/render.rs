@@ -120,6 +120,7 @@ const SIMT: Cuda = Cuda {
         "simt/quantise_weights/rule/search.cuh",
         "simt/quantise_weights/stored/divide.cuh",
         "simt/quantise_weights/stored/multiply.cuh",
+        "simt/route/exchange.cuh",
         "simt/route/score/given.cuh",
         "simt/route/score/sigmoid.cuh",
         "simt/route/score/sigmoid_bias.cuh",

@@ -16,6 +16,8 @@ use crate::spec::{Problem, Route, Scoring};
 const THREADS: u32 = 1024;
 /// Tokens of a chunk at most.
 const CHUNK: u32 = 32;
+/// So many tokens a block routes as soon as a cluster does.
+const OF_ONE_BLOCK: u32 = 8;
 /// Blocks that share many tokens at most: as many as run at a time on a large device.
 const BLOCKS: u32 = 128;
 /// The kernel's entries, in the order of `Simt::entries`.
@@ -259,10 +261,9 @@ impl Router {
         unsafe { self.kernel.launch(stream, operands, &lines, params, launches, is_dependent) }
     }
 
-    /// Blocks of the cluster that routes few tokens: one while their warps find room in that, and then as many as there may be, as
-    /// warps of a block wait for each other.
+    /// Blocks of the cluster that routes few tokens: one while their warps do not hold each other up, and then as many as there may be.
     fn cluster(&self, tokens: u32) -> u32 {
-        if tokens <= CHUNK { 1 } else { self.most_blocks() }
+        if tokens <= OF_ONE_BLOCK { 1 } else { self.most_blocks() }
     }
 
     fn most_blocks(&self) -> u32 {

@@ -4,7 +4,7 @@
 // warp takes a token, at most 32 tokens are a chunk: a bit each in the mask of an expert, so that the bits before a token's own are
 // its place among the chunk's rows. A token has an expert once.
 //
-//   _few     one launch: each block of a cluster has a chunk, and reads the masks of the others
+//   _few     one launch: each block of a cluster has a chunk, and is sent the masks of the others
 //   _count   many tokens: each block chooses for its share of the chunks, and counts rows of each expert
 //   _place   adds up the counts, and gives the rows of its share their places
 
@@ -51,33 +51,49 @@ struct RouteParams {
 
 #include "simt/logits/<{ logits }>.cuh"
 #include "simt/route/score/<{ score }>.cuh"
+#include "simt/route/exchange.cuh"
 
 namespace ws {
 
 struct Totals {
-  int rows, hit, tiles;
+  int rows, tiles;
 
-  __device__ Totals operator+(const Totals& other) const { return {rows + other.rows, hit + other.hit, tiles + other.tiles}; }
-  __device__ Totals operator-(const Totals& other) const { return {rows - other.rows, hit - other.hit, tiles - other.tiles}; }
+  __device__ Totals operator+(const Totals& other) const { return {rows + other.rows, tiles + other.tiles}; }
+  __device__ Totals operator-(const Totals& other) const { return {rows - other.rows, tiles - other.tiles}; }
 };
+
+// Of the local experts, a thread each.
+inline constexpr int EXPERT_WARPS = ceil_div(LOCAL_EXPERTS, 32);
 
 struct Shared {
-  u32 masks[LOCAL_EXPERTS];   // the tokens of a chunk that have an expert
-  int total[LOCAL_EXPERTS];   // rows of all blocks
   int before[LOCAL_EXPERTS];  // rows of blocks before this one, and then where the next row goes
-  Totals warps[WARPS];
+  Totals warps[EXPERT_WARPS];
+  int hits[EXPERT_WARPS];     // experts that have rows
+  int rows;
 };
 
-// The sum over the lanes up to this one.
+// The sum over the lanes up to this one, of those that have something: the first COUNT.
+template <int COUNT>
 __device__ __forceinline__ Totals until(Totals value) {
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const Totals left = {__shfl_up_sync(~0u, value.rows, distance), __shfl_up_sync(~0u, value.hit, distance),
-                         __shfl_up_sync(~0u, value.tiles, distance)};
+  for (int distance = 1; distance < COUNT; distance *= 2) {
+    const Totals left = {__shfl_up_sync(~0u, value.rows, distance), __shfl_up_sync(~0u, value.tiles, distance)};
     if (lane_index() >= distance) value = value + left;
   }
   return value;
 }
+
+// How many tiles rows are, by a reciprocal that is made before there are any.
+struct Tiles {
+  const u32 rows, inverse;
+
+  __device__ explicit Tiles(int rows) : rows(rows), inverse(~0u / u32(rows)) {}
+
+  __device__ int of(int count) const {
+    const u32 all = count + rows - 1, least = __umulhi(all, inverse);
+    return least + (all - least * rows >= rows);
+  }
+};
 
 // Of all experts the number among the local ones, or -1.
 __device__ __forceinline__ int local_of(int expert) {
@@ -86,62 +102,78 @@ __device__ __forceinline__ int local_of(int expert) {
   return static_cast<u32>(local) < static_cast<u32>(LOCAL_EXPERTS) ? local : -1;
 }
 
-__device__ __forceinline__ void mark(Shared& shared, int expert, int item) {
-  if (expert >= 0) atomicOr(&shared.masks[expert], 1u << item);
+__device__ __forceinline__ void mark(u32* masks, int expert, int item) {
+  if (expert >= 0) atomicOr(&masks[expert], 1u << item);
 }
 
 // From the rows of each expert, a thread each, to where the next of this block goes. One block writes what all would.
-__device__ __forceinline__ void share_out(const RouteParams& params, Shared& shared, int count, int before, bool is_writer) {
+__device__ __forceinline__ void share_out(const RouteParams& params, const Tiles& tiles, Shared& shared, int count, int before,
+                                          bool is_writer) {
   const int expert = threadIdx.x, lane = lane_index(), warp = warp_index();
-  const Totals own = {count, count > 0, ceil_div(count, params.tile_rows)};
-  const Totals in_warp = until(own);
-  if (lane == 31) shared.warps[warp] = in_warp;
+  const Totals own = {count, tiles.of(count)};
+  Totals first;
+  u32 with_rows = 0;
+  // The others would only be in the way.
+  if (warp < EXPERT_WARPS) {
+    first = until<32>(own);
+    with_rows = __ballot_sync(~0u, count > 0);
+    if (lane == 31) {
+      shared.warps[warp] = first;
+      shared.hits[warp] = __popc(with_rows);
+    }
+  }
   __syncthreads();
-  const Totals of_warps = until(shared.warps[lane]);
-  const Totals all = {__shfl_sync(~0u, of_warps.rows, 31), __shfl_sync(~0u, of_warps.hit, 31),
-                      __shfl_sync(~0u, of_warps.tiles, 31)};
-  const int left = max(warp - 1, 0);
-  Totals first = {__shfl_sync(~0u, of_warps.rows, left), __shfl_sync(~0u, of_warps.hit, left),
-                  __shfl_sync(~0u, of_warps.tiles, left)};
-  if (warp == 0) first = {0, 0, 0};
-  first = first + (in_warp - own);
-  if (expert < LOCAL_EXPERTS) shared.before[expert] = first.rows + before;
+  if (warp < EXPERT_WARPS) {
+    const bool is_warp = lane < EXPERT_WARPS;
+    const Totals of_warp = is_warp ? shared.warps[lane] : Totals{0, 0}, of_warps = until<EXPERT_WARPS>(of_warp);
+    const Totals all = {__shfl_sync(~0u, of_warps.rows, EXPERT_WARPS - 1), __shfl_sync(~0u, of_warps.tiles, EXPERT_WARPS - 1)};
+    const Totals left = of_warps - of_warp;
+    first = first - own + Totals{__shfl_sync(~0u, left.rows, warp), __shfl_sync(~0u, left.tiles, warp)};
+    if (expert < LOCAL_EXPERTS) shared.before[expert] = first.rows + before;
+    if (expert == 0) shared.rows = all.rows;
+    if (is_writer) {
+      const int hits = is_warp ? shared.hits[lane] : 0, all_hits = redux_add(hits);
+      const int hit = redux_add(lane < warp ? hits : 0) + __popc(with_rows & ((1u << lane) - 1));
+      if (expert < LOCAL_EXPERTS) {
+        params.offsets[expert] = first.rows;
+        if (count > 0) {
+          params.hit[hit] = expert;
+          params.tiles_before[hit] = first.tiles;
+        }
+        if (expert >= all_hits) {
+          params.hit[expert] = -1;
+          params.tiles_before[expert] = all.tiles;
+        }
+      }
+      if (expert == 0) {
+        params.offsets[LOCAL_EXPERTS] = all.rows;
+        params.tiles_before[LOCAL_EXPERTS] = all.tiles;
+        params.summary[0] = all_hits;
+        params.summary[1] = all.tiles;
+        params.summary[2] = all.rows;
+        params.summary[3] = params.tokens * K - all.rows;
+      }
+    }
+  }
+  __syncthreads();
   if (is_writer) {
-    if (expert < LOCAL_EXPERTS) {
-      params.offsets[expert] = first.rows;
-      if (count > 0) {
-        params.hit[first.hit] = expert;
-        params.tiles_before[first.hit] = first.tiles;
-      }
-      if (expert >= all.hit) {
-        params.hit[expert] = -1;
-        params.tiles_before[expert] = all.tiles;
-      }
-    }
-    if (expert == 0) {
-      params.offsets[LOCAL_EXPERTS] = all.rows;
-      params.tiles_before[LOCAL_EXPERTS] = all.tiles;
-      params.summary[0] = all.hit;
-      params.summary[1] = all.tiles;
-      params.summary[2] = all.rows;
-      params.summary[3] = params.tokens * K - all.rows;
-    }
-    for (int row = all.rows + expert; row < params.tokens * K; row += THREADS) {
+#pragma unroll 1
+    for (int row = shared.rows + expert; row < params.tokens * K; row += THREADS) {
       params.rows[row] = -1;
       params.slots[row] = -1;
     }
   }
-  __syncthreads();
 }
 
 // Gives the rows of a token their places.
-__device__ __forceinline__ void place(const RouteParams& params, const Shared& shared, int expert, int token, int item) {
+__device__ __forceinline__ void place(const RouteParams& params, const Shared& shared, const u32* masks, int expert, int token,
+                                      int item) {
   const int lane = lane_index();
   if (token >= params.tokens || lane >= K) return;
   const int slot = token * K + lane;
   int row = -1;
   if (expert >= 0) {
-    row = shared.before[expert] + __popc(shared.masks[expert] & ((1u << item) - 1));
+    row = shared.before[expert] + __popc(masks[expert] & ((1u << item) - 1));
     params.rows[row] = token;
     params.slots[row] = slot;
   }
@@ -154,57 +186,57 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
 <{ symbol }>_few(const __grid_constant__ ws::RouteParams params) {
   using namespace ws;
   __shared__ Shared shared;
-  const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank();
+  __shared__ Masks masks;
+  const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank(), blocks = gridDim.x;
   const int token = item < params.share ? rank * params.share + item : params.tokens;
-  if (expert < LOCAL_EXPERTS) shared.masks[expert] = 0;
+  masks.begin(rank, blocks);
+  const Tiles tiles(params.tile_rows);
   launch_dependents();
   wait_for_dependencies();
   __syncthreads();
-  const int chosen = token < params.tokens ? local_of(Score::choose(params, token)) : -1;
-  mark(shared, chosen, item);
-  cluster_arrive();
-  cluster_wait();
+  Score::Choice choice{-1};
+  if (token < params.tokens) choice = Score::pick(params, token);
+  const int chosen = local_of(choice.expert);
+  mark(masks.of[rank], chosen, item);
+  __syncthreads();
+  masks.send(rank, blocks);
+  // While they are on their way.
+  if (token < params.tokens) Score::write(params, token, choice);
   int count = 0, before = 0;
   if (expert < LOCAL_EXPERTS) {
-    if (cluster_blocks() == 1) {
-      count = __popc(shared.masks[expert]);
+    masks.wait(blocks);
+    if (blocks == 1) {
+      count = __popc(masks.of[0][expert]);
     } else {
-      // All on their way at once.
-      u32 masks[CLUSTER];
 #pragma unroll
-      for (int block = 0; block < CLUSTER; block++) masks[block] = cluster_load(&shared.masks[expert], block);
-#pragma unroll
-      for (int block = 0; block < CLUSTER; block++) {
-        const int here = __popc(masks[block]);
+      for (int block = 0; block < BLOCKS; block++) {
+        const int here = __popc(masks.of[block][expert]);
         count += here;
         if (block < rank) before += here;
       }
     }
   }
-  // No block ends before all have read.
-  cluster_arrive();
-  share_out(params, shared, count, before, rank == 0);
-  place(params, shared, chosen, token, item);
-  cluster_wait();
+  share_out(params, tiles, shared, count, before, rank == 0);
+  place(params, shared, masks.of[rank], chosen, token, item);
 }
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
 <{ symbol }>_count(const __grid_constant__ ws::RouteParams params) {
   using namespace ws;
-  __shared__ Shared shared;
+  __shared__ u32 masks[LOCAL_EXPERTS];
   const int expert = threadIdx.x, item = warp_index();
-  if (expert < LOCAL_EXPERTS) shared.masks[expert] = 0;
+  if (expert < LOCAL_EXPERTS) masks[expert] = 0;
   launch_dependents();
   wait_for_dependencies();
   __syncthreads();
   int count = 0;
   for (int chunk = 0; chunk < params.share; chunk++) {
     const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
-    if (token < params.tokens) mark(shared, local_of(Score::choose(params, token)), item);
+    if (token < params.tokens) mark(masks, local_of(Score::choose(params, token)), item);
     __syncthreads();
     if (expert < LOCAL_EXPERTS) {
-      count += __popc(shared.masks[expert]);
-      shared.masks[expert] = 0;
+      count += __popc(masks[expert]);
+      masks[expert] = 0;
     }
     __syncthreads();
   }
@@ -214,44 +246,47 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
 extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
 <{ symbol }>_place(const __grid_constant__ ws::RouteParams params) {
   using namespace ws;
-  constexpr int WIDTH = ceil_div(LOCAL_EXPERTS, 32) * 32, READERS = THREADS / WIDTH;
+  constexpr int WIDTH = EXPERT_WARPS * 32, READERS = THREADS / WIDTH;
   __shared__ Shared shared;
+  __shared__ u32 masks[LOCAL_EXPERTS];
+  __shared__ int total[LOCAL_EXPERTS];  // rows of all blocks
   const int thread = threadIdx.x, item = warp_index();
   if (thread < LOCAL_EXPERTS) {
-    shared.masks[thread] = 0;
-    shared.total[thread] = 0;
+    masks[thread] = 0;
+    total[thread] = 0;
     shared.before[thread] = 0;
   }
+  const Tiles tiles(params.tile_rows);
   launch_dependents();
   wait_for_dependencies();
   __syncthreads();
   const int column = thread % WIDTH;
   if (thread / WIDTH < READERS && column < LOCAL_EXPERTS) {
-    int total = 0, before = 0;
+    int all = 0, before = 0;
 #pragma unroll 8
     for (int block = thread / WIDTH; block < static_cast<int>(gridDim.x); block += READERS) {
       const int count = params.counts[block * LOCAL_EXPERTS + column];
-      total += count;
+      all += count;
       if (block < static_cast<int>(blockIdx.x)) before += count;
     }
     // Integers: in any order the same.
-    atomicAdd(&shared.total[column], total);
+    atomicAdd(&total[column], all);
     atomicAdd(&shared.before[column], before);
   }
   __syncthreads();
   const bool is_expert = thread < LOCAL_EXPERTS;
-  const int count = is_expert ? shared.total[thread] : 0, before = is_expert ? shared.before[thread] : 0;
-  share_out(params, shared, count, before, blockIdx.x == 0);
+  const int count = is_expert ? total[thread] : 0, before = is_expert ? shared.before[thread] : 0;
+  share_out(params, tiles, shared, count, before, blockIdx.x == 0);
   for (int chunk = 0; chunk < params.share; chunk++) {
     const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
     const int chosen = token < params.tokens ? local_of(Score::chosen(params, token)) : -1;
-    mark(shared, chosen, item);
+    mark(masks, chosen, item);
     __syncthreads();
-    place(params, shared, chosen, token, item);
+    place(params, shared, masks, chosen, token, item);
     __syncthreads();
     if (is_expert) {
-      shared.before[thread] += __popc(shared.masks[thread]);
-      shared.masks[thread] = 0;
+      shared.before[thread] += __popc(masks[thread]);
+      masks[thread] = 0;
     }
     __syncthreads();
   }

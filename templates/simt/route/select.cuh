@@ -113,19 +113,30 @@ __device__ __forceinline__ void take_best_short(const u32 (&keys)[LANE_EXPERTS],
   static_assert(EXPERTS <= NUMBERS + 1, "10 bits");
   const int lane = lane_index();
   u32 words[LANE_EXPERTS];
+  constexpr bool ALL = EXPERTS % 32 == 0 && EXPERT_GROUPS == 1;  // no key is 0
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; i++)
-    words[i] = keys[i] == 0 ? 0 : short_key_of(keys[i]) << 10 | (NUMBERS - (i * 32 + lane));
+    words[i] = !ALL && keys[i] == 0 ? 0 : short_key_of(keys[i]) << 10 | (NUMBERS - (i * 32 + lane));
+  // A lane's best first: what is taken is one's first, and the others move up.
+#pragma unroll
+  for (int end = LANE_EXPERTS - 1; end > 0; end--)
+#pragma unroll
+    for (int i = 0; i < end; i++) {
+      const u32 least = min(words[i], words[i + 1]);
+      words[i] = max(words[i], words[i + 1]);
+      words[i + 1] = least;
+    }
   u32 own_word = 0;
-#pragma unroll 1
+#pragma unroll 8
   for (int slot = 0; slot < K; slot++) {
-    u32 head = words[0];
-#pragma unroll
-    for (int i = 1; i < LANE_EXPERTS; i++) head = max(head, words[i]);
-    const u32 best = redux_max(head);
+    const u32 best = redux_max(words[0]);
     if (lane == slot) own_word = best;
+    const bool is_taken = words[0] == best;
 #pragma unroll
-    for (int i = 0; i < LANE_EXPERTS; i++) words[i] = words[i] == best ? 0 : words[i];
+    for (int i = 0; i < LANE_EXPERTS; i++) {
+      const u32 next = i + 1 < LANE_EXPERTS ? words[i + 1] : 0;
+      words[i] = is_taken ? next : words[i];
+    }
   }
   if (own_word != 0) {
     own = NUMBERS - (own_word & NUMBERS);
@@ -133,46 +144,58 @@ __device__ __forceinline__ void take_best_short(const u32 (&keys)[LANE_EXPERTS],
   }
 }
 
-// Where a lane has many experts, the best two of them are sooner known than all looked at again.
+// Where a lane has many experts, the best two of them are sooner known than all in order.
 template <class Score>
 inline constexpr bool HAS_SHORT_KEYS = SHORT_LOGITS && Score::BY_LOGIT && LANE_EXPERTS <= 8;
-
-// Chooses, writes ids and weights; the expert of slot `lane` of the token, or -1.
-template <class Score>
-__device__ __forceinline__ int selected(const RouteParams& params, int token) {
-  const int lane = lane_index();
-  u32 keys[LANE_EXPERTS];
-#pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; i++) {
-    const int expert = i * 32 + lane;
-    keys[i] = 0;
-    if (expert < EXPERTS)
-      keys[i] = key_of(Score::choice(params, expert, settled(load_logit(params.logits, element(token, expert)))));
-  }
-  Score score;
-  score.see(keys);
-  if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
-
-  u32 own_key = 0;
-  int own = -1;
-  if constexpr (HAS_SHORT_KEYS<Score>)
-    take_best_short(keys, own, own_key);
-  else
-    take_best(keys, own, own_key);
-  const bool is_slot = lane < K;
-  const float weight = score.weight(params, token, own, own_key, is_slot);
-  if (is_slot) {
-    const long long at = static_cast<long long>(token) * K + lane;
-    params.ids[at] = own;
-    params.weights[at] = weight;
-  }
-  return own;
-}
 
 // What the kernels call, for scores of logits.
 template <class Score>
 struct Selecting {
-  __device__ static int choose(const RouteParams& params, int token) { return selected<Score>(params, token); }
+  // What slot `lane` of a token has.
+  struct Choice {
+    int expert;  // or -1
+    u32 key;
+    Score score;
+  };
+
+  __device__ static Choice pick(const RouteParams& params, int token) {
+    const int lane = lane_index();
+    u32 keys[LANE_EXPERTS];
+#pragma unroll
+    for (int i = 0; i < LANE_EXPERTS; i++) {
+      const int expert = i * 32 + lane;
+      keys[i] = 0;
+      if (expert < EXPERTS)
+        keys[i] = key_of(Score::choice(params, expert, settled(load_logit(params.logits, element(token, expert)))));
+    }
+    Choice choice{-1};
+    choice.score.see(keys);
+    if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
+    if constexpr (HAS_SHORT_KEYS<Score>)
+      take_best_short(keys, choice.expert, choice.key);
+    else
+      take_best(keys, choice.expert, choice.key);
+    return choice;
+  }
+
+  // Ids and weights.
+  __device__ static void write(const RouteParams& params, int token, const Choice& choice) {
+    const int lane = lane_index();
+    const bool is_slot = lane < K;
+    const float weight = choice.score.weight(params, token, choice.expert, choice.key, is_slot);
+    if (is_slot) {
+      const long long at = static_cast<long long>(token) * K + lane;
+      params.ids[at] = choice.expert;
+      params.weights[at] = weight;
+    }
+  }
+
+  // Both.
+  __device__ static int choose(const RouteParams& params, int token) {
+    const Choice choice = pick(params, token);
+    write(params, token, choice);
+    return choice.expert;
+  }
 
   // What an earlier launch chose.
   __device__ static int chosen(const RouteParams& params, int token) {

@@ -372,6 +372,8 @@ inline T __shfl_xor_sync(unsigned mask, T value, int distance, int width = 32) {
   return emu_shuffled(mask, value, (to & ~(width - 1)) == (lane & ~(width - 1)) ? to : lane, "__shfl_xor_sync");
 }
 
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+
 struct EmuVote {
   emu_u64 value;
   emu_u32 result;

@@ -375,8 +375,8 @@ pub fn mutants() -> Vec<Mutant> {
         softmax("-0 is below 0", "LARGEST), 0.0f);", "LARGEST), -0.0f);"),
         softmax(
             "the last expert forgotten",
-            "if (expert < EXPERTS)\n      keys[i]",
-            "if (expert < EXPERTS - 1)\n      keys[i]",
+            "if (expert < EXPERTS)\n        keys[i]",
+            "if (expert < EXPERTS - 1)\n        keys[i]",
         ),
         softmax("an expert chosen twice", "taken |= 1u << at;", "taken |= (at & 1) != 0 ? 0u : 1u << at;"),
         softmax("no scale", "__fdiv_rn(e, all), params.scale)", "__fdiv_rn(e, all), 1.0f)"),
@@ -387,8 +387,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         softmax(
             "rows in the order of lower tokens last",
-            "shared.masks[expert] & ((1u << item) - 1))",
-            "shared.masks[expert] >> item >> 1)",
+            "masks[expert] & ((1u << item) - 1))",
+            "masks[expert] >> item >> 1)",
         ),
         softmax(
             "the count of its own block left out",
@@ -400,10 +400,11 @@ pub fn mutants() -> Vec<Mutant> {
             "if (block < static_cast<int>(blockIdx.x)) before += count;",
             "if (block + 1 < static_cast<int>(blockIdx.x)) before += count;",
         ),
-        softmax("chunks of a block at the same rows", "shared.before[thread] += __popc(shared.masks[thread]);", ""),
-        softmax("tiles rounded down", "ceil_div(count, params.tile_rows)}", "count / params.tile_rows}"),
+        softmax("chunks of a block at the same rows", "shared.before[thread] += __popc(masks[thread]);", ""),
+        softmax("tiles rounded down", "all = count + rows - 1,", "all = count,"),
+        softmax("tiles by the reciprocal alone", "least + (all - least * rows >= rows);", "least;"),
         softmax("the end of the offsets not written", "params.offsets[LOCAL_EXPERTS] = all.rows;", ""),
-        softmax("lists of hit experts without an end", "if (expert >= all.hit) {", "if (expert > all.hit) {"),
+        softmax("lists of hit experts without an end", "if (expert >= all_hits) {", "if (expert > all_hits) {"),
         short("short keys rounded down", "(key + 0x1FFF) >> 13", "key >> 13"),
         short("short keys: infinities stay", "key_of(settled(value_of(wide)))", "key_of(value_of(wide))"),
         short(
@@ -413,9 +414,10 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         short(
             "short keys: an expert chosen twice",
-            "words[i] == best ? 0 : words[i];",
-            "words[i] == best && lane != 3 ? 0 : words[i];",
+            "const bool is_taken = words[0] == best;",
+            "const bool is_taken = words[0] == best && lane != 3;",
         ),
+        short("short keys: a lane's not in order", "int end = LANE_EXPERTS - 1; end > 0;", "int end = 1; end > 0;"),
         all("the sum of a lane for that of all", "sum = sum_of_lanes(part);", "sum = part;"),
         bias(
             "a group counts by its best only",
@@ -440,8 +442,8 @@ pub fn mutants() -> Vec<Mutant> {
         local("experts elsewhere have rows of the last", "? local : -1;", "? local : LOCAL_EXPERTS - 1;"),
         local(
             "many tokens: experts elsewhere counted",
-            "mark(shared, local_of(Score::choose(params, token)), item);",
-            "mark(shared, Score::choose(params, token) % LOCAL_EXPERTS, item);",
+            "mark(masks, local_of(Score::choose(params, token)), item);",
+            "mark(masks, Score::choose(params, token) % LOCAL_EXPERTS, item);",
         ),
         given("slots without an expert not counted", "params.tokens * K - all.rows;", "0;"),
     ]
