@@ -226,8 +226,9 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   __shared__ u32 masks[LOCAL_EXPERTS];
   const int expert = threadIdx.x, item = warp_index();
   if (expert < LOCAL_EXPERTS) masks[expert] = 0;
-  launch_dependents();
   wait_for_dependencies();
+  // Not before, or what comes next takes the room of what this waits for.
+  launch_dependents();
   __syncthreads();
   int count = 0;
   for (int chunk = 0; chunk < params.share; chunk++) {
@@ -257,8 +258,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     shared.before[thread] = 0;
   }
   const Tiles tiles(params.tile_rows);
-  launch_dependents();
   wait_for_dependencies();
+  launch_dependents();
   __syncthreads();
   const int column = thread % WIDTH;
   if (thread / WIDTH < READERS && column < LOCAL_EXPERTS) {

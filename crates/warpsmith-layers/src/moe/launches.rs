@@ -13,10 +13,6 @@ use crate::operands::{Chunk, as_values, result, tokens, values};
 use crate::step::Step;
 use crate::workspace::{Pieces, Room};
 
-/// From so many tokens on a router's launches do not begin while what is before them runs: its blocks would take the room of
-/// those that it waits for, and that was slower where it was measured.
-const PLAIN_ROUTE_FROM: u32 = 1024;
-
 /// Some tokens of a forward.
 pub(super) struct Part<'a, 'b, 'c> {
     pub(super) chunk: Chunk,
@@ -222,11 +218,7 @@ impl<S: LaunchStream> Launches<'_, S> {
         };
         let bytes = pieces.kernels.elements() as usize;
         let operands = operands.workspace(pieces.kernels.part(0..bytes).ok_or_else(lost)?);
-        if count < PLAIN_ROUTE_FROM {
-            router.launch_dependent(stream, operands)
-        } else {
-            router.launch(stream, operands)
-        }
+        router.launch_dependent(stream, operands)
     }
 }
 
