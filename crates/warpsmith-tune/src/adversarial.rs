@@ -36,9 +36,26 @@ pub(super) fn operands(
     spread: Spread,
     seed: u64,
 ) -> Result<(HostOperands, Reference)> {
+    let mut host = HostOperands::random(problem, &vec![1; rows.len()], spread, seed);
+    let shape = host.b_shape();
+    host.b.iter_mut().for_each(|matrix| plant_in(matrix, shape, spread));
+    with_rows(host, rows, spread, seed)
+}
+
+/// The same weights with other rows: what [`operands`] gives for these.
+///
+/// # Errors
+/// As [`operands`].
+pub(super) fn with_rows(
+    host: HostOperands,
+    rows: &[u32],
+    spread: Spread,
+    seed: u64,
+) -> Result<(HostOperands, Reference)> {
     let distinct: Vec<u32> = rows.iter().map(|rows| (*rows).min(PERIOD)).collect();
-    let mut host = HostOperands::random(problem, &distinct, spread, seed);
-    plant(&mut host, spread);
+    let mut host = host.with_rows(&distinct, spread, seed);
+    let shape = host.a_shape();
+    plant_in(&mut host.a, shape, spread);
     let slots = host.rows.slots.take();
     let reference = reference::of_products(&host)?;
     let source = sources(rows);
@@ -115,13 +132,7 @@ fn pick_scales(scales: &[u8], distinct: Shape, whole: Shape, source: &[usize]) -
     picked
 }
 
-/// Puts what chance may have left out into the operands.
-fn plant(host: &mut HostOperands, spread: Spread) {
-    let (a, b) = (host.a_shape(), host.b_shape());
-    plant_in(&mut host.a, a, spread);
-    host.b.iter_mut().for_each(|matrix| plant_in(matrix, b, spread));
-}
-
+/// Puts what chance may have left out into an operand.
 fn plant_in(matrix: &mut HostMatrix, shape: Shape, spread: Spread) {
     match matrix {
         // Zeros of both signs, the smallest subnormal and normal numbers, the largest.
@@ -183,6 +194,20 @@ mod tests {
             assert_eq!((reference.m(), reference.n()), (obvious.m(), obvious.n()));
             for (found, obvious) in reference.elements().iter().zip(obvious.elements()) {
                 assert!((found.value - obvious.value).abs() <= 1e-9 * obvious.value.abs().max(1e-3));
+            }
+        }
+    }
+
+    #[test]
+    fn other_rows_are_those_that_they_would_have_been_at_once() {
+        let dual = Problem::dual_gemm(Activation::Silu).n(16).k(128).prepared();
+        for problem in [dual, dual.a(Format::Nvfp4), dual.grouped(3).gathered(), dual.grouped(3).slots()] {
+            let rows = |all: [u32; 3]| if problem.groups().is_some() { all.to_vec() } else { all[..1].to_vec() };
+            for spread in [Spread::Every, Spread::Subnormal] {
+                let at_once = operands(&problem, &rows([5, 0, 300]), spread, 7).unwrap();
+                let (before, _) = operands(&problem, &rows([1, 260, 3]), spread, 7).unwrap();
+                assert_eq!(with_rows(before, &rows([5, 0, 300]), spread, 7).unwrap().0, at_once.0, "{problem}");
+                assert_ne!(operands(&problem, &rows([5, 0, 300]), spread, 8).unwrap().0.b, at_once.0.b, "{problem}");
             }
         }
     }

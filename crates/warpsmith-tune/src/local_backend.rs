@@ -11,6 +11,7 @@ use lru::LruCache;
 use super::adversarial;
 use super::measure::{Admission, Rejection};
 use super::measurer::{Backend, Notice, Timed};
+use super::operands::HostOperands;
 use super::quarantine::Platform;
 use super::random::Spread;
 use super::setup::Setup;
@@ -19,9 +20,10 @@ use warpsmith::build::Built;
 use warpsmith::internal::Raise;
 use warpsmith::internal::build::Digest;
 use warpsmith::internal::{digest, open_for_one_stream};
-use warpsmith::run::{Device, Kernel};
+use warpsmith::run::{Device, Kernel, PreparedWeights};
 use warpsmith::{Error, Result};
 
+use crate::oracle::Reference;
 use crate::timing::Pace;
 use crate::wait::Health;
 use warpsmith::spec::Spec;
@@ -52,11 +54,24 @@ pub(super) struct LocalBackend {
     stream: Arc<CudaStream>,
     setup: Setup,
     /// At the rows that are timed.
-    timed: Trial<'static>,
+    timed: Stand,
     /// At rows that fit no tile, with nothing but subnormal scales.
-    awkward: Trial<'static>,
+    awkward: Stand,
     held: LruCache<Spec, Held>,
     condition: Condition,
+}
+
+/// Operands on the device, and on the host those that other rows are multiplied with.
+struct Stand {
+    host: HostOperands,
+    trial: Trial<'static>,
+}
+
+impl Stand {
+    /// What of it serves other rows.
+    fn into_weights(self) -> (Option<HostOperands>, Vec<Arc<PreparedWeights>>) {
+        (Some(self.host), self.trial.into_weights())
+    }
 }
 
 /// A kernel that has passed.
@@ -80,19 +95,46 @@ pub(super) enum Condition {
 impl LocalBackend {
     /// Opens the device and puts the operands on it.
     pub(super) fn open(setup: Setup) -> Result<Self> {
-        let (timed_rows, awkward_rows) = (setup.timed_rows()?.to_vec(), setup.awkward_rows()?);
+        // What does not fit is refused before there is a device.
+        setup.timed_rows()?;
         let (device, stream) = open_for_one_stream(setup.ordinal())?;
+        Self::on(device, stream, setup, None)
+    }
+
+    /// Goes on with another setup: with the device, if it is the same, and with the weights, if those are.
+    pub(super) fn turn_to(self, setup: Setup) -> Result<Self> {
+        if self.condition != Condition::Sound || setup.ordinal() != self.setup.ordinal() {
+            drop(self);
+            return Self::open(setup);
+        }
+        let Self { device, stream, timed, awkward, .. } = self;
+        let before = (setup.problem() == self.setup.problem()).then_some((timed, awkward));
+        device.reclaim()?;
+        Self::on(device, stream, setup, before)
+    }
+
+    fn on(device: Device, stream: Arc<CudaStream>, setup: Setup, before: Option<(Stand, Stand)>) -> Result<Self> {
+        let (timed_rows, awkward_rows) = (setup.timed_rows()?.to_vec(), setup.awkward_rows()?);
+        let (timed, awkward) =
+            before.map(|(timed, awkward)| (timed.into_weights(), awkward.into_weights())).unwrap_or_default();
         let problem = setup.problem();
+        let make = |before, rows: &[u32], spread, seed| match before {
+            Some(host) => adversarial::with_rows(host, rows, spread, seed),
+            None => adversarial::operands(problem, rows, spread, seed),
+        };
         // Both at once: what one core does alone (drawing, packing) takes longest.
-        let (timed, awkward) = thread::scope(|scope| {
-            let awkward = scope.spawn(|| adversarial::operands(problem, &awkward_rows, Spread::Subnormal, SEED + 1));
-            let timed = adversarial::operands(problem, &timed_rows, Spread::Every, SEED);
+        let (timed_host, awkward_host) = thread::scope(|scope| {
+            let awkward = scope.spawn(|| make(awkward.0, &awkward_rows, Spread::Subnormal, SEED + 1));
+            let timed = make(timed.0, &timed_rows, Spread::Every, SEED);
             (timed, awkward.join().unwrap_or_else(|_| Err(Error::internal("making operands panicked"))))
         });
-        let trial =
-            |(host, reference)| -> Result<_> { Ok(Trial::owning(&stream, &host, reference)?.limit(setup.longest())) };
-        let timed = trial(timed?)?.further_rows(setup.further_timed_rows()?.to_vec());
-        let awkward = trial(awkward?)?;
+        let stand = |(host, reference): (HostOperands, Reference), kept| -> Result<_> {
+            let trial = Trial::owning(&stream, &host, reference, kept)?.limit(setup.longest());
+            Ok(Stand { host, trial })
+        };
+        let mut timed = stand(timed_host?, timed.1)?;
+        timed.trial = timed.trial.further_rows(setup.further_timed_rows()?.to_vec());
+        let awkward = stand(awkward_host?, awkward.1)?;
         let held = LruCache::new(HELD_MAX);
         Ok(Self { device, stream, setup, timed, awkward, held, condition: Condition::Sound })
     }
@@ -120,7 +162,7 @@ impl LocalBackend {
     fn check(&mut self, kernel: &Arc<Kernel>) -> Result<Admission> {
         let mut worst = 0.0f64;
         let mut c = Vec::new();
-        for trial in [&self.awkward, &self.timed] {
+        for Stand { trial, .. } in [&self.awkward, &self.timed] {
             let checked = trial.check(kernel)?;
             if !checked.verdict().passed() {
                 self.condition = Condition::Tainted;
@@ -192,8 +234,8 @@ impl Backend for LocalBackend {
         self.recover()?;
         let Some((kernel, c)) = self.held(spec) else { return Ok(Timed::Absent) };
         launching()?;
-        let timed = self.timed.time_one(&kernel, self.setup.way(), Pace::BRIEF);
-        match timed.and_then(|timing| Ok((timing, self.timed.last_result()?))) {
+        let timed = self.timed.trial.time_one(&kernel, self.setup.way(), Pace::BRIEF);
+        match timed.and_then(|timing| Ok((timing, self.timed.trial.last_result()?))) {
             // Launched closely, perhaps dependently, it still gives the bits that were checked.
             Ok((timing, last)) if digest(&last) == c => Ok(Timed::Took(timing.median_us)),
             Ok(_) => Ok(Timed::Failed(Rejection::NotRepeatable)),
@@ -213,7 +255,7 @@ impl Backend for LocalBackend {
             return Ok(Timed::Absent);
         };
         launching()?;
-        match self.timed.time_all(&[&incumbent, &challenger], pairs, self.setup.way(), Pace::BRIEF) {
+        match self.timed.trial.time_all(&[&incumbent, &challenger], pairs, self.setup.way(), Pace::BRIEF) {
             Ok(turns) => Ok(Timed::Took(turns.iter().map(|turn| (turn[0], turn[1])).collect())),
             Err(error) => Ok(Timed::Failed(self.rejection(&challenger, &error)?)),
         }

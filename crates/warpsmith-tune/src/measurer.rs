@@ -86,8 +86,14 @@ impl<'f, S: Backend> Measurer<'f, S> {
         &self.backend
     }
 
-    pub(super) fn stand_mut(&mut self) -> &mut S {
+    pub(super) fn backend_mut(&mut self) -> &mut S {
         &mut self.backend
+    }
+
+    /// Of kernels nothing is known any more, but what is in quarantine.
+    pub(super) fn forget(&mut self) {
+        self.admitted.clear();
+        self.pending.clear();
     }
 
     fn build(&self, spec: &Spec) -> Result<Attempt> {
@@ -417,14 +423,14 @@ mod tests {
         let cache = cache(temp.path(), &[first, second]);
         let mut measurer = Measurer::new(&cache, Quarantine::in_memory(), Scripted::default());
         assert_eq!([measurer.admit(&first).unwrap(), measurer.admit(&second).unwrap()], [passed(), passed()]);
-        measurer.stand_mut().loaded.clear();
+        measurer.backend_mut().loaded.clear();
         assert_eq!(measurer.duel(&first, &second, 3).unwrap(), [(1.0, 2.0); 3]);
         assert_eq!(measurer.backend().admits, 4);
         assert_eq!(measurer.screen(&second).unwrap(), 2.0);
         assert_eq!(measurer.backend().admits, 4);
         // It passed before, but now does not.
-        measurer.stand_mut().loaded.clear();
-        measurer.stand_mut().refused.insert(second, Rejection::NotRepeatable);
+        measurer.backend_mut().loaded.clear();
+        measurer.backend_mut().refused.insert(second, Rejection::NotRepeatable);
         assert_eq!(measurer.screen(&second).unwrap(), f64::INFINITY);
         assert!(matches!(measurer.admit(&second).unwrap(), Admission::Refused(Rejection::Quarantined(_))));
     }

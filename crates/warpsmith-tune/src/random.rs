@@ -41,33 +41,51 @@ impl HostOperands {
         let m: u32 = rows.iter().sum();
         let (n, k) = (problem.columns(), problem.depth() as usize);
         let groups = problem.groups().unwrap_or(1) as usize;
-        let shape = |rows| Shape::of(problem, rows);
-        let from = rows_of(&mut Rng::with_seed(seed ^ m as u64), problem, m);
-        let a_rows = from.gathered.as_ref().map_or(m, |(rows, _)| *rows);
-        let a = tokens(&mut rng, problem.a_format(), shape(a_rows), spread);
+        let (a, from) = a_of(&mut rng, problem, m, spread, seed);
         let products = problem.operation().products();
         let mut b: Vec<_> = (0..products)
-            .map(|_| matrix(&mut rng, problem.b_format(), groups, shape(n), spread, UNIFORM_WEIGHTS))
+            .map(|_| matrix(&mut rng, problem.b_format(), groups, Shape::of(problem, n), spread, UNIFORM_WEIGHTS))
             .collect();
         if spread == Spread::Exact {
             b.iter_mut().for_each(|b| positive_in_even_rows(b, k));
         }
-        let alpha = b
-            .iter()
-            .map(|b| match spread {
-                Spread::Uniform => vec![1.0],
-                // Products of independent elements: the sum over K grows with its square root.
-                Spread::Every | Spread::Exact | Spread::Subnormal => {
-                    let size = size(problem) / ((k as f64).sqrt() * magnitude(&a) * magnitude(b));
-                    (0..groups).map(|_| (size * (0.5 + rng.f64())) as f32).collect()
-                }
-            })
-            .collect();
+        let alpha = alpha(&mut rng, problem, &a, &b, spread);
         let columns = columns(&mut rng, problem);
         let offsets = offsets(problem, rows);
         let c_factor = c_factor(&mut Rng::with_seed(!seed), problem, spread);
         Self { problem: *problem, m, offsets, a, b, alpha, c_factor, columns, rows: from }
     }
+
+    /// The same weights, and what columns have of their own, with other rows. Whatever rows there were before, the same seed
+    /// gives the same ones.
+    pub(super) fn with_rows(self, rows: &[u32], spread: Spread, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let m: u32 = rows.iter().sum();
+        let (a, from) = a_of(&mut rng, &self.problem, m, spread, seed);
+        let alpha = alpha(&mut rng, &self.problem, &a, &self.b, spread);
+        Self { m, offsets: offsets(&self.problem, rows), a, alpha, rows: from, ..self }
+    }
+}
+
+/// A for `m` rows, and where they come from and go.
+fn a_of(rng: &mut Rng, problem: &Problem, m: u32, spread: Spread, seed: u64) -> (HostMatrix, HostRows) {
+    let from = rows_of(&mut Rng::with_seed(seed ^ m as u64), problem, m);
+    let a_rows = from.gathered.as_ref().map_or(m, |(rows, _)| *rows);
+    (tokens(rng, problem.a_format(), Shape::of(problem, a_rows), spread), from)
+}
+
+/// For each product one number a group.
+fn alpha(rng: &mut Rng, problem: &Problem, a: &HostMatrix, b: &[HostMatrix], spread: Spread) -> Vec<Vec<f32>> {
+    let groups = problem.groups().unwrap_or(1);
+    let of = |b| match spread {
+        Spread::Uniform => vec![1.0],
+        // Products of independent elements: the sum over K grows with its square root.
+        Spread::Every | Spread::Exact | Spread::Subnormal => {
+            let size = size(problem) / (f64::from(problem.depth()).sqrt() * magnitude(a) * magnitude(b));
+            (0..groups).map(|_| (size * (0.5 + rng.f64())) as f32).collect()
+        }
+    };
+    b.iter().map(of).collect()
 }
 
 /// The size of most products: of the order of 1; where they are clamped, such that they lie on both sides of the limit.

@@ -77,6 +77,8 @@ pub struct Trial<'a> {
     nans: CudaSlice<u8>,
     /// Weights that others use, too; none if each set has its own.
     shared: Vec<Arc<PreparedWeights>>,
+    /// Weights that sets of the same problem had before; sets beyond them have copies.
+    kept: Vec<Arc<PreparedWeights>>,
     /// The first is checked; the others, made when something is timed, hold the same numbers.
     sets: Vec<Set>,
     /// As many results, when something is timed.
@@ -144,7 +146,7 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// Data, if operands and reference do not fit together; driver, if the device has no room.
     pub fn new(stream: &Arc<CudaStream>, host: &HostOperands, reference: &'a Reference) -> Result<Self> {
-        Self::with(stream, host, Cow::Borrowed(reference), Vec::new())
+        Self::with(stream, host, Cow::Borrowed(reference), Vec::new(), Vec::new())
     }
 
     /// As [`Trial::new`], with weights that are prepared on the device already, perhaps for other M, too: one for each
@@ -161,7 +163,7 @@ impl<'a> Trial<'a> {
         if prepared.is_empty() {
             return Err(Error::data(format!("no prepared weights for {}", host.problem)));
         }
-        Self::with(stream, host, Cow::Borrowed(reference), prepared)
+        Self::with(stream, host, Cow::Borrowed(reference), prepared, Vec::new())
     }
 
     fn with(
@@ -169,12 +171,13 @@ impl<'a> Trial<'a> {
         host: &HostOperands,
         reference: Cow<'a, Reference>,
         shared: Vec<Arc<PreparedWeights>>,
+        kept: Vec<Arc<PreparedWeights>>,
     ) -> Result<Self> {
         host.check()?;
         let guarded = Guarded::fitting(&reference)?;
         let untouched = stream.clone_htod(&guarded.fill_for(&reference)).map_err(refused)?;
         let nans = stream.clone_htod(&vec![0xFFu8; NANS]).map_err(refused)?;
-        let sets = vec![Set::upload(stream, host, shared.first().cloned())?];
+        let sets = vec![Set::upload(stream, host, shared.first().or(kept.first()).cloned())?];
         let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
         let rows = host.groups().into_iter().map(|rows| rows.len() as u32).collect();
         let (further_rows, results, limit) = (Vec::new(), Vec::new(), LIMIT);
@@ -189,6 +192,7 @@ impl<'a> Trial<'a> {
             untouched,
             nans,
             shared,
+            kept,
             sets,
             results,
             limit,
@@ -326,7 +330,8 @@ impl<'a> Trial<'a> {
         while self.sets.len() < needed {
             let number = self.sets.len();
             let own = (number >= cold).then(|| self.sets[number % cold].prepared()).flatten();
-            let weights = self.shared.get(number % self.shared.len().max(1)).cloned().or(own);
+            let shared = self.shared.get(number % self.shared.len().max(1)).cloned();
+            let weights = shared.or(own).or_else(|| self.kept.get(number).cloned());
             let mut another = self.sets[0].copy(weights)?;
             if number + 1 < needed && !further.is_empty() {
                 another = another.with_rows(&self.stream, &self.problem, &further[(number - 1) % further.len()])?;
@@ -388,11 +393,26 @@ impl fmt::Debug for Trial<'_> {
 }
 
 impl Trial<'static> {
-    /// As [`Trial::new`], with a reference of its own.
+    /// As [`Trial::new`], with a reference of its own, and weights that another trial of the same weights had
+    /// ([`Trial::into_weights`]).
     ///
     /// # Errors
     /// As [`Trial::new`].
-    pub fn owning(stream: &Arc<CudaStream>, host: &HostOperands, reference: Reference) -> Result<Self> {
-        Self::with(stream, host, Cow::Owned(reference), Vec::new())
+    pub(super) fn owning(
+        stream: &Arc<CudaStream>,
+        host: &HostOperands,
+        reference: Reference,
+        kept: Vec<Arc<PreparedWeights>>,
+    ) -> Result<Self> {
+        Self::with(stream, host, Cow::Owned(reference), Vec::new(), kept)
+    }
+
+    /// The weights of its sets, if they are prepared, each once.
+    pub(super) fn into_weights(self) -> Vec<Arc<PreparedWeights>> {
+        let mut weights = self.kept;
+        for set in self.sets {
+            weights.extend(set.prepared().filter(|own| !weights.iter().any(|other| Arc::ptr_eq(own, other))));
+        }
+        weights
     }
 }

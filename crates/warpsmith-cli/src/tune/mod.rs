@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let means = tuning::means(&cache, args.device)?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let table = table(args.table.as_deref())?;
-    let tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
+    let mut tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
     let manifest = match args.layer.is_empty() {
         true => named,
         false => Some(layers::products(&args.layer, &args.tokens, &means.arch)?),
@@ -58,17 +58,17 @@ pub fn run(args: &Args) -> Result<bool> {
     match (&manifest, args.within) {
         (Some(manifest), Some(within)) => {
             let session = whole::Session { manifest, table: &table, means: &means, clock: &clock, until: within };
-            let whole = all(&session, &tuning, args.table.as_deref())?;
+            let whole = all(&session, &mut tuning, args.table.as_deref())?;
             whole.show()?;
             let within = format!("{} of {} decided within {:.0} s", whole.reached, whole.points, within.as_secs_f64());
             report(&means, &tuning, within, whole.rows.clone()).write(args.html.as_deref())?;
             document(&whole)?;
             Ok(whole.wrong.is_empty())
         }
-        (Some(manifest), None) => list(args, &means, &tuning, table, &each(manifest)?),
+        (Some(manifest), None) => list(args, &means, &mut tuning, table, &each(manifest)?),
         (None, _) => {
             let items = args.wanted.items(&[Part::Dual, Part::Grouped], shared::prepares(&means.arch))?;
-            list(args, &means, &tuning, table, &items)
+            list(args, &means, &mut tuning, table, &items)
         }
     }
 }
@@ -82,7 +82,7 @@ pub fn table(path: Option<&Path>) -> Result<Table> {
 }
 
 /// Tunes what a manifest names. What was decided is in the file at once, so also if the device is lost.
-pub fn all(session: &whole::Session<'_>, tuning: &Tuning<'_>, table: Option<&Path>) -> Result<Whole> {
+pub fn all(session: &whole::Session<'_>, tuning: &mut Tuning<'_>, table: Option<&Path>) -> Result<Whole> {
     session.run(
         &mut |item, incumbent, kin, turn| tuning.tune(item, incumbent, kin, turn.budget, Some(turn.limit)),
         &mut |now| Ok(table.map_or(Ok(()), |path| now.save(path))?),
@@ -96,7 +96,7 @@ fn each(manifest: &Manifest) -> Result<Vec<Item>> {
 }
 
 /// Tunes a list, each of it as far as the budget goes.
-fn list(args: &Args, means: &Means, tuning: &Tuning<'_>, mut table: Table, items: &[Item]) -> Result<bool> {
+fn list(args: &Args, means: &Means, tuning: &mut Tuning<'_>, mut table: Table, items: &[Item]) -> Result<bool> {
     let (before, mut rows, mut concluded) = (table.clone(), Vec::new(), 0);
     // Each begins with what was chosen before any.
     let picker = Picker::builder(&means.device, &means.arch).table(&before).build()?;

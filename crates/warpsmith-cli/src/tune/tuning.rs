@@ -28,10 +28,10 @@ pub fn means(cache: &KernelCache, ordinal: usize) -> Result<Means> {
     })
 }
 
-/// Tunes one problem after the other.
+/// Tunes one problem after the other, in one worker as long as it lives.
 pub struct Tuning<'a> {
     cache: &'a KernelCache,
-    command: WorkerCommand,
+    measurer: Option<WorkerMeasurer<'a>>,
     device: usize,
     launching: Launching,
     rest: Rest,
@@ -40,8 +40,8 @@ pub struct Tuning<'a> {
 impl<'a> Tuning<'a> {
     /// On a device, which is timed in at most a share of the time between comparisons.
     pub fn new(cache: &'a KernelCache, device: usize, dependent: bool, duty: f64) -> Result<Self> {
-        let (command, launching) = (WorkerCommand::this_binary()?, Launching::of(dependent));
-        Ok(Self { cache, command, device, launching, rest: Rest::duty(duty) })
+        let (measurer, launching) = (None, Launching::of(dependent));
+        Ok(Self { cache, measurer, device, launching, rest: Rest::duty(duty) })
     }
 
     /// How calls follow each other.
@@ -52,7 +52,7 @@ impl<'a> Tuning<'a> {
     /// Looks for a faster kernel than the incumbent, for as long as a limit or the budget's own says; of what is predicted
     /// to be fast, the first and then `kin` come before the others.
     pub fn tune(
-        &self,
+        &mut self,
         item: &Item,
         incumbent: &Spec,
         kin: &[Spec],
@@ -66,7 +66,14 @@ impl<'a> Tuning<'a> {
         let candidates = heuristic::rank_for(problem, &load, incumbent.arch(), budget.candidates(), &|_| true);
         let setup = Setup::new(problem, m).rows(item.rows.clone()).further_rows(further);
         let setup = setup.device(self.device).launching(self.launching);
-        let measurer = WorkerMeasurer::new(self.command.clone(), self.cache, setup);
+        let measurer = match self.measurer.take() {
+            Some(mut measurer) => {
+                measurer.turn_to(setup);
+                measurer
+            }
+            None => WorkerMeasurer::new(WorkerCommand::this_binary()?, self.cache, setup),
+        };
+        let measurer = self.measurer.insert(measurer);
         let progress = bar(0, "");
         let watch = |at: &Progress<'_>| {
             show(&progress, item, at);

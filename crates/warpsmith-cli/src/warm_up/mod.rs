@@ -153,10 +153,10 @@ fn tuned(args: &Args, within: Duration, cache: &KernelCache, given: &Given) -> R
         )
     })?;
     say!("{}, NVRTC {}", means.machine(), means.nvrtc)?;
-    let tuning = Tuning::new(cache, args.device, args.dependent, args.duty)?;
+    let mut tuning = Tuning::new(cache, args.device, args.dependent, args.duty)?;
     let (manifest, table) = (&given.manifest, &given.table);
     let session = Session { manifest, table, means: &means, clock: &clock, until: within };
-    let whole = tune::all(&session, &tuning, args.table.as_deref())?;
+    let whole = tune::all(&session, &mut tuning, args.table.as_deref())?;
     whole.show()?;
     Ok(whole)
 }

@@ -1,8 +1,9 @@
 //! Many decisions within a stated time.
 //!
-//! First each point gets a fair share of what is left, for a quick tuning: those with the most octaves of rows of each
-//! problem before those with fewer, so that where the time is short every problem has something. A share is never too
-//! short for a tuning: then some get none. What is left goes to points again, for a longer look: to those without a
+//! First each point gets a fair share of what is left, for a quick tuning: the one with the most octaves of rows of each
+//! problem, then the next two of each, then four, so that where the time is short every problem has something, and points of
+//! a problem follow each other, which have their weights in common. A share is never too short for a tuning: then some get
+//! none. What is left goes to points again, for a longer look: to those without a
 //! conclusion, to those whose time was up, and then to those where the model hopes for most.
 
 mod point;
@@ -62,18 +63,22 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The points that nothing was measured for: of each problem the one with the most octaves, then of each the next.
+    /// The points that nothing was measured for: of each problem the one with the most octaves, then of each the next two,
+    /// and so on. A round begins with the problem that the one before ended with.
     fn in_turn(&self) -> Vec<usize> {
         let mut open: Vec<usize> = (0..self.decided.len()).filter(|at| !self.decided[*at].point.is_sure()).collect();
         open.sort_by(|a, b| self.decided[*b].point.octaves().total_cmp(&self.decided[*a].point.octaves()));
-        let mut seen: HashMap<Problem, usize> = HashMap::new();
-        let mut ranked: Vec<(usize, usize)> = Vec::new();
+        // Of each problem its place, and how many points it has had.
+        let mut seen: HashMap<Problem, (i64, u32)> = HashMap::new();
+        let mut ranked = Vec::new();
         for at in open {
-            let rank = seen.entry(*self.decided[at].point.problem()).or_default();
-            ranked.push((*rank, at));
+            let places = seen.len() as i64;
+            let (place, rank) = seen.entry(*self.decided[at].point.problem()).or_insert((places, 0));
+            let round = (*rank + 1).ilog2();
+            ranked.push(((round, if round % 2 == 0 { *place } else { -*place }), at));
             *rank += 1;
         }
-        ranked.sort_by_key(|(rank, _)| *rank);
+        ranked.sort_by_key(|(key, _)| *key);
         ranked.into_iter().map(|(_, at)| at).collect()
     }
 
@@ -104,7 +109,7 @@ impl Session<'_> {
         for (done, &at) in all.iter().enumerate() {
             let left = self.until.saturating_sub(self.clock.now());
             let point = &self.decided[at].point;
-            let ready = self.readiness.expected(work(point));
+            let ready = self.readiness.expected(point);
             let enough = ready + self.usual() * if budget == Budget::Quick { 1 } else { LONGER };
             // Longer looks that would be cut short find nothing.
             let least = if budget == Budget::Quick { ready } else { enough };
@@ -113,7 +118,7 @@ impl Session<'_> {
             }
             let limit = (left / (all.len() - done) as u32).max(enough).min(left);
             let outcome = tune(point, Turn { budget, limit })?;
-            self.readiness.learn(work(point), outcome.ready);
+            self.readiness.learn(point, outcome.ready);
             if budget == Budget::Quick && outcome.is_conclusive() {
                 self.quick.push(outcome.wall.saturating_sub(outcome.ready));
             }
@@ -139,15 +144,42 @@ fn work(point: &Point) -> f64 {
     point.problem().flop(point.m().into())
 }
 
-/// How long it takes until the first kernel is checked: a time that any point takes, and one for its work.
+/// How long it takes until the first kernel is checked: longer where weights are made, too, than where they are those of
+/// the point before.
 #[derive(Default)]
 struct Readiness {
+    made: Times,
+    kept: Times,
+    before: Option<Problem>,
+}
+
+impl Readiness {
+    fn learn(&mut self, point: &Point, took: Duration) {
+        let is_kept = self.is_kept(point);
+        let times = if is_kept { &mut self.kept } else { &mut self.made };
+        times.learn(work(point), took);
+        self.before = Some(*point.problem());
+    }
+
+    fn expected(&self, point: &Point) -> Duration {
+        let kept = self.is_kept(point).then(|| self.kept.expected(work(point))).flatten();
+        kept.or_else(|| self.made.expected(work(point))).unwrap_or_default()
+    }
+
+    fn is_kept(&self, point: &Point) -> bool {
+        self.before == Some(*point.problem())
+    }
+}
+
+/// A time that any point takes, and one for its work.
+#[derive(Default)]
+struct Times {
     least: Option<Duration>,
     /// The most work so far, and how long that took.
     most: Option<(f64, Duration)>,
 }
 
-impl Readiness {
+impl Times {
     fn learn(&mut self, work: f64, took: Duration) {
         self.least = Some(self.least.map_or(took, |least| least.min(took)));
         if self.most.is_none_or(|(most, _)| work >= most) {
@@ -155,8 +187,8 @@ impl Readiness {
         }
     }
 
-    fn expected(&self, work: f64) -> Duration {
-        let (Some(least), Some((most, took))) = (self.least, self.most) else { return Duration::ZERO };
-        least + took.saturating_sub(least).mul_f64((work / most).max(0.0))
+    fn expected(&self, work: f64) -> Option<Duration> {
+        let (least, (most, took)) = (self.least?, self.most?);
+        Some(least + took.saturating_sub(least).mul_f64((work / most).max(0.0)))
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub opening: Duration,
     pub deadline: Duration,
     process: Option<Process>,
+    /// Whether the process knows of the setup.
+    told: bool,
     device: Option<WorkerDevice>,
     starts: u64,
     /// Of the requests that were put to any worker.
@@ -48,6 +50,7 @@ impl Client {
             opening: OPENING,
             deadline: DEADLINE,
             process: None,
+            told: false,
             device: None,
             starts: 0,
             requests: 0,
@@ -66,42 +69,60 @@ impl Client {
         self.device.as_ref().ok_or_else(|| Error::internal("a worker without a device"))
     }
 
+    /// For another setup from now on; a worker that runs stays, if it is one for the same device.
+    pub(super) fn turn_to(&mut self, setup: Setup) {
+        if setup.ordinal() != self.setup.ordinal() {
+            (self.process, self.device) = (None, None);
+        }
+        (self.setup, self.told) = (setup, false);
+    }
+
     /// A worker that is ready.
     fn running(&mut self) -> Result<&mut Process> {
         // One that died while nobody asked it anything is not the fault of the next kernel.
-        if self.process.as_mut().is_none_or(|process| !process.is_alive()) {
-            self.process = None;
-            let mut process = Process::start(&self.command)?;
-            self.starts += 1;
-            let open = protocol::line(&Request { number: 0, what: Asked::open(&self.setup)? })?;
-            let reply = process.ask(open, 0, self.opening).map_err(|silence| {
-                Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
-            })?;
-            let device = match reply.answer {
-                Answer::Ready { version: protocol::VERSION, device } => protocol::part::<Facts>(device)?.device()?,
-                Answer::Ready { version, .. } => {
-                    let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
-                    return Err(Error::unsupported(format!(
-                        "the worker speaks version {version} of the protocol, this program version {ours}; remedy: {remedy}"
-                    )));
-                }
-                Answer::Failed(failure) => return Err(failure.into()),
-                answer => return Err(unexpected(&answer)),
-            };
-            tracing::info!(device = device.name(), starts = self.starts, "worker ready");
-            self.device = Some(device);
-            self.process = Some(process);
-        }
-        self.process.as_mut().ok_or_else(|| Error::internal("no worker"))
+        let alive = self.process.take().and_then(|mut process| process.is_alive().then_some(process));
+        let (mut process, number) = match alive {
+            Some(process) if self.told => return Ok(self.process.insert(process)),
+            Some(process) => (process, self.next()),
+            None => {
+                let process = Process::start(&self.command)?;
+                self.starts += 1;
+                (process, 0)
+            }
+        };
+        let open = protocol::line(&Request { number, what: Asked::open(&self.setup)? })?;
+        let reply = process.ask(open, number, self.opening).map_err(|silence| {
+            Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
+        })?;
+        let device = match reply.answer {
+            Answer::Ready { version: protocol::VERSION, device } => protocol::part::<Facts>(device)?.device()?,
+            Answer::Ready { version, .. } => {
+                let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
+                return Err(Error::unsupported(format!(
+                    "the worker speaks version {version} of the protocol, this program version {ours}; remedy: {remedy}"
+                )));
+            }
+            Answer::Failed(failure) => return Err(failure.into()),
+            answer => return Err(unexpected(&answer)),
+        };
+        tracing::info!(device = device.name(), starts = self.starts, "worker ready");
+        (self.told, self.device) = (true, Some(device));
+        Ok(self.process.insert(process))
+    }
+
+    /// The number of a request that is not a worker's first.
+    fn next(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
     }
 
     fn ask(&mut self, what: Asked, image: &[u8]) -> Result<Reached> {
-        self.requests += 1;
-        let number = self.requests;
+        self.running()?;
+        let (number, deadline) = (self.next(), self.deadline);
         let mut bytes = protocol::line(&Request { number, what })?;
         bytes.extend_from_slice(image);
-        let deadline = self.deadline;
-        let reached = match self.running()?.ask(bytes, number, deadline) {
+        let Some(process) = &mut self.process else { return Err(Error::internal("no worker")) };
+        let reached = match process.ask(bytes, number, deadline) {
             Ok(reply) => {
                 if reply.last {
                     self.process = None;

@@ -73,15 +73,22 @@ impl<'f> WorkerMeasurer<'f> {
     /// it was launched. It has to be longer than [`Setup::limit`], by which the worker itself finds out.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.0.stand_mut().deadline = deadline;
+        self.0.backend_mut().deadline = deadline;
         self
     }
 
     /// How long a worker may take to get ready (default: 180 s).
     #[must_use]
     pub fn opening(mut self, deadline: Duration) -> Self {
-        self.0.stand_mut().opening = deadline;
+        self.0.backend_mut().opening = deadline;
         self
+    }
+
+    /// For another setup from now on: its kernels are admitted anew. A worker that runs stays, and so do the weights that it
+    /// has on the device if they are of the same problem; they are the larger part of what opening takes.
+    pub fn turn_to(&mut self, setup: Setup) {
+        self.0.forget();
+        self.0.backend_mut().turn_to(setup);
     }
 
     /// The worker's device; starts a worker if none has been.
@@ -90,7 +97,7 @@ impl<'f> WorkerMeasurer<'f> {
     /// Unsupported, if the worker cannot be started; driver, if it does not get ready; those of
     /// [`Device::open`](warpsmith::run::Device::open) in the worker.
     pub fn device(&mut self) -> Result<&WorkerDevice> {
-        self.0.stand_mut().device()
+        self.0.backend_mut().device()
     }
 
     /// How many workers were started so far: one, and one more for each that was lost since.

@@ -10,10 +10,13 @@
 //! {"number":2,"screen":{"variant":"…"}}              →
 //!                                        ←  {"to":2,"answer":"launching","last":false}
 //!                                        ←  {"to":2,"answer":{"screened":{"took":12.5}},"last":false}
+//! {"number":3,"open":{"version":2,"setup":{…}}}      →
+//!                                        ←  {"to":3,"answer":{"ready":{"version":2,"device":{…}}},"last":false}
 //! ```
 //!
 //! A worker knows no source and no compiler: it is given machine code. Before the kernel that it was asked about runs for
-//! the first time it says so: what ends the worker before that is not the kernel.
+//! the first time it says so: what ends the worker before that is not the kernel. Told another time what it is for, it keeps
+//! what serves both, and no kernel.
 //!
 //! The first request, and the version in its answer, are the same in all versions, so that each can tell another.
 
@@ -33,7 +36,7 @@ use warpsmith::spec::{Arch, DeviceFacts, Variant};
 use warpsmith::{Error, Result};
 
 /// Bumped with every change of what is said.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// What helps where the other side speaks another version.
 pub(super) const SAME_VERSION: &str =
     "use a worker of the same version of warpsmith (`cargo build --bin warpsmith-trial`, or this program itself)";

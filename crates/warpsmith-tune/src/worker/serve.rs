@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, getppid, kill_process};
+use serde_json::Value;
 
 use super::super::local_backend::{Condition, LocalBackend};
 use super::super::measurer::{Backend, Notice};
@@ -18,7 +19,7 @@ use super::protocol::{self, Answer, Asked, Facts, Failure, Reply, Request};
 use warpsmith::build::Built;
 use warpsmith::internal::environment::Environment;
 use warpsmith::internal::{self, Raise};
-use warpsmith::spec::{Arch, Problem, Spec};
+use warpsmith::spec::{Arch, Problem, Spec, Variant};
 use warpsmith::{Error, Result};
 
 /// To be called first in `main` by a program that uses [`WorkerCommand::this_binary`](super::WorkerCommand): in a
@@ -54,8 +55,11 @@ fn serve_on_stdio() -> Result<()> {
     let kept = io::stdout().as_fd().try_clone_to_owned();
     let output = kept.and_then(|kept| Ok(rustix::stdio::dup2_stdout(io::stderr()).map(|()| kept)?));
     let output = output.map_err(|error| Error::internal("taking stdout for answers").with_source(error))?;
-    let open = |setup| {
-        let backend = LocalBackend::open(setup)?;
+    let open = |setup, before: Option<LocalBackend>| {
+        let backend = match before {
+            Some(before) => before.turn_to(setup)?,
+            None => LocalBackend::open(setup)?,
+        };
         let facts = Facts::of(backend.device());
         let arch = *backend.device().arch();
         Ok((backend, facts, arch))
@@ -68,74 +72,88 @@ fn serve_on_stdio() -> Result<()> {
     kill_process(getpid(), Signal::KILL).map_err(|error| Error::internal("ending the worker").with_source(error))
 }
 
-/// Answers requests; says whether the backend is still usable at the end.
+/// What requests are put to.
+struct Opened<S> {
+    backend: S,
+    device: Facts,
+    arch: Arch,
+    problem: Problem,
+}
+
+impl<S> Opened<S> {
+    fn spec(&self, variant: Variant) -> Result<Spec> {
+        Spec::new(&self.problem, &variant, &self.arch)
+    }
+}
+
+/// Answers requests; says whether the backend is still usable at the end. `open` is given what it has opened before.
 pub(super) fn answer_all<S: Backend>(
     mut input: impl BufRead,
     mut output: impl Write,
-    open: impl FnOnce(Setup) -> Result<(S, Facts, Arch)>,
+    open: impl Fn(Setup, Option<S>) -> Result<(S, Facts, Arch)>,
     is_usable: impl Fn(&S) -> bool,
 ) -> Result<bool> {
-    let Some(Request { number: to, what: first }) = protocol::hear(&mut input)? else { return Ok(true) };
-    let opened = setup_in(first).and_then(|setup| {
-        let problem = *setup.problem();
-        open(setup).map(|(backend, device, arch)| (backend, device, arch, problem))
-    });
-    let (mut backend, device, arch, problem) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            protocol::say(&mut output, &Reply { to, answer: Answer::Failed(Failure::from(error)), last: true })?;
-            return Ok(true);
-        }
-    };
-    protocol::say(&mut output, &Reply { to, answer: Answer::ready(&device)?, last: false })?;
+    let mut opened = None;
     while let Some(Request { number: to, what }) = protocol::hear(&mut input)? {
         let mut launching = || protocol::say(&mut output, &Reply { to, answer: Answer::Launching, last: false });
-        let answer = answer(&mut backend, &problem, &arch, what, &mut input, &mut launching);
+        let answer = answer(&mut opened, &open, what, &mut input, &mut launching);
         let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(error)));
-        let last = !is_usable(&backend);
+        let last = opened.as_ref().is_none_or(|opened| !is_usable(&opened.backend));
         protocol::say(&mut output, &Reply { to, answer, last })?;
         if last {
-            return Ok(false);
+            return Ok(opened.is_none());
         }
     }
     Ok(true)
 }
 
-/// What it is for, as the first request says.
-fn setup_in(first: Asked) -> Result<Setup> {
-    match first {
-        Asked::Open { version: protocol::VERSION, setup } => protocol::part(setup),
-        Asked::Open { version, .. } => {
-            let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
-            Err(Error::unsupported(format!("protocol version {version}, this worker speaks {ours}; remedy: {remedy}")))
-        }
-        _ => Err(Error::internal("a worker was not told first what it is for")),
-    }
-}
-
-fn answer(
-    backend: &mut impl Backend,
-    problem: &Problem,
-    arch: &Arch,
+fn answer<S: Backend>(
+    opened: &mut Option<Opened<S>>,
+    open: impl Fn(Setup, Option<S>) -> Result<(S, Facts, Arch)>,
     asked: Asked,
     input: &mut impl BufRead,
     launching: Notice<'_>,
 ) -> Result<Answer> {
-    let spec = |variant| Spec::new(problem, &variant, arch);
     match asked {
-        Asked::Open { .. } => Err(Error::internal("a worker was told twice what it is for")),
+        Asked::Open { version, setup } => {
+            let setup = setup_in(version, setup)?;
+            let problem = *setup.problem();
+            // Where this fails there is nothing left to ask.
+            let (backend, device, arch) = open(setup, opened.take().map(|before| before.backend))?;
+            Answer::ready(&opened.insert(Opened { backend, device, arch, problem }).device)
+        }
         Asked::Admit { variant, about, image_bytes } => {
+            let opened = told(opened)?;
             let cubin = Arc::new(internal::cubin(about, protocol::image(input, image_bytes)?)?);
             // SAFETY: whoever started this process and writes to its standard input has built it from this spec: a client
             // sends nothing else (client.rs).
-            let built = unsafe { Built::unproven(spec(variant)?, cubin) };
-            backend.admit(&built, launching).map(Answer::Admitted)
+            let built = unsafe { Built::unproven(opened.spec(variant)?, cubin) };
+            opened.backend.admit(&built, launching).map(Answer::Admitted)
         }
-        Asked::Screen { variant } => backend.screen(&spec(variant)?, launching).map(Answer::Screened),
+        Asked::Screen { variant } => {
+            let opened = told(opened)?;
+            let spec = opened.spec(variant)?;
+            opened.backend.screen(&spec, launching).map(Answer::Screened)
+        }
         Asked::Duel { incumbent, challenger, pairs } => {
-            backend.duel(&spec(incumbent)?, &spec(challenger)?, pairs, launching).map(Answer::Duelled)
+            let opened = told(opened)?;
+            let (incumbent, challenger) = (opened.spec(incumbent)?, opened.spec(challenger)?);
+            opened.backend.duel(&incumbent, &challenger, pairs, launching).map(Answer::Duelled)
         }
     }
+}
+
+fn told<S>(opened: &mut Option<Opened<S>>) -> Result<&mut Opened<S>> {
+    opened.as_mut().ok_or_else(|| Error::internal("a worker was not told first what it is for"))
+}
+
+/// What it is for, as it is told.
+fn setup_in(version: u32, setup: Value) -> Result<Setup> {
+    if version == protocol::VERSION {
+        return protocol::part(setup);
+    }
+    let (ours, remedy) = (protocol::VERSION, protocol::SAME_VERSION);
+    Err(Error::unsupported(format!("protocol version {version}, this worker speaks {ours}; remedy: {remedy}")))
 }
 
 /// Of a panic, the last words are why: a backtrace comes before, if one is asked for.

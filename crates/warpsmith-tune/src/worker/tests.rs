@@ -103,7 +103,7 @@ fn admit(number: u64, spec: &Spec) -> Vec<u8> {
 /// What a worker that hears this says, and whether it is still usable.
 fn replies(heard: &[u8]) -> (Vec<Reply>, Result<bool>) {
     let mut said = Vec::new();
-    let open = |asked: Setup| {
+    let open = |asked: Setup, _: Option<Told>| {
         assert_eq!(asked, setup());
         Ok((Told { usable: true, images: Vec::new() }, facts(), Arch::H200))
     };
@@ -161,7 +161,7 @@ fn a_worker_says_what_it_does_not_understand() {
         let [Reply { answer: Answer::Failed(_), last: true, .. }] = &replies_[..] else { panic!("{replies_:?}") };
         let said = format!("{replies_:?}");
         assert!(
-            said.contains(&format!("protocol version {version}, this worker speaks 3; remedy: use a worker")),
+            said.contains(&format!("protocol version {version}, this worker speaks 4; remedy: use a worker")),
             "{said}"
         );
     }
@@ -183,15 +183,45 @@ fn a_worker_says_what_it_does_not_understand() {
 fn the_first_request_and_its_answer_are_as_they_were() {
     let first = String::from_utf8(open(1)).unwrap();
     assert!(first.starts_with(r#"{"open":{"version":1,"setup":{"#), "{first}");
-    let (replies, _) = replies(br#"{"open":{"version":4,"setup":"of another kind"}}"#);
-    assert!(format!("{replies:?}").contains("protocol version 4"), "{replies:?}");
+    let (replies, _) = replies(br#"{"open":{"version":5,"setup":"of another kind"}}"#);
+    assert!(format!("{replies:?}").contains("protocol version 5"), "{replies:?}");
     let old = r#"{"answer":{"ready":{"version":1,"device":{"of":"another kind"}}},"last":false}"#;
     let command = WorkerCommand::new("sh").arg("-c").arg(format!("read request; echo '{old}'; exec sleep 1000"));
     let error = Client::new(command, setup()).device().map(|_| ()).unwrap_err();
     assert!(error.is_unsupported(), "{error:?}");
     let expected =
-        "the worker speaks version 1 of the protocol, this program version 3; remedy: use a worker of the same";
+        "the worker speaks version 1 of the protocol, this program version 4; remedy: use a worker of the same";
     assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+/// It is given what it has opened before, and where it opens nothing there is nothing left to ask.
+#[test]
+fn a_worker_is_told_again_what_it_is_for() {
+    let [one] = specs();
+    let told = |number, m: u32| request(number, Asked::open(&Setup::new(&problem(), m)).unwrap());
+    let heard = [told(0, 16), admit(1, &one), told(2, 32), admit(3, &one), told(4, 64), admit(5, &one)];
+    let open = |asked: Setup, before: Option<Told>| match asked.timed_rows()?.iter().sum() {
+        64 => Err(Error::driver("out of memory")),
+        m => {
+            assert_eq!(before.is_some(), m == 32u32);
+            Ok((before.unwrap_or(Told { usable: true, images: Vec::new() }), facts(), Arch::H200))
+        }
+    };
+    let mut said = Vec::new();
+    assert!(answer_all(&heard.concat()[..], &mut said, open, |backend| backend.usable).unwrap());
+    let replies: Vec<Reply> =
+        String::from_utf8(said).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let passed = |worst| Answer::Admitted(Admission::Passed { worst });
+    let answers = [
+        (0, ready(), false),
+        (1, Answer::Launching, false),
+        (1, passed(0.125), false),
+        (2, ready(), false),
+        (3, Answer::Launching, false),
+        (3, passed(0.25), false),
+        (4, Answer::Failed(Failure::from(Error::driver("out of memory"))), true),
+    ];
+    assert_eq!(replies, answers.map(|(to, answer, last)| Reply { to, answer, last }));
 }
 
 /// What the scripts below say: `hear` reads a request and `image` what follows it, `say` answers.
@@ -208,7 +238,7 @@ fn script(then: &str) -> WorkerCommand {
     let (ready, image) = (String::from_utf8(protocol::line(&ready()).unwrap()).unwrap(), cubin().image().len());
     WorkerCommand::new("sh")
         .arg("-c")
-        .arg(format!("{WORDS}\nimage={image}; read request; n=0; say '{}'; {then}", ready.trim()))
+        .arg(format!("{WORDS}\nimage={image}; ready() {{ say '{}'; }}; read request; n=0; ready; {then}", ready.trim()))
 }
 
 fn client(then: &str) -> Client {
@@ -340,6 +370,45 @@ fn a_worker_that_does_not_get_ready_is_an_error() {
     let said = format!("read request; echo '{}'", String::from_utf8_lossy(&said).trim());
     let error = start(WorkerCommand::new("sh").arg("-c").arg(said));
     assert!(error.is_missing_library() && error.to_string() == "in the worker process: there is no driver", "{error}");
+}
+
+/// A worker that runs goes on with other rows; one for another device is another.
+#[test]
+fn another_setup_is_for_the_same_worker() {
+    let then = "hear; image; launch; pass; hear; ready; hear; image; launch; pass; hear; say '{\"failed\":{\"class\":\"driver\",\"text\":\"no memory\"}}'";
+    let mut client = impatient(then);
+    assert_eq!((admitted(&mut client).unwrap(), client.starts()), (PASSED, 1));
+    client.turn_to(Setup::new(&problem(), 32));
+    assert_eq!((admitted(&mut client).unwrap(), client.starts()), (PASSED, 1));
+    client.turn_to(setup());
+    let error = admitted(&mut client).unwrap_err();
+    assert_eq!(error.to_string(), "in the worker process: no memory");
+    // Another worker, which was told of nothing yet.
+    assert_eq!((admitted(&mut client).unwrap(), client.starts()), (PASSED, 2));
+    client.turn_to(setup().device(1));
+    assert_eq!((admitted(&mut client).unwrap(), client.starts()), (PASSED, 3));
+    // One that does not get ready again.
+    let mut client = impatient("hear; image; launch; pass; hear; exec sleep 1000");
+    client.opening = MOMENT;
+    assert_eq!(admitted(&mut client).unwrap(), PASSED);
+    client.turn_to(Setup::new(&problem(), 32));
+    assert_eq!(admitted(&mut client).unwrap_err().to_string(), "the worker did not get ready: no answer within 1.5 s");
+}
+
+#[test]
+fn a_kernel_is_admitted_anew_for_another_setup() {
+    let temp = tempfile::tempdir().unwrap();
+    let [good] = specs();
+    let cache = cache(temp.path(), &[good]);
+    let script = script(
+        "hear; image; launch; pass; hear; ready; hear; image; launch; pass; hear; launch; say '{\"screened\":{\"took\":1.5}}'",
+    );
+    let mut measurer = WorkerMeasurer::new(script, &cache, setup());
+    assert_eq!(measurer.admit(&good).unwrap(), PASSED);
+    measurer.turn_to(Setup::new(&problem(), 32));
+    assert!(measurer.screen(&good).unwrap_err().to_string().contains("was not admitted"));
+    assert_eq!((measurer.admit(&good).unwrap(), measurer.screen(&good).unwrap()), (PASSED, 1.5));
+    assert_eq!(measurer.starts(), 1);
 }
 
 /// What /proc says of a process: its state and its group.

@@ -123,6 +123,16 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
         expect("pairs", pairs.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).count(), 5)
     };
     is_timed(&mut measurer)?;
+    // Other rows with the same weights, other weights, and back.
+    for (problem, m) in [(problem, M + 45), (problem, M - 3)] {
+        measurer.turn_to(Setup::new(&problem, m).limit(Duration::from_secs(2)));
+        expect("not admitted", measurer.screen(&good[0]).is_err(), true)?;
+        is_timed(&mut measurer)?;
+    }
+    measurer.turn_to(Setup::new(&problem.k(2 * problem.depth()), M));
+    expect("another problem", measurer.admit(&good[0]).is_err_and(|error| error.is_unsupported()), true)?;
+    measurer.turn_to(setup.clone());
+    is_timed(&mut measurer)?;
     expect("workers", measurer.starts(), 1)?;
 
     let planted = [(hangs, path.hang), (faults, "crashes"), (wrong, "wrong")];

@@ -84,6 +84,31 @@ fn a_stated_time_is_kept_and_shared() {
     }
 }
 
+/// Every problem has its first turn before any has a second, and then turns of a problem follow each other: their weights are
+/// made once.
+#[test]
+fn points_of_a_problem_follow_each_other() {
+    let (time, points) = (Time::default(), Point::all(&picker(), &manifest()));
+    let mut turns: Vec<(Problem, f64)> = Vec::new();
+    let quick = |point: &Point, turn: Turn| -> Result<Outcome> {
+        if turn.budget == Budget::Quick {
+            turns.push((*point.problem(), point.octaves()));
+        }
+        tune(point, turn, &time)
+    };
+    tune_within(points.clone(), Duration::from_secs(1200), &time, quick, |_| Ok(())).unwrap();
+    assert_eq!(turns.len(), points.len());
+    let problems: HashSet<String> = turns.iter().map(|(problem, _)| problem.to_string()).collect();
+    let first: HashSet<String> = turns[..problems.len()].iter().map(|(problem, _)| problem.to_string()).collect();
+    assert_eq!(first, problems);
+    let rounds = (points.len() / problems.len() + 1).ilog2() as usize + 1;
+    let changes = turns.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+    assert!(changes <= rounds * (problems.len() - 1), "{changes} for {} turns", turns.len());
+    for problem in &problems {
+        assert!(turns.iter().filter(|(of, _)| of.to_string() == *problem).is_sorted_by(|a, b| a.1 >= b.1));
+    }
+}
+
 /// What is left goes first to those that were not decided, then to those whose time was up.
 #[test]
 fn what_is_left_goes_to_the_least_sure() {
