@@ -123,18 +123,6 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
         expect("pairs", pairs.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).count(), 5)
     };
     is_timed(&mut measurer)?;
-    // Other rows with the same weights, other weights, and back.
-    for (problem, m) in [(problem, M + 45), (problem, M - 3)] {
-        measurer.turn_to(Setup::new(&problem, m).limit(Duration::from_secs(2)));
-        expect("not admitted", measurer.screen(&good[0]).is_err(), true)?;
-        is_timed(&mut measurer)?;
-    }
-    measurer.turn_to(Setup::new(&problem.k(2 * problem.depth()), M));
-    expect("another problem", measurer.admit(&good[0]).is_err_and(|error| error.is_unsupported()), true)?;
-    measurer.turn_to(setup.clone());
-    is_timed(&mut measurer)?;
-    expect("workers", measurer.starts(), 1)?;
-
     let planted = [(hangs, path.hang), (faults, "crashes"), (wrong, "wrong")];
     let mut reasons = Vec::new();
     for (count, (spec, word)) in planted.iter().enumerate() {
@@ -164,6 +152,39 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
     // The next measurer's worker has told which driver there is, and was asked for nothing else.
     expect("workers", (measurer.starts(), next.starts()), (4, 1))?;
     goes_on()
+}
+
+/// One worker goes on with other rows of the weights that it has, with other weights, and back; each kernel is checked anew.
+pub fn a_worker_goes_on(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.alone();
+    let cache = KernelCache::builder().toolchain(bench.toolchain().clone()).no_disk().build();
+    let command = WorkerCommand::this_binary().map_err(text)?;
+    for path in all(bench.arch()) {
+        let problem = path.problem.n(192).k(512);
+        let (other, grouped) = (problem.k(448), problem.grouped(3));
+        let setup = |problem: &Problem, m| Setup::new(problem, m).limit(Duration::from_secs(60));
+        let mut measurer =
+            WorkerMeasurer::new(command.clone(), &cache, setup(&problem, M)).deadline(Duration::from_secs(90));
+        let turns =
+            [(problem, M), (problem, M + 45), (problem, 1), (other, M), (grouped, M), (grouped, 300), (problem, M)];
+        for (number, (problem, m)) in turns.into_iter().enumerate() {
+            let specs = GOOD.map(|stages| path.spec(&problem, bench.arch(), stages));
+            if number > 0 {
+                let is_other = problem != turns[number - 1].0;
+                expect("another problem", measurer.admit(&specs[0]).is_err(), is_other)?;
+                measurer.turn_to(setup(&problem, m));
+                expect("not admitted", measurer.screen(&specs[0]).is_err(), true)?;
+            }
+            for spec in &specs {
+                match measurer.admit(spec).map_err(text)? {
+                    Admission::Passed { worst } if worst <= 1.0 => {}
+                    refused => return Err(format!("{spec}, m = {m}: {refused}")),
+                }
+            }
+        }
+        expect("workers", measurer.starts(), 1)?;
+    }
+    Ok(())
 }
 
 /// Calls go round further ways in which rows fall into groups, and the last gives what was checked.

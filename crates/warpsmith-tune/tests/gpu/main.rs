@@ -204,6 +204,7 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, path.name(), move |bench| isolation::faults_are_quarantined(bench, &path)));
     }
     trials.push(trial(&bench, "a kernel is as fast as itself".to_owned(), isolation::a_kernel_is_as_fast_as_itself));
+    trials.push(trial(&bench, "a worker goes on with other rows".to_owned(), isolation::a_worker_goes_on));
     trials.push(trial(&bench, "further rows are timed".to_owned(), isolation::further_rows_are_timed));
     for (name, run) in [
         ("after a warm-up nothing is compiled or loaded", serving::nothing_is_made_after_a_warm_up as fn(&Bench) -> _),
