@@ -123,6 +123,8 @@ pub fn faults_are_quarantined(bench: &Bench, path: &Path) -> Result<(), String> 
         expect("pairs", pairs.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).count(), 5)
     };
     is_timed(&mut measurer)?;
+    expect("workers", measurer.starts(), 1)?;
+
     let planted = [(hangs, path.hang), (faults, "crashes"), (wrong, "wrong")];
     let mut reasons = Vec::new();
     for (count, (spec, word)) in planted.iter().enumerate() {
