@@ -28,11 +28,9 @@ pub(super) struct Client {
     pub deadline: Duration,
     process: Option<Process>,
     /// Whether the process knows of the setup.
-    told: bool,
+    is_told: bool,
     device: Option<WorkerDevice>,
     starts: u64,
-    /// Of the requests that were put to any worker.
-    requests: u64,
 }
 
 /// What came of a request.
@@ -50,10 +48,9 @@ impl Client {
             opening: OPENING,
             deadline: DEADLINE,
             process: None,
-            told: false,
+            is_told: false,
             device: None,
             starts: 0,
-            requests: 0,
         }
     }
 
@@ -74,22 +71,23 @@ impl Client {
         if setup.ordinal() != self.setup.ordinal() {
             (self.process, self.device) = (None, None);
         }
-        (self.setup, self.told) = (setup, false);
+        (self.setup, self.is_told) = (setup, false);
     }
 
     /// A worker that is ready.
     fn running(&mut self) -> Result<&mut Process> {
         // One that died while nobody asked it anything is not the fault of the next kernel.
         let alive = self.process.take().and_then(|mut process| process.is_alive().then_some(process));
-        let (mut process, number) = match alive {
-            Some(process) if self.told => return Ok(self.process.insert(process)),
-            Some(process) => (process, self.next()),
+        let mut process = match alive {
+            Some(process) if self.is_told => return Ok(self.process.insert(process)),
+            Some(process) => process,
             None => {
                 let process = Process::start(&self.command)?;
                 self.starts += 1;
-                (process, 0)
+                process
             }
         };
+        let number = process.next_number();
         let open = protocol::line(&Request { number, what: Asked::open(&self.setup)? })?;
         let reply = process.ask(open, number, self.opening).map_err(|silence| {
             Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
@@ -106,22 +104,16 @@ impl Client {
             answer => return Err(unexpected(&answer)),
         };
         tracing::info!(device = device.name(), starts = self.starts, "worker ready");
-        (self.told, self.device) = (true, Some(device));
+        (self.is_told, self.device) = (true, Some(device));
         Ok(self.process.insert(process))
     }
 
-    /// The number of a request that is not a worker's first.
-    fn next(&mut self) -> u64 {
-        self.requests += 1;
-        self.requests
-    }
-
     fn ask(&mut self, what: Asked, image: &[u8]) -> Result<Reached> {
-        self.running()?;
-        let (number, deadline) = (self.next(), self.deadline);
+        let deadline = self.deadline;
+        let process = self.running()?;
+        let number = process.next_number();
         let mut bytes = protocol::line(&Request { number, what })?;
         bytes.extend_from_slice(image);
-        let Some(process) = &mut self.process else { return Err(Error::internal("no worker")) };
         let reached = match process.ask(bytes, number, deadline) {
             Ok(reply) => {
                 if reply.last {

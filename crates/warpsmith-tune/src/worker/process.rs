@@ -30,6 +30,8 @@ const LAST_WORDS: usize = 600;
 pub(super) struct Process {
     /// The first of its group. Taken when it is buried: until then nobody else has its number.
     child: Option<Child>,
+    /// The number of the next request.
+    next: u64,
     requests: Sender<Vec<u8>>,
     replies: Receiver<Result<Reply>>,
     words: Arc<Mutex<Vec<u8>>>,
@@ -92,12 +94,18 @@ impl Process {
         });
         let kept = Arc::clone(&words);
         let listener = thread::spawn(move || keep_last(errors, &kept));
-        Ok(Self { child: Some(child), requests, replies, words, listener })
+        Ok(Self { child: Some(child), next: 0, requests, replies, words, listener })
     }
 
     /// Whether it can be asked anything.
     pub(super) fn is_alive(&mut self) -> bool {
         self.child.as_ref().is_some_and(|child| !has_ended(child))
+    }
+
+    /// The number of the request that comes next; its first is 0.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 
     /// Sends the request of this number and waits for its answer, but not beyond the deadline.
