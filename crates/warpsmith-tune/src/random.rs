@@ -1,5 +1,6 @@
 //! Random operands that leave no code and no scale out.
 
+use std::array;
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +32,13 @@ pub enum Spread {
 
 /// Below this a uniform weight scale lies, so that with α = 1 products of thousands stay within f16.
 const UNIFORM_WEIGHTS: f32 = 0.125;
+
+/// Bytes that a core draws or counts at a time; what is drawn begins with a seed of its own.
+const PART: usize = 1 << 20;
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
 
 impl HostOperands {
     /// Random operands for groups of `rows` rows; one number if the problem has no groups. The same seed gives the same
@@ -237,13 +245,10 @@ fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Sp
 
 /// So many bytes that `fill` draws, by all cores: experts of large models have billions. They depend on the generator's state alone.
 fn drawn(rng: &mut Rng, length: usize, fill: impl Fn(&mut Rng, &mut [u8]) + Sync) -> Vec<u8> {
-    /// Each part begins with a seed of its own.
-    const PART: usize = 1 << 20;
     let mut bytes = vec![0; length];
     let seeded = bytes.chunks_mut(PART).map(|part| Mutex::new((Rng::with_seed(rng.u64(..)), part)));
     let parts: Vec<_> = seeded.collect();
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    crew::each(&parts, cores, |part| {
+    crew::each(&parts, cores(), |part| {
         let (rng, bytes) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
         fill(rng, bytes);
         ControlFlow::Continue(())
@@ -305,10 +310,15 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
     }
 }
 
-/// The same of values that are bytes: each value once.
+/// The same of values that are bytes, each value once; counted by all cores, as they are drawn.
 fn of_bytes(bytes: &[u8], decode: impl Fn(u8) -> f32) -> f64 {
-    let mut counts = [0usize; 256];
-    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    let parts: Vec<&[u8]> = bytes.chunks(PART).collect();
+    let counted = crew::each(&parts, cores(), |part| {
+        let mut counts = [0usize; 256];
+        part.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        ControlFlow::Continue(counts)
+    });
+    let counts: [usize; 256] = array::from_fn(|byte| counted.iter().map(|(_, counts)| counts[byte]).sum());
     let counted = (0..=u8::MAX).zip(counts).filter(|(_, count)| *count > 0);
     let squares: f64 = counted.map(|(byte, count)| count as f64 * f64::from(decode(byte)).powi(2)).sum();
     (squares / bytes.len().max(1) as f64).sqrt().max(f64::MIN_POSITIVE)
