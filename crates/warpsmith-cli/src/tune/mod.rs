@@ -47,10 +47,10 @@ pub fn run(args: &Args) -> Result<bool> {
     if args.clear_quarantine {
         say!("{} entries removed from quarantine", Quarantine::beside(&cache).clear()?)?;
     }
-    let means = tuning::means(&cache, args.device)?;
+    let mut tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
+    let means = tuning.means()?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let table = table(args.table.as_deref())?;
-    let mut tuning = Tuning::new(&cache, args.device, args.dependent, args.duty)?;
     let manifest = match args.layer.is_empty() {
         true => named,
         false => Some(layers::products(&args.layer, &args.tokens, &means.arch)?),

@@ -13,25 +13,10 @@ use super::record::Means;
 use crate::shared::list::Item;
 use crate::shared::{Result, bar, further_rows};
 
-/// What there is to tune with. The device is as a worker has found it: this process never opens it.
-pub fn means(cache: &KernelCache, ordinal: usize) -> Result<Means> {
-    let anything = Problem::dual_gemm(Activation::Silu).n(64).k(64);
-    let setup = Setup::new(&anything, 1).device(ordinal);
-    let mut measurer = WorkerMeasurer::new(WorkerCommand::this_binary()?, cache, setup);
-    let device = measurer.device()?;
-    let nvrtc = cache.toolchain()?.version();
-    Ok(Means {
-        device: device.name().to_owned(),
-        arch: *device.arch(),
-        driver: device.driver_version().to_string(),
-        nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
-    })
-}
-
 /// Tunes one problem after the other, in one worker as long as it lives.
 pub struct Tuning<'a> {
     cache: &'a KernelCache,
-    measurer: Option<WorkerMeasurer<'a>>,
+    measurer: WorkerMeasurer<'a>,
     device: usize,
     launching: Launching,
     rest: Rest,
@@ -40,8 +25,22 @@ pub struct Tuning<'a> {
 impl<'a> Tuning<'a> {
     /// On a device, which is timed in at most a share of the time between comparisons.
     pub fn new(cache: &'a KernelCache, device: usize, dependent: bool, duty: f64) -> Result<Self> {
-        let (measurer, launching) = (None, Launching::of(dependent));
-        Ok(Self { cache, measurer, device, launching, rest: Rest::duty(duty) })
+        let anything = Problem::dual_gemm(Activation::Silu).n(64).k(64);
+        let setup = Setup::new(&anything, 1).device(device);
+        let measurer = WorkerMeasurer::new(WorkerCommand::this_binary()?, cache, setup);
+        Ok(Self { cache, measurer, device, launching: Launching::of(dependent), rest: Rest::duty(duty) })
+    }
+
+    /// What there is to tune with. The device is as a worker has found it: this process never opens it.
+    pub fn means(&mut self) -> Result<Means> {
+        let device = self.measurer.device()?;
+        let nvrtc = self.cache.toolchain()?.version();
+        Ok(Means {
+            device: device.name().to_owned(),
+            arch: *device.arch(),
+            driver: device.driver_version().to_string(),
+            nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+        })
     }
 
     /// How calls follow each other.
@@ -66,20 +65,13 @@ impl<'a> Tuning<'a> {
         let candidates = heuristic::rank_for(problem, &load, incumbent.arch(), budget.candidates(), &|_| true);
         let setup = Setup::new(problem, m).rows(item.rows.clone()).further_rows(further);
         let setup = setup.device(self.device).launching(self.launching);
-        let measurer = match self.measurer.take() {
-            Some(mut measurer) => {
-                measurer.turn_to(setup);
-                measurer
-            }
-            None => WorkerMeasurer::new(WorkerCommand::this_binary()?, self.cache, setup),
-        };
-        let measurer = self.measurer.insert(measurer);
+        self.measurer.turn_to(setup);
         let progress = bar(0, "");
         let watch = |at: &Progress<'_>| {
             show(&progress, item, at);
             ControlFlow::Continue(())
         };
-        let tuner = Tuner::with_cache(measurer, self.cache).budget(budget).rest(self.rest).watch(watch);
+        let tuner = Tuner::with_cache(&mut self.measurer, self.cache).budget(budget).rest(self.rest).watch(watch);
         let mut tuner = tuner.limit(limit.unwrap_or(budget.limit()));
         let outcome = tuner.tune(incumbent, m, ordered(candidates, kin));
         drop(tuner);

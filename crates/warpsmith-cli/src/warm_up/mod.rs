@@ -31,7 +31,7 @@ use warpsmith_tune::SystemClock;
 
 use crate::shared::place::Place;
 use crate::shared::{Result, bar, complain, document, files, say};
-use crate::tune::tuning::{self, Tuning};
+use crate::tune::tuning::Tuning;
 use crate::tune::whole::{Session, Whole};
 use crate::{pack, tune};
 pub use args::Args;
@@ -146,14 +146,14 @@ struct Told<'a> {
 /// Measures what the manifest names, with all that comes before and after within the time.
 fn tuned(args: &Args, within: Duration, cache: &KernelCache, given: &Given) -> Result<Whole> {
     let clock = SystemClock::new();
-    let means = tuning::means(cache, args.device).map_err(|error| {
+    let mut tuning = Tuning::new(cache, args.device, args.dependent, args.duty)?;
+    let means = tuning.means().map_err(|error| {
         format!(
             "{error}; --tune needs a GPU and NVRTC: run it where there are both, and take its --table and --pack to where \
              they serve"
         )
     })?;
     say!("{}, NVRTC {}", means.machine(), means.nvrtc)?;
-    let mut tuning = Tuning::new(cache, args.device, args.dependent, args.duty)?;
     let (manifest, table) = (&given.manifest, &given.table);
     let session = Session { manifest, table, means: &means, clock: &clock, until: within };
     let whole = tune::all(&session, &mut tuning, args.table.as_deref())?;
