@@ -171,20 +171,20 @@ fn operands_are_checked_before_a_launch() {
     let stream = device.context().new_stream().unwrap();
     let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
     let router = engine.route(&route).unwrap();
-    assert_eq!([0, 256, 257, 8192].map(|tokens| router.workspace_bytes(tokens)), [0, 0, 9 * 64 * 4, 128 * 64 * 4]);
+    assert_eq!([0, 512, 513, 8192].map(|tokens| router.workspace_bytes(tokens)), [0, 0, 17 * 64 * 4, 128 * 64 * 4]);
     // 4128 tokens take 65 blocks; a launch of fewer in the same workspace may take 128.
     assert_eq!(router.workspace_bytes(4128), router.workspace_bytes(4096));
-    let logits = stream.alloc_zeros::<f32>(300 * 64).unwrap();
+    let logits = stream.alloc_zeros::<f32>(600 * 64).unwrap();
     let bias = stream.alloc_zeros::<f32>(64).unwrap();
-    let mut ids = stream.alloc_zeros::<i32>(1200).unwrap();
-    let mut weights = stream.alloc_zeros::<f32>(1200).unwrap();
-    let mut lists = stream.alloc_zeros::<i32>(route.lists(300).len()).unwrap();
-    let mut workspace = router.workspace(&stream, 300).unwrap();
+    let mut ids = stream.alloc_zeros::<i32>(2400).unwrap();
+    let mut weights = stream.alloc_zeros::<f32>(2400).unwrap();
+    let mut lists = stream.alloc_zeros::<i32>(route.lists(600).len()).unwrap();
+    let mut workspace = router.workspace(&stream, 600).unwrap();
 
     let launched = null.launches();
-    router.launch(&stream, RouteOperands::new(256, &logits, &mut ids, &mut weights, &mut lists).bias(&bias)).unwrap();
+    router.launch(&stream, RouteOperands::new(512, &logits, &mut ids, &mut weights, &mut lists).bias(&bias)).unwrap();
     assert_eq!(null.launches() - launched, 1);
-    let operands = RouteOperands::new(300, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
+    let operands = RouteOperands::new(600, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
     router.launch_dependent(&stream, operands.workspace(&mut workspace)).unwrap();
     assert_eq!(null.launches() - launched, 3);
     let operands = RouteOperands::new(0, &logits, &mut ids, &mut weights, &mut lists).bias(&bias);
@@ -198,16 +198,16 @@ fn operands_are_checked_before_a_launch() {
     };
     let found = [
         refusal(8, &|operands| router.launch(&stream, operands)),
-        refusal(301, &|operands| router.launch(&stream, operands.bias(&bias))),
-        refusal(300, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(601, &|operands| router.launch(&stream, operands.bias(&bias))),
+        refusal(600, &|operands| router.launch(&stream, operands.bias(&bias))),
         refusal(8, &|operands| router.launch(&stream, operands.bias(&bias).tile(0))),
         refusal(1 << 23, &|operands| router.launch(&stream, operands.bias(&bias))),
         refusal(8, &|operands| router.launch(&stream, operands.bias(bias.slice(1..)))),
     ];
     let expected = [
         "no bias given: 64 elements are needed",
-        "logits has 19200 elements, 19264 are needed",
-        "no workspace given: 2560 elements are needed",
+        "logits has 38400 elements, 38464 are needed",
+        "no workspace given: 4864 elements are needed",
         "a tile of 0 rows: must be 1 to 65536",
         "8388608 tokens have 33554432 rows: at most 16777216",
         "bias has 63 elements, 64 are needed",
@@ -230,6 +230,24 @@ fn operands_are_checked_before_a_launch() {
     let refusal = combiner.launch(&stream, CombineOperands::new(8, &rows, &mut out).weights(&weights)).unwrap_err();
     assert!(refusal.is_operand() && refusal.to_string().ends_with("weights: given, the problem has none"), "{refusal}");
     assert_eq!(null.launches() - launched, 5);
+}
+
+/// Where the device runs no cluster of sixteen blocks, or sixteen have no room for what they know of all experts, eight route few tokens.
+#[test]
+fn clusters_are_as_wide_as_the_device_runs_them() {
+    let Some(toolchain) = common::toolchain("routers of eight blocks") else { return };
+    let null = common::null::Null::driver();
+    let device = Device::open(0).unwrap();
+    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let most = |experts: u32| {
+        let router = engine.route(&Route::new(Scoring::Softmax).experts(experts).k(1)).unwrap();
+        [256, 257, 512, 513].map(|tokens| router.workspace_bytes(tokens) == 0)
+    };
+    assert_eq!(most(512), [true, true, true, false]);
+    assert_eq!(most(513), [true, false, false, false]);
+    null.clusters(0);
+    assert_eq!(most(512), [true, false, false, false]);
+    null.clusters(60);
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl<'s> RouteNames<'s> {
             k: route.experts_per_token(),
             groups,
             kept_groups,
-            cluster: Route::CLUSTER,
+            cluster: route.cluster(),
             renormalise: route.is_renormalised(),
             logits: route.logits_format().map_or("none", |format| format.word()),
             score: route.scoring().word(),

@@ -65,6 +65,16 @@ impl Blocks {
         }
     }
 
+    /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does.
+    pub(super) fn resident_clusters(&self, grid: [u32; 3]) -> Result<u32, DriverError> {
+        let config = self.config(grid, std::ptr::null_mut(), false);
+        let mut clusters = 0;
+        // SAFETY: `clusters` and `config` live through the call, the function is loaded.
+        unsafe { sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.function.handle(), &raw const config) }
+            .result()?;
+        Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+
     /// Puts it into a stream. `is_dependent`: it may begin before what is in the stream is done; the kernel itself waits.
     ///
     /// # Safety
@@ -124,20 +134,9 @@ impl Ready {
         }
     }
 
-    /// Clusters that the device runs at a time; what the driver knows of its processor clusters, no division does. `None`
-    /// without clusters.
+    /// Clusters that the device runs at a time; `None` without clusters.
     pub(super) fn resident_clusters(&self) -> Result<Option<u32>, DriverError> {
-        if self.blocks.plain == 0 {
-            return Ok(None);
-        }
-        let config = self.blocks.config(self.grid(1), std::ptr::null_mut(), false);
-        let mut clusters = 0;
-        // SAFETY: `clusters` and `config` live through the call, the function is loaded.
-        unsafe {
-            sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.blocks.function.handle(), &raw const config)
-        }
-        .result()?;
-        Ok(Some(u32::try_from(clusters).unwrap_or(0)))
+        if self.blocks.plain == 0 { Ok(None) } else { self.blocks.resident_clusters(self.grid(1)).map(Some) }
     }
 }
 

@@ -89,6 +89,13 @@ impl Function {
         unsafe { sys::cuFuncSetAttribute(self.0, most, bytes) }.result()
     }
 
+    /// Lets a cluster have more blocks than every device of its architecture can run.
+    pub(super) fn allow_wide_clusters(self) -> Result<(), DriverError> {
+        let allowed = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        // SAFETY: the function's module is loaded.
+        unsafe { sys::cuFuncSetAttribute(self.0, allowed, 1) }.result()
+    }
+
     /// Blocks of so many threads and bytes of dynamic shared memory that an SM holds at a time.
     pub(super) fn blocks_per_sm(self, threads: u32, shared_bytes: u32) -> Result<u32, DriverError> {
         let (mut blocks, threads) = (0, i32::try_from(threads).unwrap_or(i32::MAX));

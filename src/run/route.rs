@@ -10,14 +10,16 @@ use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit};
 use super::workspace::{Workspace, WorkspaceMemory};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
+use crate::simt::PORTABLE_CLUSTER;
 use crate::spec::{Problem, Route, Scoring};
 
 /// Threads of a block: a warp a token of a chunk.
 const THREADS: u32 = 1024;
 /// Tokens of a chunk at most.
 const CHUNK: u32 = 32;
-/// So many tokens a block routes as soon as a cluster does.
+/// So many tokens a block routes as soon as a cluster does, and so many a cluster that every device can run as soon as a wider one.
 const OF_ONE_BLOCK: u32 = 8;
+const OF_PORTABLE: u32 = 64;
 /// Blocks that share many tokens at most: as many as run at a time on a large device.
 const BLOCKS: u32 = 128;
 /// The kernel's entries, in the order of `Simt::entries`.
@@ -31,6 +33,8 @@ const PLACE: usize = 2;
 pub struct Router {
     route: Route,
     kernel: Arc<SimtKernel>,
+    /// Blocks at most of the cluster that routes few tokens.
+    most_blocks: u32,
 }
 
 /// What a [`Router`] works on, all on its device.
@@ -134,8 +138,11 @@ impl Pieces for RouteOperands<'_> {
 }
 
 impl Router {
-    pub(crate) fn new(route: Route, kernel: Arc<SimtKernel>) -> Self {
-        Self { route, kernel }
+    /// # Errors
+    /// Driver, if it does not say which clusters it can run.
+    pub(crate) fn new(route: Route, kernel: Arc<SimtKernel>) -> Result<Self> {
+        let most_blocks = kernel.widest_cluster(FEW, THREADS, route.cluster())?;
+        Ok(Self { route, kernel, most_blocks })
     }
 
     /// What it was made for.
@@ -261,18 +268,19 @@ impl Router {
         unsafe { self.kernel.launch(stream, operands, &lines, params, launches, is_dependent) }
     }
 
-    /// Blocks of the cluster that routes few tokens: one while their warps do not hold each other up, and then as many as there may be.
+    /// Blocks of the cluster that routes few tokens: more, as soon as warps hold each other up for longer than blocks wait for each
+    /// other.
     fn cluster(&self, tokens: u32) -> u32 {
-        if tokens <= OF_ONE_BLOCK { 1 } else { self.most_blocks() }
-    }
-
-    fn most_blocks(&self) -> u32 {
-        if self.kernel.has_clusters() { Route::CLUSTER } else { 1 }
+        match tokens {
+            ..=OF_ONE_BLOCK => 1,
+            ..=OF_PORTABLE => self.most_blocks.min(PORTABLE_CLUSTER),
+            _ => self.most_blocks,
+        }
     }
 
     /// Chunks of a block where two launches share `tokens`; none where one launch does it.
     fn share(&self, tokens: u32) -> Option<u32> {
-        (tokens > self.most_blocks() * CHUNK).then(|| tokens.div_ceil(CHUNK).div_ceil(BLOCKS))
+        (tokens > self.most_blocks * CHUNK).then(|| tokens.div_ceil(CHUNK).div_ceil(BLOCKS))
     }
 }
 
@@ -348,7 +356,7 @@ mod tests {
 
     #[test]
     fn tokens_are_shared_out_in_whole_chunks() {
-        for tokens in [257_u32, 4096, 4097, 8192, 1 << 19] {
+        for tokens in [257_u32, 513, 4096, 4097, 8192, 1 << 19] {
             let share = tokens.div_ceil(CHUNK).div_ceil(BLOCKS);
             let blocks = blocks(tokens, share);
             assert!(blocks <= BLOCKS && blocks * share * CHUNK >= tokens && (blocks - 1) * share * CHUNK < tokens);

@@ -22,7 +22,7 @@ use super::workspace::WorkspaceMemory;
 use super::{Device, LaunchStream, LoadTime, refused};
 use crate::build::{Built, Cubin};
 use crate::error::{Error, Result};
-use crate::simt::Simt;
+use crate::simt::{PORTABLE_CLUSTER, Simt};
 
 /// A loaded kernel without matrix instructions. Holding it keeps it loaded.
 pub struct SimtKernel {
@@ -136,8 +136,24 @@ impl SimtKernel {
         self.has_clusters
     }
 
-    pub(super) fn has_clusters(&self) -> bool {
-        self.has_clusters
+    /// Blocks of the widest cluster of an entry that the device runs, at most `most`: more than eight need as many SMs in one of its
+    /// processor clusters, which not every device of an architecture has, nor every part of one.
+    ///
+    /// # Errors
+    /// Driver, if it does not say.
+    pub(super) fn widest_cluster(&self, entry: usize, threads: u32, most: u32) -> Result<u32> {
+        if !self.has_clusters || most <= PORTABLE_CLUSTER {
+            return Ok(if self.has_clusters { most } else { 1 });
+        }
+        let function = self.functions.get(entry).ok_or_else(|| Error::internal("a cluster of no entry"))?;
+        let blocks = Blocks::new(*function, threads, self.shared_bytes, [most, 1, 1]);
+        let context = self.modules.context();
+        let resident = context.bind_to_thread().and_then(|()| {
+            function.allow_wide_clusters()?;
+            blocks.resident_clusters([most, 1, 1])
+        });
+        let refuses = |error| refused(format!("asking for clusters of {most} blocks"), error);
+        Ok(if resident.map_err(refuses)? > 0 { most } else { PORTABLE_CLUSTER })
     }
 
     /// Checks `operands`, and puts `launches` of them into the stream; nothing is allocated. `params` is told the addresses,

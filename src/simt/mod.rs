@@ -16,6 +16,9 @@ pub use quantise::Quantise;
 pub use quantise_weights::QuantiseWeights;
 pub use route::{Route, RouteLists, Scoring};
 
+/// Blocks of a cluster that every device can run whose architecture has clusters.
+pub(crate) const PORTABLE_CLUSTER: u32 = 8;
+
 /// One of them. All are rendered, cached, loaded and launched alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::PORTABLE_CLUSTER;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::problem::Problem;
@@ -74,8 +75,8 @@ impl Route {
     pub const K_MAX: u32 = 32;
     /// The largest number of groups of experts.
     pub const GROUPS_MAX: u32 = 32;
-    /// Blocks of the cluster that routes few tokens, where one is not enough.
-    pub(crate) const CLUSTER: u32 = 8;
+    /// With more local experts than this, a block has no static shared memory for what sixteen know of them.
+    const EXPERTS_OF_SIXTEEN: u32 = 512;
 
     /// From f32 logits unless said otherwise; experts and k are still to be said.
     pub fn new(scoring: Scoring) -> Self {
@@ -158,6 +159,11 @@ impl Route {
     #[must_use]
     pub fn local_experts(&self) -> Range<u32> {
         self.local.map_or(0..self.experts, |(first, end)| first..end)
+    }
+
+    /// Blocks at most of the cluster that routes few tokens.
+    pub(crate) fn cluster(&self) -> u32 {
+        if self.local_experts().len() <= Self::EXPERTS_OF_SIXTEEN as usize { 16 } else { PORTABLE_CLUSTER }
     }
 
     /// Where the lists of `tokens` tokens lie, in one piece of memory of i32 numbers.

@@ -24,7 +24,7 @@ inline constexpr bool RENORMALISE = <{ renormalise }>;
 inline constexpr int THREADS = 1024;
 inline constexpr int WARPS = THREADS / 32;
 inline constexpr int CHUNK = 32;
-inline constexpr int CLUSTER = <{ cluster }>;  // blocks, where it is not one
+inline constexpr int CLUSTER = <{ cluster }>;  // blocks at most, where they are not one
 static_assert(WARPS == CHUNK && EXPERTS <= THREADS && K <= 32, "a warp a token, a thread an expert, a lane a slot");
 
 // The same order and sizes as `Params` on the host side (src/run/route.rs).
@@ -202,21 +202,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   masks.send(rank, blocks);
   // While they are on their way.
   if (token < params.tokens) Score::write(params, token, choice);
-  int count = 0, before = 0;
+  Rows rows = {0, 0};
   if (expert < LOCAL_EXPERTS) {
     masks.wait(blocks);
-    if (blocks == 1) {
-      count = __popc(masks.of[0][expert]);
-    } else {
-#pragma unroll
-      for (int block = 0; block < BLOCKS; block++) {
-        const int here = __popc(masks.of[block][expert]);
-        count += here;
-        if (block < rank) before += here;
-      }
-    }
+    rows = masks.rows(expert, rank, blocks);
   }
-  share_out(params, tiles, shared, count, before, rank == 0);
+  share_out(params, tiles, shared, rows.all, rows.before, rank == 0);
   place(params, shared, masks.of[rank], chosen, token, item);
 }
 

@@ -47,6 +47,7 @@ static __thread int is_watched;
 static __thread Seen seen;
 static __thread uint64_t launches, encodes;
 static __thread int refused;
+static __thread int resident_clusters = 60;
 static int loaded, unloaded, destroyed, busy, capturing, waiting_capturing, held;
 static int loading[DEVICES], most_loading[DEVICES];
 static uint64_t captures, events, records;
@@ -169,6 +170,8 @@ int null_unloaded(void) { return __atomic_load_n(&unloaded, __ATOMIC_SEQ_CST); }
 int null_destroyed(void) { return __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST); }
 /* Which of this thread's launches from now on is refused, counted from 1; none, if it is 0. */
 void null_refuse(int launch) { refused = launch; }
+/* Clusters of any kernel that run at a time, as this thread is told. */
+void null_clusters(int resident) { resident_clusters = resident; }
 /* Whether everything launched so far is to count as still running. */
 void null_busy(int on) { __atomic_store_n(&busy, on, __ATOMIC_SEQ_CST); }
 
@@ -512,14 +515,17 @@ Result cuFuncGetAttribute(int *value, int attribute, Function *function) {
     *value = attribute == 4 ? 128 /* registers */ : 1024;
     return OK;
 }
-Result cuFuncSetAttribute(Function *function, int attribute, int value) { function->shared = value; return OK; }
+Result cuFuncSetAttribute(Function *function, int attribute, int value) {
+    if (attribute == 8) function->shared = value;
+    return OK;
+}
 Result cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, Function *function, int threads, size_t shared,
                                                             unsigned flags) {
     *blocks = 1;
     return OK;
 }
 Result cuOccupancyMaxActiveClusters(int *clusters, Function *function, const Config *config) {
-    *clusters = 60;
+    *clusters = resident_clusters;
     return OK;
 }
 

@@ -4,8 +4,13 @@
 
 namespace ws {
 
-// As many as there may be.
-inline constexpr int BLOCKS = __CUDA_ARCH__ >= 900 ? CLUSTER : 1;
+// As many as there may be, and as every device can run.
+inline constexpr int BLOCKS = __CUDA_ARCH__ >= 900 ? CLUSTER : 1, PORTABLE = BLOCKS < 8 ? BLOCKS : 8;
+
+// Rows of an expert.
+struct Rows {
+  int all, before;  // of the cluster, of the blocks before one
+};
 
 struct Masks {
   static constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 4) * 4, PIECES = WORDS / 4;
@@ -21,7 +26,7 @@ struct Masks {
     if (threadIdx.x == 0) {
       mbarrier_init(address(&sent), 1);
       fence_mbarrier_init();
-      if (blocks > 1) mbarrier_arrive_expect_tx(address(&sent), (BLOCKS - 1) * WORDS * 4);
+      if (blocks > 1) mbarrier_arrive_expect_tx(address(&sent), (blocks - 1) * WORDS * 4);
     }
     __syncwarp();
     cluster_arrive();
@@ -34,7 +39,7 @@ struct Masks {
     cluster_wait();  // all have begun
     if (blocks == 1) return;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < PIECES * BLOCKS; i += THREADS) {
+    for (int i = threadIdx.x; i < PIECES * blocks; i += THREADS) {
       const int to = i / PIECES;
       u32* const words = &of[rank][i % PIECES * 4];
       if (to != rank)
@@ -50,7 +55,25 @@ struct Masks {
 #endif
   }
 
+  // When all have come.
+  __device__ __forceinline__ Rows rows(int expert, int rank, int blocks) const {
+    if (blocks == 1) return {__popc(of[0][expert]), 0};
+    return BLOCKS == PORTABLE || blocks == BLOCKS ? rows_of<BLOCKS>(expert, rank) : rows_of<PORTABLE>(expert, rank);
+  }
+
  private:
+  template <int COUNT>
+  __device__ __forceinline__ Rows rows_of(int expert, int rank) const {
+    Rows rows = {0, 0};
+#pragma unroll
+    for (int block = 0; block < COUNT; block++) {
+      const int here = __popc(of[block][expert]);
+      rows.all += here;
+      if (block < rank) rows.before += here;
+    }
+    return rows;
+  }
+
   __device__ static u32 address(const void* shared) { return static_cast<u32>(__cvta_generic_to_shared(shared)); }
 };
 

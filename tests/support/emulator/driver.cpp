@@ -37,6 +37,7 @@ struct Function {
   Module* module;
   const EmuEntry* entry;
   int shared;
+  bool has_wide_clusters;
 };
 struct Module {
   void* object;
@@ -174,7 +175,7 @@ Result launch(const Config& config, Function* function, void** arguments) {
     cluster *= launch.cluster[i];
   }
   const bool is_too_large = config.shared > 49152 && int(config.shared) > function->shared;
-  if (threads > 1024 || cluster > 8 || is_too_large || int(config.shared) > device.shared) {
+  if (threads > 1024 || cluster > (function->has_wide_clusters ? 16 : 8) || is_too_large || int(config.shared) > device.shared) {
     fprintf(stderr, "emulator: %s: %u threads, %u blocks in a cluster, %u bytes of shared memory, of which it may have %d\n",
             entry->name, threads, cluster, config.shared, function->shared);
     return INVALID_VALUE;
@@ -427,7 +428,7 @@ Result cuModuleUnload(Module* module) {
 Result cuModuleGetFunction(Function** function, Module* module, const char* name) {
   const EmuEntry* entry = static_cast<const EmuEntry*>(dlsym(module->object, (std::string("emu_entry_") + name).c_str()));
   if (!entry) return NOT_FOUND;
-  *function = new Function{module, entry, 49152};
+  *function = new Function{module, entry, 49152, false};
   return OK;
 }
 Result cuFuncGetAttribute(int* value, int attribute, Function*) {
@@ -435,6 +436,7 @@ Result cuFuncGetAttribute(int* value, int attribute, Function*) {
   return OK;
 }
 Result cuFuncSetAttribute(Function* function, int attribute, int value) {
+  if (attribute == 14) function->has_wide_clusters = value != 0;
   if (attribute != 8) return OK;
   if (value > device.shared) return INVALID_VALUE;
   function->shared = value;

@@ -113,6 +113,11 @@ impl Null {
         self.tell("null_refuse", launch);
     }
 
+    /// Clusters of any kernel that the device runs at a time, as this thread is told: 60 at first.
+    pub fn clusters(&self, resident: i32) {
+        self.tell("null_clusters", resident);
+    }
+
     /// Whether what was launched still runs.
     pub fn busy(&self, on: bool) {
         self.set("null_busy", on);

@@ -24,19 +24,19 @@ const SCALE: f32 = 2.5;
 /// In f16 it is an infinity.
 const LARGEST_BF16: f32 = 3.389_531_4e38;
 
-/// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about a cluster, many.
+/// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about what one block, eight and sixteen take, many.
 const CASES: [(&str, &[u32]); 16] = [
-    ("route.softmax:bf16:e128:k8:renormalised", &[0, 1, 3, 17, 32, 33, 256, 257, 8192]),
+    ("route.softmax:bf16:e128:k8:renormalised", &[0, 1, 3, 17, 33, 96, 97, 257, 512, 513, 8192]),
     ("route.softmax:f16:e60:k4", &[0, 1, 17, 257, 1000]),
     ("route.softmax:f32:e8:k8", &[1, 31, 300]),
     ("route.softmax:f32:e8:k1:renormalised", &[3, 255, 4097]),
     ("route.softmax:f32:e160:k6:g8:keep3", &[1, 100, 513]),
     ("route.softmax:f32:e1024:k32:renormalised", &[0, 1, 17, 257]),
     ("route.sigmoid:bf16:e16:k1", &[1, 64, 300]),
-    ("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised", &[0, 1, 3, 17, 33, 256, 257, 8192]),
+    ("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised", &[0, 1, 3, 17, 33, 256, 257, 512, 8192]),
     ("route.sigmoid_bias:f32:e384:k8:renormalised", &[1, 129, 600]),
     ("route.sigmoid_bias:f16:e896:k22", &[1, 17, 257]),
-    ("route.given:e128:k8", &[0, 1, 17, 256, 257, 8192]),
+    ("route.given:e128:k8", &[0, 1, 17, 256, 257, 513, 8192]),
     ("route.given:e1024:k32", &[1, 33, 400]),
     ("route.softmax:bf16:e128:k8:renormalised:local32-64", &[0, 1, 17, 256, 257, 3000]),
     ("route.sigmoid_bias:f32:e256:k8:g8:keep4:local255-256", &[1, 33, 300]),
@@ -322,26 +322,26 @@ pub fn bad_operands_are_refused(bench: &Bench) -> Result<(), String> {
     let engine = bench.engine();
     let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
     let router = engine.route(&route).map_err(text)?;
-    let host = Host::new(&route, 300, Kind::Normal);
+    let host = Host::new(&route, 600, Kind::Normal);
     let mut uploaded = Uploaded::new(bench, &router, &host)?;
     let stream = &bench.stream;
-    let mut short = stream.alloc_zeros::<i32>(1199).map_err(text)?;
+    let mut short = stream.alloc_zeros::<i32>(2399).map_err(text)?;
     let refusals = {
         let Uploaded { logits: Logits::F32(logits), bias, ids, weights, lists, .. } = &mut uploaded else {
             return Err("the logits are f32".into());
         };
         let mut refusal = |change: &dyn Fn(RouteOperands<'_>) -> Result<(), String>, ids: &mut CudaSlice<i32>| {
-            let operands = RouteOperands::new(300, &*logits, ids, &mut *weights, &mut *lists);
+            let operands = RouteOperands::new(600, &*logits, ids, &mut *weights, &mut *lists);
             change(operands.bias(&*bias)).err().unwrap_or_default()
         };
         let launch = |operands: RouteOperands<'_>| router.launch(stream, operands).map_err(text);
         [
-            (refusal(&|operands| launch(operands), &mut short), "ids has 1199 elements, 1200 are needed"),
-            (refusal(&|operands| launch(operands), ids), "no workspace given: 2560 elements are needed"),
+            (refusal(&|operands| launch(operands), &mut short), "ids has 2399 elements, 2400 are needed"),
+            (refusal(&|operands| launch(operands), ids), "no workspace given: 4864 elements are needed"),
             (refusal(&|operands| launch(operands.tile(0)), ids), "a tile of 0 rows: must be 1 to 65536"),
         ]
     };
-    let ids = RouteOperands::given(300, &uploaded.ids, &mut uploaded.lists);
+    let ids = RouteOperands::given(600, &uploaded.ids, &mut uploaded.lists);
     let ids = router.launch(stream, ids).map_err(text).err().unwrap_or_default();
     let refused = engine.route(&route.k(65)).map(|_| ()).map_err(text).err().unwrap_or_default();
     let found = refusals
@@ -392,8 +392,8 @@ pub fn mutants() -> Vec<Mutant> {
         ),
         softmax(
             "the count of its own block left out",
-            "if (block < rank) before += here;",
-            "if (block + 1 < rank) before += here;",
+            "if (block < rank) rows.before += here;",
+            "if (block + 1 < rank) rows.before += here;",
         ),
         softmax(
             "shares of other blocks left out",
