@@ -125,8 +125,31 @@ pub fn text(error: impl std::fmt::Display) -> String {
 /// The source with every `from` replaced by its `to`, in its text and its headers.
 ///
 /// # Errors
-/// The first `from` that stands nowhere.
+/// The first `from` that stands in nothing of what is compiled.
 pub fn changed<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Source, &'a str> {
+    let compiled = compiled(source);
+    match changes.iter().find(|(from, _)| !compiled.iter().any(|text| text.contains(from))) {
+        Some((from, _)) => Err(from),
+        None => replaced(source, changes),
+    }
+}
+
+/// The text, and those of the headers that it includes.
+fn compiled(source: &Source) -> Vec<&str> {
+    let mut found = vec![source.text()];
+    let mut next = 0;
+    while let Some(text) = found.get(next) {
+        let names = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+        let headers = names.filter_map(|name| source.headers().iter().find(|header| header.name == name));
+        let new: Vec<&str> = headers.map(|header| header.text).filter(|text| !found.contains(text)).collect();
+        found.extend(new);
+        next += 1;
+    }
+    found
+}
+
+/// As [`changed`], whether or not the headers where a `from` stands are included.
+fn replaced<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Source, &'a str> {
     let mut text = source.text().to_owned();
     let mut headers: Vec<Header> = source.headers().to_vec();
     for &(from, to) in changes {
@@ -156,7 +179,7 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ),
         ("if (lane == 0) mbarrier_arrive(producer.at().full);", "mbarrier_arrive(producer.at().full);"),
     ];
-    changed(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
+    replaced(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
 }
 
 /// What `put` puts into a stream, as a graph.

@@ -226,7 +226,7 @@ pub(super) fn along_k() -> Vec<Mutant> {
     };
     let mutant = of("wgmma.t64x64x128.s3.interleaved.ws2.shared", false);
     let deep = of("wgmma.t32x64x256.s3.per_product.ws2.direct", false);
-    let line = of("wgmma.t48x32x256.s3.interleaved.ws2.direct", false);
+    let line = of("wgmma.t32x32x256.s3.interleaved.ws2.direct", false);
     let half = of("wgmma.t144x32x256.s2.interleaved.ws1.direct.persistent", false);
     let gathered = of("wgmma.t32x64x256.s2.interleaved.ws2.direct", true);
     vec![
