@@ -272,8 +272,8 @@ impl Router {
     /// other.
     fn cluster(&self, tokens: u32) -> u32 {
         match tokens {
-            ..=OF_ONE_BLOCK => 1,
-            ..=OF_PORTABLE => self.most_blocks.min(PORTABLE_CLUSTER),
+            0..=OF_ONE_BLOCK => 1,
+            _ if tokens <= OF_PORTABLE => self.most_blocks.min(PORTABLE_CLUSTER),
             _ => self.most_blocks,
         }
     }
