@@ -200,7 +200,7 @@ pub mod run {
     /// # Errors
     /// Driver, if it refuses the image.
     pub fn router(device: &Device, route: Route, built: &Built<Simt>) -> Result<Router> {
-        Router::new(route, Arc::new(SimtKernel::load(device, built)?))
+        Ok(Router::new(route, Arc::new(SimtKernel::load(device, built)?)))
     }
 
     /// A combiner from machine code of one's own.

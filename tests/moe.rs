@@ -232,7 +232,7 @@ fn operands_are_checked_before_a_launch() {
     assert_eq!(null.launches() - launched, 5);
 }
 
-/// Where the device runs no cluster of sixteen blocks, or sixteen have no room for what they know of all experts, eight route few tokens.
+/// Where the device runs no cluster of sixteen blocks or refuses to say, or sixteen have no room for what they know of all experts, eight route few tokens.
 #[test]
 fn clusters_are_as_wide_as_the_device_runs_them() {
     let Some(toolchain) = common::toolchain("routers of eight blocks") else { return };
@@ -245,8 +245,10 @@ fn clusters_are_as_wide_as_the_device_runs_them() {
     };
     assert_eq!(most(512), [true, true, true, false]);
     assert_eq!(most(513), [true, false, false, false]);
-    null.clusters(0);
-    assert_eq!(most(512), [true, false, false, false]);
+    for none in [0, -1] {
+        null.clusters(none);
+        assert_eq!(most(512), [true, false, false, false]);
+    }
     null.clusters(60);
 }
 

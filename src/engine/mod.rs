@@ -236,7 +236,7 @@ impl Engine {
     pub fn route(&self, route: &Route) -> Result<Router> {
         route.check()?;
         self.record().note_simt(&(*route).into());
-        Router::new(*route, self.residency.simt((*route).into())?.value)
+        Ok(Router::new(*route, self.residency.simt((*route).into())?.value))
     }
 
     /// The kernel that adds up the rows of tokens' experts, loaded, as [`Engine::route`] gives it.

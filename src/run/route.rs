@@ -138,11 +138,9 @@ impl Pieces for RouteOperands<'_> {
 }
 
 impl Router {
-    /// # Errors
-    /// Driver, if it does not say which clusters it can run.
-    pub(crate) fn new(route: Route, kernel: Arc<SimtKernel>) -> Result<Self> {
-        let most_blocks = kernel.widest_cluster(FEW, THREADS, route.cluster())?;
-        Ok(Self { route, kernel, most_blocks })
+    pub(crate) fn new(route: Route, kernel: Arc<SimtKernel>) -> Self {
+        let most_blocks = kernel.widest_cluster(FEW, THREADS, route.cluster());
+        Self { route, kernel, most_blocks }
     }
 
     /// What it was made for.

@@ -137,23 +137,20 @@ impl SimtKernel {
     }
 
     /// Blocks of the widest cluster of an entry that the device runs, at most `most`: more than eight need as many SMs in one of its
-    /// processor clusters, which not every device of an architecture has, nor every part of one.
-    ///
-    /// # Errors
-    /// Driver, if it does not say.
-    pub(super) fn widest_cluster(&self, entry: usize, threads: u32, most: u32) -> Result<u32> {
-        if !self.has_clusters || most <= PORTABLE_CLUSTER {
-            return Ok(if self.has_clusters { most } else { 1 });
+    /// processor clusters, which not every device of an architecture has, nor every part of one. A driver that refuses to say has none.
+    pub(super) fn widest_cluster(&self, entry: usize, threads: u32, most: u32) -> u32 {
+        match self.functions.get(entry) {
+            _ if !self.has_clusters => 1,
+            Some(function) if most > PORTABLE_CLUSTER => {
+                let blocks = Blocks::new(*function, threads, self.shared_bytes, [most, 1, 1]);
+                let resident = self.modules.context().bind_to_thread().and_then(|()| {
+                    function.allow_wide_clusters()?;
+                    blocks.resident_clusters([most, 1, 1])
+                });
+                if resident.is_ok_and(|clusters| clusters > 0) { most } else { PORTABLE_CLUSTER }
+            }
+            _ => most,
         }
-        let function = self.functions.get(entry).ok_or_else(|| Error::internal("a cluster of no entry"))?;
-        let blocks = Blocks::new(*function, threads, self.shared_bytes, [most, 1, 1]);
-        let context = self.modules.context();
-        let resident = context.bind_to_thread().and_then(|()| {
-            function.allow_wide_clusters()?;
-            blocks.resident_clusters([most, 1, 1])
-        });
-        let refuses = |error| refused(format!("asking for clusters of {most} blocks"), error);
-        Ok(if resident.map_err(refuses)? > 0 { most } else { PORTABLE_CLUSTER })
     }
 
     /// Checks `operands`, and puts `launches` of them into the stream; nothing is allocated. `params` is told the addresses,

@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_READY = 600, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906,
+       INVALID_CLUSTER_SIZE = 912 };
 enum { DEVICES = 2, PARAMS = 152, MAPS = 5, MAP = 128 };
 
 enum { STREAMS = 32, OPERANDS = 11, USES = 15, NEXT = 16, CAPTURED = 1024, ATTRIBUTE_DEPENDENT = 6 };
@@ -170,7 +171,7 @@ int null_unloaded(void) { return __atomic_load_n(&unloaded, __ATOMIC_SEQ_CST); }
 int null_destroyed(void) { return __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST); }
 /* Which of this thread's launches from now on is refused, counted from 1; none, if it is 0. */
 void null_refuse(int launch) { refused = launch; }
-/* Clusters of any kernel that run at a time, as this thread is told. */
+/* Clusters of any kernel that run at a time, as this thread is told; below 0, none can be so large. */
 void null_clusters(int resident) { resident_clusters = resident; }
 /* Whether everything launched so far is to count as still running. */
 void null_busy(int on) { __atomic_store_n(&busy, on, __ATOMIC_SEQ_CST); }
@@ -525,6 +526,7 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, Functio
     return OK;
 }
 Result cuOccupancyMaxActiveClusters(int *clusters, Function *function, const Config *config) {
+    if (resident_clusters < 0) return INVALID_CLUSTER_SIZE;
     *clusters = resident_clusters;
     return OK;
 }

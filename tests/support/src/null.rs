@@ -113,7 +113,8 @@ impl Null {
         self.tell("null_refuse", launch);
     }
 
-    /// Clusters of any kernel that the device runs at a time, as this thread is told: 60 at first.
+    /// Clusters of any kernel that the device runs at a time, as this thread is told: 60 at first; below 0 it
+    /// refuses to say.
     pub fn clusters(&self, resident: i32) {
         self.tell("null_clusters", resident);
     }
