@@ -161,13 +161,19 @@ fn a_router_is_cached_by_what_it_is() {
     assert_eq!(tier(&later, route), Tier::Disk);
 }
 
-/// What does not fit is refused with both numbers before anything is launched; what fits is one launch, or two.
-#[test]
-fn operands_are_checked_before_a_launch() {
-    let Some(toolchain) = common::toolchain("launches of routers") else { return };
+/// A device of the null driver, and an engine with nothing on disk; none, said so, where nothing can be compiled.
+fn on_null(what: &str) -> Option<(&'static common::null::Null, Device, Engine)> {
+    let toolchain = common::toolchain(what)?;
     let null = common::null::Null::driver();
     let device = Device::open(0).unwrap();
     let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    Some((null, device, engine))
+}
+
+/// What does not fit is refused with both numbers before anything is launched; what fits is one launch, or two.
+#[test]
+fn operands_are_checked_before_a_launch() {
+    let Some((null, device, engine)) = on_null("launches of routers") else { return };
     let stream = device.context().new_stream().unwrap();
     let route = Route::new(Scoring::SigmoidBias).experts(64).k(4);
     let router = engine.route(&route).unwrap();
@@ -232,13 +238,11 @@ fn operands_are_checked_before_a_launch() {
     assert_eq!(null.launches() - launched, 5);
 }
 
-/// Where the device runs no cluster of sixteen blocks or refuses to say, or sixteen have no room for what they know of all experts, eight route few tokens.
+/// Where the device runs no cluster of sixteen blocks or refuses to say, or sixteen have no room for what they know of all
+/// experts, eight route few tokens.
 #[test]
 fn clusters_are_as_wide_as_the_device_runs_them() {
-    let Some(toolchain) = common::toolchain("routers of eight blocks") else { return };
-    let null = common::null::Null::driver();
-    let device = Device::open(0).unwrap();
-    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let Some((null, _, engine)) = on_null("routers of eight blocks") else { return };
     let most = |experts: u32| {
         let router = engine.route(&Route::new(Scoring::Softmax).experts(experts).k(1)).unwrap();
         [256, 257, 512, 513].map(|tokens| router.workspace_bytes(tokens) == 0)
@@ -254,10 +258,7 @@ fn clusters_are_as_wide_as_the_device_runs_them() {
 
 #[test]
 fn weights_are_checked_before_a_launch() {
-    let Some(toolchain) = common::toolchain("launches of quantisers of weights") else { return };
-    let null = common::null::Null::driver();
-    let device = Device::open(0).unwrap();
-    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let Some((null, device, engine)) = on_null("launches of quantisers of weights") else { return };
     let stream = device.context().new_stream().unwrap();
     let quantiser = quantise_weights(&engine, QuantiseWeights::new(Format::F16).searched()).unwrap();
     let x = stream.alloc_zeros::<half::f16>(3 * 48).unwrap();
@@ -297,10 +298,7 @@ fn weights_are_checked_before_a_launch() {
 
 #[test]
 fn what_is_quantised_is_checked_before_a_launch() {
-    let Some(toolchain) = common::toolchain("launches of quantisers") else { return };
-    let null = common::null::Null::driver();
-    let device = Device::open(0).unwrap();
-    let engine = Engine::with_cache(&device, KernelCache::builder().toolchain(toolchain).no_disk().build());
+    let Some((null, device, engine)) = on_null("launches of quantisers") else { return };
     let stream = device.context().new_stream().unwrap();
     let given = Quantise::new().k(64).scales(ScaleLayout::Swizzled128x4);
     let (own, given) = (engine.quantise(&given.own()).unwrap(), engine.quantise(&given).unwrap());

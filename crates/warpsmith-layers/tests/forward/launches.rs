@@ -15,7 +15,7 @@ fn a_forward_is_its_launches_in_their_order() {
     let mut buffers = Buffers::new(stream, moe.workspace_bytes(TOKENS));
     let logits = buffers.logits.clone();
     bench.null.watch(true);
-    for tokens in [0, 1, 8, 9, 17, 257, 512, 513, 1024, TOKENS] {
+    for tokens in [0, 1, 8, 9, 17, 256, 257, 512, 513, 1024, TOKENS] {
         let (mut of_steps, steps) = (0, moe.steps(tokens));
         for step in Step::ALL {
             let before = bench.null.launches();

@@ -24,9 +24,10 @@ const SCALE: f32 = 2.5;
 /// In f16 it is an infinity.
 const LARGEST_BF16: f32 = 3.389_531_4e38;
 
-/// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about what one block, eight and sixteen take, many.
+/// Routers, and the numbers of tokens that each is tried with: none, one, a part of a chunk, about what one block, eight and
+/// sixteen take, many.
 const CASES: [(&str, &[u32]); 16] = [
-    ("route.softmax:bf16:e128:k8:renormalised", &[0, 1, 3, 17, 33, 96, 97, 257, 512, 513, 8192]),
+    ("route.softmax:bf16:e128:k8:renormalised", &[0, 1, 3, 8, 9, 17, 32, 33, 64, 65, 256, 257, 512, 513, 8192]),
     ("route.softmax:f16:e60:k4", &[0, 1, 17, 257, 1000]),
     ("route.softmax:f32:e8:k8", &[1, 31, 300]),
     ("route.softmax:f32:e8:k1:renormalised", &[3, 255, 4097]),
