@@ -4,8 +4,8 @@
 //   text, headers ─▶ NVRTC ─────────────────────────────────▶ cubin ┐
 //        └─▶ what C++ has no words for is put differently ─▶ $CXX ─▶ "EMULATED", length, object ┴▶ nvrtcGetCUBIN
 //
-// Headers with inline PTX have twins below headers/, which are found first. Objects are kept; with
-// WARPSMITH_EMULATOR_KEEP their texts are, too.
+// Headers with inline PTX have twins below headers/, which are found first. Objects and cubins are kept; with
+// WARPSMITH_EMULATOR_KEEP texts are, too.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -29,9 +29,18 @@
 
 extern char** environ;
 
+typedef int Result;
+
+extern "C" {
+Result nvrtcCompileProgram(void* program, int count, const char* const* options);
+Result nvrtcGetCUBINSize(void* program, size_t* bytes);
+Result nvrtcGetCUBIN(void* program, char* out);
+Result nvrtcGetProgramLogSize(void* program, size_t* bytes);
+Result nvrtcGetProgramLog(void* program, char* out);
+}
+
 namespace {
 
-typedef int Result;
 enum { SUCCESS = 0, INVALID_PROGRAM = 4, COMPILATION = 6, INTERNAL = 11 };
 
 struct Program {
@@ -39,6 +48,8 @@ struct Program {
   std::string name, text;
   std::vector<std::string> headers, names;
   std::string object, log;
+  // What NVRTC made: machine code and what it said, as it has been kept.
+  std::string cubin, said;
 };
 
 void* function(const char* name) {
@@ -177,6 +188,14 @@ std::string compiler() {
   return named && *named ? named : "c++";
 }
 
+// Under another name first: who reads it finds all of it.
+bool keep(const std::string& path, const std::string& text) {
+  static unsigned number;
+  const std::string unfinished =
+      path + "." + std::to_string(getpid()) + "." + std::to_string(__atomic_fetch_add(&number, 1, __ATOMIC_SEQ_CST));
+  return write_file(unfinished, text) && rename(unfinished.c_str(), path.c_str()) == 0;
+}
+
 // Headers as files: written once for each list of them.
 std::string headers_in(const std::string& folder, const Program& program, std::string& log) {
   uint64_t hash = 0xCBF29CE484222325ull;
@@ -286,6 +305,42 @@ bool finish(Program& program, const Started& started) {
   return false;
 }
 
+// Where a cubin is kept: by all that NVRTC is given, and by its version, which is one of this library's.
+std::string kept_cubin(const Program& program, int count, const char* const* options) {
+  uint64_t hash = mixed(mixed(mixed(0xCBF29CE484222325ull, EMULATOR_VERSION), program.name), program.text);
+  for (size_t i = 0; i < program.headers.size(); i++) hash = mixed(mixed(hash, program.names[i]), program.headers[i]);
+  for (int i = 0; i < count; i++) hash = mixed(hash, options[i]);
+  return EMULATOR_FOLDER "/objects/" + hex(hash) + ".cubin";
+}
+
+// Machine code, by NVRTC or from an earlier time. A file is the length of what was said, that, and the cubin.
+Result make_cubin(Program& program, int count, const char* const* options) {
+  const std::string path = kept_cubin(program, count, options);
+  std::string kept;
+  uint64_t length = 0;
+  if (read_file(path, kept) && kept.size() >= sizeof length) {
+    memcpy(&length, kept.data(), sizeof length);
+    program.said = kept.substr(sizeof length, length);
+    program.cubin = kept.substr(sizeof length + length);
+    return SUCCESS;
+  }
+  const Result code = REAL(nvrtcCompileProgram)(program.real, count, options);
+  size_t bytes = 0;
+  if (REAL(nvrtcGetProgramLogSize)(program.real, &bytes) == SUCCESS) {
+    program.said.resize(bytes);
+    REAL(nvrtcGetProgramLog)(program.real, &program.said[0]);
+  }
+  if (code != SUCCESS) return code;
+  REAL(nvrtcGetCUBINSize)(program.real, &bytes);
+  program.cubin.resize(bytes);
+  REAL(nvrtcGetCUBIN)(program.real, &program.cubin[0]);
+  length = program.said.size();
+  kept.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  // Without it, the next one makes it anew.
+  keep(path, kept + program.said + program.cubin);
+  return SUCCESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -323,8 +378,7 @@ Result nvrtcDestroyProgram(void** out) {
 
 Result nvrtcCompileProgram(void* which, int count, const char* const* options) {
   Program* program = static_cast<Program*>(which);
-  program->object.clear();
-  program->log.clear();
+  for (std::string* made : {&program->object, &program->log, &program->cubin, &program->said}) made->clear();
   int arch = 0;
   bool is_machine = false;
   std::vector<std::string> defines;
@@ -338,7 +392,7 @@ Result nvrtcCompileProgram(void* which, int count, const char* const* options) {
   Started started;
   // PTX has no place for it.
   const bool is_started = !is_machine || start(*program, arch, defines, started);
-  const Result code = REAL(nvrtcCompileProgram)(program->real, count, options);
+  const Result code = is_machine ? make_cubin(*program, count, options) : REAL(nvrtcCompileProgram)(program->real, count, options);
   const bool is_finished = is_started && (!is_machine || finish(*program, started));
   return code != SUCCESS ? code : is_finished ? SUCCESS : COMPILATION;
 }
@@ -347,35 +401,38 @@ Result nvrtcGetPTXSize(void* program, size_t* bytes) { return REAL(nvrtcGetPTXSi
 Result nvrtcGetPTX(void* program, char* out) { return REAL(nvrtcGetPTX)(static_cast<Program*>(program)->real, out); }
 
 Result nvrtcGetCUBINSize(void* which, size_t* bytes) {
-  Program* program = static_cast<Program*>(which);
-  const Result code = REAL(nvrtcGetCUBINSize)(program->real, bytes);
-  if (code == SUCCESS && *bytes) *bytes += 16 + program->object.size();
-  return code;
+  const Program* program = static_cast<Program*>(which);
+  *bytes = program->cubin.empty() ? 0 : program->cubin.size() + 16 + program->object.size();
+  return SUCCESS;
 }
 Result nvrtcGetCUBIN(void* which, char* out) {
-  Program* program = static_cast<Program*>(which);
-  size_t bytes = 0;
-  Result code = REAL(nvrtcGetCUBINSize)(program->real, &bytes);
-  if (code == SUCCESS) code = REAL(nvrtcGetCUBIN)(program->real, out);
-  if (code != SUCCESS) return code;
+  const Program* program = static_cast<Program*>(which);
   const uint64_t length = program->object.size();
-  memcpy(out + bytes, "EMULATED", 8);
-  memcpy(out + bytes + 8, &length, 8);
-  memcpy(out + bytes + 16, program->object.data(), length);
+  out = static_cast<char*>(mempcpy(out, program->cubin.data(), program->cubin.size()));
+  memcpy(out, "EMULATED", 8);
+  memcpy(out + 8, &length, 8);
+  memcpy(out + 16, program->object.data(), length);
   return SUCCESS;
 }
 
 Result nvrtcGetProgramLogSize(void* which, size_t* bytes) {
-  Program* program = static_cast<Program*>(which);
-  const Result code = REAL(nvrtcGetProgramLogSize)(program->real, bytes);
+  const Program* program = static_cast<Program*>(which);
+  if (program->said.empty()) {
+    const Result code = REAL(nvrtcGetProgramLogSize)(program->real, bytes);
+    if (code != SUCCESS) return code;
+  } else {
+    *bytes = program->said.size();
+  }
   *bytes += program->log.size();
-  return code;
+  return SUCCESS;
 }
 // The own part first: the other ends with its NUL.
 Result nvrtcGetProgramLog(void* which, char* out) {
-  Program* program = static_cast<Program*>(which);
-  memcpy(out, program->log.data(), program->log.size());
-  return REAL(nvrtcGetProgramLog)(program->real, out + program->log.size());
+  const Program* program = static_cast<Program*>(which);
+  out = static_cast<char*>(mempcpy(out, program->log.data(), program->log.size()));
+  if (program->said.empty()) return REAL(nvrtcGetProgramLog)(program->real, out);
+  memcpy(out, program->said.data(), program->said.size());
+  return SUCCESS;
 }
 
 }  // extern "C"
