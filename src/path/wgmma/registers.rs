@@ -6,7 +6,7 @@
 use crate::arch::Arch;
 use crate::format::Format;
 use crate::path::geometry::K_BLOCK;
-use crate::path::{Epilogue, Tile, Variant, Warps};
+use crate::path::{Epilogue, Fusion, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Beside the accumulators, as measured: half a K block or two whole ones of A fragments, a block's codes and scales, addresses; the
@@ -80,8 +80,10 @@ const GATHERER_ROWS: u32 = 4;
 const GATHERER_FACTORS: u32 = 16;
 const GATHERER_OF_WIDE: u32 = 24;
 const GATHERER_OF_MANY: u32 = 8;
-/// Of who loads, where no rows are gathered. With fewer for three or four warpgroups ptxas lets their products wait for each other.
+/// Of who loads, where no rows are gathered. With fewer for three or four warpgroups whose tiles come in several widths ptxas lets their
+/// products wait for each other; of one width, stages of 64 leave four room for 128 tokens so.
 const LOADER_OF_WIDE: u32 = 32;
+const LOADER_OF_LARGE: u32 = 32;
 const LOADER_OF_MANY: u32 = 40;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
@@ -243,11 +245,18 @@ impl Work<'_> {
             (true, 2) => self.gatherer(GATHERER_OF_WIDE),
             (true, _) => self.gatherer(GATHERER_OF_MANY),
             (false, 2) => LOADER_OF_WIDE,
+            (false, _) if self.is_large() => LOADER_OF_LARGE,
             (false, _) => LOADER_OF_MANY,
         };
         let warpgroups = self.consumers + 1;
         let consumer = (warpgroups * self.at_launch(128 * warpgroups) - producer) / self.consumers / 8 * 8;
         Shifted::without_decoders((consumer.min(REGISTERS_MAX), producer))
+    }
+
+    /// Four warpgroups have a tile of one width, with stages of 64, and nobody decodes tokens for them. With slots they spill.
+    fn is_large(&self) -> bool {
+        let is_plain = self.variant.fusion != Fusion::PingPong && self.token_warps == 0 && !self.problem.has_slots();
+        is_plain && !self.is_ragged && self.consumers == 4 && self.variant.tile.k == K_BLOCK
     }
 
     fn kept(&self, stage: Stage, accumulators: u32, needed: u32) -> Registers {
