@@ -320,9 +320,11 @@ Result make_cubin(Program& program, int count, const char* const* options) {
   uint64_t length = 0;
   if (read_file(path, kept) && kept.size() >= sizeof length) {
     memcpy(&length, kept.data(), sizeof length);
-    program.said = kept.substr(sizeof length, length);
-    program.cubin = kept.substr(sizeof length + length);
-    return SUCCESS;
+    if (length <= kept.size() - sizeof length) {
+      program.said = kept.substr(sizeof length, length);
+      program.cubin = kept.substr(sizeof length + length);
+      return SUCCESS;
+    }
   }
   const Result code = REAL(nvrtcCompileProgram)(program.real, count, options);
   size_t bytes = 0;
