@@ -83,7 +83,6 @@ const GATHERER_OF_MANY: u32 = 8;
 /// Of who loads, where no rows are gathered. With fewer for three or four warpgroups whose tiles come in several widths ptxas lets their
 /// products wait for each other; of one width, stages of 64 leave four room for 128 tokens so.
 const LOADER_OF_WIDE: u32 = 32;
-const LOADER_OF_LARGE: u32 = 32;
 const LOADER_OF_MANY: u32 = 40;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
@@ -244,8 +243,7 @@ impl Work<'_> {
         let producer = match (self.problem.is_gathered(), self.consumers) {
             (true, 2) => self.gatherer(GATHERER_OF_WIDE),
             (true, _) => self.gatherer(GATHERER_OF_MANY),
-            (false, 2) => LOADER_OF_WIDE,
-            (false, _) if self.is_large() => LOADER_OF_LARGE,
+            (false, consumers) if consumers == 2 || self.is_large() => LOADER_OF_WIDE,
             (false, _) => LOADER_OF_MANY,
         };
         let warpgroups = self.consumers + 1;

@@ -41,6 +41,9 @@ Result nvrtcGetProgramLog(void* program, char* out);
 
 namespace {
 
+// What is kept.
+const char OBJECTS[] = EMULATOR_FOLDER "/objects";
+
 enum { SUCCESS = 0, INVALID_PROGRAM = 4, COMPILATION = 6, INTERNAL = 11 };
 
 struct Program {
@@ -48,7 +51,7 @@ struct Program {
   std::string name, text;
   std::vector<std::string> headers, names;
   std::string object, log;
-  // What NVRTC made: machine code and what it said, as it has been kept.
+  // What NVRTC made: machine code, and what it said.
   std::string cubin, said;
 };
 
@@ -188,19 +191,21 @@ std::string compiler() {
   return named && *named ? named : "c++";
 }
 
-// Under another name first: who reads it finds all of it.
-bool keep(const std::string& path, const std::string& text) {
+// What a file is called until it is whole: nobody else's.
+std::string unfinished_name(const std::string& path) {
   static unsigned number;
-  const std::string unfinished =
-      path + "." + std::to_string(getpid()) + "." + std::to_string(__atomic_fetch_add(&number, 1, __ATOMIC_SEQ_CST));
-  return write_file(unfinished, text) && rename(unfinished.c_str(), path.c_str()) == 0;
+  return path + "." + std::to_string(getpid()) + "." + std::to_string(__atomic_fetch_add(&number, 1, __ATOMIC_SEQ_CST));
+}
+
+uint64_t hash_of_headers(const Program& program) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (size_t i = 0; i < program.headers.size(); i++) hash = mixed(mixed(hash, program.names[i]), program.headers[i]);
+  return hash;
 }
 
 // Headers as files: written once for each list of them.
 std::string headers_in(const std::string& folder, const Program& program, std::string& log) {
-  uint64_t hash = 0xCBF29CE484222325ull;
-  for (size_t i = 0; i < program.headers.size(); i++) hash = mixed(mixed(hash, program.names[i]), program.headers[i]);
-  const std::string path = folder + "/headers-" + hex(hash);
+  const std::string path = folder + "/headers-" + hex(hash_of_headers(program));
   static std::mutex alone;
   std::lock_guard<std::mutex> guard(alone);
   if (access(path.c_str(), R_OK) == 0) return path;
@@ -227,7 +232,7 @@ struct Started {
 
 // Begins to compile for the CPU, unless that has been done before.
 bool start(Program& program, int arch, const std::vector<std::string>& defines, Started& started) {
-  const std::string folder = EMULATOR_FOLDER "/objects";
+  const std::string folder = OBJECTS;
   if (!make_folders(folder)) {
     program.log += "emulator: " + folder + " cannot be written to\n";
     return false;
@@ -256,8 +261,7 @@ bool start(Program& program, int arch, const std::vector<std::string>& defines, 
   started.kept = folder + "/" + hex(hash) + ".so";
   if (access(started.kept.c_str(), R_OK) == 0) return true;
 
-  static unsigned number;
-  started.stem = started.kept + "." + std::to_string(getpid()) + "." + std::to_string(__atomic_fetch_add(&number, 1, __ATOMIC_SEQ_CST));
+  started.stem = unfinished_name(started.kept);
   if (!write_file(started.stem + ".cpp", text)) {
     program.log += "emulator: " + started.stem + ".cpp cannot be written\n";
     return false;
@@ -305,12 +309,22 @@ bool finish(Program& program, const Started& started) {
   return false;
 }
 
+// By NVRTC, and what it says of it.
+Result compile(Program& program, int count, const char* const* options) {
+  const Result code = REAL(nvrtcCompileProgram)(program.real, count, options);
+  size_t bytes = 0;
+  if (REAL(nvrtcGetProgramLogSize)(program.real, &bytes) == SUCCESS) {
+    program.said.resize(bytes);
+    REAL(nvrtcGetProgramLog)(program.real, &program.said[0]);
+  }
+  return code;
+}
+
 // Where a cubin is kept: by all that NVRTC is given, and by its version, which is one of this library's.
 std::string kept_cubin(const Program& program, int count, const char* const* options) {
-  uint64_t hash = mixed(mixed(mixed(0xCBF29CE484222325ull, EMULATOR_VERSION), program.name), program.text);
-  for (size_t i = 0; i < program.headers.size(); i++) hash = mixed(mixed(hash, program.names[i]), program.headers[i]);
+  uint64_t hash = mixed(mixed(mixed(hash_of_headers(program), EMULATOR_VERSION), program.name), program.text);
   for (int i = 0; i < count; i++) hash = mixed(hash, options[i]);
-  return EMULATOR_FOLDER "/objects/" + hex(hash) + ".cubin";
+  return std::string(OBJECTS) + "/" + hex(hash) + ".cubin";
 }
 
 // Machine code, by NVRTC or from an earlier time. A file is the length of what was said, that, and the cubin.
@@ -326,20 +340,17 @@ Result make_cubin(Program& program, int count, const char* const* options) {
       return SUCCESS;
     }
   }
-  const Result code = REAL(nvrtcCompileProgram)(program.real, count, options);
-  size_t bytes = 0;
-  if (REAL(nvrtcGetProgramLogSize)(program.real, &bytes) == SUCCESS) {
-    program.said.resize(bytes);
-    REAL(nvrtcGetProgramLog)(program.real, &program.said[0]);
-  }
+  const Result code = compile(program, count, options);
   if (code != SUCCESS) return code;
+  size_t bytes = 0;
   REAL(nvrtcGetCUBINSize)(program.real, &bytes);
   program.cubin.resize(bytes);
   REAL(nvrtcGetCUBIN)(program.real, &program.cubin[0]);
   length = program.said.size();
   kept.assign(reinterpret_cast<const char*>(&length), sizeof length);
-  // Without it, the next one makes it anew.
-  keep(path, kept + program.said + program.cubin);
+  // Where it cannot be written, the next one makes it anew.
+  const std::string unfinished = unfinished_name(path);
+  if (write_file(unfinished, kept + program.said + program.cubin)) rename(unfinished.c_str(), path.c_str());
   return SUCCESS;
 }
 
@@ -394,7 +405,7 @@ Result nvrtcCompileProgram(void* which, int count, const char* const* options) {
   Started started;
   // PTX has no place for it.
   const bool is_started = !is_machine || start(*program, arch, defines, started);
-  const Result code = is_machine ? make_cubin(*program, count, options) : REAL(nvrtcCompileProgram)(program->real, count, options);
+  const Result code = is_machine ? make_cubin(*program, count, options) : compile(*program, count, options);
   const bool is_finished = is_started && (!is_machine || finish(*program, started));
   return code != SUCCESS ? code : is_finished ? SUCCESS : COMPILATION;
 }
@@ -419,20 +430,13 @@ Result nvrtcGetCUBIN(void* which, char* out) {
 
 Result nvrtcGetProgramLogSize(void* which, size_t* bytes) {
   const Program* program = static_cast<Program*>(which);
-  if (program->said.empty()) {
-    const Result code = REAL(nvrtcGetProgramLogSize)(program->real, bytes);
-    if (code != SUCCESS) return code;
-  } else {
-    *bytes = program->said.size();
-  }
-  *bytes += program->log.size();
+  *bytes = program->log.size() + program->said.size();
   return SUCCESS;
 }
 // The own part first: the other ends with its NUL.
 Result nvrtcGetProgramLog(void* which, char* out) {
   const Program* program = static_cast<Program*>(which);
   out = static_cast<char*>(mempcpy(out, program->log.data(), program->log.size()));
-  if (program->said.empty()) return REAL(nvrtcGetProgramLog)(program->real, out);
   memcpy(out, program->said.data(), program->said.size());
   return SUCCESS;
 }
