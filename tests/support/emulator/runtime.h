@@ -184,9 +184,11 @@ inline float emu_float(emu_u32 bits) {
 
 // 16-bit formats. A NaN is the one that GPUs make.
 inline float emu_from_f16(emu_u16 bits) {
-  _Float16 value;
-  __builtin_memcpy(&value, &bits, 2);
-  return static_cast<float>(value);
+  // By hand: a compiler whose target has no f16 calls a function for what is needed as a double.
+  const emu_u32 magnitude = emu_u32(bits & 0x7FFF) << 13, infinity = 0x1F << 23, quiet = 1 << 22;
+  emu_u32 value = emu_bits(emu_float(magnitude) * 0x1p112f);
+  if (magnitude >= infinity) value = 0x7F800000 | magnitude | (magnitude > infinity ? quiet : 0);
+  return emu_float(value | emu_u32(bits & 0x8000) << 16);
 }
 inline emu_u16 emu_to_f16(float value) {
   if (value != value) return 0x7FFF;

@@ -19,7 +19,7 @@ using emu_u16 = ::emu_u16;
 using emu_u32 = ::emu_u32;
 using emu_u64 = ::emu_u64;
 
-enum { SLOT = 5, WARPS = 32, LANES = 32, UNDER_WAY = 32, KNOWN = 32 };
+enum { SLOT = 5, LANES = 32, UNDER_WAY = 32, KNOWN = 32 };
 
 // Four registers of a thread that have been A since the sums were cleared.
 struct Known {
@@ -53,15 +53,12 @@ struct Warp {
   emu_u32 declared, width;        // width of the sums
   bool is_fenced;
 };
-struct All {
-  Warp of[WARPS];
-};
 
 inline bool same(const emu_u32* a, const emu_u32* b) { return __builtin_memcmp(a, b, 16) == 0; }
 
-inline Warp& warp() {
-  return static_cast<All*>(emu_block_data(SLOT, sizeof(All)))->of[emu_current->warp];
-}
+inline emu_u32 warps() { return (emu_current->block->threads + 31) / 32; }
+inline Warp* all() { return static_cast<Warp*>(emu_block_data(SLOT, warps() * sizeof(Warp))); }
+inline Warp& warp() { return all()[emu_current->warp]; }
 
 // For threads of the warp that come together: as the first one of them, whose queue has the products of the warp.
 struct Own {
@@ -79,34 +76,33 @@ struct AsFirst {
   ~AsFirst() { emu_current = before; }
 };
 inline void together(const char* name, Own own, EmuTogether run) {
-  if ((emu_current->block->threads + 31) / 32 < (emu_current->warp | 3) + 1 || emu_current->warp >= WARPS)
+  if (warps() < (emu_current->warp | 3) + 1)
     emu_fail("%s: warp %u is in no whole warpgroup", name, emu_current->warp);
   own.thread = emu_current;
   emu_collective(~0u, name, true, &own, run);
 }
 
 inline void ended() {
-  const All& all = *static_cast<All*>(emu_block_data(SLOT, sizeof(All)));
-  for (emu_u32 number = 0; number < WARPS; number++) {
-    const Warp& warp = all.of[number];
+  const Warp* const of = all();
+  for (emu_u32 number = 0; number < warps(); number++) {
+    const Warp& warp = of[number];
     if (warp.asked != warp.waited) emu_fail("the block ended before products of warp %u were waited for", number);
-    const Warp& first = all.of[number & ~3u];
+    const Warp& first = of[number & ~3u];
     if (warp.asked != first.asked || warp.sequence != first.sequence)
       emu_fail("wgmma.mma_async: warps %u and %u of a warpgroup asked for other products", number & ~3u, number);
   }
 }
 
-inline void declare(emu_u32 count) {
-  Warp& own = warp();
-  own.declared = count;
-  for (auto& row : own.sums)
-    for (float& sum : row) sum = emu_float(0x7FFFDEAD);
-  emu_when_ended(ended);
-}
-
 // Where element i of a lane's fragment of sums is.
 inline float& sum_of(float (&sums)[16][256], emu_u32 lane, emu_u32 i) {
   return sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+}
+
+inline void declare(emu_u32 count) {
+  Warp& own = warp();
+  own.declared = count;
+  for (emu_u32 i = 0; i < 128; i++) sum_of(own.sums, emu_current->lane, i) = emu_float(0x7FFFDEAD);
+  emu_when_ended(ended);
 }
 
 // And the totals of so many tokens.
