@@ -139,6 +139,11 @@ impl Load {
         });
         tall.map_or(f64::from(self.m), |(rows, _)| *rows)
     }
+
+    /// Rows that no group exceeds, or hardly one.
+    pub(crate) fn tallest(&self) -> f64 {
+        self.classes().last().map_or(f64::from(self.m), |(rows, _)| *rows)
+    }
 }
 
 /// The fewest and most rows of a group that are worth looking for, if each token is one of them by this chance.

@@ -15,7 +15,7 @@ use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, MatrixPath, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -243,15 +243,29 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// Heights that may be of use above the one that holds all rows: sums are shared in parts of so many tokens; some tiles have
+/// registers only with one width more; e4m3 values are multiplied in halves.
+fn tallest(load: &Load, path: MatrixPath) -> u32 {
+    const SHARED: u32 = 32;
+    const MORE: u32 = 8;
+    let rows = load.tallest().ceil().min(f64::from(1 << 30)) as u32;
+    match path {
+        // There a height may be the only one of its kind.
+        MatrixPath::Tcgen05 => u32::MAX,
+        _ => rows.next_power_of_two().max(path.legal_tokens(rows + MORE)).max(SHARED),
+    }
+}
+
 /// Tile heights: those of every problem, those that share the rows of this one evenly, and of groups those that hold a tall
-/// one.
+/// one; few that hold more rows than any group has.
 pub(super) fn heights(problem: &Problem, load: &Load, axes: &Axes) -> Vec<u32> {
     let shared = |rows: f64, tiles: u32| axes.path.legal_tokens((rows.ceil().max(1.0) as u32).div_ceil(tiles));
     let even = (1..=EVEN_TILES).map(|tiles| shared(load.average(), tiles));
     let tall = problem.groups().map(|_| (1..=TALL_TILES).map(|tiles| shared(load.tall(), tiles)));
-    let most = axes.tokens.last().copied().unwrap_or(0);
+    let most = axes.tokens.last().copied().unwrap_or(0).min(tallest(load, axes.path));
     let fitting = even.chain(tall.into_iter().flatten()).filter(|tokens| *tokens <= most);
-    let mut heights: Vec<u32> = axes.tokens.iter().copied().chain(fitting).collect();
+    let common = axes.tokens.iter().copied().filter(|tokens| *tokens <= most);
+    let mut heights: Vec<u32> = common.chain(fitting).collect();
     heights.sort_unstable();
     heights.dedup();
     heights
