@@ -75,7 +75,8 @@ pub fn predict_with(spec: &Spec, load: &Load, constants: &Constants) -> Predicti
 
 /// The best `count` of all legal variants of a problem, on every matrix path that takes it, for `m` rows (of all groups
 /// together), the best first; of those that differ in stages only, and leave an SM as many blocks, the best one. Beside the
-/// axes of `space` there are the tile heights that share the rows evenly. The same arguments always give the same ranking.
+/// axes of `space` there are the tile heights that share the rows evenly; there are none much taller than the tallest group. The
+/// same arguments always give the same ranking.
 /// There are none for what [`Problem::check_for`] refuses.
 #[must_use]
 pub fn rank(problem: &Problem, m: u32, arch: &Arch, count: usize) -> Vec<Ranked> {

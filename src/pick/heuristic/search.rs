@@ -4,7 +4,7 @@
 //! stages, and those of a way into families, which differ in stages and epilogue only. What no variant of a tile, a node, a
 //! way or a family can undercut is known without looking into it ([`bound`]); nodes are opened in that order, until the next
 //! cannot have anything better than what was found. A few variants are looked at before, so that the best is nearly known
-//! from the start. What comes out is what a prediction of every variant would give.
+//! from the start. What comes out is what a prediction of every variant would give that has one of the [`heights`].
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -243,17 +243,18 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Heights that may be of use above the one that holds all rows: sums are shared in parts of so many tokens; some tiles have
-/// registers only with one width more; e4m3 values are multiplied in halves.
-fn tallest(load: &Load, path: MatrixPath) -> u32 {
+/// The tallest tile that may be of use: above the one that holds all rows of any group, sums are shared in parts of so many
+/// tokens, some tiles have registers only with one width more, and e4m3 values are multiplied in halves.
+fn tallest(load: &Load, axes: &Axes) -> u32 {
     const SHARED: u32 = 32;
     const MORE: u32 = 8;
-    let rows = load.tallest().ceil().min(f64::from(1 << 30)) as u32;
-    match path {
+    let last = axes.tokens.last().copied().unwrap_or(0);
+    if axes.path == MatrixPath::Tcgen05 {
         // There a height may be the only one of its kind.
-        MatrixPath::Tcgen05 => u32::MAX,
-        _ => rows.next_power_of_two().max(path.legal_tokens(rows + MORE)).max(SHARED),
+        return last;
     }
+    let rows = load.tallest().ceil().min(last.into()) as u32;
+    rows.next_power_of_two().max(axes.path.legal_tokens(rows + MORE)).max(SHARED).min(last)
 }
 
 /// Tile heights: those of every problem, those that share the rows of this one evenly, and of groups those that hold a tall
@@ -262,10 +263,9 @@ pub(super) fn heights(problem: &Problem, load: &Load, axes: &Axes) -> Vec<u32> {
     let shared = |rows: f64, tiles: u32| axes.path.legal_tokens((rows.ceil().max(1.0) as u32).div_ceil(tiles));
     let even = (1..=EVEN_TILES).map(|tiles| shared(load.average(), tiles));
     let tall = problem.groups().map(|_| (1..=TALL_TILES).map(|tiles| shared(load.tall(), tiles)));
-    let most = axes.tokens.last().copied().unwrap_or(0).min(tallest(load, axes.path));
-    let fitting = even.chain(tall.into_iter().flatten()).filter(|tokens| *tokens <= most);
-    let common = axes.tokens.iter().copied().filter(|tokens| *tokens <= most);
-    let mut heights: Vec<u32> = common.chain(fitting).collect();
+    let all = axes.tokens.iter().copied().chain(even).chain(tall.into_iter().flatten());
+    let tallest = tallest(load, axes);
+    let mut heights: Vec<u32> = all.filter(|tokens| *tokens <= tallest).collect();
     heights.sort_unstable();
     heights.dedup();
     heights
