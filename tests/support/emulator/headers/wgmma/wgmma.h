@@ -98,10 +98,15 @@ inline float& sum_of(float (&sums)[16][256], emu_u32 lane, emu_u32 i) {
   return sums[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
 }
 
+// A lane's sums of so many tokens are 0, and what is beside them is nothing of use.
+inline void begin(float (&sums)[16][256], emu_u32 width) {
+  for (emu_u32 i = 0; i < 128; i++) sum_of(sums, emu_current->lane, i) = i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
+}
+
 inline void declare(emu_u32 count) {
   Warp& own = warp();
   own.declared = count;
-  for (emu_u32 i = 0; i < 128; i++) sum_of(own.sums, emu_current->lane, i) = emu_float(0x7FFFDEAD);
+  begin(own.sums, 0);
   emu_when_ended(ended);
 }
 
@@ -113,10 +118,8 @@ inline void clear(emu_u32 width, emu_u32 totals) {
   own.width = width;
   own.is_fenced = false;
   own.lanes[emu_current->lane].count = 0;
-  for (emu_u32 i = 0; i < 128; i++) {
-    sum_of(own.sums, emu_current->lane, i) = i < width / 2 ? 0.f : emu_float(0x7FFFDEAD);
-    sum_of(own.totals, emu_current->lane, i) = i < totals / 2 ? 0.f : emu_float(0x7FFFDEAD);
-  }
+  begin(own.sums, width);
+  begin(own.totals, totals);
 }
 
 inline void get(float* sums, emu_u32 width, bool totals) {
