@@ -9,6 +9,9 @@ pub(crate) const TILE_K: [u32; 3] = [64, 128, 256];
 /// Tokens of a tile at most.
 pub(super) const TILE_TOKENS_MAX: u32 = 256;
 
+/// Sums are shared in parts of so many tokens.
+pub(super) const TOKENS_SHARED: u32 = 32;
+
 /// The values of each axis that are worth searching, in ascending order where there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Axes {
@@ -16,6 +19,8 @@ pub struct Axes {
     pub path: MatrixPath,
     /// Tokens of a tile.
     pub tokens: &'static [u32],
+    /// Tiles of up to so many tokens are worth searching however few rows there are.
+    pub tokens_always: u32,
     /// Columns of a tile.
     pub columns: [u32; 4],
     /// K of a tile.

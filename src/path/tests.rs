@@ -44,9 +44,11 @@ fn nobody_else_matches_on_the_path() {
         "MatrixPath::Mma",
         "MatrixPath::Wgmma",
         "MatrixPath::Mxf4",
+        "MatrixPath::Tcgen05",
         "Layout::Mma",
         "Layout::Wgmma",
         "Layout::Mxf4",
+        "Layout::Tcgen05",
         "WarpGrid",
         "WgmmaLayout",
     ];

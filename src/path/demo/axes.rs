@@ -9,6 +9,7 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
     Axes {
         path: MatrixPath::Demo,
         tokens: &[8],
+        tokens_always: 8,
         columns: TILE_COLUMNS,
         k: &TILE_K,
         stages: &[1],

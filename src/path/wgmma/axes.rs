@@ -2,7 +2,7 @@
 
 use super::geometry::{Sharing, tile_columns};
 use crate::format::Format;
-use crate::path::axes::{Axes, TILE_K};
+use crate::path::axes::{Axes, TILE_K, TOKENS_SHARED};
 use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
@@ -40,6 +40,7 @@ pub(in crate::path) fn axes(problem: &Problem) -> Axes {
     Axes {
         path: MatrixPath::Wgmma,
         tokens: &TOKENS,
+        tokens_always: TOKENS_SHARED,
         columns: [step, 2 * step, 3 * step, 4 * step],
         k: &TILE_K,
         stages: &STAGES,

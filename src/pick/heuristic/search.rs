@@ -15,7 +15,7 @@ use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, MatrixPath, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -243,18 +243,13 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The tallest tile that may be of use: above the one that holds all rows of any group, sums are shared in parts of so many
-/// tokens, some tiles have registers only with one width more, and e4m3 values are multiplied in halves.
+/// The tallest tile that may be of use: above the one that holds all rows of any group, some tiles have registers only with
+/// one width more, and e4m3 values are multiplied in halves.
 fn tallest(load: &Load, axes: &Axes) -> u32 {
-    const SHARED: u32 = 32;
     const MORE: u32 = 8;
     let last = axes.tokens.last().copied().unwrap_or(0);
-    if axes.path == MatrixPath::Tcgen05 {
-        // There a height may be the only one of its kind.
-        return last;
-    }
     let rows = load.tallest().ceil().min(last.into()) as u32;
-    rows.next_power_of_two().max(axes.path.legal_tokens(rows + MORE)).max(SHARED).min(last)
+    rows.next_power_of_two().max(axes.path.legal_tokens(rows + MORE)).max(axes.tokens_always).min(last)
 }
 
 /// Tile heights: those of every problem, those that share the rows of this one evenly, and of groups those that hold a tall
