@@ -10,7 +10,7 @@ pub(crate) const K_BLOCK: u32 = 64;
 /// Widths at most that a tile may be multiplied in.
 pub(crate) const WIDTHS_MAX: usize = 5;
 /// More resident blocks than this hide no more latency.
-const BLOCKS_PER_SM_MAX: u32 = 4;
+pub(crate) const BLOCKS_PER_SM_MAX: u32 = 4;
 
 /// How the kernel that decodes tokens is divided.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,11 @@ impl Geometry {
         geometry.blocks_per_sm = resident.clamp(1, most);
         geometry
     }
+}
+
+/// A width that a tile may be multiplied in: so many sixteenths of it, rounded up to what an instruction takes.
+pub(super) fn part_width(tokens: u32, sixteenths: u32) -> u32 {
+    (tokens * sixteenths / 16).next_multiple_of(8)
 }
 
 /// Shared memory of a tile of `rows` × `k` elements: codes or values, and four scales a row for each K block.

@@ -37,7 +37,7 @@ mod wgmma;
 pub use axes::Axes;
 pub(crate) use axes::TILE_K;
 pub use geometry::Geometry;
-pub(crate) use geometry::{EARLY_PREPASS, Grid, K_BLOCK, PREPASS, PrepassShape, WIDTHS_MAX};
+pub(crate) use geometry::{BLOCKS_PER_SM_MAX, EARLY_PREPASS, Grid, K_BLOCK, PREPASS, PrepassShape, WIDTHS_MAX};
 pub(crate) use maps::{Boxes, CodeBoxes, ScaleLoads, Tokens};
 pub(crate) use names::{Cuda, Names, templates};
 pub(crate) use numerics::Sharers;
@@ -216,16 +216,9 @@ impl Layout {
         ask!(self => own, cost::block(own, problem, variant, shared_bytes, cover, c))
     }
 
-    /// No epilogue of this variant takes less behind the loop.
-    pub(crate) fn least_tail(
-        &self,
-        problem: &Problem,
-        variant: &Variant,
-        block: &Block,
-        cover: &Cover,
-        c: &Constants,
-    ) -> f64 {
-        ask!(self => own, cost::least_tail(own, problem, variant, block, cover, c))
+    /// What is behind the loop before the result is stored.
+    fn meet(&self, problem: &Problem, variant: &Variant, block: &Block, cover: &Cover, c: &Constants) -> f64 {
+        ask!(self => own, cost::meet(own, problem, variant, block, cover, c))
     }
 
     /// What each epilogue takes for the result.

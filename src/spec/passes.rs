@@ -91,18 +91,17 @@ enum Blocks {
     Rows { columns: u32 },
 }
 
-impl Launch {
-    /// Blocks in x, y, z for `m` rows. Inlined, so that they do not go through memory, written one by one and read two at a
-    /// time.
+impl Blocks {
+    /// In x, y, z for `m` rows.
     #[inline(always)]
-    pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
+    fn grid(&self, m: u32) -> [u32; 3] {
         // Which groups have rows is known on the device only: most tiles there are where as many as can have one row, and
         // the others fill whole tiles of one group.
         let tiles = |tokens: u32, groups: u32| {
             let apart = m.min(groups);
             (apart + (m - apart) / tokens).max(1)
         };
-        match self.blocks {
+        match *self {
             Blocks::Codes { per_row, per_block } => {
                 let blocks = (u64::from(m) * u64::from(per_row)).div_ceil(per_block.into());
                 [u32::try_from(blocks).unwrap_or(u32::MAX).max(1), 1, 1]
@@ -116,6 +115,15 @@ impl Launch {
             }
             Blocks::Rows { columns } => [m.max(1), columns, 1],
         }
+    }
+}
+
+impl Launch {
+    /// Blocks in x, y, z for `m` rows. Inlined, so that they do not go through memory, written one by one and read two at a
+    /// time.
+    #[inline(always)]
+    pub(crate) fn grid(&self, m: u32) -> [u32; 3] {
+        self.blocks.grid(m)
     }
 
     /// Dynamic shared memory of a block of `grid`, where the launch begins under the kernel before it.
@@ -167,25 +175,30 @@ fn elementwise(kind: PassKind, threads: u32, blocks: Blocks) -> Launch {
 }
 
 fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry) -> Launch {
-    let Tile { tokens, columns, .. } = variant.tile;
-    let groups = problem.groups().unwrap_or(1);
-    let columns = problem.columns().div_ceil(columns);
-    let splits = variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks();
     let Grid { tokens_first, cluster } = variant.path.grid(variant);
-    let blocks = if variant.persistent {
-        let resident = arch.sms() * geometry.blocks_per_sm / splits;
-        Blocks::Persistent { tokens, groups, columns, resident, splits }
-    } else {
-        Blocks::Tiles { tokens, groups, columns, splits, tokens_first }
-    };
+    let blocks = matrix_blocks(problem, variant, arch, geometry, tokens_first);
     let kind = PassKind::Products { product: 0 };
     let spread = Spread::new(variant, arch, cluster);
     Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks, spread }
 }
 
+fn matrix_blocks(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry, tokens_first: bool) -> Blocks {
+    let Tile { tokens, columns, .. } = variant.tile;
+    let groups = problem.groups().unwrap_or(1);
+    let columns = problem.columns().div_ceil(columns);
+    let splits = variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks();
+    if variant.persistent {
+        let resident = arch.sms() * geometry.blocks_per_sm / splits;
+        Blocks::Persistent { tokens, groups, columns, resident, splits }
+    } else {
+        Blocks::Tiles { tokens, groups, columns, splits, tokens_first }
+    }
+}
+
 /// Blocks that the grid of the matrix kernel has for `m` rows.
 pub(crate) fn blocks(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &Geometry, m: u32) -> f64 {
-    matrix_launch(problem, variant, arch, geometry).grid(m).into_iter().map(f64::from).product()
+    // As many in either order.
+    matrix_blocks(problem, variant, arch, geometry, false).grid(m).into_iter().map(f64::from).product()
 }
 
 /// A row of fp32 partial sums `[split, product, row, column]`, all splits and products counted.

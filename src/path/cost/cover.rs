@@ -1,7 +1,7 @@
 //! How tiles cover C, and blocks the SMs.
 
 use super::constants::Constants;
-use crate::path::geometry::WIDTHS_MAX;
+use crate::path::geometry::part_width;
 use crate::routing::{Drawn, Load};
 
 /// Share of the SMs' time that has a block if every block takes the same: 1 if the last wave is full.
@@ -101,22 +101,18 @@ fn deviation(load: &Load, drawn: &Drawn, tokens: f64) -> f64 {
 /// The widths that a tile may be multiplied in, ascending; empty where it is always the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Widths {
-    tokens: [f64; WIDTHS_MAX],
-    count: usize,
+    tokens: u32,
+    sixteenths: &'static [u32],
     any: bool,
 }
 
 impl Widths {
     /// Whatever a tile needs: no variant has more.
-    pub(crate) const ANY: Widths = Widths { tokens: [0.0; WIDTHS_MAX], count: 0, any: true };
+    pub(crate) const ANY: Widths = Widths { tokens: 0, sixteenths: &[], any: true };
 
     /// Those of a tile.
-    pub(crate) fn of(widths: impl Iterator<Item = u32>) -> Self {
-        widths.zip(0..WIDTHS_MAX).fold(Self::default(), |mut widths, (tokens, at)| {
-            widths.tokens[at] = f64::from(tokens);
-            widths.count = at + 1;
-            widths
-        })
+    pub(crate) fn of(tokens: u32, sixteenths: &'static [u32]) -> Self {
+        Self { tokens, sixteenths, any: false }
     }
 
     /// The first that holds `rows`, or else the whole tile.
@@ -124,7 +120,8 @@ impl Widths {
         if self.any {
             return rows;
         }
-        self.tokens[..self.count].iter().copied().find(|width| *width >= rows).unwrap_or(tokens)
+        let mut widths = self.sixteenths.iter().map(|sixteenths| f64::from(part_width(self.tokens, *sixteenths)));
+        widths.find(|width| *width >= rows).unwrap_or(tokens)
     }
 }
 

@@ -72,17 +72,18 @@ impl Block {
 }
 
 impl Layout {
-    /// What each epilogue takes beyond [`least_tail`](Self::least_tail).
-    pub(crate) fn more_tail(
+    /// What no epilogue of this variant takes less than behind the loop, and what each takes more.
+    pub(crate) fn tails(
         &self,
         problem: &Problem,
         variant: &Variant,
+        block: &Block,
         cover: &Cover,
         constants: &Constants,
-    ) -> [f64; Epilogue::ALL.len()] {
+    ) -> (f64, [f64; Epilogue::ALL.len()]) {
         let stores = self.stores(problem, variant, cover, constants);
         let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
-        stores.map(|us| us - least)
+        (self.meet(problem, variant, block, cover, constants) + least, stores.map(|cycles| cycles - least))
     }
 }
 

@@ -13,7 +13,7 @@ pub(in crate::path) fn turns(layout: &WgmmaLayout) -> u32 {
 
 /// The widths that a tile may be multiplied in.
 pub(in crate::path) fn widths(layout: &WgmmaLayout, variant: &Variant) -> Widths {
-    Widths::of(layout.widths(variant))
+    Widths::of(variant.tile.tokens, layout.sixteenths(variant))
 }
 
 /// Groups that a block's table is charged for at most: more are counted, not compared, and 128 take 0.4 µs more than 32 (H200).
@@ -121,30 +121,13 @@ pub(in crate::path) fn block(
         hold: c.hold,
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
-        tail: tail(problem, variant, layout, cover, c),
+        tail: sums_meet(layout, problem, variant, cover, c)
+            + stores(layout, problem, variant, cover, c)[variant.epilogue as usize],
     }
 }
 
-/// Sums that meet and the result that leaves: every warpgroup does its part, by way of the same shared memory and the same
-/// few load-store units, so the whole tile counts.
-fn tail(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> f64 {
-    meet(problem, variant, layout, cover, c) + store(problem, variant, variant.epilogue, cover, c)
-}
-
-/// No epilogue of this variant takes less.
-pub(in crate::path) fn least_tail(
-    layout: &WgmmaLayout,
-    problem: &Problem,
-    variant: &Variant,
-    _: &Block,
-    cover: &Cover,
-    c: &Constants,
-) -> f64 {
-    let stores = stores(layout, problem, variant, cover, c);
-    meet(problem, variant, layout, cover, c) + stores.into_iter().fold(f64::INFINITY, f64::min)
-}
-
-/// What each epilogue takes for the result.
+/// What each epilogue takes for the result: every warpgroup stores its part, by way of the same shared memory and the same few
+/// load-store units, so the whole tile counts.
 pub(in crate::path) fn stores(
     _: &WgmmaLayout,
     problem: &Problem,
@@ -152,8 +135,16 @@ pub(in crate::path) fn stores(
     cover: &Cover,
     c: &Constants,
 ) -> [f64; Epilogue::ALL.len()] {
+    if variant.needs_finish() {
+        return [c.partial_token * sums(problem, variant, cover); Epilogue::ALL.len()];
+    }
+    let splits = f64::from(variant.cluster.splits());
+    let result = result(problem, variant, cover) / splits;
     let mut stores = [0.0; Epilogue::ALL.len()];
-    stores.iter_mut().zip(Epilogue::ALL).for_each(|(us, epilogue)| *us = store(problem, variant, *epilogue, cover, c));
+    stores[Epilogue::Direct as usize] = c.direct_token * result;
+    stores[Epilogue::Shared as usize] = c.shared + c.shared_token * result;
+    // A copy for each row.
+    stores[Epilogue::Tma as usize] = c.bulk + c.bulk_token * cover.width / splits;
     stores
 }
 
@@ -162,7 +153,19 @@ fn sums(problem: &Problem, variant: &Variant, cover: &Cover) -> f64 {
     cover.width * f64::from(variant.tile.columns / tile_columns(problem))
 }
 
-fn meet(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> f64 {
+/// Sums that meet, of the whole tile as well.
+pub(in crate::path) fn meet(
+    layout: &WgmmaLayout,
+    problem: &Problem,
+    variant: &Variant,
+    _: &Block,
+    cover: &Cover,
+    c: &Constants,
+) -> f64 {
+    sums_meet(layout, problem, variant, cover, c)
+}
+
+fn sums_meet(layout: &WgmmaLayout, problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> f64 {
     let sums = sums(problem, variant, cover);
     let others = f64::from(layout.k_groups) - 1.0;
     let reduce = if others > 0.0 { c.reduce + c.reduce_token * others * sums } else { 0.0 };
@@ -170,18 +173,6 @@ fn meet(problem: &Problem, variant: &Variant, layout: &WgmmaLayout, cover: &Cove
     let splits = f64::from(variant.cluster.splits());
     let exchange = c.exchange + c.exchange_token * sums * (splits - 1.0) / splits;
     reduce + handed_over + if splits > 1.0 { exchange } else { 0.0 }
-}
-
-fn store(problem: &Problem, variant: &Variant, epilogue: Epilogue, cover: &Cover, c: &Constants) -> f64 {
-    let splits = f64::from(variant.cluster.splits());
-    let result = result(problem, variant, cover) / splits;
-    match epilogue {
-        _ if variant.needs_finish() => c.partial_token * sums(problem, variant, cover),
-        Epilogue::Direct => c.direct_token * result,
-        Epilogue::Shared => c.shared + c.shared_token * result,
-        // A copy for each row.
-        Epilogue::Tma => c.bulk + c.bulk_token * cover.width / splits,
-    }
 }
 
 /// 32 columns of a 16-bit C.

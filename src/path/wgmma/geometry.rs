@@ -2,7 +2,7 @@
 
 use super::registers::{FACTOR_TOKENS, K_BLOCKS_OF_LINE, Shifted, Stage, Work};
 use crate::format::{Coding, Format, PreparedLayout};
-use crate::path::geometry::{Geometry, Grid, K_BLOCK, rows_bytes};
+use crate::path::geometry::{Geometry, Grid, K_BLOCK, part_width, rows_bytes};
 use crate::path::{Cluster, Epilogue, Fusion, Layout, Tile, Variant, Warps};
 use crate::problem::Problem;
 
@@ -319,14 +319,18 @@ impl WgmmaLayout {
     /// twice as many registers: with a fourth width ptxas serialises the instructions.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
-        let sixteenths: &[u32] = match (self.ragged, variant.persistent) {
+        self.sixteenths(variant).iter().map(move |sixteenths| part_width(tokens, *sixteenths))
+    }
+
+    /// The same as shares of the tile.
+    pub(crate) fn sixteenths(&self, variant: &Variant) -> &'static [u32] {
+        match (self.ragged, variant.persistent) {
             (false, _) => &[16],
             (true, _) if self.rounds() => &[8, 12, 16],
-            (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
-            (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],
+            (true, _) if variant.tile.tokens > TALLEST_TOKENS => &[6, 13, 16],
+            (true, _) if variant.tile.tokens > TALL_TOKENS => &[6, 10, 14, 16],
             (true, true) => &[8, 12, 16],
             (true, false) => &[8, 10, 12, 14, 16],
-        };
-        sixteenths.iter().map(move |sixteenth| (tokens * sixteenth / 16).next_multiple_of(8))
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! What no variant of many can undercut: predictions with the best value of whatever is left open.
 
+use std::array;
+
 use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, rotation};
 use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
-    Arch, Axes, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem, STAGES_MAX, Spec,
-    Tile, Variant, Warps, blocks, tile_columns,
+    Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
+    STAGES_MAX, Spec, Tile, Variant, Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -21,6 +23,8 @@ pub(super) struct Question<'a> {
     pub(super) constants: &'a Constants,
     memory: f64,
     power: f64,
+    /// Shared memory of each of one block of an SM, two, ….
+    rooms: [u32; BLOCKS_PER_SM_MAX as usize],
 }
 
 impl<'a> Question<'a> {
@@ -28,7 +32,13 @@ impl<'a> Question<'a> {
         let memory = memory_us(problem, load, arch, constants);
         // Of a call of one microsecond.
         let power = power_us(problem, load.m(), arch, 1.0, constants);
-        Self { problem, load, arch, constants, memory, power }
+        let room = |blocks: usize| arch.shared_for_blocks(blocks as u32 + 1).min(arch.shared_per_block());
+        Self { problem, load, arch, constants, memory, power, rooms: array::from_fn(room) }
+    }
+
+    /// Shared memory of each of so many blocks of an SM.
+    fn room(&self, blocks: u32) -> u32 {
+        self.rooms[blocks as usize - 1]
     }
 
     /// How tiles of so many tokens cover the rows.
@@ -291,13 +301,13 @@ impl Work<'_> {
 
     /// From the request of a stage to its arrival, for each of the steps that an SM has room for beside it.
     fn latency(&self, blocks: u32) -> f64 {
-        let room = f64::from(room(self.node.question.arch, blocks));
+        let room = f64::from(self.node.question.room(blocks));
         (self.block.latency + self.block.ingress) / (room / self.node.step_bytes)
     }
 
     fn tail(&self, variant: &Variant) -> f64 {
         let Question { problem, constants, .. } = *self.node.question;
-        self.layout.least_tail(problem, variant, &self.block, self.cover, constants)
+        self.layout.tails(problem, variant, &self.block, self.cover, constants).0
     }
 
     /// A call, from the cycles of loops and what is between them, and those after them.
@@ -366,7 +376,7 @@ impl Work<'_> {
         let even = whole.blocks / whole.sms;
         let most = self.node.geometry.blocks_per_sm;
         let (all, each) = (even * self.steps(), even * self.steps() / f64::from(most));
-        let latency = Rounds::new(1.0, most, |blocks| self.latency(blocks)).latency_of_block;
+        let latency = (1..=most).map(|blocks| self.latency(blocks) / f64::from(blocks)).fold(f64::INFINITY, f64::min);
         let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
         let tail = tail + self.split_idle(&whole, most);
@@ -388,7 +398,7 @@ pub(super) fn of_family(
     }
     let cover = covers.get(question, variant, &one.layout);
     let block = Block::of(problem, variant, &one, &cover, c);
-    let tail = one.layout.least_tail(problem, variant, &block, &cover, c);
+    let (tail, more_tail) = one.layout.tails(problem, variant, &block, &cover, c);
     let device = Device::new(problem, variant, arch, &cover, c);
     let cycle = 1e-3 / c.ghz;
     let stages = block.steps / block.steps_per_stage;
@@ -397,7 +407,7 @@ pub(super) fn of_family(
     let (all, loading) = (device.busiest * block.steps, stages * block.loading);
     // As many stages as there are at most.
     let latency = |blocks: u32| {
-        let deepest = f64::from(room(arch, blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
+        let deepest = f64::from(question.room(blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
         let others = if deepest < stages { (deepest - block.turns).max(block.turns) } else { stages };
         (block.latency + block.ingress * block.steps_per_stage) / others
     };
@@ -415,7 +425,7 @@ pub(super) fn of_family(
     let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
     let idle = question.idle(variant, &one, &device, block.start);
     let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
-    let more = one.layout.more_tail(problem, variant, &cover, c).map(|more| launches * more * cycle * ROUNDING);
+    let more = more_tail.map(|more| launches * more * cycle * ROUNDING);
     Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
 }
 
@@ -425,17 +435,18 @@ struct Rounds {
     least: f64,
     /// The waiting for stages in all of them together, for a stage of the loop; not with the same number of blocks.
     latency: f64,
-    /// Each block's share of it, where every SM has as many as it holds.
-    latency_of_block: f64,
 }
 
 impl Rounds {
     /// Of a variant of which an SM holds `most` blocks with one stage each.
     fn of(variant: &Variant, busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
         if variant.persistent {
-            Self { least: busiest, latency: busiest * latency(1), latency_of_block: latency(1) }
+            Self { least: busiest, latency: busiest * latency(1) }
         } else {
-            Self::new(busiest, most, latency)
+            // With one stage each an SM holds the most blocks; the fewer there are, the deeper they can be.
+            let rounds = |blocks: u32| (busiest / f64::from(blocks)).max(1.0);
+            let waiting = (1..=most).map(|blocks| rounds(blocks) * latency(blocks));
+            Self { least: rounds(most), latency: waiting.fold(f64::INFINITY, f64::min) }
         }
     }
 
@@ -448,20 +459,4 @@ impl Rounds {
         };
         (self.least - 1.0) * each
     }
-
-    /// With one stage each an SM holds the most blocks, `most`; the fewer there are, the deeper they can be.
-    fn new(busiest: f64, most: u32, latency: impl Fn(u32) -> f64) -> Self {
-        let rounds = |blocks: u32| (busiest / f64::from(blocks)).max(1.0);
-        let least = |latency: &dyn Fn(u32) -> f64| (1..=most).map(latency).fold(f64::INFINITY, f64::min);
-        Self {
-            least: rounds(most),
-            latency: least(&|blocks| rounds(blocks) * latency(blocks)),
-            latency_of_block: least(&|blocks| latency(blocks) / f64::from(blocks)),
-        }
-    }
-}
-
-/// Shared memory of each of so many blocks of an SM.
-fn room(arch: &Arch, blocks: u32) -> u32 {
-    arch.shared_for_blocks(blocks).min(arch.shared_per_block())
 }
