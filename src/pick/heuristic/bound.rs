@@ -253,12 +253,11 @@ impl<'a> Node<'a> {
 pub(super) struct Ways<'a>(Option<Vec<(bool, Work<'a>)>>);
 
 impl Ways<'_> {
-    /// What no variant takes less than that shares K and stages, keeps its SMs and decodes tokens as `way` does.
-    pub(super) fn least_us(&self, way: &Variant) -> f64 {
-        let Some(works) = &self.0 else { return 0.0 };
-        let mut alike = works.iter().filter(|(prepass, _)| *prepass == way.prepass);
+    /// What is known of variants that share K and stages, keep their SMs and decode tokens as `way` does.
+    pub(super) fn of(&self, way: &Variant) -> Option<Way<'_>> {
+        let mut alike = self.0.as_ref()?.iter().filter(|(prepass, _)| *prepass == way.prepass);
         let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
-        work.map_or(f64::INFINITY, |(_, work)| work.shared_us(way) * ROUNDING)
+        work.map(|(_, work)| work.way(way))
     }
 }
 
@@ -324,32 +323,24 @@ impl Work<'_> {
         f64::from(self.node.question.problem.depth()) / 64.0
     }
 
-    /// Of variants that share what `variant` does.
-    fn shared_us(&self, variant: &Variant) -> f64 {
+    /// Variants that share what `variant` does.
+    fn way(&self, variant: &Variant) -> Way<'_> {
         let Question { problem, arch, constants: c, .. } = *self.node.question;
         let device = Device::new(problem, variant, arch, self.cover, c);
         let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
         let blocks = self.node.geometry.blocks_per_sm;
         let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
         let tail = self.tail(variant);
-        let each = rounds.least * steps;
-        let loops = together([
-            device.busiest * steps * self.step,
-            steps * rounds.latency,
-            each * self.serial,
-            each * self.loading,
-        ]);
-        let loops = loops + rounds.change(variant, &self.block, tail, c);
         let idle = self.node.question.idle(variant, &self.node.geometry, &device, self.block.start);
-        self.call(variant, device.sms, device.blocks, loops, tail + idle)
+        Way { work: self, variant: *variant, steps, rounds, tail, idle, device }
     }
 
     /// Of variants without splits of K.
     fn whole_us(&self, plain: &Variant) -> f64 {
         if plain.fusion == Fusion::PingPong {
-            return self.shared_us(&Variant { persistent: true, ..*plain });
+            return self.way(&Variant { persistent: true, ..*plain }).any_us();
         }
-        let us = |persistent| self.shared_us(&Variant { persistent, ..*plain });
+        let us = |persistent| self.way(&Variant { persistent, ..*plain }).any_us();
         us(false).min(us(true))
     }
 
@@ -381,6 +372,54 @@ impl Work<'_> {
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
         let tail = tail + self.split_idle(&whole, most);
         self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
+    }
+}
+
+/// Variants of a [`Node`] that share K and stages, keep their SMs and decode tokens alike.
+pub(super) struct Way<'a> {
+    work: &'a Work<'a>,
+    variant: Variant,
+    /// Of a split.
+    steps: f64,
+    rounds: Rounds,
+    tail: f64,
+    idle: f64,
+    device: Device,
+}
+
+impl Way<'_> {
+    /// What none takes less than.
+    pub(super) fn least_us(&self) -> f64 {
+        self.any_us() * ROUNDING
+    }
+
+    /// Nor any that has stages of so much K and these warps.
+    pub(super) fn least_us_with(&self, k: u32, warps: Warps) -> f64 {
+        let Work { node, block, .. } = self.work;
+        if is_mma_sync(&self.work.layout) {
+            return 0.0;
+        }
+        let steps_per_stage = f64::from(k / 64);
+        let stages = self.steps / steps_per_stage;
+        // Those that decode or share tokens do not take turns.
+        let turns = warps.consumers().map_or(1, |consumers| (128 * consumers / node.geometry.threads).max(1));
+        let serial = (stages / f64::from(turns)).ceil() * (block.serial * steps_per_stage + block.serial_per_stage);
+        let loads = warps != Warps::Uniform && self.work.loading == 0.0;
+        let loading = if loads { stages * block.loading } else { self.steps * self.work.loading };
+        self.us(serial, loading) * ROUNDING
+    }
+
+    fn any_us(&self) -> f64 {
+        self.us(self.steps * self.work.serial, self.steps * self.work.loading)
+    }
+
+    /// By what a warpgroup and the warps that load take for a loop, in cycles.
+    fn us(&self, serial: f64, loading: f64) -> f64 {
+        let Self { work, variant, steps, rounds, tail, idle, device } = self;
+        let busy = device.busiest * steps * work.step;
+        let loops = together([busy, steps * rounds.latency, rounds.least * serial, rounds.least * loading]);
+        let loops = loops + rounds.change(variant, &work.block, *tail, work.node.question.constants);
+        work.call(variant, device.sms, device.blocks, loops, tail + idle)
     }
 }
 

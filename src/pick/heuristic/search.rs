@@ -113,12 +113,17 @@ impl Search<'_> {
         let ways = node.ways();
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
-            if best.is_full_below(ways.least_us(&way)) {
+            let known = ways.of(&way);
+            let is_worse = |us: f64| best.is_full_below(us);
+            if known.as_ref().is_some_and(|way| is_worse(way.least_us())) {
                 continue;
             }
             let combinations =
                 combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
+                if known.as_ref().is_some_and(|way| is_worse(way.least_us_with(other.tile.k, other.warps))) {
+                    return None;
+                }
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
                 let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
