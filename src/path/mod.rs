@@ -216,6 +216,11 @@ impl Layout {
         ask!(self => own, cost::block(own, problem, variant, shared_bytes, cover, c))
     }
 
+    /// What decoding takes more, a step, than with warps that do nothing else and `k` of K at a time: so much at least.
+    pub(crate) fn more_decoding(&self, problem: &Problem, variant: &Variant, k: u32, c: &Constants) -> f64 {
+        ask!(self => own, cost::more_decoding(own, problem, variant, k, c))
+    }
+
     /// What is behind the loop before the result is stored.
     fn meet(&self, problem: &Problem, variant: &Variant, block: &Block, cover: &Cover, c: &Constants) -> f64 {
         ask!(self => own, cost::meet(own, problem, variant, block, cover, c))

@@ -118,6 +118,11 @@ pub(super) fn only_tail<L>(_: &L, _: &Problem, _: &Variant, block: &Block, _: &C
     block.tail
 }
 
+/// Of paths that do not say what decoding takes more.
+pub(super) fn no_more<L>(_: &L, _: &Problem, _: &Variant, _: u32, _: &Constants) -> f64 {
+    0.0
+}
+
 /// The same of each epilogue, beside that.
 pub(super) fn no_stores<L>(_: &L, _: &Problem, _: &Variant, _: &Cover, _: &Constants) -> [f64; Epilogue::ALL.len()] {
     [0.0; Epilogue::ALL.len()]

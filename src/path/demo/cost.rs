@@ -4,7 +4,7 @@ use super::geometry::DemoLayout;
 use crate::path::Variant;
 use crate::path::cost::{Block, Constants, Cover, steps};
 pub(in crate::path) use crate::path::cost::{
-    no_stores as stores, one_turn as turns, only_tail as meet, whole_width as widths,
+    no_more as more_decoding, no_stores as stores, one_turn as turns, only_tail as meet, whole_width as widths,
 };
 use crate::problem::Problem;
 

@@ -5,7 +5,7 @@
 use super::Layout;
 use crate::path::cost::{Block, Constants, Cover};
 pub(in crate::path) use crate::path::cost::{
-    no_stores as stores, one_turn as turns, only_tail as meet, whole_width as widths,
+    no_more as more_decoding, no_stores as stores, one_turn as turns, only_tail as meet, whole_width as widths,
 };
 use crate::path::mma_sync::{self, Work};
 use crate::path::{Fusion, Variant};

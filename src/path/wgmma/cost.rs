@@ -54,6 +54,39 @@ fn expanded_memory(layout: &WgmmaLayout, cover: &Cover) -> f64 {
     EXPANDED * (tokens + 2.0 * ROWS + tokens / f64::from(layout.tiles)) / 128.0
 }
 
+/// Multiplications of 64 rows for a step of the tile, of one launch.
+fn products(layout: &WgmmaLayout, problem: &Problem, variant: &Variant) -> f64 {
+    let tiles = f64::from(variant.tile.columns / tile_columns(problem));
+    tiles / f64::from(layout.tiles_per_part) * f64::from(layout.product_groups) * f64::from(layout.passes)
+}
+
+/// Warps that load as well, or tiles that come one after the other, leave the loops of ragged tiles fewer registers.
+fn short(layout: &WgmmaLayout, variant: &Variant, c: &Constants) -> f64 {
+    let is_short = layout.ragged && (variant.warps == Warps::Uniform || variant.persistent);
+    if is_short { c.ragged_short } else { 0.0 }
+}
+
+/// The instructions of a stage, for 64 of K.
+fn issue(k: u32, c: &Constants) -> f64 {
+    c.stage_issue / f64::from(k / 64)
+}
+
+/// What decoding takes more, a step, than with warps that do nothing else and `k` of K at a time.
+pub(in crate::path) fn more_decoding(
+    layout: &WgmmaLayout,
+    problem: &Problem,
+    variant: &Variant,
+    k: u32,
+    c: &Constants,
+) -> f64 {
+    if variant.warps.decoders() > 0 {
+        return 0.0;
+    }
+    // Blocks that stay have no ragged tiles of e4m3 values.
+    let short = if layout.rounds() { 0.0 } else { short(layout, variant, c) };
+    products(layout, problem, variant) * (short + issue(variant.tile.k, c) - issue(k, c))
+}
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &WgmmaLayout,
@@ -66,8 +99,7 @@ pub(in crate::path) fn block(
     let tile = variant.tile;
     let tiles = f64::from(tile.columns / tile_columns(problem));
     let passes = f64::from(layout.passes);
-    // Multiplications of 64 rows for a step of the tile, of one launch.
-    let products = tiles / f64::from(layout.tiles_per_part) * f64::from(layout.product_groups) * passes;
+    let products = products(layout, problem, variant);
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
     let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
@@ -83,7 +115,7 @@ pub(in crate::path) fn block(
         () => lines_cost * (c.decode * apart + width_cycles),
     };
     let decode_chain = if is_expanded { 0.0 } else { c.decode_chain * apart };
-    let issue = if is_decoded { 0.0 } else { c.stage_issue / f64::from(tile.k / 64) };
+    let issue = if is_decoded { 0.0 } else { issue(tile.k, c) };
     let multicast = f64::from(variant.cluster.multicast());
     let token_bytes = (if layout.decodes_tokens { 36.0 } else { 128.0 / rate }) * cover.rows;
     let bytes = passes * (token_bytes + tiles * f64::from(block_bytes(problem)));
@@ -93,8 +125,7 @@ pub(in crate::path) fn block(
     let drifts = variant.persistent && variant.epilogue == Epilogue::Direct && tiles > 1.0;
     let drift = if drifts { c.drift } else { 1.0 };
     let (ragged, ragged_turn) = if layout.ragged { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
-    // Warps that load as well, or tiles that come one after the other, leave the loops fewer registers.
-    let short = if layout.ragged && (is_uniform || variant.persistent) { c.ragged_short } else { 0.0 };
+    let short = short(layout, variant, c);
     // Every block sorts the groups for itself.
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups.min(TABLE_FITTED)));
     // As tall as the tile is: a tile with few rows waits for its tokens all the same.

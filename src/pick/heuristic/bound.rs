@@ -395,10 +395,14 @@ impl Way<'_> {
 
     /// Nor any that has stages of so much K and these warps.
     pub(super) fn least_us_with(&self, k: u32, warps: Warps) -> f64 {
-        let Work { node, block, .. } = self.work;
-        if is_mma_sync(&self.work.layout) {
+        let Work { node, block, layout, .. } = self.work;
+        if is_mma_sync(layout) {
             return 0.0;
         }
+        let Question { problem, constants, .. } = *node.question;
+        let variant = Variant { tile: Tile { k, ..self.variant.tile }, warps, ..self.variant };
+        let more = layout.more_decoding(problem, &variant, 64 * DEEP_STEPS, constants);
+        let step = together([block.tensor, block.decode + more, block.ingress]);
         let steps_per_stage = f64::from(k / 64);
         let stages = self.steps / steps_per_stage;
         // Those that decode or share tokens do not take turns.
@@ -406,17 +410,17 @@ impl Way<'_> {
         let serial = (stages / f64::from(turns)).ceil() * (block.serial * steps_per_stage + block.serial_per_stage);
         let loads = warps != Warps::Uniform && self.work.loading == 0.0;
         let loading = if loads { stages * block.loading } else { self.steps * self.work.loading };
-        self.us(serial, loading) * ROUNDING
+        self.us(step, serial, loading) * ROUNDING
     }
 
     fn any_us(&self) -> f64 {
-        self.us(self.steps * self.work.serial, self.steps * self.work.loading)
+        self.us(self.work.step, self.steps * self.work.serial, self.steps * self.work.loading)
     }
 
-    /// By what a warpgroup and the warps that load take for a loop, in cycles.
-    fn us(&self, serial: f64, loading: f64) -> f64 {
+    /// By what an SM takes for a step, and a warpgroup and the warps that load for a loop, in cycles.
+    fn us(&self, step: f64, serial: f64, loading: f64) -> f64 {
         let Self { work, variant, steps, rounds, tail, idle, device } = self;
-        let busy = device.busiest * steps * work.step;
+        let busy = device.busiest * steps * step;
         let loops = together([busy, steps * rounds.latency, rounds.least * serial, rounds.least * loading]);
         let loops = loops + rounds.change(variant, &work.block, *tail, work.node.question.constants);
         work.call(variant, device.sms, device.blocks, loops, tail + idle)
