@@ -47,8 +47,8 @@ impl<'a> Question<'a> {
         Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
     }
 
-    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies
-    /// if they are shared out evenly.
+    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies:
+    /// in whole rounds, or shared out evenly where sums are shared.
     pub(super) fn least_us(&self, height: &Height, columns: u32) -> f64 {
         let Self { problem, arch, constants: c, .. } = *self;
         if !problem.is_prepared() {
@@ -60,10 +60,18 @@ impl<'a> Question<'a> {
         let issue = c.stage_issue / f64::from(DEEP_STEPS);
         let decode = if rounds { 0.0 } else { c.decode * c.decode_apart.min(1.0) + c.decode_width * width + issue };
         let multiply = (c.tensor * width).max(c.tensor_min) / if rounds { 2.0 } else { 1.0 };
-        let weights = problem.columns().div_ceil(columns) * (columns / tile_columns(problem));
-        let steps = f64::from(weights) * tiles * f64::from(problem.depth() / 64) / f64::from(arch.sms());
-        let body = together([steps * decode.max(multiply) * 1e-3 / c.ghz, self.memory]);
-        (c.launch + body) * ROUNDING
+        let cycle = 1e-3 / c.ghz;
+        let weights = f64::from(columns / tile_columns(problem));
+        let of_block = weights * f64::from(problem.depth() / 64) * decode.max(multiply) * cycle;
+        let even = tiles * f64::from(problem.columns().div_ceil(columns)) / f64::from(arch.sms());
+        let us = |rounds: f64, meeting: f64| {
+            let unhurried = c.launch + c.block * cycle + together([rounds * of_block, self.memory]) + meeting;
+            unhurried + self.power / unhurried
+        };
+        let whole = if problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
+        let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
+        let meeting = in_cluster.min(c.relaunch + 2.0 * c.finish_split);
+        us(whole, 0.0).min(us(even, meeting)) * ROUNDING
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
