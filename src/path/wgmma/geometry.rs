@@ -95,6 +95,14 @@ fn decoded_slots(tiles: u32, decoders: u32) -> u32 {
     (DECODED_BYTES / (tiles * DECODED_TILE_BYTES)).max((4 * decoders).div_ceil(tiles)).max(DECODED_SLOTS_MIN)
 }
 
+/// As in [`WgmmaLayout`].
+pub(crate) fn tiles_per_part(fusion: Fusion) -> u32 {
+    match fusion {
+        Fusion::TwoPass | Fusion::Sequential | Fusion::PerProduct => 2,
+        Fusion::Single | Fusion::Interleaved | Fusion::PingPong => 1,
+    }
+}
+
 /// How a fusion shares the work of a block among its consumers.
 pub(super) struct Sharing {
     /// As in [`WgmmaLayout`], whose fields these become.
@@ -115,12 +123,12 @@ pub(super) struct Sharing {
 
 impl Sharing {
     pub(super) fn new(variant: &Variant, tiles: u32) -> Self {
-        let (tiles_per_part, product_groups, tile_groups, passes) = match variant.fusion {
-            Fusion::Single | Fusion::Interleaved => (1, 1, 1, 1),
-            Fusion::TwoPass => (2, 1, 1, 1),
-            Fusion::Sequential => (2, 1, 1, 2),
-            Fusion::PerProduct => (2, 2, 1, 1),
-            Fusion::PingPong => (1, 1, 2, 1),
+        let tiles_per_part = tiles_per_part(variant.fusion);
+        let (product_groups, tile_groups, passes) = match variant.fusion {
+            Fusion::Single | Fusion::Interleaved | Fusion::TwoPass => (1, 1, 1),
+            Fusion::Sequential => (1, 1, 2),
+            Fusion::PerProduct => (2, 1, 1),
+            Fusion::PingPong => (1, 2, 1),
         };
         let parts = tiles.div_ceil(tiles_per_part);
         let needed = parts * product_groups * tile_groups;

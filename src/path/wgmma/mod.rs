@@ -11,5 +11,5 @@ pub(super) mod numerics;
 mod registers;
 
 pub(super) use geometry::WgmmaLayout as Layout;
-pub(crate) use geometry::tile_columns;
+pub(crate) use geometry::{tile_columns, tiles_per_part};
 pub(crate) use legal::CONSUMERS_MAX;

@@ -9,7 +9,7 @@ use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
     Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
-    STAGES_MAX, Spec, Tile, Variant, Warps, blocks, tile_columns,
+    STAGES_MAX, Spec, Tile, Variant, Warps, blocks, tile_columns, tiles_per_part,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -47,9 +47,9 @@ impl<'a> Question<'a> {
         Height { ragged: cover(&Widths::ANY), whole: cover(&Widths::default()) }
     }
 
-    /// What no variant takes less than that has a tile's tokens and columns, by the weights that it decodes and multiplies:
+    /// What no variant takes less than that has a tile's tokens and columns and a fusion, by the weights that it decodes and multiplies:
     /// in whole rounds, or shared out evenly where sums are shared.
-    pub(super) fn least_us(&self, height: &Height, columns: u32) -> f64 {
+    pub(super) fn least_us(&self, height: &Height, columns: u32, fusion: Fusion) -> f64 {
         let Self { problem, arch, constants: c, .. } = *self;
         if !problem.is_prepared() {
             return c.launch;
@@ -58,11 +58,12 @@ impl<'a> Question<'a> {
         // e4m3 values are multiplied at twice the rate, and some kernels have shared memory for what they decode as their limit.
         let rounds = problem.compute_format() == Format::E4m3;
         let issue = c.stage_issue / f64::from(DEEP_STEPS);
-        let decode = if rounds { 0.0 } else { c.decode * c.decode_apart.min(1.0) + c.decode_width * width + issue };
+        let apart = if tiles_per_part(fusion) == 2 { c.decode_apart } else { 1.0 };
+        let decode = if rounds { 0.0 } else { c.decode * apart + c.decode_width * width + issue };
         let multiply = (c.tensor * width).max(c.tensor_min) / if rounds { 2.0 } else { 1.0 };
         let cycle = 1e-3 / c.ghz;
         let weights = f64::from(columns / tile_columns(problem));
-        let of_block = weights * f64::from(problem.depth() / 64) * decode.max(multiply) * cycle;
+        let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
         let even = tiles * f64::from(problem.columns().div_ceil(columns)) / f64::from(arch.sms());
         let us = |rounds: f64, meeting: f64| {
             let unhurried = c.launch + c.block * cycle + together([rounds * of_block, self.memory]) + meeting;

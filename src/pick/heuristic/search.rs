@@ -197,12 +197,13 @@ fn until_worse(depths: impl Iterator<Item = (f64, Spec)>) -> Option<(f64, Spec)>
     found
 }
 
-/// All nodes, those that may have the best variants first; of a tile they are made when it is its turn.
+/// All nodes, those that may have the best variants first; each is made when it is its turn.
 struct Nodes<'a> {
     question: &'a Question<'a>,
     axes: &'a Axes,
-    /// What is not made yet: tokens and columns with a bound, the least last.
-    tiles: Vec<(f64, Height, Tile)>,
+    heights: Vec<Height>,
+    /// What is not made yet: a height, tile and fusion with a bound, the least last.
+    plain: Vec<(f64, usize, Variant)>,
     nodes: Vec<Node<'a>>,
     /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
@@ -210,41 +211,35 @@ struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
-        let heights = heights(question.problem, question.load, axes);
-        let mut tiles = Vec::with_capacity(heights.len() * axes.columns.len());
-        for tokens in heights {
-            let height = question.height(tokens);
-            let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
-            tiles.extend(axes.columns.map(|columns| (question.least_us(&height, columns), height, tile(columns))));
+        let tokens = heights(question.problem, question.load, axes);
+        let heights: Vec<Height> = tokens.iter().map(|tokens| question.height(*tokens)).collect();
+        let mut plain = Vec::with_capacity(heights.len() * axes.columns.len() * axes.fusions.len());
+        for &fusion in axes.fusions {
+            for (at, &tokens) in tokens.iter().enumerate() {
+                let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
+                let all = axes.columns.map(|columns| axes.plainest(tile(columns), fusion));
+                let may_be = all.into_iter().filter(|plain| Spec::can_fuse(question.problem, plain));
+                plain.extend(may_be.map(|one| (question.least_us(&heights[at], one.tile.columns, fusion), at, one)));
+            }
         }
-        tiles.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        Self { question, axes, tiles, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
+        plain.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        Self { question, axes, heights, plain, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
     }
 
     fn next(&mut self) -> Option<(f64, Node<'a>)> {
         let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
-        while let Some((us, height, tile)) = self.tiles.last().copied() {
+        while let Some((us, height, plain)) = self.plain.last().copied() {
             if least(&self.queue).is_some_and(|least| least <= us) {
                 break;
             }
-            self.tiles.pop();
-            self.open_tile(&height, tile);
-        }
-        let Reverse((us, at)) = self.queue.pop()?;
-        Some((f64::from_bits(us), self.nodes[at]))
-    }
-
-    fn open_tile(&mut self, height: &Height, tile: Tile) {
-        for fusion in self.axes.fusions {
-            let plain = self.axes.plainest(tile, *fusion);
-            if !Spec::can_fuse(self.question.problem, &plain) {
-                continue;
-            }
-            if let Some(node) = Node::new(self.question, self.axes, &plain, height) {
+            self.plain.pop();
+            if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
                 self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
                 self.nodes.push(node);
             }
         }
+        let Reverse((us, at)) = self.queue.pop()?;
+        Some((f64::from_bits(us), self.nodes[at]))
     }
 }
 
