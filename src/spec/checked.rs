@@ -59,6 +59,13 @@ impl Spec {
         Ok(Self { problem: problem.for_kernel(), variant: *variant, arch: *arch, geometry })
     }
 
+    /// The same with another depth, if that is legal.
+    pub(crate) fn with_stages(&self, stages: u32) -> Option<Self> {
+        let variant = Variant { stages, ..self.variant };
+        let geometry = legal::check_variant(&self.problem, &variant, &self.arch).ok()?;
+        Some(Self { variant, geometry, ..*self })
+    }
+
     /// Whether the values of the axes, all but stages, go together; not whether there is room for them.
     pub(crate) fn can_combine(problem: &Problem, variant: &Variant) -> bool {
         // A multiple of whatever stages may have to be a multiple of.

@@ -9,6 +9,11 @@ use crate::path::{TILE_K, axis};
 pub(super) fn check(problem: &Problem, variant: &Variant, arch: &Arch) -> Result<Geometry, Refusal> {
     check_problem(problem)?;
     check_path(problem, variant.path, arch)?;
+    check_variant(problem, variant, arch)
+}
+
+/// The same where problem and path are known to be legal there.
+pub(super) fn check_variant(problem: &Problem, variant: &Variant, arch: &Arch) -> Result<Geometry, Refusal> {
     check_axes(problem, variant)?;
     let geometry = Geometry::new(problem, variant, arch);
     check_resources(&geometry, arch)?;

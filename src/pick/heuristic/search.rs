@@ -159,7 +159,7 @@ impl Search<'_> {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
             let us = |spec: &Spec| cost::us(spec, load, &cover, constants).0;
             let at = |stages: u32| {
-                let spec = Spec::check(problem, &Variant { stages, ..*variant }, arch).ok()?;
+                let spec = deepest.with_stages(stages)?;
                 let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
                 (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
             };
