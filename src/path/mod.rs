@@ -211,6 +211,11 @@ impl Layout {
         ask!(self => own, cost::widths(own, variant))
     }
 
+    /// How many times as long a loop takes at most as it would with fewer stages, but for waiting.
+    pub(crate) fn held_back(&self, variant: &Variant, shared_bytes: u32, c: &Constants) -> f64 {
+        ask!(self => own, cost::held_back(own, variant, shared_bytes, c))
+    }
+
     /// The work of a block with so much shared memory.
     fn block(&self, problem: &Problem, variant: &Variant, shared_bytes: u32, cover: &Cover, c: &Constants) -> Block {
         ask!(self => own, cost::block(own, problem, variant, shared_bytes, cover, c))

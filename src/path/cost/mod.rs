@@ -118,6 +118,11 @@ pub(super) fn only_tail<L>(_: &L, _: &Problem, _: &Variant, block: &Block, _: &C
     block.tail
 }
 
+/// Of paths whose loops do nothing but wait less where there are more stages.
+pub(super) fn never_held_back<L>(_: &L, _: &Variant, _: u32, _: &Constants) -> f64 {
+    1.0
+}
+
 /// Of paths that do not say what decoding takes more.
 pub(super) fn no_more<L>(_: &L, _: &Problem, _: &Variant, _: u32, _: &Constants) -> f64 {
     0.0

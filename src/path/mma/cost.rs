@@ -10,6 +10,16 @@ use crate::path::mma_sync::{self, Work};
 use crate::path::{Fusion, Variant};
 use crate::problem::Problem;
 
+/// What is held for more stages is not there as a cache.
+fn crowded(shared_bytes: u32, c: &Constants) -> f64 {
+    1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0
+}
+
+/// With fewer stages there is more of a cache.
+pub(in crate::path) fn held_back(_: &Layout, _: &Variant, shared_bytes: u32, c: &Constants) -> f64 {
+    crowded(shared_bytes, c)
+}
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &Layout,
@@ -34,8 +44,7 @@ pub(in crate::path) fn block(
     // Warps along the tokens each decode the weights for themselves.
     let weights = c.mma_decode * decodes(problem.b_format()) * rows * f64::from(layout.tokens);
     let tokens = if problem.a_format() == Format::Nvfp4 { c.mma_decode_token * cover.width * passes } else { 0.0 };
-    // What is held for more stages is not there as a cache.
-    let crowded = 1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0;
+    let crowded = crowded(shared_bytes, c);
     let tensor = c.mma_tensor * cover.width * rows * crowded;
     let weights = weights * crowded;
     let decode = weights + tokens;

@@ -87,6 +87,11 @@ pub(in crate::path) fn more_decoding(
     products(layout, problem, variant) * (short + issue(variant.tile.k, c) - issue(k, c))
 }
 
+/// With fewer stages their places may stay their warpgroups'.
+pub(in crate::path) fn held_back(layout: &WgmmaLayout, variant: &Variant, _: u32, c: &Constants) -> f64 {
+    rotation(variant.stages, layout.k_groups, c).max(1.0)
+}
+
 /// The work of a block.
 pub(in crate::path) fn block(
     layout: &WgmmaLayout,

@@ -4,7 +4,7 @@ use std::array;
 
 use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
 use crate::format::Format;
-use crate::path::cost::{Block, Constants, Cover, Widths, rotation};
+use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
@@ -76,16 +76,11 @@ impl<'a> Question<'a> {
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
-    /// each other, and that places stay their warpgroups'. (Of the path `mma` it leaves more of a cache, too.)
+    /// each other, and what holds loops back that are deep.
     pub(super) fn shallower_us(&self, deepest: &Spec, deepest_us: f64, memory_us: f64) -> f64 {
-        match deepest.variant().path {
-            MatrixPath::Wgmma => {
-                let turns = deepest.geometry().layout.turns();
-                let rotation = rotation(deepest.variant().stages, turns, self.constants).max(1.0);
-                (deepest_us / rotation - (memory_us - self.memory)) * ROUNDING
-            }
-            _ => 0.0,
-        }
+        let Geometry { layout, shared_bytes, .. } = deepest.geometry();
+        let held_back = layout.held_back(deepest.variant(), *shared_bytes, self.constants);
+        (deepest_us / held_back - (memory_us - self.memory)) * ROUNDING
     }
 
     /// The least that blocks without rows take, in cycles, where an SM holds as many blocks as `geometry` says, or fewer.
