@@ -64,8 +64,8 @@ impl Axes {
     pub fn ways(&self, plain: &Variant) -> impl Iterator<Item = Variant> + use<> {
         let (Self { sharing, persistent, prepass, rows, .. }, plain) = (*self, *plain);
         sharing.iter().flat_map(move |&(split_k, cluster)| {
-            // Whatever is shared, persistent blocks do not have.
-            let is_whole = (split_k, cluster) == (1, Cluster::None);
+            // Whatever is shared, persistent blocks do not have; but two may multiply together.
+            let is_whole = split_k == 1 && matches!(cluster, Cluster::None | Cluster::Pair);
             let persistent = persistent.iter().filter(move |persistent| is_whole || !**persistent);
             persistent.flat_map(move |&persistent| {
                 prepass.iter().flat_map(move |&prepass| {
