@@ -146,10 +146,10 @@ impl Search<'_> {
     }
 
     /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
-    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth of those that hold
-    /// all of K and of those that do not, of those at which places stay their warpgroups' and of the others, each looked for
-    /// from the deepest on; beside the best of them there is the depth at which no stage is held longer than it is
-    /// multiplied.
+    /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth of those that do not
+    /// hold all of K, looked for from the deepest on; of those that hold all of K, which more stages do not help, it is the
+    /// shallowest; both of those at which places stay their warpgroups' and of the others. Beside the best of them there is
+    /// the depth at which no stage is held longer than it is multiplied.
     fn add_depths(&mut self, variant: &Variant) {
         let Self { question, accepts, covers, best, .. } = self;
         let Question { problem, load, arch, constants, .. } = **question;
@@ -170,10 +170,11 @@ impl Search<'_> {
             let turns = deepest.geometry().layout.turns();
             let top = deepest.variant().stages;
             let whole = stages(problem, variant).min(top);
-            let kinds = [(whole..top, true), (whole..top, false), (1..whole, true), (1..whole, false)];
-            let least = kinds.into_iter().filter_map(|(depths, in_turn)| {
-                until_worse(depths.rev().filter(|depth| depth.is_multiple_of(turns) == in_turn).filter_map(at))
-            });
+            let is_kind = |in_turn: bool| move |depth: &u32| depth.is_multiple_of(turns) == in_turn;
+            let hold_all = [true, false].map(|in_turn| (whole..top).filter(is_kind(in_turn)).find_map(at));
+            let others =
+                [true, false].map(|in_turn| until_worse((1..whole).rev().filter(is_kind(in_turn)).filter_map(at)));
+            let least = hold_all.into_iter().chain(others).flatten();
             let found =
                 least.fold((deepest_us, deepest), |found, other| if other.0 <= found.0 { other } else { found });
             if turns < found.1.variant().stages {
