@@ -409,7 +409,7 @@ impl Way<'_> {
         let step = together([block.tensor, block.decode + more, block.ingress]);
         let steps_per_stage = f64::from(k / 64);
         let stages = self.steps / steps_per_stage;
-        // Those that decode or share tokens do not take turns.
+        // At most: those that decode or share tokens do not take turns.
         let turns = warps.consumers().map_or(1, |consumers| (128 * consumers / node.geometry.threads).max(1));
         let serial = (stages / f64::from(turns)).ceil() * (block.serial * steps_per_stage + block.serial_per_stage);
         let loads = warps != Warps::Uniform && self.work.loading == 0.0;
