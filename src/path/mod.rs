@@ -226,14 +226,16 @@ impl Layout {
         ask!(self => own, cost::more_decoding(own, problem, variant, k, c))
     }
 
-    /// What is behind the loop before the result is stored.
-    fn meet(&self, problem: &Problem, variant: &Variant, block: &Block, cover: &Cover, c: &Constants) -> f64 {
-        ask!(self => own, cost::meet(own, problem, variant, block, cover, c))
-    }
-
-    /// What each epilogue takes for the result.
-    fn stores(&self, problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> [f64; Epilogue::ALL.len()] {
-        ask!(self => own, cost::stores(own, problem, variant, cover, c))
+    /// What no epilogue of this variant takes less than behind the loop, and what each takes more.
+    pub(crate) fn tails(
+        &self,
+        problem: &Problem,
+        variant: &Variant,
+        block: &Block,
+        cover: &Cover,
+        c: &Constants,
+    ) -> (f64, [f64; Epilogue::ALL.len()]) {
+        ask!(self => own, cost::tails(own, problem, variant, block, cover, c))
     }
 }
 

@@ -7,7 +7,7 @@ pub use constants::{Constants, Tables};
 pub(crate) use cover::{Cover, Widths};
 pub use cover::{tile_efficiency, wave_efficiency};
 
-use super::{Epilogue, Geometry, Layout, Variant};
+use super::{Epilogue, Geometry, Variant};
 use crate::problem::Problem;
 
 /// The work of a block. All times are in cycles; those of the loop are for 64 of K ("a step") unless said otherwise.
@@ -71,22 +71,6 @@ impl Block {
     }
 }
 
-impl Layout {
-    /// What no epilogue of this variant takes less than behind the loop, and what each takes more.
-    pub(crate) fn tails(
-        &self,
-        problem: &Problem,
-        variant: &Variant,
-        block: &Block,
-        cover: &Cover,
-        constants: &Constants,
-    ) -> (f64, [f64; Epilogue::ALL.len()]) {
-        let stores = self.stores(problem, variant, cover, constants);
-        let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
-        (self.meet(problem, variant, block, cover, constants) + least, stores.map(|cycles| cycles - least))
-    }
-}
-
 /// Stages of a split, the last one cut short.
 pub(crate) fn stages(problem: &Problem, variant: &Variant) -> u32 {
     problem.depth().div_ceil(variant.tile.k).div_ceil(variant.split_k * variant.cluster.splits())
@@ -114,8 +98,15 @@ pub(super) fn whole_width<L>(_: &L, _: &Variant) -> Widths {
 }
 
 /// Of paths with one epilogue: what it takes is in the work of a block.
-pub(super) fn only_tail<L>(_: &L, _: &Problem, _: &Variant, block: &Block, _: &Cover, _: &Constants) -> f64 {
-    block.tail
+pub(super) fn one_tail<L>(
+    _: &L,
+    _: &Problem,
+    _: &Variant,
+    block: &Block,
+    _: &Cover,
+    _: &Constants,
+) -> (f64, [f64; Epilogue::ALL.len()]) {
+    (block.tail, [0.0; Epilogue::ALL.len()])
 }
 
 /// Of paths whose loops do nothing but wait less where there are more stages.
@@ -126,9 +117,4 @@ pub(super) fn never_held_back<L>(_: &L, _: &Variant, _: u32, _: &Constants) -> f
 /// Of paths that do not say what decoding takes more.
 pub(super) fn no_more<L>(_: &L, _: &Problem, _: &Variant, _: u32, _: &Constants) -> f64 {
     0.0
-}
-
-/// The same of each epilogue, beside that.
-pub(super) fn no_stores<L>(_: &L, _: &Problem, _: &Variant, _: &Cover, _: &Constants) -> [f64; Epilogue::ALL.len()] {
-    [0.0; Epilogue::ALL.len()]
 }

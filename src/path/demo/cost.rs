@@ -4,8 +4,7 @@ use super::geometry::DemoLayout;
 use crate::path::Variant;
 use crate::path::cost::{Block, Constants, Cover, steps};
 pub(in crate::path) use crate::path::cost::{
-    never_held_back as held_back, no_more as more_decoding, no_stores as stores, one_turn as turns, only_tail as meet,
-    whole_width as widths,
+    never_held_back as held_back, no_more as more_decoding, one_tail as tails, one_turn as turns, whole_width as widths,
 };
 use crate::problem::Problem;
 

@@ -4,20 +4,15 @@ use super::Layout;
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover};
 pub(in crate::path) use crate::path::cost::{
-    no_more as more_decoding, no_stores as stores, one_turn as turns, only_tail as meet, whole_width as widths,
+    no_more as more_decoding, one_tail as tails, one_turn as turns, whole_width as widths,
 };
 use crate::path::mma_sync::{self, Work};
 use crate::path::{Fusion, Variant};
 use crate::problem::Problem;
 
 /// What is held for more stages is not there as a cache.
-fn crowded(shared_bytes: u32, c: &Constants) -> f64 {
-    1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0
-}
-
-/// With fewer stages there is more of a cache.
 pub(in crate::path) fn held_back(_: &Layout, _: &Variant, shared_bytes: u32, c: &Constants) -> f64 {
-    crowded(shared_bytes, c)
+    1.0 + c.mma_crowded * f64::from(shared_bytes) / 131_072.0
 }
 
 /// The work of a block.
@@ -44,7 +39,7 @@ pub(in crate::path) fn block(
     // Warps along the tokens each decode the weights for themselves.
     let weights = c.mma_decode * decodes(problem.b_format()) * rows * f64::from(layout.tokens);
     let tokens = if problem.a_format() == Format::Nvfp4 { c.mma_decode_token * cover.width * passes } else { 0.0 };
-    let crowded = crowded(shared_bytes, c);
+    let crowded = held_back(layout, variant, shared_bytes, c);
     let tensor = c.mma_tensor * cover.width * rows * crowded;
     let weights = weights * crowded;
     let decode = weights + tokens;

@@ -5,8 +5,7 @@
 use super::Layout;
 use crate::path::cost::{Block, Constants, Cover};
 pub(in crate::path) use crate::path::cost::{
-    never_held_back as held_back, no_more as more_decoding, no_stores as stores, one_turn as turns, only_tail as meet,
-    whole_width as widths,
+    never_held_back as held_back, no_more as more_decoding, one_tail as tails, one_turn as turns, whole_width as widths,
 };
 use crate::path::mma_sync::{self, Work};
 use crate::path::{Fusion, Variant};

@@ -157,20 +157,27 @@ pub(in crate::path) fn block(
         hold: c.hold,
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
-        tail: sums_meet(layout, problem, variant, cover, c)
-            + stores(layout, problem, variant, cover, c)[variant.epilogue as usize],
+        tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],
     }
+}
+
+/// What no epilogue takes less than, and what each takes more.
+pub(in crate::path) fn tails(
+    layout: &WgmmaLayout,
+    problem: &Problem,
+    variant: &Variant,
+    _: &Block,
+    cover: &Cover,
+    c: &Constants,
+) -> (f64, [f64; Epilogue::ALL.len()]) {
+    let stores = stores(problem, variant, cover, c);
+    let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
+    (meet(layout, problem, variant, cover, c) + least, stores.map(|cycles| cycles - least))
 }
 
 /// What each epilogue takes for the result: every warpgroup stores its part, by way of the same shared memory and the same few
 /// load-store units, so the whole tile counts.
-pub(in crate::path) fn stores(
-    _: &WgmmaLayout,
-    problem: &Problem,
-    variant: &Variant,
-    cover: &Cover,
-    c: &Constants,
-) -> [f64; Epilogue::ALL.len()] {
+fn stores(problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> [f64; Epilogue::ALL.len()] {
     if variant.needs_finish() {
         return [c.partial_token * sums(problem, variant, cover); Epilogue::ALL.len()];
     }
@@ -190,18 +197,7 @@ fn sums(problem: &Problem, variant: &Variant, cover: &Cover) -> f64 {
 }
 
 /// Sums that meet, of the whole tile as well.
-pub(in crate::path) fn meet(
-    layout: &WgmmaLayout,
-    problem: &Problem,
-    variant: &Variant,
-    _: &Block,
-    cover: &Cover,
-    c: &Constants,
-) -> f64 {
-    sums_meet(layout, problem, variant, cover, c)
-}
-
-fn sums_meet(layout: &WgmmaLayout, problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> f64 {
+fn meet(layout: &WgmmaLayout, problem: &Problem, variant: &Variant, cover: &Cover, c: &Constants) -> f64 {
     let sums = sums(problem, variant, cover);
     let others = f64::from(layout.k_groups) - 1.0;
     let reduce = if others > 0.0 { c.reduce + c.reduce_token * others * sums } else { 0.0 };

@@ -71,7 +71,7 @@ impl<'a> Question<'a> {
         };
         let whole = if problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
         let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
-        let meeting = in_cluster.min(c.relaunch + 2.0 * c.finish_split);
+        let meeting = in_cluster.min(least_finish_us(c));
         us(whole, 0.0).min(us(even, meeting)) * ROUNDING
     }
 
@@ -265,6 +265,11 @@ impl Ways<'_> {
     }
 }
 
+/// What no kernel takes less than that adds up splits.
+fn least_finish_us(c: &Constants) -> f64 {
+    c.relaunch + 2.0 * c.finish_split
+}
+
 /// Whether the warps of a block are all alike and share K, as on the paths `mma` and `mxf4`.
 fn is_mma_sync(layout: &Layout) -> bool {
     matches!(layout, Layout::Mma(_) | Layout::Mxf4(_))
@@ -365,7 +370,7 @@ impl Work<'_> {
         let Question { problem, arch, constants: c, .. } = *self.node.question;
         let whole = Device::of(problem, plain, self.cover, 1.0, arch.sms().into(), c);
         let tail_of = |split_k, cluster| self.tail(&Variant { split_k, cluster, ..*plain });
-        let finish = (c.relaunch + 2.0 * c.finish_split) * c.ghz * 1e3;
+        let finish = least_finish_us(c) * c.ghz * 1e3;
         let in_cluster = tail_of(1, Cluster::SplitK(2)).min(tail_of(1, Cluster::SplitK(4)));
         let tail = in_cluster.min(tail_of(2, Cluster::None) + finish);
         let even = whole.blocks / whole.sms;

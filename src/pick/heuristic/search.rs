@@ -114,14 +114,14 @@ impl Search<'_> {
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
             let known = ways.of(&way);
-            let is_worse = |us: f64| best.is_full_below(us);
-            if known.as_ref().is_some_and(|way| is_worse(way.least_us())) {
+            if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us())) {
                 continue;
             }
             let combinations =
                 combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
-                if known.as_ref().is_some_and(|way| is_worse(way.least_us_with(other.tile.k, other.warps))) {
+                let us = known.as_ref().map_or(0.0, |way| way.least_us_with(other.tile.k, other.warps));
+                if best.is_full_below(us) {
                     return None;
                 }
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
@@ -216,11 +216,14 @@ impl<'a> Nodes<'a> {
         let heights: Vec<Height> = tokens.iter().map(|tokens| question.height(*tokens)).collect();
         let mut plain = Vec::with_capacity(heights.len() * axes.columns.len() * axes.fusions.len());
         for &fusion in axes.fusions {
+            let of = |tokens, columns| axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
+            // Whatever the tile.
+            if !Spec::can_fuse(question.problem, &of(0, 0)) {
+                continue;
+            }
             for (at, &tokens) in tokens.iter().enumerate() {
-                let tile = |columns| Tile { tokens, columns, k: axes.k[0] };
-                let all = axes.columns.map(|columns| axes.plainest(tile(columns), fusion));
-                let may_be = all.into_iter().filter(|plain| Spec::can_fuse(question.problem, plain));
-                plain.extend(may_be.map(|one| (question.least_us(&heights[at], one.tile.columns, fusion), at, one)));
+                let bounded = |columns| (question.least_us(&heights[at], columns, fusion), at, of(tokens, columns));
+                plain.extend(axes.columns.map(bounded));
             }
         }
         plain.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
