@@ -22,7 +22,16 @@ pub fn baseline(problem: &Problem) -> Variant {
 /// Every legal variant of a problem on an architecture, over the axis values that are worth searching, with
 /// fusions outermost. (Legal values between them, such as 56 tokens or 7 stages, can be pinned.)
 pub fn space(problem: &Problem, arch: &Arch) -> Box<dyn Iterator<Item = Spec>> {
-    thinned(problem, arch, 1)
+    let (problem, arch) = (*problem, *arch);
+    let of_path = move |path: MatrixPath| {
+        let axes = path.axes(&problem);
+        // What does not go together is refused at every depth.
+        let shallow =
+            variants(Axes { stages: &[1], ..axes }).filter(move |variant| Spec::can_combine(&problem, variant));
+        shallow.flat_map(move |variant| axes.stages.iter().map(move |&stages| Variant { stages, ..variant }))
+    };
+    let all = MatrixPath::of(&problem, &arch).flat_map(of_path);
+    Box::new(all.filter_map(move |variant| Spec::check(&problem, &variant, &arch).ok()))
 }
 
 /// Of every path's combinations each `step`th, if it is legal: a few, without a look at all.

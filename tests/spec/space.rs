@@ -1,7 +1,7 @@
 //! The legal space, and what its variants launch.
 
 use warpsmith::format::Format;
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, PassKind, Warps, baseline, space};
+use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, PassKind, Warps, baseline, space, thinned};
 use warpsmith::pick;
 use warpsmith::spec::{Activation, Arch, MatrixPath, Operation, Problem, Spec, Variant};
 
@@ -82,6 +82,22 @@ fn the_space_of_prepared_weights_holds_every_axis_value_and_keeps_every_limit() 
     for arch in Arch::ALL.iter().filter(|arch| arch.capability() != Arch::H200.capability()) {
         assert_eq!(space(&dual().prepared(), arch).count(), 0, "{arch}");
         assert!(pick::choose(&dual().prepared(), 64, arch).unwrap_err().is_unsupported(), "{arch}");
+    }
+}
+
+/// What does not go together at any depth is left out before depths are looked at; nothing else is.
+#[test]
+fn the_space_is_what_is_legal_of_all_combinations() {
+    let coded = dual().a(Format::Nvfp4);
+    for (problem, arch) in [
+        (dual().n(272).k(448), Arch::L40S),
+        (dual().prepared().gathered().grouped(40), Arch::H200),
+        (dual().a(Format::E4m3).k_factors().prepared(), Arch::H200),
+        (coded.prepared(), Arch::H200),
+        (coded.slots().grouped(3), Arch::B200),
+        (Problem::gemm().n(272).k(448).a(Format::Nvfp4), Arch::RTX5090),
+    ] {
+        assert!(space(&problem, &arch).eq(thinned(&problem, &arch, 1)), "{problem} on {arch}");
     }
 }
 
