@@ -45,7 +45,9 @@ fn what_is_picked_for_every_preset_compiles_without_spills() {
     std::thread::scope(|scope| {
         let toolchain = &toolchain;
         for half in halves {
-            scope.spawn(move || half.for_each(|arch| compiles(toolchain, arch, 1)));
+            scope.spawn(move || {
+                half.for_each(|arch| compiles(toolchain, arch, if common::is_thorough() { 1 } else { 2 }))
+            });
         }
     });
 }

@@ -88,14 +88,14 @@ fn quantises() -> Vec<Quantise> {
 
 #[test]
 fn all_compile_without_spills_or_warnings() {
-    let archs = match std::env::var_os("WARPSMITH_TEST_ARCHS") {
-        Some(_) => Arch::ALL,
-        None => &[Arch::A100, Arch::H200, Arch::RTX5090],
-    };
+    let archs = if common::is_thorough() { Arch::ALL } else { &[Arch::A100, Arch::H200, Arch::RTX5090] };
     let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
-    for toolchain in common::toolchains("routers, combiners and quantisers") {
-        let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
-        let all = all.chain(quantises().into_iter().map(Simt::from)).chain(QuantiseWeights::all().map(Simt::from));
+    let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
+    let all = all.chain(quantises().into_iter().map(Simt::from)).chain(QuantiseWeights::all().map(Simt::from));
+    let all = all.flat_map(|simt| targets.iter().map(move |target| (simt, *target)));
+    let of_hopper = experts().into_iter().map(|experts| (Simt::from(experts), Arch::H200.target()));
+    let all: Vec<_> = all.chain(of_hopper).collect();
+    for (toolchain, pairs) in common::shares(common::toolchains("routers, combiners and quantisers"), &all) {
         let compiles = |(simt, target): &(Simt, &str)| {
             let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
             assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
@@ -107,9 +107,6 @@ fn all_compile_without_spills_or_warnings() {
             }
             assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
         };
-        let of_hopper = experts().into_iter().map(|experts| (Simt::from(experts), Arch::H200.target()));
-        let pairs = all.flat_map(|simt| targets.iter().map(move |target| (simt, *target)));
-        let pairs: Vec<_> = pairs.chain(of_hopper).collect();
         let (even, odd) = (pairs.iter().step_by(2), pairs.iter().skip(1).step_by(2));
         std::thread::scope(|scope| {
             scope.spawn(|| even.for_each(compiles));

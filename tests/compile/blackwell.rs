@@ -61,13 +61,13 @@ pub fn samples_of_tcgen05(samples: usize) -> Vec<Spec> {
     specs
 }
 
-/// With `WARPSMITH_TEST_ARCHS` more of them.
+/// Each by one of the compilers in turn, or more of them by all.
 #[test]
 fn every_nvrtc_compiles_tcgen05_without_spills() {
     let toolchains = common::toolchains("every NVRTC compiles tcgen05");
     let _turn = turn();
-    let specs = samples_of_tcgen05(if std::env::var_os("WARPSMITH_TEST_ARCHS").is_some() { 6 } else { 1 });
-    for toolchain in toolchains {
+    let specs = samples_of_tcgen05(if common::is_thorough() { 6 } else { 1 });
+    for (toolchain, specs) in common::shares(toolchains, &specs) {
         assert_compiled(&toolchain, &specs, "kernels of tcgen05", slow);
     }
 }

@@ -45,6 +45,7 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let tall = space(&decoded, &Arch::H200).filter(|spec| spec.variant().tile.tokens >= 192 && !spec.variant().prepass);
     let tall: Vec<Spec> = tall.collect();
     specs.extend(tall.iter().step_by((tall.len() / 6).max(1)).copied());
+    let specs = common::thinned(specs, 4);
     assert_compiled(&toolchain, &specs, "sampled variants for prepared weights", warning);
 }
 
@@ -84,6 +85,7 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     specs.extend(picker.schedule(&dual.expanded()).unwrap().specs());
     let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).a(Format::E4m3).grouped(128).gathered();
     specs.extend(picker.schedule(&experts.experts_per_token(8).expanded().m_up_to(65536)).unwrap().specs());
+    let specs = common::thinned(specs, 4);
     assert_compiled(&toolchain, &specs, "sampled variants of e4m3 tokens", slow_or_warning);
 }
 
@@ -125,8 +127,9 @@ fn all_products_of_e4m3_values_are_in_the_machine_code() {
         let problems = [dual.k(1024).prepared(), dual.k(1024).expanded()];
         specs.extend(problems.iter().map(|problem| Spec::new(problem, &variant, &Arch::H200).unwrap()));
     }
-    for toolchain in &toolchains {
-        let wrong = compile_all(toolchain, &specs, |spec, cubin| {
+    let compilers = toolchains.len();
+    for (toolchain, specs) in &common::shares(toolchains, &specs) {
+        let wrong = compile_all(toolchain, specs, |spec, cubin| {
             let source = warpsmith::internal::build::render(spec).unwrap();
             let text = warpsmith::internal::build::ptx(toolchain, &source, spec.arch().target()).unwrap();
             let (wanted, found) = (text.matches("wgmma.mma_async").count(), products(cubin));
@@ -134,7 +137,7 @@ fn all_products_of_e4m3_values_are_in_the_machine_code() {
         });
         assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), specs.len(), wrong.join("\n"));
     }
-    eprintln!("{} kernels have all their products, by {} compilers", specs.len(), toolchains.len());
+    eprintln!("{} kernels have all their products, by {compilers} compilers", specs.len());
 }
 
 /// The check above can fail: registers of a product that is under way, read before it is waited for, are found.
@@ -168,7 +171,7 @@ fn prepared_mxfp4_takes_hardly_more_registers() {
     let _turn = turn();
     let registers = Mutex::new(Vec::new());
     let mut pairs = Vec::new();
-    for (index, operation) in every_operation().into_iter().enumerate().step_by(2) {
+    for (index, operation) in common::thinned(every_operation().into_iter().enumerate().step_by(2), 2) {
         let a = [Format::Bf16, Format::F16][index / 2 % 2];
         let problem = moved(operation.n(272).k(448).a(a).b(Format::Mxfp4).c(a).prepared(), index);
         for spec in sampled(&problem, &Arch::H200, 2, index) {

@@ -328,6 +328,8 @@ fn groups_and_rows_are_checked_before_there_is_a_list_of_them() {
 /// An H200 with little cache, so that operands need not be many.
 const SMALL_CACHE: &str = "NVIDIA H200;13000;1;132;262144;9;0;232448;1980000;3201000;6144";
 
+const ROWS: &str = "1..=24, 77, 100..=300";
+
 /// With a compiler, on a device whose kernels are right: one process tunes and packs, others serve from that.
 #[test]
 fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
@@ -335,8 +337,7 @@ fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
         return;
     }
     let bench = Bench::new();
-    let rows = "1..=24, 77, 100..=300";
-    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"{rows}\"\n")).unwrap();
+    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"{ROWS}\"\n")).unwrap();
     let driver = bench.driver_with("computing", &["NULL_COMPUTES"]);
     let run = |line: &str, compiles: bool| {
         let mut command = bench.command(line);
@@ -370,7 +371,7 @@ fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
     let cache = cache.no_disk().pack(pack()).build();
     cache.seal(Seal::Refuse);
     let (mut served, mut measured) = (HashSet::new(), 0);
-    for m in rows.parse::<Rows>().unwrap().ranges().flatten() {
+    for m in ROWS.parse::<Rows>().unwrap().ranges().flatten() {
         let choice = picker.choose(&GEMM.parse().unwrap(), m).unwrap();
         measured += usize::from(choice.origin() == Origin::Tuned);
         let _ = cache.cubin(choice.spec()).unwrap();
@@ -391,9 +392,22 @@ fn what_one_process_has_tuned_and_packed_others_serve_without_a_compiler() {
     let (status, again, said) = run("warm-up @/manifest --tune 0 --table @/table --json", true);
     assert_eq!((status, &again["tuning"]["decisions"]), (Some(0), &serde_json::json!([])), "{said}");
     assert_eq!(Table::load(&bench.path("table")).unwrap().0, table);
+}
 
-    // And `tune` alone.
-    let (status, json, said) = run("tune --manifest @/manifest --within 12 --table @/other --html @/html --json", true);
+/// `tune` alone, within less time than it would need.
+#[test]
+fn what_was_not_reached_is_told() {
+    if common::toolchain("what_was_not_reached_is_told").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"{ROWS}\"\n")).unwrap();
+    let driver = bench.driver_with("computing", &["NULL_COMPUTES"]);
+    let mut command = bench.command("tune --manifest @/manifest --within 12 --table @/other --html @/html --json");
+    command.env("LD_LIBRARY_PATH", &driver).env("NULL_DRIVER_DEVICE", SMALL_CACHE).env_remove("WARPSMITH_NVRTC");
+    let output = command.output().unwrap();
+    let (status, said) = told(&output);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(status == Some(0) && json["reached"].as_u64().unwrap() > 0 && bench.path("html").exists(), "{said}");
     for unreached in json["unreached"].as_array().unwrap() {
         assert!(unreached["variant"].is_string() && unreached["why"].is_string(), "{unreached}");

@@ -64,36 +64,42 @@ fn no_number_of_tokens_needs_a_kernel_that_is_not_there() {
     let shared = "moe.silu:bf16:h2048:i704:sigmoid_bias:e60:k4:renormalised:shared1408:residual".parse().unwrap();
     let rounded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:e4m3".parse().unwrap();
     let coded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:nvfp4".parse().unwrap();
-    for layer in model().into_iter().chain(known).chain([shared, rounded, coded]) {
-        let manifest = manifest(&[layer], &format!("1..={TOKENS}"), &Arch::H200);
+    let layers: Vec<_> = model().into_iter().chain(known).chain([shared, rounded, coded]).collect();
+    std::thread::scope(|scope| {
         for policy in [Policy::Fastest, Policy::BatchInvariant] {
-            let warm: HashSet<Spec> = KernelSet::new(&picker(policy), &manifest).specs().copied().collect();
-            // Plans reach to a layer's limit, whatever that is.
-            for limit in [1, 7, 300, TOKENS] {
-                for problem in layer.problems(limit).unwrap() {
-                    let problem = problem.native(&Arch::H200);
-                    let picker = picker(policy);
-                    let schedule = picker.schedule(&problem).unwrap();
-                    let cold: Vec<_> = schedule
-                        .intervals()
-                        .iter()
-                        .filter(|interval| !warm.contains(interval.choice.spec()))
-                        .map(|interval| format!("{}..={} {}", interval.first, interval.last, interval.choice.spec()))
-                        .collect();
-                    assert!(cold.is_empty(), "{layer} for {limit} tokens, {problem}: {cold:?}");
-                    assert_eq!(Some(schedule.last()), problem.m_limit());
-                }
-            }
-            // And what is chosen, one number after the other.
+            let layers = &layers;
+            scope.spawn(move || layers.iter().for_each(|layer| has_all(layer, policy)));
+        }
+    });
+}
+
+fn has_all(layer: &LayerConfig, policy: Policy) {
+    let manifest = manifest(&[*layer], &format!("1..={TOKENS}"), &Arch::H200);
+    let warm: HashSet<Spec> = KernelSet::new(&picker(policy), &manifest).specs().copied().collect();
+    // Plans reach to a layer's limit, whatever that is.
+    for limit in [1, 7, 300, TOKENS] {
+        for problem in layer.problems(limit).unwrap() {
+            let problem = problem.native(&Arch::H200);
             let picker = picker(policy);
-            let few = layer.problems(1).unwrap();
-            for (most, few) in layer.problems(TOKENS).unwrap().iter().zip(few) {
-                let each = few.m_limit().unwrap();
-                for tokens in 1..=TOKENS {
-                    let choice = picker.choose(&most.native(&Arch::H200), tokens * each).unwrap();
-                    assert!(warm.contains(choice.spec()), "{layer}, {tokens} tokens: {}", choice.spec());
-                }
-            }
+            let schedule = picker.schedule(&problem).unwrap();
+            let cold: Vec<_> = schedule
+                .intervals()
+                .iter()
+                .filter(|interval| !warm.contains(interval.choice.spec()))
+                .map(|interval| format!("{}..={} {}", interval.first, interval.last, interval.choice.spec()))
+                .collect();
+            assert!(cold.is_empty(), "{layer} for {limit} tokens, {problem}: {cold:?}");
+            assert_eq!(Some(schedule.last()), problem.m_limit());
+        }
+    }
+    // And what is chosen, one number after the other.
+    let picker = picker(policy);
+    let few = layer.problems(1).unwrap();
+    for (most, few) in layer.problems(TOKENS).unwrap().iter().zip(few) {
+        let each = few.m_limit().unwrap();
+        for tokens in 1..=TOKENS {
+            let choice = picker.choose(&most.native(&Arch::H200), tokens * each).unwrap();
+            assert!(warm.contains(choice.spec()), "{layer}, {tokens} tokens: {}", choice.spec());
         }
     }
 }

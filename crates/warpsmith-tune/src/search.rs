@@ -242,12 +242,7 @@ mod tests {
     #[test]
     fn every_variant_can_be_reached_from_a_small_one() {
         let nvfp4 = dual().n(128).k(512).a(Format::Nvfp4);
-        for (problem, path, arch) in [
-            (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
-            (dual().n(128).k(256).prepared(), MatrixPath::Wgmma, Arch::H200),
-            (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
-            (nvfp4, MatrixPath::Tcgen05, Arch::B200),
-        ] {
+        let reaches_all = |(problem, path, arch): (Problem, MatrixPath, Arch)| {
             let all: HashSet<Spec> = space(&problem, &arch).filter(|spec| spec.variant().path == path).collect();
             let first = *all.iter().min_by_key(|spec| (spec.variant().stages, spec.variant().tile.tokens)).unwrap();
             let (mut seen, mut next) = (HashSet::from([first]), vec![first]);
@@ -262,7 +257,17 @@ mod tests {
             }
             let missed: Vec<_> = all.difference(&seen).map(|spec| spec.variant().to_string()).collect();
             assert!(missed.is_empty(), "{} of {}, such as {}", missed.len(), all.len(), missed[0]);
-        }
+        };
+        std::thread::scope(|scope| {
+            for path in [
+                (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
+                (dual().n(128).k(256).prepared(), MatrixPath::Wgmma, Arch::H200),
+                (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
+                (nvfp4, MatrixPath::Tcgen05, Arch::B200),
+            ] {
+                scope.spawn(move || reaches_all(path));
+            }
+        });
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers outside `#[test]` functions
 
+use std::sync::Mutex;
+
 use warpsmith_testing::numbers;
 
 use half::{bf16, f16};
@@ -403,15 +405,15 @@ fn a_right_kernel_passes() {
 
 #[test]
 fn every_mutant_is_killed() {
-    let mut survivors = Vec::new();
-    for case in cases() {
+    let survivors = Mutex::new(Vec::new());
+    let judges = |case: &Case| {
         let reference = case.reference();
         let guarded = Guarded::fitting(&reference).unwrap();
         for mutant in MUTANTS.iter().copied().filter(|&mutant| case.has(mutant)) {
-            let buffer = Emulator { case: &case, mutant: Some(mutant) }.run(&guarded, &reference);
+            let buffer = Emulator { case, mutant: Some(mutant) }.run(&guarded, &reference);
             let verdict = guarded.judge(&buffer, &reference).unwrap();
             if verdict.passed() {
-                survivors.push(format!("{mutant:?} in {}: {verdict}", case.name));
+                survivors.lock().unwrap().push(format!("{mutant:?} in {}: {verdict}", case.name));
             }
             if let ElementUnwritten | NanWritten | InfinityWritten | JustBeyondTheBound = mutant {
                 let bad = verdict.first_bad().map(|bad| (bad.row, bad.col));
@@ -421,6 +423,12 @@ fn every_mutant_is_killed() {
                 assert!(verdict.damaged_canary().is_some(), "{mutant:?} in {}: {verdict}", case.name);
             }
         }
-    }
+    };
+    let cases = cases();
+    std::thread::scope(|scope| {
+        scope.spawn(|| cases.iter().step_by(2).for_each(judges));
+        cases.iter().skip(1).step_by(2).for_each(judges);
+    });
+    let survivors = survivors.into_inner().unwrap();
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }

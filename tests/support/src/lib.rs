@@ -63,6 +63,24 @@ pub fn toolchains(test: &str) -> Vec<Toolchain> {
     }
 }
 
+/// Whether everything is to be tested (`WARPSMITH_TEST_ALL`), and not what a quarter of an hour has room for.
+pub fn is_thorough() -> bool {
+    std::env::var_os("WARPSMITH_TEST_ALL").is_some()
+}
+
+/// Every `step`th of them; all, where everything is to be tested.
+pub fn thinned<T>(all: impl IntoIterator<Item = T>, step: usize) -> Vec<T> {
+    all.into_iter().step_by(if is_thorough() { 1 } else { step }).collect()
+}
+
+/// What each compiler compiles: its share of them, in turn, or everything where that is to be tested.
+pub fn shares<T: Clone>(toolchains: Vec<Toolchain>, all: &[T]) -> Vec<(Toolchain, Vec<T>)> {
+    let count = toolchains.len();
+    let share =
+        |turn| thinned(all.iter().skip(if is_thorough() { 0 } else { turn }), count).into_iter().cloned().collect();
+    toolchains.into_iter().enumerate().map(|(turn, toolchain)| (toolchain, share(turn))).collect()
+}
+
 /// The smallest kernel worth compiling.
 pub fn axpy() -> Source {
     let text = "extern \"C\" __global__ void axpy(float a, const float* x, float* y) {\n\

@@ -13,6 +13,7 @@ use warpsmith::format::Format;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
+use warpsmith_testing::thinned;
 
 use crate::bench::{Bench, text};
 use crate::families::Family;
@@ -53,15 +54,26 @@ fn cases() -> Vec<Case> {
     let mut case = |name: String, arch, schedule, task, said| {
         cases.push(Case { name: format!("emulated: {name}"), arch, schedule, task, said });
     };
-    for schedule in [Schedule::Eager, Schedule::Late, Schedule::Seed(7)] {
-        for task in ["families", "mutants", "small"] {
-            case(format!("{task}, {schedule:?}"), Arch::A100, schedule, task, "");
+    let schedules = [Schedule::Eager, Schedule::Late, Schedule::Seed(7)];
+    let tasks = [
+        ("families", "families", Arch::A100),
+        ("clusters", "clusters", Arch::H200),
+        ("tcgen05", "as they are", with_few_sms(Arch::B200)),
+        ("mutants", "mutants", Arch::A100),
+        ("few tokens", "few tokens", Arch::H200),
+        ("mxf4", "as they are", with_few_sms(Arch::RTX5090)),
+        ("small", "small", Arch::A100),
+        ("wgmma", "wgmma", Arch::H200),
+        ("mutants of wgmma", "mutants of wgmma", Arch::H200),
+        (EVERY_LANE, EVERY_LANE, Arch::H200),
+    ];
+    for (first, (name, task, arch)) in tasks.into_iter().enumerate() {
+        // By one schedule in turn, or by all.
+        for schedule in thinned(schedules.into_iter().cycle().skip(first).take(schedules.len()), schedules.len()) {
+            case(format!("{name}, {schedule:?}"), arch, schedule, task, "");
         }
-        for task in ["clusters", "few tokens", "wgmma", "mutants of wgmma", EVERY_LANE] {
-            case(format!("{task}, {schedule:?}"), Arch::H200, schedule, task, "");
-        }
-        case(format!("tcgen05, {schedule:?}"), with_few_sms(Arch::B200), schedule, "as they are", "");
-        case(format!("mxf4, {schedule:?}"), with_few_sms(Arch::RTX5090), schedule, "as they are", "");
+    }
+    for schedule in schedules {
         for fault in pairs::FAULTS {
             case(format!("{}, {schedule:?}", fault.name), Arch::B200, schedule, fault.name, fault.said);
         }
