@@ -30,7 +30,7 @@ pub fn samples_of_mxf4() -> Vec<Spec> {
 fn sampled_variants_of_nvfp4_tokens_compile_without_spills() {
     let Some(toolchain) = common::toolchain("sampled variants of NVFP4 tokens") else { return };
     let _turn = turn();
-    let specs = samples_of_mxf4();
+    let specs = common::thinned(samples_of_mxf4(), 2);
     assert_compiled(&toolchain, &specs, "sampled variants of NVFP4 tokens", slow_or_warning);
 }
 
@@ -67,7 +67,7 @@ fn every_nvrtc_compiles_tcgen05_without_spills() {
     let toolchains = common::toolchains("every NVRTC compiles tcgen05");
     let _turn = turn();
     let specs = samples_of_tcgen05(if common::is_thorough() { 6 } else { 1 });
-    for (toolchain, specs) in common::shares(toolchains, &specs) {
+    for (toolchain, specs) in common::shares(toolchains, &common::thinned(specs, 2)) {
         assert_compiled(&toolchain, &specs, "kernels of tcgen05", slow);
     }
 }

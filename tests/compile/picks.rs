@@ -43,12 +43,12 @@ const TRIES: usize = 4;
 /// The unit.
 const REFERENCE: &str = include_str!("reference.cu");
 
-/// Every tenth, or all. One is compiled after the other: what a first launch waits for.
+/// Every fifteenth, or all. One is compiled after the other: what a first launch waits for.
 #[test]
 fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
     let _turn = turn();
-    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 10);
+    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 15);
     let compile = |source: &Source| compile(&toolchain, source, Arch::H200.target()).unwrap();
     let reference = Source::new("reference", REFERENCE, &[], vec!["reference".to_owned()]);
     let (mut times, mut units) = (Vec::new(), Vec::new());
@@ -79,7 +79,7 @@ fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
 const KNOWN_SLOW: [(&str, &str); 1] =
     [("dual_gemm.silu:bf16*nvfp4>bf16:n17408:k5120:prepared", "wgmma.t16x32x256.s4.interleaved.ws1.direct.dsmem2")];
 
-/// Every sixteenth, or all.
+/// Every twenty-fourth, or all.
 #[test]
 fn what_the_tables_name_compiles_without_spills() {
     let Some(toolchain) = common::toolchain("what the tables name") else { return };
@@ -96,6 +96,6 @@ fn what_the_tables_name_compiles_without_spills() {
             specs.push(spec);
         }
     }
-    let specs = common::thinned(specs, 16);
+    let specs = common::thinned(specs, 24);
     assert_compiled(&toolchain, &specs, "kernels of the tables", slow);
 }
