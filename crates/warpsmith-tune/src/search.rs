@@ -191,6 +191,7 @@ mod tests {
     use warpsmith::format::Format;
     use warpsmith::internal::spec::space;
     use warpsmith::spec::{Activation, Arch, MatrixPath, Problem};
+    use warpsmith_testing::is_thorough;
 
     fn dual() -> Problem {
         Problem::dual_gemm(Activation::Silu).n(4096).k(7168)
@@ -261,7 +262,11 @@ mod tests {
         std::thread::scope(|scope| {
             for path in [
                 (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
-                (dual().n(128).k(256).prepared(), MatrixPath::Wgmma, Arch::H200),
+                (
+                    if is_thorough() { dual() } else { Problem::gemm() }.n(128).k(256).prepared(),
+                    MatrixPath::Wgmma,
+                    Arch::H200,
+                ),
                 (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
                 (nvfp4, MatrixPath::Tcgen05, Arch::B200),
             ] {
