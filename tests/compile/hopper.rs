@@ -45,7 +45,7 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let tall = space(&decoded, &Arch::H200).filter(|spec| spec.variant().tile.tokens >= 192 && !spec.variant().prepass);
     let tall: Vec<Spec> = tall.collect();
     specs.extend(tall.iter().step_by((tall.len() / 6).max(1)).copied());
-    let specs = common::thinned(specs, 4);
+    let specs = common::thinned(specs, 6);
     assert_compiled(&toolchain, &specs, "sampled variants for prepared weights", warning);
 }
 
@@ -85,7 +85,7 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     specs.extend(picker.schedule(&dual.expanded()).unwrap().specs());
     let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).a(Format::E4m3).grouped(128).gathered();
     specs.extend(picker.schedule(&experts.experts_per_token(8).expanded().m_up_to(65536)).unwrap().specs());
-    let specs = common::thinned(specs, 6);
+    let specs = common::thinned(specs, 8);
     assert_compiled(&toolchain, &specs, "sampled variants of e4m3 tokens", slow_or_warning);
 }
 
