@@ -100,6 +100,11 @@ fn all_compile_without_spills_or_warnings() {
     let of_hopper = experts().into_iter().map(|experts| (Simt::from(experts), Arch::H200.target()));
     let all: Vec<_> = all.chain(of_hopper).collect();
     for (toolchain, pairs) in common::shares(common::toolchains("routers, combiners and quantisers"), &all) {
+        // NVRTC 12.9 knows no 11.0.
+        let known = toolchain.architectures().unwrap();
+        let is_known = |target: &str| known.iter().any(|number| target.trim_end_matches('a') == format!("sm_{number}"));
+        assert!(targets.iter().filter(|target| is_known(target)).count() + 1 >= targets.len(), "{known:?}");
+        let pairs: Vec<_> = pairs.into_iter().filter(|(_, target)| is_known(target)).collect();
         let compiles = |(simt, target): &(Simt, &str)| {
             let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
             assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
