@@ -41,15 +41,7 @@ fn what_is_picked_for_every_preset_compiles_without_spills() {
     capabilities.sort_unstable();
     capabilities.dedup();
     assert_eq!(capabilities, ["10.0", "10.3", "11.0", "12.0", "12.1", "8.0", "8.6", "8.7", "8.9", "9.0"]);
-    let halves = [Arch::ALL.iter().step_by(2), Arch::ALL[1..].iter().step_by(2)];
-    std::thread::scope(|scope| {
-        let toolchain = &toolchain;
-        for half in halves {
-            scope.spawn(move || {
-                half.for_each(|arch| compiles(toolchain, arch, if common::is_thorough() { 1 } else { 2 }))
-            });
-        }
-    });
+    common::on_all_cores(Arch::ALL, |arch| compiles(&toolchain, arch, common::step(2)));
 }
 
 /// What is right on an H200 is what every other device runs: kernels of the path `mma` have one text for all.

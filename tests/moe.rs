@@ -90,22 +90,20 @@ fn quantises() -> Vec<Quantise> {
 fn all_compile_without_spills_or_warnings() {
     let archs = if common::is_thorough() { Arch::ALL } else { &[Arch::A100, Arch::H200, Arch::RTX5090] };
     let targets: BTreeSet<_> = archs.iter().map(Arch::target).collect();
+    let targets: Vec<_> = targets.into_iter().collect();
     let all = routes().into_iter().map(Simt::from).chain(combines().into_iter().map(Simt::from));
     let all = all.chain(quantises().into_iter().map(Simt::from)).chain(QuantiseWeights::all().map(Simt::from));
     // Each for one of the architectures in turn, or for all.
-    let all = all.enumerate().flat_map(|(turn, simt)| {
-        let in_turn = targets.iter().cycle().skip(turn).take(targets.len());
-        common::thinned(in_turn, targets.len()).into_iter().map(move |target| (simt, *target))
-    });
+    let all = all
+        .enumerate()
+        .flat_map(|(turn, simt)| common::in_turn(&targets, turn).into_iter().map(move |target| (simt, target)));
     let of_hopper = experts().into_iter().map(|experts| (Simt::from(experts), Arch::H200.target()));
     let all: Vec<_> = all.chain(of_hopper).collect();
     for (toolchain, pairs) in common::shares(common::toolchains("routers, combiners and quantisers"), &all) {
-        // NVRTC 12.9 knows no 11.0.
-        let known = toolchain.architectures().unwrap();
-        let is_known = |target: &str| known.iter().any(|number| target.trim_end_matches('a') == format!("sm_{number}"));
-        assert!(targets.iter().filter(|target| is_known(target)).count() + 1 >= targets.len(), "{known:?}");
+        let known = common::known_archs(&toolchain);
+        let is_known = |target: &str| known.iter().any(|arch| arch.target() == target);
         let pairs: Vec<_> = pairs.into_iter().filter(|(_, target)| is_known(target)).collect();
-        let compiles = |(simt, target): &(Simt, &str)| {
+        common::on_all_cores(&pairs, |(simt, target)| {
             let cubin = warpsmith::internal::build::compile(&toolchain, &simt.render().unwrap(), target).unwrap();
             assert_eq!(cubin.resources().len(), simt.render().unwrap().entries().len());
             for resources in cubin.resources() {
@@ -115,11 +113,6 @@ fn all_compile_without_spills_or_warnings() {
                 }
             }
             assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
-        };
-        let (even, odd) = (pairs.iter().step_by(2), pairs.iter().skip(1).step_by(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| even.for_each(compiles));
-            odd.for_each(compiles);
         });
     }
 }

@@ -16,21 +16,17 @@ fn dual_f16() -> Preparation {
 #[test]
 fn all_compile_without_spills_or_warnings() {
     let all: Vec<_> = Preparation::all().collect();
-    // One compiler beside the other.
-    std::thread::scope(|scope| {
-        for (toolchain, preparations) in common::shares(common::toolchains("preparing kernels"), &all) {
-            scope.spawn(move || {
-                let pairs = preparations.iter().flat_map(|one| ["sm_80", "sm_90a"].map(|target| (*one, target)));
-                for (preparation, target) in pairs {
-                    let source = Simt::from(preparation).render().unwrap();
-                    let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
-                    let resources = cubin.resources_of(&preparation.symbol()).unwrap();
-                    assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
-                    assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
-                }
-            });
-        }
-    });
+    for (toolchain, preparations) in common::shares(common::toolchains("preparing kernels"), &all) {
+        common::on_all_cores(&preparations, |preparation| {
+            let source = Simt::from(*preparation).render().unwrap();
+            for target in ["sm_80", "sm_90a"] {
+                let cubin = warpsmith::internal::build::compile(&toolchain, &source, target).unwrap();
+                let resources = cubin.resources_of(&preparation.symbol()).unwrap();
+                assert!(!resources.has_spills() && resources.local_bytes() == 0, "{target}: {resources}");
+                assert!(!cubin.log().contains("warning"), "{target}: {}", cubin.log());
+            }
+        });
+    }
 }
 
 #[test]

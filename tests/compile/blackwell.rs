@@ -66,7 +66,7 @@ pub fn samples_of_tcgen05(samples: usize) -> Vec<Spec> {
 fn every_nvrtc_compiles_tcgen05_without_spills() {
     let toolchains = common::toolchains("every NVRTC compiles tcgen05");
     let _turn = turn();
-    let specs = samples_of_tcgen05(if common::is_thorough() { 6 } else { 1 });
+    let specs = samples_of_tcgen05(6 / common::step(6));
     for (toolchain, specs) in common::shares(toolchains, &common::thinned(specs, 2)) {
         assert_compiled(&toolchain, &specs, "kernels of tcgen05", slow);
     }

@@ -52,7 +52,7 @@ fn every_word_compiles_without_a_warning() {
     let pairs = Suite::built_in().unwrap().words.operands;
     for (index, operation) in every_operation().into_iter().enumerate() {
         // Half of the pairs with every operation, or all.
-        let half = |(pair, _): &(usize, _)| common::is_thorough() || (index / 2 + pair).is_multiple_of(2);
+        let half = |(pair, _): &(usize, _)| (index / 2 + pair).is_multiple_of(common::step(2));
         for (pair, &(a, b)) in pairs.iter().enumerate().filter(half) {
             let turn = index + pair;
             let c = [Format::F16, Format::Bf16, Format::F32][turn % 3];
@@ -76,7 +76,7 @@ fn every_word_compiles_without_a_warning() {
 #[test]
 fn every_nvrtc_compiles_the_same_kernels() {
     let dual = Problem::dual_gemm(Activation::Silu).n(4096).k(7168);
-    let samples = if common::is_thorough() { 4 } else { 2 };
+    let samples = 4 / common::step(2);
     let specs: Vec<_> = [Arch::A100, Arch::L40S, Arch::H200]
         .iter()
         .flat_map(|arch| sampled(&dual, arch, samples / 2, 11))

@@ -8,7 +8,6 @@ mod hopper;
 mod picks;
 mod same;
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpsmith::build::{Cubin, Toolchain};
@@ -16,6 +15,7 @@ use warpsmith::format::Format;
 use warpsmith::internal::spec::space;
 use warpsmith::pick;
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
+use warpsmith_testing as common;
 use warpsmith_tune::suite::Suite;
 
 /// One test compiles at a time, so that compile times are those of a compiler that is not disturbed by others.
@@ -67,27 +67,15 @@ fn compile_all(
     specs: &[Spec],
     check: impl Fn(&Spec, &Cubin) -> Option<String> + Sync,
 ) -> Vec<String> {
-    let next = AtomicUsize::new(0);
-    let one = |spec: &Spec| {
+    let wrong = common::on_all_cores(specs, |spec| {
         let built = warpsmith::internal::build::render(spec)
             .and_then(|source| warpsmith::internal::build::compile(toolchain, &source, spec.arch().target()));
         match built {
             Ok(cubin) => check(spec, &cubin),
             Err(error) => Some(format!("{spec}: {error:?}")),
         }
-    };
-    let worker = || {
-        let mut wrong = Vec::new();
-        while let Some(spec) = specs.get(next.fetch_add(1, Relaxed)) {
-            wrong.extend(one(spec));
-        }
-        wrong
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..std::thread::available_parallelism().map_or(2, usize::from)).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
-    })
+    });
+    wrong.into_iter().flatten().collect()
 }
 
 /// Nothing is found in any of these, which are `what`.

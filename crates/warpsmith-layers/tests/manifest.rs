@@ -11,6 +11,7 @@ use warpsmith::internal::engine::KernelSet;
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::spec::{Arch, Spec};
 use warpsmith_layers::{LayerConfig, named};
+use warpsmith_testing::on_all_cores;
 
 const TOKENS: u32 = 8192;
 const KERNELS: usize = 60;
@@ -64,13 +65,9 @@ fn no_number_of_tokens_needs_a_kernel_that_is_not_there() {
     let shared = "moe.silu:bf16:h2048:i704:sigmoid_bias:e60:k4:renormalised:shared1408:residual".parse().unwrap();
     let rounded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:e4m3".parse().unwrap();
     let coded = "moe.silu:bf16:h2048:i704:softmax:e60:k4:shared192:nvfp4".parse().unwrap();
-    let layers: Vec<_> = model().into_iter().chain(known).chain([shared, rounded, coded]).collect();
-    std::thread::scope(|scope| {
-        for policy in [Policy::Fastest, Policy::BatchInvariant] {
-            let layers = &layers;
-            scope.spawn(move || layers.iter().for_each(|layer| has_all(layer, policy)));
-        }
-    });
+    let layers = model().into_iter().chain(known).chain([shared, rounded, coded]);
+    let of_policies = |layer| [Policy::Fastest, Policy::BatchInvariant].map(|policy| (layer, policy));
+    on_all_cores(&layers.flat_map(of_policies).collect::<Vec<_>>(), |(layer, policy)| has_all(layer, *policy));
 }
 
 fn has_all(layer: &LayerConfig, policy: Policy) {

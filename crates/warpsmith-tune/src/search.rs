@@ -191,7 +191,7 @@ mod tests {
     use warpsmith::format::Format;
     use warpsmith::internal::spec::space;
     use warpsmith::spec::{Activation, Arch, MatrixPath, Problem};
-    use warpsmith_testing::is_thorough;
+    use warpsmith_testing::{is_thorough, on_all_cores};
 
     fn dual() -> Problem {
         Problem::dual_gemm(Activation::Silu).n(4096).k(7168)
@@ -243,8 +243,18 @@ mod tests {
     #[test]
     fn every_variant_can_be_reached_from_a_small_one() {
         let nvfp4 = dual().n(128).k(512).a(Format::Nvfp4);
-        let reaches_all = |(problem, path, arch): (Problem, MatrixPath, Arch)| {
-            let all: HashSet<Spec> = space(&problem, &arch).filter(|spec| spec.variant().path == path).collect();
+        let paths = [
+            (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
+            (
+                if is_thorough() { dual() } else { Problem::gemm() }.n(128).k(256).prepared(),
+                MatrixPath::Wgmma,
+                Arch::H200,
+            ),
+            (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
+            (nvfp4, MatrixPath::Tcgen05, Arch::B200),
+        ];
+        on_all_cores(&paths, |(problem, path, arch)| {
+            let all: HashSet<Spec> = space(problem, arch).filter(|spec| spec.variant().path == *path).collect();
             let first = *all.iter().min_by_key(|spec| (spec.variant().stages, spec.variant().tile.tokens)).unwrap();
             let (mut seen, mut next) = (HashSet::from([first]), vec![first]);
             while let Some(spec) = next.pop() {
@@ -258,20 +268,6 @@ mod tests {
             }
             let missed: Vec<_> = all.difference(&seen).map(|spec| spec.variant().to_string()).collect();
             assert!(missed.is_empty(), "{} of {}, such as {}", missed.len(), all.len(), missed[0]);
-        };
-        std::thread::scope(|scope| {
-            for path in [
-                (dual().n(128).k(512), MatrixPath::Mma, Arch::H200),
-                (
-                    if is_thorough() { dual() } else { Problem::gemm() }.n(128).k(256).prepared(),
-                    MatrixPath::Wgmma,
-                    Arch::H200,
-                ),
-                (nvfp4, MatrixPath::Mxf4, Arch::RTX5090),
-                (nvfp4, MatrixPath::Tcgen05, Arch::B200),
-            ] {
-                scope.spawn(move || reaches_all(path));
-            }
         });
     }
 

@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers outside `#[test]` functions
 
-use std::sync::Mutex;
-
-use warpsmith_testing::numbers;
+use warpsmith_testing::{numbers, on_all_cores};
 
 use half::{bf16, f16};
 use numbers::{any_nvfp4, halves, rng, truncating_steps};
@@ -405,15 +403,15 @@ fn a_right_kernel_passes() {
 
 #[test]
 fn every_mutant_is_killed() {
-    let survivors = Mutex::new(Vec::new());
-    let judges = |case: &Case| {
+    let survivors = on_all_cores(&cases(), |case| {
+        let mut survivors = Vec::new();
         let reference = case.reference();
         let guarded = Guarded::fitting(&reference).unwrap();
         for mutant in MUTANTS.iter().copied().filter(|&mutant| case.has(mutant)) {
             let buffer = Emulator { case, mutant: Some(mutant) }.run(&guarded, &reference);
             let verdict = guarded.judge(&buffer, &reference).unwrap();
             if verdict.passed() {
-                survivors.lock().unwrap().push(format!("{mutant:?} in {}: {verdict}", case.name));
+                survivors.push(format!("{mutant:?} in {}: {verdict}", case.name));
             }
             if let ElementUnwritten | NanWritten | InfinityWritten | JustBeyondTheBound = mutant {
                 let bad = verdict.first_bad().map(|bad| (bad.row, bad.col));
@@ -423,12 +421,8 @@ fn every_mutant_is_killed() {
                 assert!(verdict.damaged_canary().is_some(), "{mutant:?} in {}: {verdict}", case.name);
             }
         }
-    };
-    let cases = cases();
-    std::thread::scope(|scope| {
-        scope.spawn(|| cases.iter().step_by(2).for_each(judges));
-        cases.iter().skip(1).step_by(2).for_each(judges);
-    });
-    let survivors = survivors.into_inner().unwrap();
+        survivors
+    })
+    .concat();
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }

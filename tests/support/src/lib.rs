@@ -12,6 +12,7 @@ pub mod mutate;
 pub mod null;
 pub mod numbers;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use warpsmith::build::{Cubin, Toolchain};
 use warpsmith::cache::{Disk, KernelCacheBuilder};
 use warpsmith::internal::build::Source;
 use warpsmith::internal::cache::Key;
-use warpsmith::spec::Spec;
+use warpsmith::spec::{Arch, Spec};
 
 /// The folder of these examples, built as this test is. Cargo builds them with all tests, but not with one alone.
 pub fn examples(names: &[&str]) -> PathBuf {
@@ -63,22 +64,50 @@ pub fn toolchains(test: &str) -> Vec<Toolchain> {
     }
 }
 
-/// Whether everything is to be tested (`WARPSMITH_TEST_ALL`), and not what a quarter of an hour has room for.
+/// Whether everything is to be tested (`WARPSMITH_TEST_ALL`), and not a part of it.
 pub fn is_thorough() -> bool {
     std::env::var_os("WARPSMITH_TEST_ALL").is_some()
 }
 
-/// Every `step`th of them; all, where everything is to be tested.
-pub fn thinned<T>(all: impl IntoIterator<Item = T>, step: usize) -> Vec<T> {
-    all.into_iter().step_by(if is_thorough() { 1 } else { step }).collect()
+/// How far apart samples are: `of`, or one, where everything is to be tested.
+pub fn step(of: usize) -> usize {
+    if is_thorough() { 1 } else { of }
 }
 
-/// What each compiler compiles: its share of them, in turn, or everything where that is to be tested.
+/// Every `of`th of them; all, where everything is to be tested.
+pub fn thinned<T>(all: impl IntoIterator<Item = T>, of: usize) -> Vec<T> {
+    all.into_iter().step_by(step(of)).collect()
+}
+
+/// The one whose turn it is; all, where everything is to be tested.
+pub fn in_turn<T: Clone>(all: &[T], turn: usize) -> Vec<T> {
+    if is_thorough() { all.to_vec() } else { vec![all[turn % all.len()].clone()] }
+}
+
+/// What each compiler compiles: one after the other in turn, or everything, where that is to be tested.
 pub fn shares<T: Clone>(toolchains: Vec<Toolchain>, all: &[T]) -> Vec<(Toolchain, Vec<T>)> {
     let count = toolchains.len();
-    let share =
-        |turn| thinned(all.iter().skip(if is_thorough() { 0 } else { turn }), count).into_iter().cloned().collect();
+    let share = |turn| {
+        let its = all.iter().enumerate().filter(|(at, _)| is_thorough() || at % count == turn);
+        its.map(|(_, one)| one.clone()).collect()
+    };
     toolchains.into_iter().enumerate().map(|(turn, toolchain)| (toolchain, share(turn))).collect()
+}
+
+/// The architectures that an NVRTC compiles for: all, but 12.9 knows no 11.0.
+pub fn known_archs(toolchain: &Toolchain) -> Vec<Arch> {
+    let numbers = toolchain.architectures().unwrap();
+    let is_known = |arch: &&Arch| numbers.contains(&(10 * arch.capability().major + arch.capability().minor));
+    let known: Vec<Arch> = Arch::ALL.iter().filter(is_known).copied().collect();
+    assert!(known.len() + 1 >= Arch::ALL.len(), "{numbers:?}");
+    known
+}
+
+/// What becomes of each, on all cores, in order.
+pub fn on_all_cores<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let done = warpsmith::internal::crew::each(all, cores, |one| ControlFlow::Continue(work(one)));
+    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// The smallest kernel worth compiling.

@@ -13,7 +13,7 @@ use warpsmith::format::Format;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::spec::{Arch, DeviceFacts};
 use warpsmith_testing::emulator::{Emulator, Schedule, build, shared_folder};
-use warpsmith_testing::{is_thorough, thinned};
+use warpsmith_testing::{in_turn, step};
 
 use crate::bench::{Bench, text};
 use crate::families::Family;
@@ -69,7 +69,7 @@ fn cases() -> Vec<Case> {
     ];
     for (first, (name, task, arch)) in tasks.into_iter().enumerate() {
         // By one schedule in turn, or by all.
-        for schedule in thinned(schedules.into_iter().cycle().skip(first).take(schedules.len()), schedules.len()) {
+        for schedule in in_turn(&schedules, first) {
             case(format!("{name}, {schedule:?}"), arch, schedule, task, "");
         }
     }
@@ -144,11 +144,11 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
     match task {
         "families" => {
             let families = families::all(bench.arch());
-            families.iter().step_by(step(61)).try_for_each(|family| families::passes_the_gate(bench, family))
+            families.iter().step_by(61 * step(2)).try_for_each(|family| families::passes_the_gate(bench, family))
         }
         "mutants" => {
             let mutants = mutants::all(bench.arch());
-            mutants.iter().step_by(step(34)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            mutants.iter().step_by(34 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         "small" => {
             prepare::all().iter().step_by(5).try_for_each(|case| prepare::is_what_the_host_prepares(bench, case))?;
@@ -163,7 +163,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "few tokens" => {
             few::LAYERS.iter().skip(turn()).step_by(3).try_for_each(|layer| few::is_right(bench, layer))?;
             let mutants = [few::races(), few::mutants()].concat();
-            mutants.iter().skip(turn()).step_by(step(7)).try_for_each(|mutant| few::is_killed(bench, mutant))
+            mutants.iter().skip(turn()).step_by(7 * step(2)).try_for_each(|mutant| few::is_killed(bench, mutant))
         }
         "wgmma" => {
             many_tiles::are_right(bench)?;
@@ -171,7 +171,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
             prepared
                 .skip(turn() * 17)
-                .step_by(step(340))
+                .step_by(340 * step(2))
                 .try_for_each(|family| families::passes_the_gate(bench, family))
         }
         // The path that multiplies NVFP4 as it is: some families and mutants.
@@ -181,11 +181,11 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let of_path = families.iter().filter(|family| family.name().ends_with(&format!(" on {path}")));
             of_path
                 .skip(turn() * 7)
-                .step_by(step(75))
+                .step_by(75 * step(2))
                 .try_for_each(|family| families::passes_the_gate(bench, family))?;
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
-            of_path.skip(turn() * 5).step_by(step(46)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 5).step_by(46 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         EVERY_LANE => {
             let families = families::all(bench.arch());
@@ -200,7 +200,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
-            of_path.skip(turn() * 9).step_by(step(80)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 9).step_by(80 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         fault => {
             let wrong = WRONG.iter().find(|wrong| wrong.mutant.what == fault);
@@ -212,11 +212,6 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             }
         }
     }
-}
-
-/// Twice as wide, where not everything is to be tested.
-fn step(of: usize) -> usize {
-    if is_thorough() { of } else { 2 * of }
 }
 
 /// Each schedule has samples of its own.
