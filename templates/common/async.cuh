@@ -208,12 +208,6 @@ __device__ __forceinline__ void st_async(u32 remote, u32 barrier, float a, float
                "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// "bar.sync": the first `threads` threads of a block that use the same `id`.
-template <int THREADS>
-__device__ __forceinline__ void named_barrier_sync(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
-}
-
 // "Parallel Synchronization: griddepcontrol" (programmatic dependent launch).
 //
 // Kernels that depend on this one may start as soon as every block has said so, or ended.

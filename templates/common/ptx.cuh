@@ -58,6 +58,12 @@ __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// "Parallel Synchronization: bar.sync": the first THREADS threads of a block that use the same `id`.
+template <int THREADS>
+__device__ __forceinline__ void named_barrier_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
+
 // "Data Movement: prmt", default mode: result byte i is byte `selector` nibble i (0…7) of {high, low}; a nibble with
 // bit 3 set replicates that byte's sign bit eight times.
 __device__ __forceinline__ u32 prmt(u32 low, u32 high, u32 selector) {

@@ -13,21 +13,16 @@ __device__ __forceinline__ float settled(float x) {
 
 // Keys are in the order of what they are of, and above 0.
 __device__ __forceinline__ u32 key_of(float settled) {
-  const u32 bits = __float_as_uint(settled);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  const u32 bits = __float_as_uint(settled), is_negative = static_cast<int>(bits) >> 31;
+  return bits ^ (is_negative | 0x80000000u);
 }
 
 __device__ __forceinline__ float value_of(u32 key) {
   return __uint_as_float((key >> 31) != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-// Keys of settled 16-bit numbers in 19 bits, in the same order: of the low 13 bits those above 0 have none and those below 0 all, but
-// for what infinities have become, which comes back as those.
-__device__ __forceinline__ u32 short_key_of(u32 key) { return (key + 0x1FFF) >> 13; }
-__device__ __forceinline__ u32 key_of_short(u32 key) {
-  const u32 wide = (key << 13) - (key >> 18 ^ 1);
-  return key_of(settled(value_of(wide)));
-}
+// Of settled 16-bit numbers, in 19 bits: no two keys differ in the low 13 bits only.
+__device__ __forceinline__ u32 short_key_of(u32 key) { return key >> 13; }
 
 // exp(-x) for x >= 0; 0 from 87 on. With n = round(-x / ln 2) and f = -x - n ln 2, ln 2 in two parts, it is 2^n exp(f), and
 // exp(f) a polynomial (the Cephes library's for f32).

@@ -2,6 +2,8 @@
 // dependent launches are of sm_90 and later (common/async.cuh); before, a block is alone and a launch waits by itself.
 #pragma once
 
+#include "common/ptx.cuh"
+
 #if __CUDA_ARCH__ >= 900
 #include "common/stuck/trap.cuh"
 
@@ -29,13 +31,6 @@ __device__ __forceinline__ u32 redux_min(u32 value) {
 __device__ __forceinline__ int redux_add(int value) {
   int result;
   asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(value));
-  return result;
-}
-
-// "Data Conversion: cvt": exact.
-__device__ __forceinline__ float widened_f16(u16 half) {
-  float result;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(half));
   return result;
 }
 

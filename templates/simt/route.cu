@@ -66,6 +66,7 @@ struct Totals {
 inline constexpr int EXPERT_WARPS = ceil_div(LOCAL_EXPERTS, 32);
 
 struct Shared {
+  u32 tile_inverse;           // 2^32 - 1 over the rows of a tile
   int before[LOCAL_EXPERTS];  // rows of blocks before this one, and then where the next row goes
   Totals warps[EXPERT_WARPS];
   int hits[EXPERT_WARPS];     // experts that have rows
@@ -83,17 +84,11 @@ __device__ __forceinline__ Totals until(Totals value) {
   return value;
 }
 
-// How many tiles rows are, by a reciprocal that is made before there are any.
-struct Tiles {
-  const u32 rows, inverse;
-
-  __device__ explicit Tiles(int rows) : rows(rows), inverse(~0u / u32(rows)) {}
-
-  __device__ int of(int count) const {
-    const u32 all = count + rows - 1, least = __umulhi(all, inverse);
-    return least + (all - least * rows >= rows);
-  }
-};
+// How many tiles rows are.
+__device__ __forceinline__ int tiles_of(const RouteParams& params, const Shared& shared, int count) {
+  const u32 rows = params.tile_rows, all = count + rows - 1, least = __umulhi(all, shared.tile_inverse);
+  return least + (all - least * rows >= rows);
+}
 
 // Of all experts the number among the local ones, or -1.
 __device__ __forceinline__ int local_of(int expert) {
@@ -107,23 +102,18 @@ __device__ __forceinline__ void mark(u32* masks, int expert, int item) {
 }
 
 // From the rows of each expert, a thread each, to where the next of this block goes. One block writes what all would.
-__device__ __forceinline__ void share_out(const RouteParams& params, const Tiles& tiles, Shared& shared, int count, int before,
-                                          bool is_writer) {
+__device__ __forceinline__ void share_out(const RouteParams& params, Shared& shared, int count, int before, bool is_writer) {
   const int expert = threadIdx.x, lane = lane_index(), warp = warp_index();
-  const Totals own = {count, tiles.of(count)};
-  Totals first;
-  u32 with_rows = 0;
+  const Totals own = {count, tiles_of(params, shared, count)};
   // The others would only be in the way.
   if (warp < EXPERT_WARPS) {
-    first = until<32>(own);
-    with_rows = __ballot_sync(~0u, count > 0);
+    Totals first = until<32>(own);
+    const u32 with_rows = __ballot_sync(~0u, count > 0);
     if (lane == 31) {
       shared.warps[warp] = first;
       shared.hits[warp] = __popc(with_rows);
     }
-  }
-  __syncthreads();
-  if (warp < EXPERT_WARPS) {
+    named_barrier_sync<EXPERT_WARPS * 32>(1);
     const bool is_warp = lane < EXPERT_WARPS;
     const Totals of_warp = is_warp ? shared.warps[lane] : Totals{0, 0}, of_warps = until<EXPERT_WARPS>(of_warp);
     const Totals all = {__shfl_sync(~0u, of_warps.rows, EXPERT_WARPS - 1), __shfl_sync(~0u, of_warps.tiles, EXPERT_WARPS - 1)};
@@ -187,11 +177,13 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   using namespace ws;
   __shared__ Shared shared;
   __shared__ Masks masks;
-  const int expert = threadIdx.x, item = warp_index(), rank = cluster_rank(), blocks = gridDim.x;
+  // Weights are made by the last warps while the first count rows of experts.
+  const int expert = threadIdx.x, item = WARPS - 1 - warp_index(), rank = cluster_rank(), blocks = gridDim.x;
   const int token = item < params.share ? rank * params.share + item : params.tokens;
   masks.begin(rank, blocks);
-  const Tiles tiles(params.tile_rows);
   launch_dependents();
+  // A division is done before there is anything to divide.
+  if (threadIdx.x == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
   wait_for_dependencies();
   __syncthreads();
   Score::Choice choice{-1};
@@ -207,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     masks.wait(blocks);
     rows = masks.rows(expert, rank, blocks);
   }
-  share_out(params, tiles, shared, rows.all, rows.before, rank == 0);
+  share_out(params, shared, rows.all, rows.before, rank == 0);
   place(params, shared, masks.of[rank], chosen, token, item);
 }
 
@@ -248,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     total[thread] = 0;
     shared.before[thread] = 0;
   }
-  const Tiles tiles(params.tile_rows);
+  if (thread == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
   wait_for_dependencies();
   launch_dependents();
   __syncthreads();
@@ -268,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   __syncthreads();
   const bool is_expert = thread < LOCAL_EXPERTS;
   const int count = is_expert ? total[thread] : 0, before = is_expert ? shared.before[thread] : 0;
-  share_out(params, tiles, shared, count, before, blockIdx.x == 0);
+  share_out(params, shared, count, before, blockIdx.x == 0);
   for (int chunk = 0; chunk < params.share; chunk++) {
     const int token = (blockIdx.x * params.share + chunk) * CHUNK + item;
     const int chosen = token < params.tokens ? local_of(Score::chosen(params, token)) : -1;

@@ -11,12 +11,12 @@ struct F16Values {
   }
 
   static __device__ __forceinline__ float one(const u8* from, long long element) {
-    return widened_f16(reinterpret_cast<const u16*>(from)[element]);
+    return cvt_f32_f16(reinterpret_cast<const u16*>(from)[element]);
   }
 
   __device__ __forceinline__ float at(int i) const {
     const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
-    return widened_f16(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
+    return cvt_f32_f16(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
   }
 };
 

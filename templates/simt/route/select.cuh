@@ -1,5 +1,5 @@
-// The k best experts of a token, by a warp: lane l has the experts l, l + 32, …, as keys that are in the order of what chooses.
-// A key of 0 is no expert. Ties go to the lower expert.
+// The k best experts of a token, by a warp: lane l has the experts l, l + 32, … (its ith is i * 32 + l), as keys that are in the
+// order of what chooses. A key of 0 is no expert. Ties go to the lower expert.
 #pragma once
 
 namespace ws {
@@ -11,170 +11,213 @@ __device__ __forceinline__ long long element(int token, int expert) {
   return static_cast<long long>(token) * EXPERTS + expert;
 }
 
-// Excludes the experts of all groups but the best.
+// The best two keys of some experts; one, where the second does not count.
+template <bool PAIRS>
+struct BestTwo {
+  u32 first, second;
+
+  __device__ __forceinline__ void add(const BestTwo& other) {
+    const u32 least = min(first, other.first);
+    first = max(first, other.first);
+    if constexpr (PAIRS) second = max(least, max(second, other.second));
+  }
+
+  // From the lane whose number differs in one bit.
+  __device__ __forceinline__ BestTwo of_lane(int distance) const {
+    return {__shfl_xor_sync(~0u, first, distance), PAIRS ? __shfl_xor_sync(~0u, second, distance) : 0};
+  }
+};
+
+__host__ __device__ constexpr int power_of_two(int least) {
+  int power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
+
+// Excludes the experts of all groups but the best. Lanes exchange halves of what they know until each knows one group.
 template <class Score>
 __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
-  const int lane = lane_index();
-  u32 own_first = 0, own_second = 0;  // lane g has those of group g
+  constexpr int GROUPS = power_of_two(EXPERT_GROUPS), LANES = 32 / GROUPS;  // of a group
+  const int lane = lane_index(), own = lane / LANES;
+  BestTwo<Score::PAIRS> best[GROUPS];
 #pragma unroll
-  for (int group = 0; group < EXPERT_GROUPS; group++) {
-    constexpr int SIZE = GROUP_EXPERTS;
-    const int begin = group * SIZE, end = begin + SIZE;
-    u32 first = 0, second = 0;
+  for (int group = 0; group < GROUPS; group++) {
+    const int begin = group * GROUP_EXPERTS, end = begin + GROUP_EXPERTS;
+    best[group] = {0, 0};
 #pragma unroll
     for (int i = 0; i < LANE_EXPERTS; i++) {
-      if (i * 32 + 31 < begin || i * 32 >= end) continue;
+      if (group >= EXPERT_GROUPS || i * 32 + 31 < begin || i * 32 >= end) continue;
       const int expert = i * 32 + lane;
-      const u32 key = expert >= begin && expert < end ? keys[i] : 0;
-      second = max(second, min(first, key));
-      first = max(first, key);
-    }
-    const u32 best = redux_max(first);
-    u32 next = 0;
-    if constexpr (Score::PAIRS) {
-      const int owner = __ffs(__ballot_sync(~0u, first == best)) - 1;
-      next = redux_max(lane == owner ? second : first);
-    }
-    if (lane == group) {
-      own_first = best;
-      own_second = next;
+      best[group].add({expert >= begin && expert < end ? keys[i] : 0, 0});
     }
   }
-  u32 score = lane < EXPERT_GROUPS ? Score::of_group(own_first, own_second) : 0;
-  u32 kept = 0;
-  for (int i = 0; i < KEPT_GROUPS; i++) {
-    const u32 best = redux_max(score);
-    const u32 group = redux_min(score == best ? lane : 32);
-    kept |= 1u << group;
-    if (lane == group) score = 0;
+#pragma unroll
+  for (int half = GROUPS / 2; half > 0; half /= 2) {
+    const bool is_upper = (own & half) != 0;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      const BestTwo<Score::PAIRS> others = is_upper ? best[i] : best[i + half];
+      if (is_upper) best[i] = best[i + half];
+      best[i].add(others.of_lane(half * LANES));
+    }
   }
+#pragma unroll
+  for (int distance = LANES / 2; distance > 0; distance /= 2) best[0].add(best[0].of_lane(distance));
+  const u32 score = own < EXPERT_GROUPS ? Score::of_group(best[0].first, best[0].second) : 0;
+  int better = 0;  // groups that come before a lane's
+#pragma unroll
+  for (int group = 0; group < EXPERT_GROUPS; group++) {
+    const u32 other = __shfl_sync(~0u, score, group * LANES);
+    better += other >= score + (group < own ? 0 : 1);
+  }
+  const u32 kept = __ballot_sync(~0u, better < KEPT_GROUPS);  // by lanes
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; i++) {
     const int group = (i * 32 + lane) / GROUP_EXPERTS;
-    if ((kept >> min(group, 31) & 1u) == 0) keys[i] = 0;
+    if (group >= EXPERT_GROUPS || (kept >> group * LANES & 1u) == 0) keys[i] = 0;
   }
 }
 
-// Where a lane has so many experts that registers are short, it knows its best only.
-inline constexpr bool TWO_HEADS = LANE_EXPERTS <= 16;
+// Of 16-bit logits that choose themselves, keys have 19 bits.
+template <class Score>
+inline constexpr bool HAS_SHORT_KEYS = SHORT_LOGITS && Score::BY_LOGIT;
 
-// The best two of a lane's experts that are not taken: few lanes have a third of a token's experts, so that few look again.
-struct Head {
-  u32 key, next_key;
-  int at, next_at;
+// A key and which of the experts it is of, in one word. The greatest is the lowest expert of the best.
+template <bool SHORT>
+struct Word;
 
-  __device__ __forceinline__ Head(const u32 (&keys)[LANE_EXPERTS], u32 taken) : key(0), next_key(0), at(0), next_at(0) {
+// A short key leaves room for the expert.
+template <>
+struct Word<true> {
+  static constexpr u32 NUMBERS = 1023;
+  static_assert(EXPERTS <= NUMBERS + 1, "10 bits");
+
+  __device__ static u32 of(u32 key, int i) { return short_key_of(key) << 10 | (NUMBERS - (i * 32 + lane_index())); }
+  __device__ static u32 least(u32 word) { return word; }  // that may come before it
+  __device__ static int expert(u32 word, u32) { return NUMBERS - (word & NUMBERS); }
+};
+
+// In another one the place among a lane's experts takes the lowest bits, and the lane is known by who has the word.
+template <>
+struct Word<false> {
+  static constexpr u32 PLACES = LANE_EXPERTS > 16 ? 31 : LANE_EXPERTS > 8 ? 15 : LANE_EXPERTS > 4 ? 7 : 3;
+
+  __device__ static u32 of(u32 key, int i) { return (key & ~PLACES) | (PLACES - i); }
+  __device__ static u32 least(u32 word) { return word & ~PLACES; }
+  __device__ static int expert(u32 word, u32 lanes) { return (PLACES - (word & PLACES)) * 32 + __ffs(lanes) - 1; }
+
+  // Of more than one lane, or with a key that differs from the next in the lowest bits only, if at all.
+  __device__ static bool is_unsure(u32 word, u32 lanes, u32 next) {
+    return (lanes & (lanes - 1)) != 0 || (word | PLACES) == (next | PLACES);
+  }
+};
+
+// The greatest words of a lane, in order, and the greatest of the rest.
+template <int COUNT>
+struct Greatest {
+  u32 words[COUNT], rest;
+
+  // The nth that is added.
+  __device__ __forceinline__ void add(u32 word, int nth) {
 #pragma unroll
-    for (int i = LANE_EXPERTS - 1; i >= 0; i--) {
-      const bool is_free = (taken >> i & 1u) == 0;
-      const bool is_first = is_free && keys[i] >= key, is_second = is_free && keys[i] >= next_key;
-      if constexpr (TWO_HEADS) {
-        next_key = is_first ? key : is_second ? keys[i] : next_key;
-        next_at = is_first ? at : is_second ? i : next_at;
-      }
-      key = is_first ? keys[i] : key;
-      at = is_first ? i : at;
+    for (int i = 0; i < COUNT; i++) {
+      if (i > nth) break;
+      const u32 least = i < nth ? min(words[i], word) : 0;
+      words[i] = i < nth ? max(words[i], word) : word;
+      word = least;
     }
+    if (nth >= COUNT) rest = nth > COUNT ? max(rest, word) : word;
   }
 
-  // Takes the first away.
-  __device__ __forceinline__ void advance(const u32 (&keys)[LANE_EXPERTS], u32& taken) {
-    taken |= 1u << at;
-    if (next_key != 0) {
-      key = next_key;
-      at = next_at;
-      next_key = 0;
-    } else {
-      *this = Head(keys, taken);
+  // Takes the first away; the others move up.
+  __device__ __forceinline__ void advance(bool is_taken) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+      const u32 next = i + 1 < COUNT ? words[i + 1] : 0;
+      words[i] = is_taken ? next : words[i];
     }
   }
 };
 
-// The expert of slot `lane` and its key, of keys that have 32 bits.
-__device__ __forceinline__ void take_best(const u32 (&keys)[LANE_EXPERTS], int& own, u32& own_key) {
+// The expert of slot `lane`, by whole keys: two reductions a slot.
+__device__ __forceinline__ int best_surely(const u32 (&keys)[LANE_EXPERTS]) {
   const int lane = lane_index();
+  int own = -1;
   u32 taken = 0;
-  Head head(keys, taken);
 #pragma unroll 1
   for (int slot = 0; slot < K; slot++) {
-    const u32 best = redux_max(head.key);
-    const int expert = redux_min(head.key == best ? head.at * 32 + lane : EXPERTS - 1);
-    if (lane == slot) {
-      own = expert;
-      own_key = best;
+    u32 key = 0;
+    int at = 0;
+#pragma unroll
+    for (int i = LANE_EXPERTS - 1; i >= 0; i--) {
+      const bool is_better = (taken >> i & 1u) == 0 && keys[i] >= key;
+      key = is_better ? keys[i] : key;
+      at = is_better ? i : at;
     }
-    if (expert % 32 == lane) head.advance(keys, taken);
+    const u32 best = redux_max(key);
+    const int expert = redux_min(key == best ? at * 32 + lane : EXPERTS - 1);
+    if (lane == slot) own = expert;
+    if (expert % 32 == lane) taken |= 1u << at;
   }
+  return own;
 }
 
-// The same of keys that have 19, so that one word holds an expert's number, too: the greatest is the lowest of the best.
-__device__ __forceinline__ void take_best_short(const u32 (&keys)[LANE_EXPERTS], int& own, u32& own_key) {
-  constexpr u32 NUMBERS = 1023;
-  static_assert(EXPERTS <= NUMBERS + 1, "10 bits");
+// The same by words, one reduction a slot. Few tokens have more experts of one lane than it keeps in order, or two whose keys differ
+// in the lowest bits only; those are chosen surely.
+template <bool SHORT>
+__device__ __forceinline__ int best_of(const u32 (&keys)[LANE_EXPERTS]) {
+  constexpr int MOST = K > 12 ? 6 : 4, COUNT = LANE_EXPERTS < MOST ? LANE_EXPERTS : MOST;
   const int lane = lane_index();
-  u32 words[LANE_EXPERTS];
-  constexpr bool ALL = EXPERTS % 32 == 0 && EXPERT_GROUPS == 1;  // no key is 0
+  Greatest<COUNT> greatest;
 #pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; i++)
-    words[i] = !ALL && keys[i] == 0 ? 0 : short_key_of(keys[i]) << 10 | (NUMBERS - (i * 32 + lane));
-  // A lane's best first: what is taken is one's first, and the others move up.
-#pragma unroll
-  for (int end = LANE_EXPERTS - 1; end > 0; end--)
-#pragma unroll
-    for (int i = 0; i < end; i++) {
-      const u32 least = min(words[i], words[i + 1]);
-      words[i] = max(words[i], words[i + 1]);
-      words[i + 1] = least;
-    }
-  u32 own_word = 0;
+  for (int i = 0; i < LANE_EXPERTS; i++) greatest.add(Word<SHORT>::of(keys[i], i), i);
+  u32 word = 0, lanes = 0, last = 0;
 #pragma unroll 8
   for (int slot = 0; slot < K; slot++) {
-    const u32 best = redux_max(words[0]);
-    if (lane == slot) own_word = best;
-    const bool is_taken = words[0] == best;
-#pragma unroll
-    for (int i = 0; i < LANE_EXPERTS; i++) {
-      const u32 next = i + 1 < LANE_EXPERTS ? words[i + 1] : 0;
-      words[i] = is_taken ? next : words[i];
+    const u32 best = redux_max(greatest.words[0]);
+    last = best;
+    const bool is_taken = greatest.words[0] == best;
+    greatest.advance(is_taken);
+    if (lane == slot) word = best;
+    if constexpr (!SHORT) {
+      const u32 owners = __ballot_sync(~0u, is_taken);
+      if (lane == slot) lanes = owners;
     }
   }
-  if (own_word != 0) {
-    own = NUMBERS - (own_word & NUMBERS);
-    own_key = key_of_short(own_word >> 10);
+  bool is_unsure = COUNT < LANE_EXPERTS && greatest.rest >= Word<SHORT>::least(last);
+  if constexpr (!SHORT) {
+    const u32 behind = redux_max(greatest.words[0]), next = __shfl_down_sync(~0u, word, 1);
+    is_unsure |= lane < K && Word<SHORT>::is_unsure(word, lanes, lane == K - 1 ? behind : next);
   }
+  if ((!SHORT || COUNT < LANE_EXPERTS) && __any_sync(~0u, is_unsure)) return best_surely(keys);
+  return lane < K ? Word<SHORT>::expert(word, lanes) : -1;
 }
-
-// Where a lane has many experts, the best two of them are sooner known than all in order.
-template <class Score>
-inline constexpr bool HAS_SHORT_KEYS = SHORT_LOGITS && Score::BY_LOGIT && LANE_EXPERTS <= 8;
 
 // What the kernels call, for scores of logits.
 template <class Score>
 struct Selecting {
   // What slot `lane` of a token has.
   struct Choice {
-    int expert;  // or -1
-    u32 key;
+    int expert;   // or -1
+    float logit;  // as it was loaded
     Score score;
   };
 
   __device__ static Choice pick(const RouteParams& params, int token) {
     const int lane = lane_index();
+    const long long first = element(token, lane);
     u32 keys[LANE_EXPERTS];
 #pragma unroll
     for (int i = 0; i < LANE_EXPERTS; i++) {
-      const int expert = i * 32 + lane;
       keys[i] = 0;
-      if (expert < EXPERTS)
-        keys[i] = key_of(Score::choice(params, expert, settled(load_logit(params.logits, element(token, expert)))));
+      if (i * 32 + lane < EXPERTS) keys[i] = key_of(Score::choice(params, i, load_logit(params.logits, first + i * 32)));
     }
     Choice choice{-1};
     choice.score.see(keys);
     if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
-    if constexpr (HAS_SHORT_KEYS<Score>)
-      take_best_short(keys, choice.expert, choice.key);
-    else
-      take_best(keys, choice.expert, choice.key);
+    choice.expert = best_of<HAS_SHORT_KEYS<Score>>(keys);
+    // It comes while rows are counted.
+    choice.logit = lane < K ? load_logit(params.logits, element(token, choice.expert)) : 0.0f;
     return choice;
   }
 
@@ -182,7 +225,7 @@ struct Selecting {
   __device__ static void write(const RouteParams& params, int token, const Choice& choice) {
     const int lane = lane_index();
     const bool is_slot = lane < K;
-    const float weight = choice.score.weight(params, token, choice.expert, choice.key, is_slot);
+    const float weight = choice.score.weight(params, settled(choice.logit), is_slot);
     if (is_slot) {
       const long long at = static_cast<long long>(token) * K + lane;
       params.ids[at] = choice.expert;

@@ -56,9 +56,11 @@ enum Kind {
     Wrong,
     /// All tokens to the same experts.
     One,
+    /// Some are another's value, or the next to it; the best of every fourth token are a lane's of the warp that chooses.
+    Near,
 }
 
-const KINDS: [Kind; 4] = [Kind::Normal, Kind::Ties, Kind::Wrong, Kind::One];
+const KINDS: [Kind; 5] = [Kind::Normal, Kind::Ties, Kind::Wrong, Kind::One, Kind::Near];
 
 pub struct Case(Route, &'static [u32]);
 
@@ -99,7 +101,7 @@ impl Host {
             for _ in 0..tokens {
                 for slot in 0..k {
                     ids.push(match kind {
-                        Kind::Normal | Kind::Ties => random.i32(0..experts as i32),
+                        Kind::Normal | Kind::Ties | Kind::Near => random.i32(0..experts as i32),
                         Kind::Wrong if random.u8(..) < 60 => random.i32(..),
                         Kind::Wrong => random.i32(-1..=experts as i32),
                         Kind::One => slot as i32,
@@ -124,6 +126,17 @@ impl Host {
                         4 => LARGEST_BF16,
                         _ => value,
                     },
+                    Kind::Near => {
+                        // Of an expert of the next lane, of the same lane, of both another.
+                        let other = logits.len().checked_sub([1, 32, 33][token as usize % 3]);
+                        let other =
+                            other.filter(|other| *other >= (token * experts) as usize && expert * 7 % 16 == token % 16);
+                        match other {
+                            Some(other) => f32::from_bits(logits[other].to_bits() + token % 2),
+                            None if token % 4 == 3 && expert % 32 == token % 32 => value + 6.0,
+                            None => value,
+                        }
+                    }
                     Kind::One => value + if expert >= experts - k { 40.0 } else { 0.0 },
                 };
                 logits.push(rounded(format, value));
@@ -132,7 +145,7 @@ impl Host {
         if route.scoring() == Scoring::SigmoidBias {
             bias = (0..experts).map(|_| normal() * 0.1).collect();
             match kind {
-                Kind::Ties => bias.fill(0.25),
+                Kind::Ties | Kind::Near => bias.fill(0.25),
                 Kind::Wrong => bias[..3].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]),
                 Kind::Normal | Kind::One => {}
             }
@@ -363,11 +376,12 @@ pub fn mutants() -> Vec<Mutant> {
     let short = of("route.softmax:bf16:e128:k8:renormalised");
     let all = of("route.softmax:f32:e60:k4");
     let bias = of("route.sigmoid_bias:f32:e256:k8:g8:keep4:renormalised");
+    let many = of("route.sigmoid_bias:f32:e384:k8:renormalised");
     let given = of("route.given:e128:k8");
     let local = of("route.softmax:f32:e128:k8:renormalised:local32-64");
     vec![
-        softmax("ties to the higher expert of a lane", "keys[i] >= key,", "keys[i] > key,"),
-        softmax("ties to a later lane", "head.at * 32 + lane : EXPERTS - 1", "head.at * 32 + (lane ^ 1) : EXPERTS - 1"),
+        softmax("ties to the higher expert of a lane", "keys[i] >= key;", "keys[i] > key;"),
+        softmax("ties to a later lane", "at * 32 + lane : EXPERTS - 1", "at * 32 + (lane ^ 1) : EXPERTS - 1"),
         softmax(
             "NaN is the best",
             "return __fadd_rn(fminf(fmaxf(x, -LARGEST), LARGEST), 0.0f);",
@@ -376,11 +390,15 @@ pub fn mutants() -> Vec<Mutant> {
         softmax("-0 is below 0", "LARGEST), 0.0f);", "LARGEST), -0.0f);"),
         softmax(
             "the last expert forgotten",
-            "if (expert < EXPERTS)\n        keys[i]",
-            "if (expert < EXPERTS - 1)\n        keys[i]",
+            "if (i * 32 + lane < EXPERTS) keys[i]",
+            "if (i * 32 + lane < EXPERTS - 1) keys[i]",
         ),
         softmax("an expert chosen twice", "taken |= 1u << at;", "taken |= (at & 1) != 0 ? 0u : 1u << at;"),
-        softmax("no scale", "__fdiv_rn(e, all), params.scale)", "__fdiv_rn(e, all), 1.0f)"),
+        softmax(
+            "no scale",
+            "__fdiv_rn(is_slot ? e : 1.0f, all), params.scale)",
+            "__fdiv_rn(is_slot ? e : 1.0f, all), 1.0f)",
+        ),
         softmax(
             "the sum of half of the lanes",
             "int distance = 16; distance > 0; distance /= 2) value = __fadd_rn",
@@ -406,36 +424,40 @@ pub fn mutants() -> Vec<Mutant> {
         softmax("tiles by the reciprocal alone", "least + (all - least * rows >= rows);", "least;"),
         softmax("the end of the offsets not written", "params.offsets[LOCAL_EXPERTS] = all.rows;", ""),
         softmax("lists of hit experts without an end", "if (expert >= all_hits) {", "if (expert > all_hits) {"),
-        short("short keys rounded down", "(key + 0x1FFF) >> 13", "key >> 13"),
-        short("short keys: infinities stay", "key_of(settled(value_of(wide)))", "key_of(value_of(wide))"),
+        short("short keys too short", "return key >> 13;", "return key >> 17 << 4;"),
         short(
             "short keys: the number of another lane",
-            "(NUMBERS - (i * 32 + lane))",
-            "(NUMBERS - (i * 32 + (lane ^ 1)))",
+            "(NUMBERS - (i * 32 + lane_index()))",
+            "(NUMBERS - (i * 32 + (lane_index() ^ 1)))",
         ),
         short(
-            "short keys: an expert chosen twice",
-            "const bool is_taken = words[0] == best;",
-            "const bool is_taken = words[0] == best && lane != 3;",
+            "a word taken twice",
+            "const bool is_taken = greatest.words[0] == best;",
+            "const bool is_taken = greatest.words[0] == best && lane != 3;",
         ),
-        short("short keys: a lane's not in order", "int end = LANE_EXPERTS - 1; end > 0;", "int end = 1; end > 0;"),
+        short("a lane's words not in order", "words[i] = i < nth ? max(words[i], word) : word;", "words[i] = word;"),
+        softmax("a word of two lanes for that of one", "(lanes & (lanes - 1)) != 0 ||", ""),
+        softmax("keys that differ in the lowest bits only", "(word | PLACES) == (next | PLACES)", "false"),
+        softmax("the best of the others not looked at", "lane == K - 1 ? behind : next", "next"),
+        many(
+            "more experts of a lane than it has words",
+            "COUNT < LANE_EXPERTS && greatest.rest >= Word<SHORT>::least(last)",
+            "false",
+        ),
         all("the sum of a lane for that of all", "sum = sum_of_lanes(part);", "sum = part;"),
         bias(
             "a group counts by its best only",
             "key_of(settled(__fadd_rn(value_of(first), value_of(second))))",
             "first",
         ),
-        bias("a group too many kept", "i < KEPT_GROUPS; i++", "i < KEPT_GROUPS + 1; i++"),
+        bias("a group too many kept", "better < KEPT_GROUPS", "better < KEPT_GROUPS + 1"),
+        bias("ties to the higher group", "group < own ? 0 : 1", "group < own ? 1 : 0"),
         bias(
             "weights with the bias",
-            "const float logit = is_slot ?",
-            "const float logit = is_slot ? params.bias[expert] +",
+            "choice.logit = lane < K ?",
+            "choice.logit = lane < K ? params.bias[choice.expert] +",
         ),
-        bias(
-            "no bias",
-            "settled(__fadd_rn(sigmoid(logit), params.bias[expert]))",
-            "settled(__fadd_rn(sigmoid(logit), 0.0f))",
-        ),
+        bias("no bias", "settled(bias[i * 32])", "0.0f"),
         given("the second of two equal ids has a row", "(same & ((1u << lane) - 1)) == 0", "true"),
         given("slots without an expert go to the first", "== 0 ? given : -1;", "== 0 ? given : 0;"),
         given("rows behind the last not written", "params.rows[row] = -1;", ""),

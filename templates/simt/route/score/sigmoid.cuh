@@ -10,13 +10,9 @@ struct Score : Selecting<Score>, SigmoidWeight {
   static constexpr bool PAIRS = false;
   static constexpr bool BY_LOGIT = true;
 
-  __device__ static float choice(const RouteParams&, int, float logit) { return logit; }
+  __device__ static float choice(const RouteParams&, int, float logit) { return settled(logit); }
 
   __device__ static u32 of_group(u32 first, u32) { return first; }
-
-  __device__ float weight(const RouteParams& params, int, int, u32 key, bool is_slot) const {
-    return of(params, value_of(key), is_slot);
-  }
 };
 
 }  // namespace ws

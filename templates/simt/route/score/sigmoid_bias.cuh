@@ -11,17 +11,14 @@ struct Score : Selecting<Score>, SigmoidWeight {
   static constexpr bool PAIRS = true;
   static constexpr bool BY_LOGIT = false;
 
-  __device__ static float choice(const RouteParams& params, int expert, float logit) {
-    return settled(__fadd_rn(sigmoid(logit), params.bias[expert]));
+  __device__ static float choice(const RouteParams& params, int i, float logit) {
+    const float* const bias = params.bias + lane_index();
+    // NaN as the smallest number; of what else is settled the sigmoid is the same.
+    return __fadd_rn(sigmoid(fmaxf(logit, -LARGEST)), settled(bias[i * 32]));
   }
 
   __device__ static u32 of_group(u32 first, u32 second) {
     return key_of(settled(__fadd_rn(value_of(first), value_of(second))));
-  }
-
-  __device__ float weight(const RouteParams& params, int token, int expert, u32, bool is_slot) const {
-    const float logit = is_slot ? settled(load_logit(params.logits, element(token, expert))) : 0.0f;
-    return of(params, logit, is_slot);
   }
 };
 

@@ -10,7 +10,7 @@ struct Score : Selecting<Score> {
   static constexpr bool PAIRS = false;
   static constexpr bool BY_LOGIT = true;
 
-  __device__ static float choice(const RouteParams&, int, float logit) { return logit; }
+  __device__ static float choice(const RouteParams&, int, float logit) { return settled(logit); }
 
   __device__ static u32 of_group(u32 first, u32) { return first; }
 
@@ -31,12 +31,12 @@ struct Score : Selecting<Score> {
     }
   }
 
-  __device__ float weight(const RouteParams& params, int, int, u32 key, bool is_slot) const {
-    const float logit = value_of(key);
+  __device__ float weight(const RouteParams& params, float logit, bool is_slot) const {
     const float most = RENORMALISE ? __shfl_sync(~0u, logit, 0) : largest;
     const float e = is_slot ? exp_of_minus(__fsub_rn(most, logit)) : 0.0f;
     const float all = RENORMALISE ? sum_of_lanes(e) : sum;
-    return __fmul_rn(__fdiv_rn(e, all), params.scale);
+    // A quotient of 0 takes the long way, all lanes with it.
+    return __fmul_rn(__fdiv_rn(is_slot ? e : 1.0f, all), params.scale);
   }
 };
 

@@ -136,11 +136,6 @@ inline void st_async(u32 remote, u32 barrier, float a, float b, float c, float d
   });
 }
 
-template <int THREADS>
-inline void named_barrier_sync(int id) {
-  emu_block_barrier(id, THREADS, "bar.sync");
-}
-
 inline void launch_dependents() {}
 inline void wait_for_dependencies() {}
 

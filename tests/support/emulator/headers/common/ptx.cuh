@@ -35,6 +35,11 @@ inline void cp_async_wait_group() {
   emu_wait_group(EMU_CP_ASYNC, PENDING);
 }
 
+template <int THREADS>
+inline void named_barrier_sync(int id) {
+  emu_block_barrier(id, THREADS, "bar.sync");
+}
+
 inline u32 prmt(u32 low, u32 high, u32 selector) {
   const u64 both = static_cast<u64>(high) << 32 | low;
   u32 result = 0;

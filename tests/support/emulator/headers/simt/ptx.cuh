@@ -1,6 +1,8 @@
 // What templates/simt/ptx.cuh has, on the CPU.
 #pragma once
 
+#include "common/ptx.cuh"
+
 #if __CUDA_ARCH__ >= 900
 #include "common/stuck/trap.cuh"
 
@@ -37,8 +39,6 @@ struct EmulatedSum {
 inline u32 redux_max(u32 value) { return emulated_redux<EmulatedMax>(value, "redux.sync.max"); }
 inline u32 redux_min(u32 value) { return emulated_redux<EmulatedMin>(value, "redux.sync.min"); }
 inline int redux_add(int value) { return emulated_redux<EmulatedSum>(value, "redux.sync.add"); }
-
-inline float widened_f16(u16 half) { return emu_from_f16(half); }
 
 #if __CUDA_ARCH__ < 900
 inline void launch_dependents() {}
