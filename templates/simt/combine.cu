@@ -48,6 +48,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __g
   const int token = blockIdx.x / TOKEN_BLOCKS;
   const int column = (blockIdx.x % TOKEN_BLOCKS * THREADS + threadIdx.x) * WIDTH;
   launch_dependents();
+  ask_for(params);
   wait_for_dependencies();
   const SharedGate gate(params, token);
   if (column >= HIDDEN) return;
