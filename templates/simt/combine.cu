@@ -23,8 +23,10 @@ inline constexpr bool HAS_RESIDUAL = <{ residual }>;
 inline constexpr int THREADS = 128;
 inline constexpr int WIDTH = 8;
 inline constexpr int TOKEN_BLOCKS = ceil_div(HIDDEN, THREADS * WIDTH);
-// Rows that are under way at a time.
+// Rows that are under way at a time, and blocks on an SM: unless it is told that fewer registers gain nothing, ptxas keeps to 32, and
+// asks for one row behind the other.
 inline constexpr int AHEAD = K < 8 ? K : 8;
+inline constexpr int RESIDENT = 6;
 
 // The same order and sizes as `Params` on the host side (src/run/combine.rs).
 struct CombineParams {
@@ -39,52 +41,59 @@ struct CombineParams {
   const u8* gate;         // [HIDDEN], f32
 };
 
+// Adds COUNT rows of a token, from the `first` on.
+template <int COUNT>
+__device__ __forceinline__ void add_rows(const CombineParams& params, int token, int first, int column, float (&sum)[WIDTH]) {
+  const int slot = token * K + first;
+  int places[COUNT];
+  float weights[COUNT];
+#pragma unroll
+  for (int j = 0; j < COUNT; j++) {
+    places[j] = PLACED ? params.positions[slot + j] : slot + j;
+    weights[j] = WEIGHTED ? params.weights[slot + j] : 1.0f;
+  }
+  Rows rows[COUNT];
+#pragma unroll
+  for (int j = 0; j < COUNT; j++) {
+    // A slot without a row adds nothing.
+    rows[j] = {};
+    if (static_cast<u32>(places[j]) < static_cast<u32>(params.tokens) * K)
+      rows[j].load(params.rows, static_cast<long long>(places[j]) * HIDDEN + column);
+    else
+      weights[j] = 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < COUNT; j++)
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) sum[i] = __fmaf_rn(weights[j], rows[j].at(i), sum[i]);
+}
+
 }  // namespace ws
 
 #include "simt/shared_gate/<{ shared_gate }>.cuh"
 
-extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::CombineParams params) {
+extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::RESIDENT) <{ symbol }>(const __grid_constant__ ws::CombineParams params) {
   using namespace ws;
   const int token = blockIdx.x / TOKEN_BLOCKS;
   const int column = (blockIdx.x % TOKEN_BLOCKS * THREADS + threadIdx.x) * WIDTH;
   launch_dependents();
-  ask_for(params);
   wait_for_dependencies();
   const SharedGate gate(params, token);
   if (column >= HIDDEN) return;
   const long long element = static_cast<long long>(token) * HIDDEN + column;
+  // All that no other number says where to find is asked for first.
+  Addend shared, residual;
+  if constexpr (HAS_SHARED) shared.load(params.shared, element);
+  if constexpr (HAS_RESIDUAL) residual.load(params.residual, element);
   float sum[WIDTH] = {};
-#pragma unroll
-  for (int first = 0; first < K; first += AHEAD) {
-    Rows rows[AHEAD];
-    float weights[AHEAD];
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++) {
-      if (first + j >= K) break;
-      const int slot = token * K + first + j;
-      const int row = PLACED ? params.positions[slot] : slot;
-      // A slot without a row adds nothing.
-      const bool is_row = static_cast<u32>(row) < static_cast<u32>(params.tokens) * K;
-      rows[j] = {};
-      if (is_row) rows[j].load(params.rows, static_cast<long long>(row) * HIDDEN + column);
-      weights[j] = !is_row ? 0.0f : WEIGHTED ? params.weights[slot] : 1.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++) {
-      if (first + j >= K) break;
-#pragma unroll
-      for (int i = 0; i < WIDTH; i++) sum[i] = __fmaf_rn(weights[j], rows[j].at(i), sum[i]);
-    }
-  }
+#pragma unroll 1
+  for (int first = 0; first <= K - AHEAD; first += AHEAD) add_rows<AHEAD>(params, token, first, column, sum);
+  if constexpr (K % AHEAD > 0) add_rows<K % AHEAD>(params, token, K - K % AHEAD, column, sum);
   if constexpr (HAS_SHARED) {
-    Addend shared;
-    shared.load(params.shared, element);
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) sum[i] = gate.added(sum[i], shared.at(i));
   }
   if constexpr (HAS_RESIDUAL) {
-    Addend residual;
-    residual.load(params.residual, element);
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) sum[i] = __fadd_rn(sum[i], residual.at(i));
   }

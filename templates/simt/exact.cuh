@@ -13,8 +13,8 @@ __device__ __forceinline__ float settled(float x) {
 
 // Keys are in the order of what they are of, and above 0.
 __device__ __forceinline__ u32 key_of(float settled) {
-  const u32 bits = __float_as_uint(settled), is_negative = static_cast<int>(bits) >> 31;
-  return bits ^ (is_negative | 0x80000000u);
+  const u32 bits = __float_as_uint(settled);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
 __device__ __forceinline__ float value_of(u32 key) {

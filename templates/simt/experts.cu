@@ -437,7 +437,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
   }
   __syncthreads();
-  ask_for(params);
   wait_for_dependencies();
   // All on their way at once: x, which becomes what lanes take, factors, and what chooses.
   if (thread == 0) lists.ticket = atomicAdd(params.state, 1);

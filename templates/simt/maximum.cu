@@ -33,7 +33,6 @@ __device__ __forceinline__ float largest_finite(const X& x) {
 extern "C" __global__ void __launch_bounds__(ws::MAXIMUM_THREADS) <{ symbol }>(const __grid_constant__ ws::QuantiseParams params) {
   using namespace ws;
   launch_dependents();
-  ask_for(params);
   wait_for_dependencies();
   const long long eights = 2ll * params.blocks, step = 1ll * gridDim.x * MAXIMUM_THREADS;
   float largest = 0.0f;

@@ -34,18 +34,6 @@ __device__ __forceinline__ int redux_add(int value) {
   return result;
 }
 
-// The parameters of a launch into the constant cache, before it waits for what was before it and not behind that: a word of each
-// 64 bytes. (Nothing is read that nothing depends on. No address is -1, and no thread ends here.)
-template <class Params>
-__device__ __forceinline__ void ask_for(const Params& params) {
-  constexpr int WORDS = sizeof(Params) / 8;
-  const u64* const words = reinterpret_cast<const u64*>(&params);
-  u64 common = words[WORDS - 1];
-#pragma unroll
-  for (int i = 0; i < WORDS; i += 8) common &= words[i];
-  asm volatile("{ .reg .pred p; setp.eq.u64 p, %0, -1; @p exit; }" ::"l"(common));
-}
-
 #if __CUDA_ARCH__ < 900
 
 __device__ __forceinline__ void launch_dependents() {}

@@ -23,7 +23,6 @@ inline constexpr u32 THREADS = 128;
 extern "C" __global__ void __launch_bounds__(ws::THREADS) <{ symbol }>(const __grid_constant__ ws::QuantiseParams params) {
   using namespace ws;
   launch_dependents();
-  ask_for(params);
   wait_for_dependencies();
   const float factor = tensor_factor(params);
   const u32 end = rows_with_scales(params.blocks / BLOCKS) * BLOCKS;

@@ -184,7 +184,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   launch_dependents();
   // A division is done before there is anything to divide.
   if (threadIdx.x == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
-  ask_for(params);
   wait_for_dependencies();
   __syncthreads();
   Score::Choice choice{-1};
@@ -210,7 +209,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   __shared__ u32 masks[LOCAL_EXPERTS];
   const int expert = threadIdx.x, item = warp_index();
   if (expert < LOCAL_EXPERTS) masks[expert] = 0;
-  ask_for(params);
   wait_for_dependencies();
   // Not before, or what comes next takes the room of what this waits for.
   launch_dependents();
@@ -243,7 +241,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     shared.before[thread] = 0;
   }
   if (thread == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
-  ask_for(params);
   wait_for_dependencies();
   launch_dependents();
   __syncthreads();

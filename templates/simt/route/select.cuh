@@ -22,9 +22,8 @@ struct BestTwo {
     if constexpr (PAIRS) second = max(least, max(second, other.second));
   }
 
-  // From the lane whose number differs in one bit.
-  __device__ __forceinline__ BestTwo of_lane(int distance) const {
-    return {__shfl_xor_sync(~0u, first, distance), PAIRS ? __shfl_xor_sync(~0u, second, distance) : 0};
+  __device__ __forceinline__ BestTwo of_lane(int lane) const {
+    return {__shfl_sync(~0u, first, lane), PAIRS ? __shfl_sync(~0u, second, lane) : 0};
   }
 };
 
@@ -34,47 +33,56 @@ __host__ __device__ constexpr int power_of_two(int least) {
   return power;
 }
 
-// Excludes the experts of all groups but the best. Lanes exchange halves of what they know until each knows one group.
+// Excludes the experts of all groups but the best. Lanes exchange halves of what they know of eight groups until each knows one.
 template <class Score>
 __device__ __forceinline__ void keep_groups(u32 (&keys)[LANE_EXPERTS]) {
-  constexpr int GROUPS = power_of_two(EXPERT_GROUPS), LANES = 32 / GROUPS;  // of a group
-  const int lane = lane_index(), own = lane / LANES;
-  BestTwo<Score::PAIRS> best[GROUPS];
+  using Best = BestTwo<Score::PAIRS>;
+  // Beside many keys there are few registers.
+  constexpr int MOST = LANE_EXPERTS > 16 ? 2 : 8, AT_ONCE = power_of_two(EXPERT_GROUPS < MOST ? EXPERT_GROUPS : MOST);
+  constexpr int LANES = 32 / AT_ONCE;  // of a group
+  const int lane = lane_index();
+  Best own = {0, 0};  // of group `lane`
 #pragma unroll
-  for (int group = 0; group < GROUPS; group++) {
-    const int begin = group * GROUP_EXPERTS, end = begin + GROUP_EXPERTS;
-    best[group] = {0, 0};
+  for (int first = 0; first < EXPERT_GROUPS; first += AT_ONCE) {
+    Best best[AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < LANE_EXPERTS; i++) {
-      if (group >= EXPERT_GROUPS || i * 32 + 31 < begin || i * 32 >= end) continue;
-      const int expert = i * 32 + lane;
-      best[group].add({expert >= begin && expert < end ? keys[i] : 0, 0});
+    for (int nth = 0; nth < AT_ONCE; nth++) {
+      const int group = first + nth, begin = group * GROUP_EXPERTS, end = begin + GROUP_EXPERTS;
+      best[nth] = {0, 0};
+#pragma unroll
+      for (int i = 0; i < LANE_EXPERTS; i++) {
+        if (group >= EXPERT_GROUPS || i * 32 + 31 < begin || i * 32 >= end) continue;
+        const int expert = i * 32 + lane;
+        best[nth].add({expert >= begin && expert < end ? keys[i] : 0, 0});
+      }
     }
-  }
 #pragma unroll
-  for (int half = GROUPS / 2; half > 0; half /= 2) {
-    const bool is_upper = (own & half) != 0;
+    for (int half = AT_ONCE / 2; half > 0; half /= 2) {
+      const bool is_upper = (lane & half * LANES) != 0;
 #pragma unroll
-    for (int i = 0; i < half; i++) {
-      const BestTwo<Score::PAIRS> others = is_upper ? best[i] : best[i + half];
-      if (is_upper) best[i] = best[i + half];
-      best[i].add(others.of_lane(half * LANES));
+      for (int i = 0; i < half; i++) {
+        const Best others = is_upper ? best[i] : best[i + half];
+        if (is_upper) best[i] = best[i + half];
+        best[i].add(others.of_lane(lane ^ half * LANES));
+      }
     }
-  }
 #pragma unroll
-  for (int distance = LANES / 2; distance > 0; distance /= 2) best[0].add(best[0].of_lane(distance));
-  const u32 score = own < EXPERT_GROUPS ? Score::of_group(best[0].first, best[0].second) : 0;
+    for (int distance = LANES / 2; distance > 0; distance /= 2) best[0].add(best[0].of_lane(lane ^ distance));
+    const Best there = best[0].of_lane(lane % AT_ONCE * LANES);
+    if (lane / AT_ONCE == first / AT_ONCE) own = there;
+  }
+  const u32 score = lane < EXPERT_GROUPS ? Score::of_group(own.first, own.second) : 0;
   int better = 0;  // groups that come before a lane's
 #pragma unroll
   for (int group = 0; group < EXPERT_GROUPS; group++) {
-    const u32 other = __shfl_sync(~0u, score, group * LANES);
-    better += other >= score + (group < own ? 0 : 1);
+    const u32 other = __shfl_sync(~0u, score, group);
+    better += other >= score + (group < lane ? 0 : 1);
   }
-  const u32 kept = __ballot_sync(~0u, better < KEPT_GROUPS);  // by lanes
+  const u32 kept = __ballot_sync(~0u, better < KEPT_GROUPS);
 #pragma unroll
   for (int i = 0; i < LANE_EXPERTS; i++) {
     const int group = (i * 32 + lane) / GROUP_EXPERTS;
-    if (group >= EXPERT_GROUPS || (kept >> group * LANES & 1u) == 0) keys[i] = 0;
+    if (group >= EXPERT_GROUPS || (kept >> group & 1u) == 0) keys[i] = 0;
   }
 }
 
@@ -162,10 +170,10 @@ __device__ __forceinline__ int best_surely(const u32 (&keys)[LANE_EXPERTS]) {
   return own;
 }
 
-// The same by words, one reduction a slot. Few tokens have more experts of one lane than it keeps in order, or two whose keys differ
-// in the lowest bits only; those are chosen surely.
+// The same by words, one reduction a slot. False for few tokens: those that have more experts of one lane than it keeps in order, or
+// two whose keys differ in the lowest bits only. They are to be chosen surely.
 template <bool SHORT>
-__device__ __forceinline__ int best_of(const u32 (&keys)[LANE_EXPERTS]) {
+__device__ __forceinline__ bool best_of(const u32 (&keys)[LANE_EXPERTS], int& own) {
   constexpr int MOST = K > 12 ? 6 : 4, COUNT = LANE_EXPERTS < MOST ? LANE_EXPERTS : MOST;
   const int lane = lane_index();
   Greatest<COUNT> greatest;
@@ -189,9 +197,12 @@ __device__ __forceinline__ int best_of(const u32 (&keys)[LANE_EXPERTS]) {
     const u32 behind = redux_max(greatest.words[0]), next = __shfl_down_sync(~0u, word, 1);
     is_unsure |= lane < K && Word<SHORT>::is_unsure(word, lanes, lane == K - 1 ? behind : next);
   }
-  if ((!SHORT || COUNT < LANE_EXPERTS) && __any_sync(~0u, is_unsure)) return best_surely(keys);
-  return lane < K ? Word<SHORT>::expert(word, lanes) : -1;
+  if (lane < K) own = Word<SHORT>::expert(word, lanes);
+  return (SHORT && COUNT == LANE_EXPERTS) || !__any_sync(~0u, is_unsure);
 }
+
+// Beside more keys there are no registers for words.
+inline constexpr bool HAS_WORDS = LANE_EXPERTS <= 16;
 
 // What the kernels call, for scores of logits.
 template <class Score>
@@ -215,7 +226,7 @@ struct Selecting {
     Choice choice{-1};
     choice.score.see(keys);
     if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
-    choice.expert = best_of<HAS_SHORT_KEYS<Score>>(keys);
+    if (!HAS_WORDS || !best_of<HAS_SHORT_KEYS<Score>>(keys, choice.expert)) choice.expert = best_surely(keys);
     // It comes while rows are counted.
     choice.logit = lane < K ? load_logit(params.logits, element(token, choice.expert)) : 0.0f;
     return choice;

@@ -208,19 +208,19 @@ pub fn mutants() -> Vec<Mutant> {
     let combine: Combine = "combine:bf16>f32:h2056:k2:weighted:placed:shared:shared_gate:residual".parse().unwrap();
     let gated = Mutant::of(combine);
     vec![
-        mutant("the last slot left out", "if (first + j >= K) break;", "if (first + j >= K - 1) break;"),
-        mutant("the weight of the first slot", "params.weights[slot]", "params.weights[token * K]"),
+        mutant("the last slot left out", "add_rows<K % AHEAD>(", "add_rows<K % AHEAD - 1>("),
+        mutant("the weight of the first slot", "params.weights[slot + j]", "params.weights[token * K]"),
         mutant(
             "slots in another order",
-            "const int slot = token * K + first + j;",
-            "const int slot = token * K + (first + j) / 2 * 2 + (first + j < K / 2 * 2 ? 1 - (first + j) % 2 : 0);",
+            "__fmaf_rn(weights[j], rows[j].at(i), sum[i])",
+            "__fmaf_rn(weights[j ^ 1], rows[j ^ 1].at(i), sum[i])",
         ),
         mutant(
             "a slot without a row has the nearest",
-            "PLACED ? params.positions[slot] : slot",
-            "min(max(params.positions[slot], 0), params.tokens * K - 1)",
+            "PLACED ? params.positions[slot + j] : slot + j",
+            "min(max(params.positions[slot + j], 0), params.tokens * K - 1)",
         ),
-        mutant("positions not looked at", "PLACED ? params.positions[slot] : slot", "slot"),
+        mutant("positions not looked at", "PLACED ? params.positions[slot + j] : slot + j", "slot + j"),
         mutant("no shared expert", "gate.added(sum[i], shared.at(i))", "sum[i]"),
         mutant("the residual twice", "__fadd_rn(sum[i], residual.at(i))", "__fadd_rn(sum[i], 2.0f * residual.at(i))"),
         mutant(

@@ -451,7 +451,7 @@ pub fn mutants() -> Vec<Mutant> {
             "first",
         ),
         bias("a group too many kept", "better < KEPT_GROUPS", "better < KEPT_GROUPS + 1"),
-        bias("ties to the higher group", "group < own ? 0 : 1", "group < own ? 1 : 0"),
+        bias("ties to the higher group", "group < lane ? 0 : 1", "group < lane ? 1 : 0"),
         bias(
             "weights with the bias",
             "choice.logit = lane < K ?",

@@ -40,9 +40,6 @@ inline u32 redux_max(u32 value) { return emulated_redux<EmulatedMax>(value, "red
 inline u32 redux_min(u32 value) { return emulated_redux<EmulatedMin>(value, "redux.sync.min"); }
 inline int redux_add(int value) { return emulated_redux<EmulatedSum>(value, "redux.sync.add"); }
 
-template <class Params>
-inline void ask_for(const Params&) {}
-
 #if __CUDA_ARCH__ < 900
 inline void launch_dependents() {}
 inline void wait_for_dependencies() {}
