@@ -71,6 +71,11 @@ struct Shared {
   Totals warps[EXPERT_WARPS];
   int hits[EXPERT_WARPS];     // experts that have rows
   int rows;
+
+  // By all threads, before they meet: a division is done before there is anything to divide.
+  __device__ __forceinline__ void begin(const RouteParams& params) {
+    if (threadIdx.x == 0) tile_inverse = ~0u / u32(params.tile_rows);
+  }
 };
 
 // The sum over the lanes up to this one, of those that have something: the first COUNT.
@@ -182,8 +187,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   const int token = item < params.share ? rank * params.share + item : params.tokens;
   masks.begin(rank, blocks);
   launch_dependents();
-  // A division is done before there is anything to divide.
-  if (threadIdx.x == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
+  shared.begin(params);
   wait_for_dependencies();
   __syncthreads();
   Score::Choice choice{-1};
@@ -240,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
     total[thread] = 0;
     shared.before[thread] = 0;
   }
-  if (thread == 0) shared.tile_inverse = ~0u / u32(params.tile_rows);
+  shared.begin(params);
   wait_for_dependencies();
   launch_dependents();
   __syncthreads();

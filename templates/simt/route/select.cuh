@@ -108,7 +108,7 @@ struct Word<true> {
 // In another one the place among a lane's experts takes the lowest bits, and the lane is known by who has the word.
 template <>
 struct Word<false> {
-  static constexpr u32 PLACES = LANE_EXPERTS > 16 ? 31 : LANE_EXPERTS > 8 ? 15 : LANE_EXPERTS > 4 ? 7 : 3;
+  static constexpr u32 PLACES = LANE_EXPERTS > 8 ? 15 : LANE_EXPERTS > 4 ? 7 : 3;
 
   __device__ static u32 of(u32 key, int i) { return (key & ~PLACES) | (PLACES - i); }
   __device__ static u32 least(u32 word) { return word & ~PLACES; }
@@ -123,18 +123,16 @@ struct Word<false> {
 // The greatest words of a lane, in order, and the greatest of the rest.
 template <int COUNT>
 struct Greatest {
-  u32 words[COUNT], rest;
+  u32 words[COUNT] = {}, rest = 0;
 
-  // The nth that is added.
-  __device__ __forceinline__ void add(u32 word, int nth) {
+  __device__ __forceinline__ void add(u32 word) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      if (i > nth) break;
-      const u32 least = i < nth ? min(words[i], word) : 0;
-      words[i] = i < nth ? max(words[i], word) : word;
+      const u32 least = min(words[i], word);
+      words[i] = max(words[i], word);
       word = least;
     }
-    if (nth >= COUNT) rest = nth > COUNT ? max(rest, word) : word;
+    rest = max(rest, word);
   }
 
   // Takes the first away; the others move up.
@@ -178,7 +176,7 @@ __device__ __forceinline__ bool best_of(const u32 (&keys)[LANE_EXPERTS], int& ow
   const int lane = lane_index();
   Greatest<COUNT> greatest;
 #pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; i++) greatest.add(Word<SHORT>::of(keys[i], i), i);
+  for (int i = 0; i < LANE_EXPERTS; i++) greatest.add(Word<SHORT>::of(keys[i], i));
   u32 word = 0, lanes = 0, last = 0;
 #pragma unroll 8
   for (int slot = 0; slot < K; slot++) {
@@ -226,7 +224,9 @@ struct Selecting {
     Choice choice{-1};
     choice.score.see(keys);
     if constexpr (EXPERT_GROUPS > 1) keep_groups<Score>(keys);
-    if (!HAS_WORDS || !best_of<HAS_SHORT_KEYS<Score>>(keys, choice.expert)) choice.expert = best_surely(keys);
+    bool is_sure = false;
+    if constexpr (HAS_WORDS) is_sure = best_of<HAS_SHORT_KEYS<Score>>(keys, choice.expert);
+    if (!is_sure) choice.expert = best_surely(keys);
     // It comes while rows are counted.
     choice.logit = lane < K ? load_logit(params.logits, element(token, choice.expert)) : 0.0f;
     return choice;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::process::Command;
 
 use warpsmith::build::Toolchain;
 use warpsmith::cache::{KernelCache, Pack, Seal};
@@ -22,15 +23,20 @@ fn list(bench: &Bench, rows: &str) {
     fs::write(bench.path("manifest"), format!("version = 1\n[problems]\n\"{GEMM}\" = \"{rows}\"\n")).unwrap();
 }
 
-/// Runs a command on a device whose kernels are right, with a compiler or with the NVRTC that has nothing in it: its exit
-/// status, its JSON and what it says.
-fn run(bench: &Bench, line: &str, compiles: bool) -> (Option<i32>, serde_json::Value, String) {
+/// A command with a compiler, or with the NVRTC that has nothing in it.
+fn command(bench: &Bench, line: &str, compiles: bool) -> Command {
     let mut command = bench.command(line);
-    command.env("LD_LIBRARY_PATH", bench.driver_with("computing", &["NULL_COMPUTES"]));
-    command.env("NULL_DRIVER_DEVICE", SMALL_CACHE);
     if compiles {
         command.env_remove("WARPSMITH_NVRTC");
     }
+    command
+}
+
+/// Runs one on a device whose kernels are right: its exit status, its JSON and what it says.
+fn run(bench: &Bench, line: &str, compiles: bool) -> (Option<i32>, serde_json::Value, String) {
+    let mut command = command(bench, line, compiles);
+    command.env("LD_LIBRARY_PATH", bench.driver_with("computing", &["NULL_COMPUTES"]));
+    command.env("NULL_DRIVER_DEVICE", SMALL_CACHE);
     let output = command.output().unwrap();
     let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
     let (status, said) = told(&output);
@@ -148,11 +154,7 @@ fn a_manifest_of_layers_has_all_that_they_launch() {
     const LAYERS: &str = "moe.silu:bf16:h128:i64:softmax:e8:k2:renormalised,linear:bf16:n256:k128:e4m3";
     let bench = Bench::new();
     let run = |line: &str, compiles: bool| {
-        let mut command = bench.command(line);
-        if compiles {
-            command.env_remove("WARPSMITH_NVRTC");
-        }
-        let output = command.output().unwrap();
+        let output = command(&bench, line, compiles).output().unwrap();
         let (status, said) = told(&output);
         assert_eq!(status, Some(0), "{line}: {said}");
         String::from_utf8(output.stdout).unwrap()

@@ -435,7 +435,7 @@ pub fn mutants() -> Vec<Mutant> {
             "const bool is_taken = greatest.words[0] == best;",
             "const bool is_taken = greatest.words[0] == best && lane != 3;",
         ),
-        short("a lane's words not in order", "words[i] = i < nth ? max(words[i], word) : word;", "words[i] = word;"),
+        short("a lane's words not in order", "words[i] = max(words[i], word);", "words[i] = word;"),
         softmax("a word of two lanes for that of one", "(lanes & (lanes - 1)) != 0 ||", ""),
         softmax("keys that differ in the lowest bits only", "(word | PLACES) == (next | PLACES)", "false"),
         softmax("the best of the others not looked at", "lane == K - 1 ? behind : next", "next"),
