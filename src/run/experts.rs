@@ -208,12 +208,6 @@ impl ExpertsKernel {
         &self.experts
     }
 
-    /// Tokens of a launch at most.
-    #[must_use]
-    pub fn most_tokens(&self) -> u32 {
-        self.tokens
-    }
-
     /// The machine code, with its resource use and provenance.
     #[must_use]
     pub fn cubin(&self) -> &Arc<Cubin> {

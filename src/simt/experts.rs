@@ -5,6 +5,7 @@ use std::fmt;
 use super::Route;
 #[cfg(test)]
 use super::Scoring;
+use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::format::{Coding, Format, PreparedLayout, Words};
 use crate::problem::{Activation, Problem};
@@ -56,6 +57,11 @@ impl Experts {
     const STEP: u32 = 64;
     /// H · I at most.
     const SIZE_MAX: u64 = 6 << 20;
+    /// Bytes of weights that a launch reads in a second at most, as measured: its warps decode for an instruction of few columns.
+    const READ_AT_MOST: f64 = 3.1e12;
+    /// Share of what memory gives that kernels of their own read at, and seconds that their launches take more.
+    const READ_APART: f64 = 0.84;
+    const LAUNCHES_APART: f64 = 4e-6;
     /// What a block of Hopper may have.
     const SHARED_MAX: u32 = 227 << 10;
 
@@ -172,6 +178,27 @@ impl Experts {
     /// Those of [`Experts::check`].
     pub fn most_tokens(&self) -> Result<u32> {
         self.tile().map(|tile| tile.tokens)
+    }
+
+    /// Tokens up to which one launch is faster than several on devices of this architecture, as measured: it saves launches, which
+    /// read weights faster where memory gives more than one launch can take. No more than [`Experts::most_tokens`].
+    ///
+    /// # Errors
+    /// Those of [`Experts::check`].
+    pub fn tokens_on(&self, arch: &Arch) -> Result<u32> {
+        let most = self.most_tokens()?;
+        let lost_per_byte = 1.0 / Self::READ_AT_MOST - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
+        let is_faster = |tokens: &u32| self.expected_bytes(*tokens) * lost_per_byte <= Self::LAUNCHES_APART;
+        Ok((1..=most).take_while(is_faster).count() as u32)
+    }
+
+    /// Weights of the experts that so many tokens hit on average, in bytes.
+    fn expected_bytes(&self, tokens: u32) -> f64 {
+        let missed = 1.0 - f64::from(self.route.experts_per_token()) / f64::from(self.route.expert_count());
+        let hit = f64::from(self.local_count()) * (1.0 - missed.powi(tokens as i32));
+        let block = PreparedLayout::block_bytes_of(Coding::Halves(Words::F16), self.weights) as f64;
+        let blocks = 3 * u64::from(self.hidden / Self::STEP) * u64::from(self.intermediate / Self::STEP);
+        hit * blocks as f64 * block
     }
 
     /// Weights of up and of down, as they are prepared.
@@ -357,5 +384,19 @@ mod tests {
         assert_eq!(most("h4096:i1536", ROUTE), 7);
         assert_eq!(most("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), 3);
         assert_eq!(most("h64:i64", "route.given:e32:k32"), 8);
+    }
+
+    #[test]
+    fn more_weights_than_a_launch_can_take_are_read_by_several() {
+        let tokens = |sizes: &str, route: &str| {
+            let experts = named(&format!("experts.silu:bf16:{sizes}:{route}"));
+            [Arch::H200, Arch::H100].map(|arch| experts.tokens_on(&arch).unwrap())
+        };
+        // docs/measurements/2026-11-28-h200.md.
+        assert_eq!(tokens("h2048:i768", ROUTE), [4, 8]);
+        assert_eq!(tokens("h2048:i512", "route.softmax:bf16:e512:k10"), [5, 8]);
+        assert_eq!(tokens("h4096:i1536", ROUTE), [1, 7]);
+        assert_eq!(tokens("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), [0, 3]);
+        assert_eq!(tokens("h64:i64", "route.given:e32:k32"), [8, 8]);
     }
 }

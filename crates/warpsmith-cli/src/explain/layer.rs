@@ -71,7 +71,7 @@ impl Told {
         let few = match config {
             LayerConfig::Moe(of) if picker.policy() != Policy::BatchInvariant => {
                 let few = of.few_tokens(picker.arch()).into_iter().next();
-                few.filter(|few| few.most_tokens().is_ok_and(|most| tokens <= most))
+                few.filter(|few| few.tokens_on(picker.arch()).is_ok_and(|most| tokens <= most))
             }
             _ => None,
         };

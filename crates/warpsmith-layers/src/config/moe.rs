@@ -194,7 +194,7 @@ impl MoeConfig {
         let experts = if self.has_residual { experts.residual() } else { experts };
         let is_prepared = |problem: &Problem| problem.native(arch).is_prepared();
         let is_prepared = self.of_experts(1).is_ok_and(|products| products.iter().all(is_prepared));
-        if !is_prepared || !experts.is_small() || experts.check().is_err() {
+        if !is_prepared || !experts.is_small() || !experts.tokens_on(arch).is_ok_and(|tokens| tokens > 0) {
             return Vec::new();
         }
         let by_ids = experts.by(self.by_ids());

@@ -39,6 +39,8 @@ pub struct Moe {
     combiner: Combiner,
     /// Of few tokens all in one launch: by logits, where the layer has them, and by ids.
     few: Vec<ExpertsKernel>,
+    /// Up to so many, as one launch is the faster way.
+    few_tokens: u32,
     /// Multiplies tokens by their weights, where experts get them so.
     weigher: Option<Combiner>,
     /// Of x and of h, where these are rounded.
@@ -94,6 +96,8 @@ impl Moe {
         let up = Product::new(engine, stream, &up, [intermediate, hidden], first)?;
         let down = Product::new(engine, stream, &down, [hidden, intermediate], vec![("down", last)])?;
         let few = few_tokens(engine, stream, config, [&up, &down])?;
+        let arch = engine.device().arch();
+        let few_tokens = few.first().map(|few| few.experts().tokens_on(arch)).transpose()?.unwrap_or(0);
         Ok(Self {
             config: *config,
             limit,
@@ -102,6 +106,7 @@ impl Moe {
             up,
             down,
             few,
+            few_tokens,
             combiner: engine.combine(&config.combine())?,
             weigher: config.weigh().map(|weigh| engine.combine(&weigh)).transpose()?,
             quantisers: RowQuantiser::both(engine, expert.quantisers())?,
@@ -129,8 +134,8 @@ impl Moe {
 
     /// What does all for so many tokens, if one launch does.
     fn few_for(&self, tokens: u32, scoring: Scoring) -> Option<&ExpertsKernel> {
-        let all = self.few.iter().filter(|few| tokens <= few.most_tokens());
-        all.into_iter().find(|few| few.experts().route().scoring() == scoring)
+        let few = self.few.iter().find(|few| few.experts().route().scoring() == scoring);
+        few.filter(|_| tokens <= self.few_tokens)
     }
 
     /// The kernels of its experts: up and down.
