@@ -57,9 +57,12 @@ impl Experts {
     const STEP: u32 = 64;
     /// H · I at most.
     const SIZE_MAX: u64 = 6 << 20;
-    /// Bytes of weights that a launch reads in a second at most, as measured: its warps decode for an instruction of few columns.
+    /// Seconds that a launch takes beside reading weights, as measured; bytes of these that it reads in a second at most, as its warps
+    /// decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
+    const START: f64 = 7e-6;
     const READ_AT_MOST: f64 = 3.1e12;
-    /// Share of what memory gives that kernels of their own read at, and seconds that their launches take more.
+    const READ: f64 = 0.87;
+    /// The same share of kernels of their own, and seconds that their launches take more.
     const READ_APART: f64 = 0.84;
     const LAUNCHES_APART: f64 = 4e-6;
     /// What a block of Hopper may have.
@@ -187,9 +190,19 @@ impl Experts {
     /// Those of [`Experts::check`].
     pub fn tokens_on(&self, arch: &Arch) -> Result<u32> {
         let most = self.most_tokens()?;
-        let lost_per_byte = 1.0 / Self::READ_AT_MOST - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
+        let lost_per_byte = 1.0 / Self::read_bytes_per_s(arch) - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
         let is_faster = |tokens: &u32| self.expected_bytes(*tokens) * lost_per_byte <= Self::LAUNCHES_APART;
         Ok((1..=most).take_while(is_faster).count() as u32)
+    }
+
+    /// Microseconds that a launch of so many tokens is predicted to take, of experts that are chosen evenly.
+    #[must_use]
+    pub fn predicted_us(&self, arch: &Arch, tokens: u32) -> f64 {
+        1e6 * (Self::START + self.expected_bytes(tokens) / Self::read_bytes_per_s(arch))
+    }
+
+    fn read_bytes_per_s(arch: &Arch) -> f64 {
+        Self::READ_AT_MOST.min(Self::READ * arch.memory_bytes_per_s())
     }
 
     /// Weights of the experts that so many tokens hit on average, in bytes.
@@ -398,5 +411,24 @@ mod tests {
         assert_eq!(tokens("h4096:i1536", ROUTE), [1, 7]);
         assert_eq!(tokens("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), [0, 3]);
         assert_eq!(tokens("h64:i64", "route.given:e32:k32"), [8, 8]);
+    }
+
+    #[test]
+    fn what_was_measured_is_predicted() {
+        // docs/measurements/2026-11-28-h200.md and 2026-11-25-h100-few.md.
+        let (small, large) = ("h2048:i768", "h4096:i1536");
+        let measured = [
+            (Arch::H200, small, 1, 13.47),
+            (Arch::H200, small, 4, 30.85),
+            (Arch::H200, small, 8, 52.42),
+            (Arch::H200, large, 1, 31.13),
+            (Arch::H100, small, 1, 15.60),
+            (Arch::H100, small, 8, 57.67),
+            (Arch::H100, large, 4, 111.3),
+        ];
+        for (arch, sizes, tokens, us) in measured {
+            let predicted = named(&format!("experts.silu:bf16:{sizes}:{ROUTE}")).predicted_us(&arch, tokens);
+            assert!((predicted / us - 1.0).abs() < 0.15, "{arch}, {sizes}, {tokens}: {predicted} for {us}");
+        }
     }
 }

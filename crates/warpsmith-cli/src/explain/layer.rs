@@ -3,6 +3,7 @@
 use std::iter::repeat;
 
 use serde::Serialize;
+use warpsmith::internal::build::Experts;
 use warpsmith::internal::pick::heuristic::{load, predict_for, with_rows};
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::spec::{Arch, Problem, Quantise};
@@ -77,6 +78,10 @@ impl Told {
         };
         let only_one =
             |spelling: String| Ok(Chosen { problem: spelling, variant: None, origin: None, predicted_us: None });
+        let whole = |few: &Experts| -> Result<Chosen> {
+            let predicted_us = Some(few.predicted_us(picker.arch(), tokens));
+            Ok(Chosen { problem: few.to_string(), variant: None, origin: None, predicted_us })
+        };
         let part = |step: Option<Step>| -> Result<Part> {
             let products = step.map_or(&products[..], |step| of_step(&products, step));
             let before = quantisers(config, step).into_iter().chain(repeat(None));
@@ -88,7 +93,7 @@ impl Told {
             let kernels: Result<Vec<_>> = match (config, step) {
                 (LayerConfig::Moe(of), Some(Step::Route)) => vec![only_one(of.route().to_string())],
                 (LayerConfig::Moe(of), Some(Step::Combine)) => vec![only_one(of.combine().to_string())],
-                (_, Some(Step::Experts)) => few.iter().map(|few| only_one(few.to_string())).collect(),
+                (_, Some(Step::Experts)) => few.iter().map(whole).collect(),
                 (LayerConfig::Moe(of), Some(Step::Up)) => {
                     let weigh = of.weigh().map(|weigh| only_one(weigh.to_string()));
                     weigh.into_iter().chain(products).collect()
@@ -109,8 +114,7 @@ impl Told {
             steps.push(part(None)?);
         }
         let predicted = steps.iter().flat_map(|part| &part.kernels).filter_map(|kernel| kernel.predicted_us);
-        // Of none it would be −0.
-        let predicted_us = predicted.fold(0.0, |sum, us| sum + us);
+        let predicted_us = predicted.sum();
         Ok(Self { layer: config.to_string(), tokens, experts_hit: hit, floor_us: floor(None), predicted_us, steps })
     }
 
