@@ -93,10 +93,15 @@ impl<'a> Question<'a> {
         (1..=geometry.blocks_per_sm).map(of).fold(f64::INFINITY, f64::min)
     }
 
-    fn call(&self, variant: &Variant, once: f64, body: f64) -> f64 {
+    /// What a call takes beside its loops.
+    fn beside(&self, variant: &Variant, once: f64) -> f64 {
         let LaunchOverhead { launch, prepass, finish } =
             LaunchOverhead::new(self.problem, variant, self.load.m(), self.constants);
-        let unhurried = launch + once + together([body, self.memory]) + finish + prepass;
+        launch + once + finish + prepass
+    }
+
+    fn call(&self, beside: f64, body: f64) -> f64 {
+        let unhurried = beside + together([body, self.memory]);
         unhurried + self.power / unhurried
     }
 }
@@ -209,15 +214,18 @@ impl<'a> Node<'a> {
             return Ways(None);
         }
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
-        let clusters = [Cluster::None, Cluster::Multicast(2)];
-        let works = prepass.iter().flat_map(|&prepass| {
-            clusters.map(|cluster| (prepass, self.work(&Variant { prepass, cluster, ..self.plain })))
-        });
-        Ways(Some(works.collect()))
+        let mut works = Vec::with_capacity(prepass.len());
+        for &prepass in prepass {
+            let plain = Variant { prepass, ..self.plain };
+            let work = self.work(&plain);
+            let sent = work.is_ragged().then(|| self.work(&Variant { cluster: Cluster::Multicast(2), ..plain }));
+            works.push(Alike { prepass, work, sent });
+        }
+        Ways(Some(works))
     }
 
     fn work(&self, variant: &Variant) -> Work<'_> {
-        let Question { problem, constants, .. } = *self.question;
+        let Question { problem, arch, constants, .. } = *self.question;
         let mut geometry = self.geometry;
         let mut cover = &self.height.whole;
         let decodes = decodes_first(problem) && !variant.prepass;
@@ -239,9 +247,11 @@ impl<'a> Node<'a> {
         let serial = block.serial + block.serial_per_stage / f64::from(DEEP_STEPS);
         // There, warps of a place that take turns with the steps of a stage are counted as one.
         let is_mma_sync = is_mma_sync(&geometry.layout);
+        let whole = Device::of(problem, &self.plain, cover, 1.0, arch.sms().into(), constants);
         Work {
             node: self,
             cover,
+            whole,
             step: together([block.tensor, block.decode, block.ingress]),
             serial: serial / self.most_turns,
             loading: if decodes { block.loading / f64::from(DEEP_STEPS) } else { 0.0 },
@@ -252,16 +262,22 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A [`Node`], by whether tokens are decoded before and then whether stages are sent to several blocks; nothing, if that does
-/// not bound its variants.
-pub(super) struct Ways<'a>(Option<Vec<(bool, Work<'a>)>>);
+/// A [`Node`], by whether tokens are decoded before; nothing, if that does not bound its variants.
+pub(super) struct Ways<'a>(Option<Vec<Alike<'a>>>);
+
+struct Alike<'a> {
+    prepass: bool,
+    work: Work<'a>,
+    /// Where stages are sent to several blocks, if that differs.
+    sent: Option<Work<'a>>,
+}
 
 impl Ways<'_> {
     /// What is known of variants that share K and stages, keep their SMs and decode tokens as `way` does.
     pub(super) fn of(&self, way: &Variant) -> Option<Way<'_>> {
-        let mut alike = self.0.as_ref()?.iter().filter(|(prepass, _)| *prepass == way.prepass);
-        let work = if way.cluster.multicast() > 1 { alike.nth(1) } else { alike.next() };
-        work.map(|(_, work)| work.way(way))
+        let alike = self.0.as_ref()?.iter().find(|alike| alike.prepass == way.prepass)?;
+        let sent = alike.sent.as_ref().filter(|_| way.cluster.multicast() > 1);
+        Some(sent.unwrap_or(&alike.work).way(way))
     }
 }
 
@@ -290,6 +306,8 @@ fn deep(plain: &Variant) -> Variant {
 struct Work<'a> {
     node: &'a Node<'a>,
     cover: &'a Cover,
+    /// Of whole tiles, on all SMs.
+    whole: Device,
     layout: Layout,
     block: Block,
     /// What an SM does.
@@ -319,13 +337,14 @@ impl Work<'_> {
     }
 
     /// A call, from the cycles of loops and what is between them, and those after them.
-    fn call(&self, variant: &Variant, sms: f64, blocks: f64, loops: f64, tail: f64) -> f64 {
+    /// What a call takes beside its loops, and µs of a cycle of these.
+    fn beside(&self, variant: &Variant, sms: f64, blocks: f64, tail: f64) -> (f64, f64) {
         let Question { arch, constants: c, .. } = *self.node.question;
         let (cycle, launches) = (1e-3 / c.ghz, launches(variant));
         // Of the shallow tile.
         let first = f64::from(self.node.geometry.stage_bytes) * sms.min(blocks);
         let once = launches * ((self.block.start + tail) * cycle + ends_us(first, self.last, arch, c));
-        self.node.question.call(variant, once, launches * loops * cycle)
+        (self.node.question.beside(variant, once), launches * cycle)
     }
 
     fn steps(&self) -> f64 {
@@ -335,21 +354,25 @@ impl Work<'_> {
     /// Variants that share what `variant` does.
     fn way(&self, variant: &Variant) -> Way<'_> {
         let Question { problem, arch, constants: c, .. } = *self.node.question;
-        let device = Device::new(problem, variant, arch, self.cover, c);
-        let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
+        let splits = variant.split_k * variant.cluster.splits();
+        let is_whole = splits * variant.cluster.tile_blocks() == 1 && variant.cluster.blocks() != 4;
+        let device = if is_whole { self.whole } else { Device::new(problem, variant, arch, self.cover, c) };
+        let steps = self.steps() / f64::from(splits);
         let blocks = self.node.geometry.blocks_per_sm;
         let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
         let tail = self.tail(variant);
         let idle = self.node.question.idle(variant, &self.node.geometry, &device, self.block.start);
-        Way { work: self, variant: *variant, steps, rounds, tail, idle, device }
+        let change = rounds.change(variant, &self.block, tail, c);
+        let (beside, cycle) = self.beside(variant, device.sms, device.blocks, tail + idle);
+        Way { work: self, variant: *variant, steps, rounds, busiest: device.busiest, change, beside, cycle }
     }
 
     /// Of variants without splits of K.
     fn whole_us(&self, plain: &Variant) -> f64 {
         if plain.fusion == Fusion::PingPong {
-            return self.way(&Variant { persistent: true, ..*plain }).any_us();
+            return self.way(&Variant { persistent: true, ..*plain }).any_us(f64::INFINITY);
         }
-        let us = |persistent| self.way(&Variant { persistent, ..*plain }).any_us();
+        let us = |persistent| self.way(&Variant { persistent, ..*plain }).any_us(f64::INFINITY);
         us(false).min(us(true))
     }
 
@@ -367,8 +390,8 @@ impl Work<'_> {
 
     /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
     fn split_us(&self, plain: &Variant) -> f64 {
-        let Question { problem, arch, constants: c, .. } = *self.node.question;
-        let whole = Device::of(problem, plain, self.cover, 1.0, arch.sms().into(), c);
+        let c = self.node.question.constants;
+        let whole = &self.whole;
         let tail_of = |split_k, cluster| self.tail(&Variant { split_k, cluster, ..*plain });
         let finish = least_finish_us(c) * c.ghz * 1e3;
         let in_cluster = tail_of(1, Cluster::SplitK(2)).min(tail_of(1, Cluster::SplitK(4)));
@@ -379,8 +402,9 @@ impl Work<'_> {
         let latency = (1..=most).map(|blocks| self.latency(blocks) / f64::from(blocks)).fold(f64::INFINITY, f64::min);
         let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
-        let tail = tail + self.split_idle(&whole, most);
-        self.call(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, loops + change, tail)
+        let tail = tail + self.split_idle(whole, most);
+        let (beside, cycle) = self.beside(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, tail);
+        self.node.question.call(beside, (loops + change) * cycle)
     }
 }
 
@@ -391,19 +415,23 @@ pub(super) struct Way<'a> {
     /// Of a split.
     steps: f64,
     rounds: Rounds,
-    tail: f64,
-    idle: f64,
-    device: Device,
+    /// Tiles of the busiest SM.
+    busiest: f64,
+    /// What is between the loops, in cycles.
+    change: f64,
+    /// µs beside loops and what is between them, and of a cycle of these.
+    beside: f64,
+    cycle: f64,
 }
 
 impl Way<'_> {
-    /// What none takes less than.
-    pub(super) fn least_us(&self) -> f64 {
-        self.any_us() * ROUNDING
+    /// What none takes less than, or something less that is above `limit`.
+    pub(super) fn least_us(&self, limit: f64) -> f64 {
+        self.any_us(limit) * ROUNDING
     }
 
-    /// Nor any that has stages of so much K and these warps.
-    pub(super) fn least_us_with(&self, k: u32, warps: Warps) -> f64 {
+    /// The same of those that have stages of so much K and these warps.
+    pub(super) fn least_us_with(&self, k: u32, warps: Warps, limit: f64) -> f64 {
         let Work { node, block, layout, .. } = self.work;
         if is_mma_sync(layout) {
             return 0.0;
@@ -419,20 +447,25 @@ impl Way<'_> {
         let serial = (stages / f64::from(turns)).ceil() * (block.serial * steps_per_stage + block.serial_per_stage);
         let loads = warps != Warps::Uniform && self.work.loading == 0.0;
         let loading = if loads { stages * block.loading } else { self.steps * self.work.loading };
-        self.us(step, serial, loading) * ROUNDING
+        self.us(step, serial, loading, limit) * ROUNDING
     }
 
-    fn any_us(&self) -> f64 {
-        self.us(self.work.step, self.steps * self.work.serial, self.steps * self.work.loading)
+    fn any_us(&self, limit: f64) -> f64 {
+        self.us(self.work.step, self.steps * self.work.serial, self.steps * self.work.loading, limit)
     }
 
     /// By what an SM takes for a step, and a warpgroup and the warps that load for a loop, in cycles.
-    fn us(&self, step: f64, serial: f64, loading: f64) -> f64 {
-        let Self { work, variant, steps, rounds, tail, idle, device } = self;
-        let busy = device.busiest * steps * step;
-        let loops = together([busy, steps * rounds.latency, rounds.least * serial, rounds.least * loading]);
-        let loops = loops + rounds.change(variant, &work.block, *tail, work.node.question.constants);
-        work.call(variant, device.sms, device.blocks, loops, tail + idle)
+    fn us(&self, step: f64, serial: f64, loading: f64, limit: f64) -> f64 {
+        let Self { steps, rounds, busiest, change, beside, cycle, .. } = self;
+        let question = self.work.node.question;
+        let times = [busiest * steps * step, steps * rounds.latency, rounds.least * serial, rounds.least * loading];
+        // Roots take longer than all else.
+        let longest = times.into_iter().fold(0.0, f64::max);
+        let least = beside + ((longest + change) * cycle).max(question.memory);
+        if least * ROUNDING > limit {
+            return least;
+        }
+        question.call(*beside, (together(times) + change) * cycle)
     }
 }
 
@@ -478,7 +511,7 @@ pub(super) fn of_family(
     let idle = question.idle(variant, &one, &device, block.start);
     let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
     let more = more_tail.map(|more| launches * more * cycle * ROUNDING);
-    Some((question.call(variant, once, launches * cycles * cycle) * ROUNDING, more))
+    Some((question.call(question.beside(variant, once), launches * cycles * cycle) * ROUNDING, more))
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.

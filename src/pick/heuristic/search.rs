@@ -8,7 +8,6 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
-use std::iter;
 
 use super::bound::{self, Covers, Height, Node, Question};
 use super::cost;
@@ -60,14 +59,15 @@ pub(super) fn rank(
         best: Best::new(count),
     };
     let mut nodes = Nodes::new(&question, axes);
-    let first: Vec<(f64, Node<'_>)> = (0..PROBED).map_while(|_| nodes.next()).collect();
-    first.iter().for_each(|(_, node)| search.probe(node));
+    let first: Vec<(f64, usize)> = (0..PROBED).map_while(|_| nodes.next()).collect();
+    first.iter().for_each(|(_, at)| search.probe(&nodes.made[*at]));
     search.best = Best { limit: search.best.last(), ..Best::new(count) };
-    for (least_us, node) in first.into_iter().chain(iter::from_fn(|| nodes.next())) {
+    let mut first = first.into_iter();
+    while let Some((least_us, at)) = first.next().or_else(|| nodes.next()) {
         if search.best.is_full_below(least_us) {
             break;
         }
-        search.open(&node);
+        search.open(&nodes.made[at]);
     }
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, load, constants) };
     search.best.found.into_iter().map(ranked).collect()
@@ -114,13 +114,13 @@ impl Search<'_> {
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
             let known = ways.of(&way);
-            if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us())) {
+            if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us(best.bar()))) {
                 continue;
             }
             let combinations =
                 combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
-                let us = known.as_ref().map_or(0.0, |way| way.least_us_with(other.tile.k, other.warps));
+                let us = known.as_ref().map_or(0.0, |way| way.least_us_with(other.tile.k, other.warps, best.bar()));
                 if best.is_full_below(us) {
                     return None;
                 }
@@ -161,7 +161,7 @@ impl Search<'_> {
             let at = |stages: u32| {
                 let spec = deepest.with_stages(stages)?;
                 let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
-                (is_beside && accepts(&spec)).then(|| (us(&spec), spec))
+                (is_beside && accepts(&spec)).then(|| (us(&spec), stages))
             };
             let (deepest_us, memory_us) = cost::us(&deepest, load, &cover, constants);
             if best.is_full_below(question.shallower_us(&deepest, deepest_us, memory_us)) {
@@ -174,21 +174,27 @@ impl Search<'_> {
             let hold_all = [true, false].map(|in_turn| (whole..top).filter(is_kind(in_turn)).find_map(at));
             let others =
                 [true, false].map(|in_turn| until_worse((1..whole).rev().filter(is_kind(in_turn)).filter_map(at)));
-            let least = hold_all.into_iter().chain(others).flatten();
-            let found =
-                least.fold((deepest_us, deepest), |found, other| if other.0 <= found.0 { other } else { found });
-            if turns < found.1.variant().stages {
-                best.add(at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found));
-            } else {
-                best.add(found);
+            let mut found = (deepest_us, top);
+            for other in hold_all.into_iter().chain(others).flatten() {
+                if other.0 <= found.0 {
+                    found = other;
+                }
+            }
+            if turns < found.1 {
+                found = at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found);
+            }
+            let (us, stages) = found;
+            let spec = if stages == top { Some(deepest) } else { deepest.with_stages(stages) };
+            if let Some(spec) = spec {
+                best.add((us, spec));
             }
         }
     }
 }
 
 /// The last one before times begin to grow; looks no further.
-fn until_worse(depths: impl Iterator<Item = (f64, Spec)>) -> Option<(f64, Spec)> {
-    let mut found: Option<(f64, Spec)> = None;
+fn until_worse(depths: impl Iterator<Item = (f64, u32)>) -> Option<(f64, u32)> {
+    let mut found: Option<(f64, u32)> = None;
     for next in depths {
         if found.is_some_and(|last| next.0 > last.0) {
             break;
@@ -205,7 +211,7 @@ struct Nodes<'a> {
     heights: Vec<Height>,
     /// What is not made yet: a height, tile and fusion with a bound, the least last.
     plain: Vec<(f64, usize, Variant)>,
-    nodes: Vec<Node<'a>>,
+    made: Vec<Node<'a>>,
     /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -222,15 +228,17 @@ impl<'a> Nodes<'a> {
                 continue;
             }
             for (at, &tokens) in tokens.iter().enumerate() {
-                let bounded = |columns| (question.least_us(&heights[at], columns, fusion), at, of(tokens, columns));
-                plain.extend(axes.columns.map(bounded));
+                for columns in axes.columns {
+                    plain.push((question.least_us(&heights[at], columns, fusion), at, of(tokens, columns)));
+                }
             }
         }
         plain.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        Self { question, axes, heights, plain, nodes: Vec::with_capacity(64), queue: BinaryHeap::new() }
+        Self { question, axes, heights, plain, made: Vec::with_capacity(64), queue: BinaryHeap::new() }
     }
 
-    fn next(&mut self) -> Option<(f64, Node<'a>)> {
+    /// The next one's bound, and where it is among those that are made.
+    fn next(&mut self) -> Option<(f64, usize)> {
         let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
         while let Some((us, height, plain)) = self.plain.last().copied() {
             if least(&self.queue).is_some_and(|least| least <= us) {
@@ -238,12 +246,12 @@ impl<'a> Nodes<'a> {
             }
             self.plain.pop();
             if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
-                self.queue.push(Reverse((node.least_us().to_bits(), self.nodes.len())));
-                self.nodes.push(node);
+                self.queue.push(Reverse((node.least_us().to_bits(), self.made.len())));
+                self.made.push(node);
             }
         }
         let Reverse((us, at)) = self.queue.pop()?;
-        Some((f64::from_bits(us), self.nodes[at]))
+        Some((f64::from_bits(us), at))
     }
 }
 
@@ -288,9 +296,14 @@ impl Best {
         self.found.get(self.count.saturating_sub(1)).map_or(f64::INFINITY, |last| last.0)
     }
 
+    /// Nothing above can get in.
+    fn bar(&self) -> f64 {
+        if self.count == 0 { f64::NEG_INFINITY } else { self.limit.min(self.last()) }
+    }
+
     /// Whether nothing from `us` on can get in.
     fn is_full_below(&self, us: f64) -> bool {
-        self.count == 0 || self.limit.min(self.last()) < us
+        self.bar() < us
     }
 
     fn add(&mut self, one: (f64, Spec)) {
