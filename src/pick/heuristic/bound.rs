@@ -100,8 +100,15 @@ impl<'a> Question<'a> {
         launch + once + finish + prepass
     }
 
-    fn call(&self, beside: f64, body: f64) -> f64 {
-        let unhurried = beside + together([body, self.memory]);
+    /// A call whose loops take these times beside each other, in cycles, with so many between them; or something less that is above
+    /// `limit`: roots take longer than all else.
+    fn call<const COUNT: usize>(&self, beside: f64, times: [f64; COUNT], between: f64, cycle: f64, limit: f64) -> f64 {
+        let longest = times.into_iter().fold(0.0, f64::max);
+        let least = beside + ((longest + between) * cycle).max(self.memory);
+        if least * ROUNDING > limit {
+            return least;
+        }
+        let unhurried = beside + together([(together(times) + between) * cycle, self.memory]);
         unhurried + self.power / unhurried
     }
 }
@@ -182,8 +189,8 @@ impl<'a> Node<'a> {
         &self.plain
     }
 
-    /// What no variant takes less than.
-    pub(super) fn least_us(&self) -> f64 {
+    /// What no variant takes less than, or something less that is above `limit`.
+    pub(super) fn least_us(&self, limit: f64) -> f64 {
         if !self.is_bounded() {
             return self.question.constants.launch * ROUNDING;
         }
@@ -191,11 +198,12 @@ impl<'a> Node<'a> {
         let of_kind = |prepass: &bool| {
             let plain = Variant { prepass: *prepass, ..self.plain };
             let work = self.work(&plain);
-            let us = work.whole_us(&plain).min(work.split_us(&plain));
+            let us = work.split_us(&plain, limit);
+            let us = us.min(work.whole_us(&plain, us.min(limit)));
             if work.is_ragged() {
                 // Stages that are sent to several blocks are as wide as the tile.
                 let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
-                us.min(self.work(&wide).whole_us(&plain))
+                us.min(self.work(&wide).whole_us(&plain, us.min(limit)))
             } else {
                 us
             }
@@ -367,13 +375,14 @@ impl Work<'_> {
         Way { work: self, variant: *variant, steps, rounds, busiest: device.busiest, change, beside, cycle }
     }
 
-    /// Of variants without splits of K.
-    fn whole_us(&self, plain: &Variant) -> f64 {
+    /// Of variants without splits of K; or something less that is above `limit`.
+    fn whole_us(&self, plain: &Variant, limit: f64) -> f64 {
+        let us = |persistent, limit| self.way(&Variant { persistent, ..*plain }).any_us(limit);
         if plain.fusion == Fusion::PingPong {
-            return self.way(&Variant { persistent: true, ..*plain }).any_us(f64::INFINITY);
+            return us(true, limit);
         }
-        let us = |persistent| self.way(&Variant { persistent, ..*plain }).any_us(f64::INFINITY);
-        us(false).min(us(true))
+        let alone = us(false, limit);
+        alone.min(us(true, limit.min(alone)))
     }
 
     /// What blocks without rows take at least, in cycles, where all blocks are there twice or more often: of the rounds of
@@ -389,7 +398,7 @@ impl Work<'_> {
     }
 
     /// Of variants with splits of K, which fill the SMs evenly at best and meet in a cluster or in the workspace.
-    fn split_us(&self, plain: &Variant) -> f64 {
+    fn split_us(&self, plain: &Variant, limit: f64) -> f64 {
         let c = self.node.question.constants;
         let whole = &self.whole;
         let tail_of = |split_k, cluster| self.tail(&Variant { split_k, cluster, ..*plain });
@@ -400,11 +409,11 @@ impl Work<'_> {
         let most = self.node.geometry.blocks_per_sm;
         let (all, each) = (even * self.steps(), even * self.steps() / f64::from(most));
         let latency = (1..=most).map(|blocks| self.latency(blocks) / f64::from(blocks)).fold(f64::INFINITY, f64::min);
-        let loops = together([all * self.step, all * latency, each * self.serial, each * self.loading]);
+        let times = [all * self.step, all * latency, each * self.serial, each * self.loading];
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;
         let tail = tail + self.split_idle(whole, most);
         let (beside, cycle) = self.beside(plain, whole.sms * c.cluster_of_four.min(1.0), whole.blocks, tail);
-        self.node.question.call(beside, (loops + change) * cycle)
+        self.node.question.call(beside, times, change, cycle, limit)
     }
 }
 
@@ -425,7 +434,7 @@ pub(super) struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// What none takes less than, or something less that is above `limit`.
+    /// As [`Node::least_us`].
     pub(super) fn least_us(&self, limit: f64) -> f64 {
         self.any_us(limit) * ROUNDING
     }
@@ -457,24 +466,18 @@ impl Way<'_> {
     /// By what an SM takes for a step, and a warpgroup and the warps that load for a loop, in cycles.
     fn us(&self, step: f64, serial: f64, loading: f64, limit: f64) -> f64 {
         let Self { steps, rounds, busiest, change, beside, cycle, .. } = self;
-        let question = self.work.node.question;
         let times = [busiest * steps * step, steps * rounds.latency, rounds.least * serial, rounds.least * loading];
-        // Roots take longer than all else.
-        let longest = times.into_iter().fold(0.0, f64::max);
-        let least = beside + ((longest + change) * cycle).max(question.memory);
-        if least * ROUNDING > limit {
-            return least;
-        }
-        question.call(*beside, (together(times) + change) * cycle)
+        self.work.node.question.call(*beside, times, *change, *cycle, limit)
     }
 }
 
-/// Of all variants that differ from this one in stages and epilogue only, what none takes less than; and what each
-/// epilogue takes more; `None` if there are too many warps for the registers that they need.
+/// Of all variants that differ from this one in stages and epilogue only, what none takes less than, or something less that is above
+/// `limit`; and what each epilogue takes more; `None` if there are too many warps for the registers that they need.
 pub(super) fn of_family(
     question: &Question<'_>,
     variant: &Variant,
     covers: &mut Covers,
+    limit: f64,
 ) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
     let Question { problem, arch, constants: c, .. } = *question;
     let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
@@ -497,21 +500,22 @@ pub(super) fn of_family(
         (block.latency + block.ingress * block.steps_per_stage) / others
     };
     let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
-    let loops = together([
+    let times = [
         all * block.tensor,
         all * block.decode,
         all * block.ingress,
         rounds.least * alone,
         stages * rounds.latency,
         rounds.least * loading,
-    ]);
-    let cycles = loops + rounds.change(variant, &block, tail, c);
+    ];
+    let change = rounds.change(variant, &block, tail, c);
     let launches = launches(variant);
     let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
     let idle = question.idle(variant, &one, &device, block.start);
     let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
     let more = more_tail.map(|more| launches * more * cycle * ROUNDING);
-    Some((question.call(question.beside(variant, once), launches * cycles * cycle) * ROUNDING, more))
+    let us = question.call(question.beside(variant, once), times, change, launches * cycle, limit);
+    Some((us * ROUNDING, more))
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.

@@ -5,26 +5,51 @@ use crate::path::cost::{Block, Constants, Cover, tile_efficiency, wave_efficienc
 use crate::routing::Load;
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant, blocks};
 
-/// The time of a call alone, in µs, and what the memory takes of it.
-pub(super) fn us(spec: &Spec, load: &Load, cover: &Cover, constants: &Constants) -> (f64, f64) {
-    let Prediction { us, terms } = covered(spec, load, cover, constants);
-    (us, terms.memory)
+/// What all depths of a variant share that have the same widths.
+pub(super) struct Shared<'a> {
+    load: &'a Load,
+    cover: Cover,
+    constants: &'a Constants,
+    device: Device,
+    overhead: LaunchOverhead,
+    memory: f64,
+    /// Of a call of one microsecond.
+    power: f64,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(spec: &Spec, load: &'a Load, cover: Cover, constants: &'a Constants) -> Self {
+        let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
+        Self {
+            load,
+            cover,
+            constants,
+            device: Device::new(problem, variant, arch, &cover, constants),
+            overhead: LaunchOverhead::new(problem, variant, load.m(), constants),
+            memory: memory_us(problem, load, arch, constants),
+            power: power_us(problem, load.m(), arch, 1.0, constants),
+        }
+    }
+
+    /// The time of a call alone, in µs, and what the memory takes of it.
+    pub(super) fn us(&self, spec: &Spec) -> (f64, f64) {
+        let Prediction { us, terms } = covered(spec, self);
+        (us, terms.memory)
+    }
 }
 
 /// Predicts the time of a call.
 pub(super) fn predict(spec: &Spec, load: &Load, constants: &Constants) -> Prediction {
     let widths = spec.geometry().layout.widths(spec.variant());
     let cover = Cover::new(load, spec.variant().tile.tokens, &widths, constants);
-    covered(spec, load, &cover, constants)
+    covered(spec, &Shared::new(spec, load, cover, constants))
 }
 
 // Inlined, so that whoever wants the time alone does not pay for the rest.
 #[inline(always)]
-fn covered(spec: &Spec, load: &Load, cover: &Cover, constants: &Constants) -> Prediction {
+fn covered(spec: &Spec, shared: &Shared<'_>) -> Prediction {
     let (problem, variant, geometry) = (spec.problem(), spec.variant(), spec.geometry());
-    let block = Block::of(problem, variant, geometry, cover, constants);
-    let device = Device::new(problem, variant, spec.arch(), cover, constants);
-    call(spec, load, &block, cover, &device, constants)
+    call(spec, &Block::of(problem, variant, geometry, &shared.cover, shared.constants), shared)
 }
 
 /// How many blocks there are, and how many of them the busiest SM has.
@@ -185,7 +210,9 @@ impl CriticalSm {
             let whole = (device.busiest / beside).floor();
             let rest = device.busiest - whole * beside;
             round(beside, whole);
-            round(rest.max(1.0), rest.min(1.0));
+            if rest > 0.0 {
+                round(rest.max(1.0), rest.min(1.0));
+            }
             whole + rest.min(1.0)
         };
         let change = match variant.fusion {
@@ -202,7 +229,8 @@ impl CriticalSm {
 }
 
 #[inline(always)]
-fn call(spec: &Spec, load: &Load, block: &Block, cover: &Cover, device: &Device, c: &Constants) -> Prediction {
+fn call(spec: &Spec, block: &Block, shared: &Shared<'_>) -> Prediction {
+    let Shared { load, cover, constants: c, device, overhead, memory, power } = shared;
     let m = load.m();
     let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
     let cycle = 1e-3 / c.ghz;
@@ -215,9 +243,9 @@ fn call(spec: &Spec, load: &Load, block: &Block, cover: &Cover, device: &Device,
     let beside = resident.min(device.busiest.ceil()).max(1.0);
     let held = block.stages.min(block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
-    let memory = memory_us(problem, load, arch, c) + ahead / bytes_per_us(arch, c);
+    let memory = memory + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);
-    let LaunchOverhead { launch, prepass, finish } = LaunchOverhead::new(problem, variant, m, c);
+    let LaunchOverhead { launch, prepass, finish } = *overhead;
     let first = f64::from(spec.geometry().stage_bytes) * (device.sms * beside).min(device.blocks);
     let fixed = scaled(busiest.start) + launches * ends_us(first, block.serial * block.steps_per_stage, arch, c);
     let tail = scaled(busiest.tail);
@@ -231,7 +259,7 @@ fn call(spec: &Spec, load: &Load, block: &Block, cover: &Cover, device: &Device,
     };
     let unhurried = launch + fixed + body + idle + tail + finish + prepass;
     let tensor = scaled(busiest.loops.tensor);
-    let power = power_us(problem, m, arch, unhurried, c);
+    let power = power / unhurried;
     let us = unhurried + power;
 
     let clusters = f64::from(variant.cluster.blocks());

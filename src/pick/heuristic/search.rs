@@ -59,11 +59,11 @@ pub(super) fn rank(
         best: Best::new(count),
     };
     let mut nodes = Nodes::new(&question, axes);
-    let first: Vec<(f64, usize)> = (0..PROBED).map_while(|_| nodes.next()).collect();
+    let first: Vec<(f64, usize)> = (0..PROBED).map_while(|_| nodes.next(f64::INFINITY)).collect();
     first.iter().for_each(|(_, at)| search.probe(&nodes.made[*at]));
     search.best = Best { limit: search.best.last(), ..Best::new(count) };
     let mut first = first.into_iter();
-    while let Some((least_us, at)) = first.next().or_else(|| nodes.next()) {
+    while let Some((least_us, at)) = first.next().or_else(|| nodes.next(search.best.bar())) {
         if search.best.is_full_below(least_us) {
             break;
         }
@@ -125,7 +125,7 @@ impl Search<'_> {
                     return None;
                 }
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                let (least_us, more_us) = bound::of_family(question, &variant, covers)?;
+                let (least_us, more_us) = bound::of_family(question, &variant, covers, best.bar())?;
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
             }));
         }
@@ -157,13 +157,13 @@ impl Search<'_> {
         let fits = |spec: &Spec| spec.fits_grid(load.m()) && accepts(spec);
         for deepest in deepest(problem, variant, arch, &fits) {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
-            let us = |spec: &Spec| cost::us(spec, load, &cover, constants).0;
+            let shared = cost::Shared::new(&deepest, load, cover, constants);
             let at = |stages: u32| {
                 let spec = deepest.with_stages(stages)?;
                 let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
-                (is_beside && accepts(&spec)).then(|| (us(&spec), stages))
+                (is_beside && accepts(&spec)).then(|| (shared.us(&spec).0, stages))
             };
-            let (deepest_us, memory_us) = cost::us(&deepest, load, &cover, constants);
+            let (deepest_us, memory_us) = shared.us(&deepest);
             if best.is_full_below(question.shallower_us(&deepest, deepest_us, memory_us)) {
                 continue;
             }
@@ -237,8 +237,8 @@ impl<'a> Nodes<'a> {
         Self { question, axes, heights, plain, made: Vec::with_capacity(64), queue: BinaryHeap::new() }
     }
 
-    /// The next one's bound, and where it is among those that are made.
-    fn next(&mut self) -> Option<(f64, usize)> {
+    /// The next one's bound, or something less that is above `limit`, and where it is among those that are made.
+    fn next(&mut self, limit: f64) -> Option<(f64, usize)> {
         let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
         while let Some((us, height, plain)) = self.plain.last().copied() {
             if least(&self.queue).is_some_and(|least| least <= us) {
@@ -246,7 +246,7 @@ impl<'a> Nodes<'a> {
             }
             self.plain.pop();
             if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
-                self.queue.push(Reverse((node.least_us().to_bits(), self.made.len())));
+                self.queue.push(Reverse((node.least_us(limit).to_bits(), self.made.len())));
                 self.made.push(node);
             }
         }
