@@ -59,11 +59,13 @@ impl Spec {
         Ok(Self { problem: problem.for_kernel(), variant: *variant, arch: *arch, geometry })
     }
 
-    /// The same with another depth, if that is legal.
-    pub(crate) fn with_stages(&self, stages: u32) -> Option<Self> {
+    /// Gives it another depth, if that is legal; else it stays as it is. In its place, as one is large and has many depths.
+    pub(crate) fn set_stages(&mut self, stages: u32) -> bool {
         let variant = Variant { stages, ..self.variant };
-        let geometry = legal::check_variant(&self.problem, &variant, &self.arch).ok()?;
-        Some(Self { variant, geometry, ..*self })
+        let Ok(geometry) = legal::check_variant(&self.problem, &variant, &self.arch) else { return false };
+        self.variant.stages = stages;
+        self.geometry = geometry;
+        true
     }
 
     /// Whether the values of the axes, all but stages, go together; not whether there is room for them.

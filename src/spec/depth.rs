@@ -23,17 +23,30 @@ pub fn deepest<'a>(
     let stage = one.map_or(1, |one| one.stage_bytes.max(1));
     let mut stages = one.map_or(0, |_| STAGES_MAX.min(arch.shared_per_block() / stage));
     let mut blocks = 0;
+    let mut legal = None;
     iter::from_fn(move || {
         let one = one?;
         // With one stage an SM holds the most.
         while stages > 0 && blocks < one.blocks_per_sm {
-            let spec = Spec::check(problem, &Variant { stages, ..variant }, arch);
+            let depth = stages;
             stages -= 1;
-            let Ok(spec) = spec else { continue };
-            if spec.geometry().blocks_per_sm > blocks && accepts(&spec) {
+            let spec = match &mut legal {
+                None => {
+                    let Ok(spec) = Spec::check(problem, &Variant { stages: depth, ..variant }, arch) else { continue };
+                    legal.insert(spec)
+                }
+                // The problem has been checked.
+                Some(spec) => {
+                    if !spec.set_stages(depth) {
+                        continue;
+                    }
+                    spec
+                }
+            };
+            if spec.geometry().blocks_per_sm > blocks && accepts(spec) {
                 blocks = spec.geometry().blocks_per_sm;
                 stages = stages.min(arch.shared_for_blocks(blocks + 1) / stage);
-                return Some(spec);
+                return Some(*spec);
             }
         }
         None

@@ -158,22 +158,22 @@ impl Search<'_> {
         for deepest in deepest(problem, variant, arch, &fits) {
             let cover = covers.get(question, variant, &deepest.geometry().layout);
             let shared = cost::Shared::new(&deepest, load, cover, constants);
-            let at = |stages: u32| {
-                let spec = deepest.with_stages(stages)?;
-                let is_beside = spec.geometry().blocks_per_sm == deepest.geometry().blocks_per_sm;
-                (is_beside && accepts(&spec)).then(|| (shared.us(&spec).0, stages))
-            };
             let (deepest_us, memory_us) = shared.us(&deepest);
             if best.is_full_below(question.shallower_us(&deepest, deepest_us, memory_us)) {
                 continue;
             }
             let turns = deepest.geometry().layout.turns();
-            let top = deepest.variant().stages;
+            let (top, resident) = (deepest.variant().stages, deepest.geometry().blocks_per_sm);
+            let mut spec = deepest;
+            let mut at = |stages: u32| {
+                let is_beside = spec.set_stages(stages) && spec.geometry().blocks_per_sm == resident;
+                (is_beside && accepts(&spec)).then(|| (shared.us(&spec).0, stages))
+            };
             let whole = stages(problem, variant).min(top);
             let is_kind = |in_turn: bool| move |depth: &u32| depth.is_multiple_of(turns) == in_turn;
-            let hold_all = [true, false].map(|in_turn| (whole..top).filter(is_kind(in_turn)).find_map(at));
+            let hold_all = [true, false].map(|in_turn| (whole..top).filter(is_kind(in_turn)).find_map(&mut at));
             let others =
-                [true, false].map(|in_turn| until_worse((1..whole).rev().filter(is_kind(in_turn)).filter_map(at)));
+                [true, false].map(|in_turn| until_worse((1..whole).rev().filter(is_kind(in_turn)).filter_map(&mut at)));
             let mut found = (deepest_us, top);
             for other in hold_all.into_iter().chain(others).flatten() {
                 if other.0 <= found.0 {
@@ -184,8 +184,7 @@ impl Search<'_> {
                 found = at(turns).filter(|unheld| unheld.0 <= found.0).unwrap_or(found);
             }
             let (us, stages) = found;
-            let spec = if stages == top { Some(deepest) } else { deepest.with_stages(stages) };
-            if let Some(spec) = spec {
+            if spec.variant().stages == stages || spec.set_stages(stages) {
                 best.add((us, spec));
             }
         }
