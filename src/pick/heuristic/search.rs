@@ -82,8 +82,8 @@ struct Search<'a> {
     question: &'a Question<'a>,
     axes: &'a Axes,
     accepts: &'a dyn Fn(&Spec) -> bool,
-    /// Families of a fusion, so many columns and one of their [`Axes::ways`].
-    combinations: HashMap<(Fusion, u32, usize), Vec<Variant>>,
+    /// Families of a fusion and so many columns, by their [`Axes::ways`], as far as these were asked for.
+    combinations: HashMap<(Fusion, u32), Vec<Option<Vec<Variant>>>>,
     covers: Covers,
     /// Of the node that is open.
     families: Vec<Family>,
@@ -111,14 +111,17 @@ impl Search<'_> {
         let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
         let ways = node.ways();
+        let combinations = combinations.entry((fusion, tile.columns)).or_default();
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
             let known = ways.of(&way);
             if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us(best.bar()))) {
                 continue;
             }
-            let combinations =
-                combinations.entry((fusion, tile.columns, at)).or_insert_with(|| axes.families(question.problem, &way));
+            if combinations.len() <= at {
+                combinations.resize(at + 1, None);
+            }
+            let combinations = combinations[at].get_or_insert_with(|| axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
                 let us = known.as_ref().map_or(0.0, |way| way.least_us_with(other.tile.k, other.warps, best.bar()));
                 if best.is_full_below(us) {
