@@ -191,27 +191,33 @@ impl Experts {
     pub fn tokens_on(&self, arch: &Arch) -> Result<u32> {
         let most = self.most_tokens()?;
         let lost_per_byte = 1.0 / Self::read_bytes_per_s(arch) - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
-        let is_faster = |tokens: &u32| self.expected_bytes(*tokens) * lost_per_byte <= Self::LAUNCHES_APART;
+        let lost = lost_per_byte * self.weight_bytes()?;
+        let is_faster = |tokens: &u32| lost * self.hit_share(*tokens) <= Self::LAUNCHES_APART;
         Ok((1..=most).take_while(is_faster).count() as u32)
     }
 
     /// Microseconds that a launch of so many tokens is predicted to take, of experts that are chosen evenly.
-    #[must_use]
-    pub fn predicted_us(&self, arch: &Arch, tokens: u32) -> f64 {
-        1e6 * (Self::START + self.expected_bytes(tokens) / Self::read_bytes_per_s(arch))
+    ///
+    /// # Errors
+    /// Those of [`Experts::layouts`].
+    pub fn predicted_us(&self, arch: &Arch, tokens: u32) -> Result<f64> {
+        let bytes = self.weight_bytes()? * self.hit_share(tokens);
+        Ok(1e6 * (Self::START + bytes / Self::read_bytes_per_s(arch)))
     }
 
     fn read_bytes_per_s(arch: &Arch) -> f64 {
         Self::READ_AT_MOST.min(Self::READ * arch.memory_bytes_per_s())
     }
 
-    /// Weights of the experts that so many tokens hit on average, in bytes.
-    fn expected_bytes(&self, tokens: u32) -> f64 {
+    /// Share of the experts that so many tokens hit on average.
+    fn hit_share(&self, tokens: u32) -> f64 {
         let missed = 1.0 - f64::from(self.route.experts_per_token()) / f64::from(self.route.expert_count());
-        let hit = f64::from(self.local_count()) * (1.0 - missed.powi(tokens as i32));
-        let block = PreparedLayout::block_bytes_of(Coding::Halves(Words::F16), self.weights) as f64;
-        let blocks = 3 * u64::from(self.hidden / Self::STEP) * u64::from(self.intermediate / Self::STEP);
-        hit * blocks as f64 * block
+        1.0 - missed.powi(tokens as i32)
+    }
+
+    /// Bytes of all experts' weights.
+    fn weight_bytes(&self) -> Result<f64> {
+        Ok(self.layouts()?.iter().map(|layout| layout.bytes() as f64).sum())
     }
 
     /// Weights of up and of down, as they are prepared.
@@ -427,7 +433,7 @@ mod tests {
             (Arch::H100, large, 4, 111.3),
         ];
         for (arch, sizes, tokens, us) in measured {
-            let predicted = named(&format!("experts.silu:bf16:{sizes}:{ROUTE}")).predicted_us(&arch, tokens);
+            let predicted = named(&format!("experts.silu:bf16:{sizes}:{ROUTE}")).predicted_us(&arch, tokens).unwrap();
             assert!((predicted / us - 1.0).abs() < 0.15, "{arch}, {sizes}, {tokens}: {predicted} for {us}");
         }
     }

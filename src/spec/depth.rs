@@ -23,26 +23,22 @@ pub fn deepest<'a>(
     let stage = one.map_or(1, |one| one.stage_bytes.max(1));
     let mut stages = one.map_or(0, |_| STAGES_MAX.min(arch.shared_per_block() / stage));
     let mut blocks = 0;
-    let mut legal = None;
+    let mut last: Option<Spec> = None;
     iter::from_fn(move || {
         let one = one?;
         // With one stage an SM holds the most.
         while stages > 0 && blocks < one.blocks_per_sm {
             let depth = stages;
             stages -= 1;
-            let spec = match &mut legal {
-                None => {
-                    let Ok(spec) = Spec::check(problem, &Variant { stages: depth, ..variant }, arch) else { continue };
-                    legal.insert(spec)
-                }
+            let is_legal = match &mut last {
                 // The problem has been checked.
-                Some(spec) => {
-                    if !spec.set_stages(depth) {
-                        continue;
-                    }
-                    spec
+                Some(spec) => spec.set_stages(depth),
+                None => {
+                    last = Spec::check(problem, &Variant { stages: depth, ..variant }, arch).ok();
+                    last.is_some()
                 }
             };
+            let Some(spec) = last.as_ref().filter(|_| is_legal) else { continue };
             if spec.geometry().blocks_per_sm > blocks && accepts(spec) {
                 blocks = spec.geometry().blocks_per_sm;
                 stages = stages.min(arch.shared_for_blocks(blocks + 1) / stage);

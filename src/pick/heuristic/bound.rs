@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::cost::{Device, LaunchOverhead, ends_us, idle_cycles, launches, memory_us, power_us, together};
+use super::cost::{Device, Fixed, LaunchOverhead, ends_us, idle_cycles, launches, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::path::mma_sync;
@@ -21,19 +21,16 @@ pub(super) struct Question<'a> {
     pub(super) load: &'a Load,
     pub(super) arch: &'a Arch,
     pub(super) constants: &'a Constants,
-    memory: f64,
-    power: f64,
+    fixed: Fixed,
     /// Shared memory of each of one block of an SM, two, ….
     rooms: [u32; BLOCKS_PER_SM_MAX as usize],
 }
 
 impl<'a> Question<'a> {
     pub(super) fn new(problem: &'a Problem, load: &'a Load, arch: &'a Arch, constants: &'a Constants) -> Self {
-        let memory = memory_us(problem, load, arch, constants);
-        // Of a call of one microsecond.
-        let power = power_us(problem, load.m(), arch, 1.0, constants);
+        let fixed = Fixed::new(problem, load, arch, constants);
         let room = |blocks: usize| arch.shared_for_blocks(blocks as u32 + 1).min(arch.shared_per_block());
-        Self { problem, load, arch, constants, memory, power, rooms: array::from_fn(room) }
+        Self { problem, load, arch, constants, fixed, rooms: array::from_fn(room) }
     }
 
     /// Shared memory of each of so many blocks of an SM.
@@ -66,8 +63,8 @@ impl<'a> Question<'a> {
         let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
         let even = tiles * f64::from(problem.columns().div_ceil(columns)) / f64::from(arch.sms());
         let us = |rounds: f64, meeting: f64| {
-            let unhurried = c.launch + c.block * cycle + together([rounds * of_block, self.memory]) + meeting;
-            unhurried + self.power / unhurried
+            let unhurried = c.launch + c.block * cycle + together([rounds * of_block, self.fixed.memory]) + meeting;
+            unhurried + self.fixed.power / unhurried
         };
         let whole = if problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
         let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
@@ -80,7 +77,7 @@ impl<'a> Question<'a> {
     pub(super) fn shallower_us(&self, deepest: &Spec, deepest_us: f64, memory_us: f64) -> f64 {
         let Geometry { layout, shared_bytes, .. } = deepest.geometry();
         let held_back = layout.held_back(deepest.variant(), *shared_bytes, self.constants);
-        (deepest_us / held_back - (memory_us - self.memory)) * ROUNDING
+        (deepest_us / held_back - (memory_us - self.fixed.memory)) * ROUNDING
     }
 
     /// The least that blocks without rows take, in cycles, where an SM holds as many blocks as `geometry` says, or fewer.
@@ -104,12 +101,12 @@ impl<'a> Question<'a> {
     /// `limit`: roots take longer than all else.
     fn call<const COUNT: usize>(&self, beside: f64, times: [f64; COUNT], between: f64, cycle: f64, limit: f64) -> f64 {
         let longest = times.into_iter().fold(0.0, f64::max);
-        let least = beside + ((longest + between) * cycle).max(self.memory);
+        let least = beside + ((longest + between) * cycle).max(self.fixed.memory);
         if least * ROUNDING > limit {
             return least;
         }
-        let unhurried = beside + together([(together(times) + between) * cycle, self.memory]);
-        unhurried + self.power / unhurried
+        let unhurried = beside + together([(together(times) + between) * cycle, self.fixed.memory]);
+        unhurried + self.fixed.power / unhurried
     }
 }
 
@@ -362,10 +359,10 @@ impl Work<'_> {
     /// Variants that share what `variant` does.
     fn way(&self, variant: &Variant) -> Way<'_> {
         let Question { problem, arch, constants: c, .. } = *self.node.question;
-        let splits = variant.split_k * variant.cluster.splits();
-        let is_whole = splits * variant.cluster.tile_blocks() == 1 && variant.cluster.blocks() != 4;
-        let device = if is_whole { self.whole } else { Device::new(problem, variant, arch, self.cover, c) };
-        let steps = self.steps() / f64::from(splits);
+        let (splits, sms) = Device::shares(variant, arch, c);
+        let is_whole = splits == 1.0 && sms == self.whole.sms;
+        let device = if is_whole { self.whole } else { Device::of(problem, variant, self.cover, splits, sms, c) };
+        let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
         let blocks = self.node.geometry.blocks_per_sm;
         let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
         let tail = self.tail(variant);

@@ -5,16 +5,32 @@ use crate::path::cost::{Block, Constants, Cover, tile_efficiency, wave_efficienc
 use crate::routing::Load;
 use crate::spec::{Arch, Fusion, Problem, Spec, Variant, blocks};
 
+/// What no variant of a problem changes.
+pub(super) struct Fixed {
+    /// All bytes that must move, at the memory's speed, in µs. Groups without rows need no weights.
+    pub(super) memory: f64,
+    /// What a call takes longer because of its power, in µs, times what it takes without that: the busier the tensor cores, the lower the
+    /// clock that the limit leaves. Padding takes time, but is all zeros and takes little power.
+    pub(super) power: f64,
+}
+
+impl Fixed {
+    pub(super) fn new(problem: &Problem, load: &Load, arch: &Arch, c: &Constants) -> Self {
+        let m = load.m().into();
+        let useful = problem.flop(m) / problem.flop_per_s(arch) * 1e6;
+        let memory = problem.bytes_with(m, load.with_rows()) / bytes_per_us(arch, c);
+        Self { memory, power: c.power * useful * useful }
+    }
+}
+
 /// What all depths of a variant share that have the same widths.
 pub(super) struct Shared<'a> {
     load: &'a Load,
     cover: Cover,
     constants: &'a Constants,
+    fixed: Fixed,
     device: Device,
     overhead: LaunchOverhead,
-    memory: f64,
-    /// Of a call of one microsecond.
-    power: f64,
 }
 
 impl<'a> Shared<'a> {
@@ -24,10 +40,9 @@ impl<'a> Shared<'a> {
             load,
             cover,
             constants,
+            fixed: Fixed::new(problem, load, arch, constants),
             device: Device::new(problem, variant, arch, &cover, constants),
             overhead: LaunchOverhead::new(problem, variant, load.m(), constants),
-            memory: memory_us(problem, load, arch, constants),
-            power: power_us(problem, load.m(), arch, 1.0, constants),
         }
     }
 
@@ -65,10 +80,15 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn new(problem: &Problem, variant: &Variant, arch: &Arch, cover: &Cover, c: &Constants) -> Self {
+        let (splits, sms) = Self::shares(variant, arch, c);
+        Self::of(problem, variant, cover, splits, sms, c)
+    }
+
+    /// Blocks that have a tile together, and SMs that can have one.
+    pub(super) fn shares(variant: &Variant, arch: &Arch, c: &Constants) -> (f64, f64) {
         let splits = f64::from(variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks());
         let share = if variant.cluster.blocks() == 4 { c.cluster_of_four } else { 1.0 };
-        let sms = (f64::from(arch.sms()) * share).max(1.0);
-        Self::of(problem, variant, cover, splits, sms, c)
+        (splits, (f64::from(arch.sms()) * share).max(1.0))
     }
 
     /// With any number of splits, on any number of SMs.
@@ -230,7 +250,7 @@ impl CriticalSm {
 
 #[inline(always)]
 fn call(spec: &Spec, block: &Block, shared: &Shared<'_>) -> Prediction {
-    let Shared { load, cover, constants: c, device, overhead, memory, power } = shared;
+    let Shared { load, cover, constants: c, fixed: Fixed { memory, power }, device, overhead } = shared;
     let m = load.m();
     let (problem, variant, arch) = (spec.problem(), spec.variant(), spec.arch());
     let cycle = 1e-3 / c.ghz;
@@ -320,13 +340,6 @@ impl LaunchOverhead {
     }
 }
 
-/// What a call takes longer because of its power: the busier the tensor cores, the lower the clock that the limit leaves.
-/// Padding takes time, but is all zeros and takes little power.
-pub(super) fn power_us(problem: &Problem, m: u32, arch: &Arch, unhurried: f64, c: &Constants) -> f64 {
-    let useful = problem.flop(m.into()) / problem.flop_per_s(arch) * 1e6;
-    c.power * useful * useful / unhurried
-}
-
 /// What a launch takes at either end of its loops, in µs: every block waits for its first stage, which comes no sooner than
 /// those of all others, and works off its last one. `first` is the bytes of all first stages, `last` the cycles of a last one.
 pub(super) fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 {
@@ -335,11 +348,6 @@ pub(super) fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 
 
 fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
     arch.memory_bytes_per_s() * c.memory_share * 1e-6
-}
-
-/// All bytes that must move, at the memory's speed. Groups without rows need no weights.
-pub(super) fn memory_us(problem: &Problem, load: &Load, arch: &Arch, c: &Constants) -> f64 {
-    problem.bytes_with(load.m().into(), load.with_rows()) / bytes_per_us(arch, c)
 }
 
 /// What blocks take that the grid has for groups without rows, in cycles: they come last and find out that there is nothing

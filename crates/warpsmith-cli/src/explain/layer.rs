@@ -79,8 +79,8 @@ impl Told {
         let only_one =
             |spelling: String| Ok(Chosen { problem: spelling, variant: None, origin: None, predicted_us: None });
         let whole = |few: &Experts| -> Result<Chosen> {
-            let predicted_us = Some(few.predicted_us(picker.arch(), tokens));
-            Ok(Chosen { problem: few.to_string(), variant: None, origin: None, predicted_us })
+            let predicted_us = Some(few.predicted_us(picker.arch(), tokens)?);
+            only_one(few.to_string()).map(|chosen| Chosen { predicted_us, ..chosen })
         };
         let part = |step: Option<Step>| -> Result<Part> {
             let products = step.map_or(&products[..], |step| of_step(&products, step));
