@@ -37,8 +37,14 @@ struct MainLoop : LineFactors {
         index(consumer.k_group),
         at(Cursor::at(first_stage + consumer.k_group)) {}
 
-  __device__ void wait_and_load(Cursor where) {
-    mbarrier_wait(ring.full(where.slot), where.parity);
+  // Whether a stage has come, asked before the block ahead of it is decoded: an answer takes as long as some decoding. Where tiles are
+  // tall or warpgroups few it costs more than it gains.
+  __device__ bool has_come(Cursor where) const {
+    return WIDTH <= 32 && CONSUMER_THREADS > 256 && mbarrier_test_wait(ring.full(where.slot), where.parity);
+  }
+
+  __device__ void wait_and_load(Cursor where, bool has_come = false) {
+    if (!has_come) mbarrier_wait(ring.full(where.slot), where.parity);
     if constexpr (COPIED) fence_proxy_async();
     load(ring.stage(where.slot) + weights);
   }

@@ -23,8 +23,10 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   Cursor next = loop.at;
   next.template advance<STAGE_STEP>();
   const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
+  bool has_come;
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {
+    if (block + 1 == BLOCKS) has_come = loop.has_come(next);
     const u64 tokens = token_descriptor(stage + block * WIDTH * 128);
 #pragma unroll
     for (int first = 0; first < 4; first += STEPS) {
@@ -48,7 +50,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
             loop.ring.release(loop.at.slot);
           }
           loop.inline_producer(loop.first_stage + loop.index);
-          if (more) loop.wait_and_load(next);
+          if (more) loop.wait_and_load(next, has_come);
         }
       }
       wgmma_wait_group<1>();
