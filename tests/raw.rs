@@ -377,6 +377,47 @@ fn a_launch_that_gets_half_way_holds_its_owners() {
     assert_eq!(stream.release().unwrap(), owners.len());
 }
 
+/// Copies and fills hold owners as launches do: in a stream, and in a graph.
+#[test]
+fn copies_and_fills_hold_owners() {
+    let (null, _turn) = null();
+    let bare = Bare::new();
+    let device = bare.device();
+    let stream = bare.stream(&device);
+    let (count, [from, to]) = (Arc::new(AtomicUsize::new(0)), [64, 128].map(|bytes| bare.memory(bytes)));
+    let owners = || [(); 3].map(|()| -> Owner { Arc::new(Held(Arc::clone(&count))) });
+    let put = |stream: &RawStream, owners: &[Owner; 3]| {
+        // SAFETY: live memory of the device, ordered by the stream.
+        unsafe {
+            let from = Memory::<u8>::from_raw(from, 64).owner(&owners[0]);
+            let all = |owner| MemoryMut::<u8>::from_raw(to, 128).owner(owner);
+            all(&owners[2]).clear(stream).unwrap();
+            from.copy_rows_to(stream, 4, &mut all(&owners[1])).unwrap();
+            from.copy_to(stream, &mut all(&owners[1]).part(0..64).unwrap()).unwrap();
+        }
+    };
+    null.busy(true);
+    put(&stream, &owners());
+    assert_eq!((stream.release().unwrap(), count.load(SeqCst)), (3, 0));
+    null.busy(false);
+    assert_eq!((stream.release().unwrap(), count.load(SeqCst)), (0, 3));
+
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+    put(&stream, &owners());
+    let graph = stream.cudarc().end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    device.reclaim().unwrap();
+    assert_eq!(count.load(SeqCst), 3);
+    drop(graph);
+    device.reclaim().unwrap();
+    assert_eq!(count.load(SeqCst), 6);
+
+    let (plain, owner) = (device.context().new_stream().unwrap(), owners());
+    // SAFETY: as above.
+    let (from, mut to) = unsafe { (Memory::<u8>::from_raw(from, 64).owner(&owner[0]), MemoryMut::from_raw(to, 128)) };
+    let error = from.copy_rows_to(&plain, 4, &mut to).unwrap_err();
+    assert!(error.is_operand() && error.to_string().contains("RawStream"), "{error}");
+}
+
 /// Owners that free their memory at once do so when nothing uses it any more: of what is repacked, of launches, of graphs.
 #[test]
 fn nothing_uses_what_owners_free() {

@@ -4,71 +4,117 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
 
+use super::capture::Captured;
 use super::guards::Tracked;
+use super::kernel::dispatch::{can_hold, captured_while_tracked};
 use super::memory::{Memory, MemoryMut};
+use super::retired::Owner;
 use super::{LaunchStream, is_captured, refused};
 use crate::error::{Error, Result};
 
-impl MemoryMut<'_, u8> {
-    /// Makes every byte 0 when `stream` has come to this point; it can be captured. What is in the stream next with this memory holds
-    /// its owner, if it has one.
-    ///
-    /// # Errors
-    /// Operand, if the memory is in another context; driver, if it refuses.
-    pub fn clear(&mut self, stream: &impl LaunchStream) -> Result<()> {
-        self.check_context(stream, "what is cleared")?;
-        let (stream, bytes) = (stream.stream(), self.elements());
-        if bytes == 0 {
-            return Ok(());
+/// What a fill or a copy must not outlive, as a launch must not.
+struct Held<'a> {
+    /// Of raw memory.
+    owners: [Option<&'a Owner>; 2],
+    /// Shared memory, which a graph has to hold; else it knows its readers.
+    shared: Option<Owner>,
+}
+
+impl Held<'_> {
+    /// Puts something into the stream, which holds the owners until it has run; a graph that it is captured into holds all.
+    fn put(self, stream: &impl LaunchStream, put: impl FnOnce(bool) -> Result<()>) -> Result<()> {
+        let (keeper, is_captured) = (stream.keeper(), is_captured(stream.stream())?);
+        if is_captured && stream.stream().context().is_event_tracking() {
+            return Err(captured_while_tracked());
         }
-        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        let mut guards = Tracked::default();
-        let address = self.address(stream, &mut guards);
-        // SAFETY: so many bytes lie there, live and not used by others until the stream has come to this point: a view's guard sees
-        // to that, of raw memory its caller vouches for it.
-        unsafe { cuMemsetD8Async(address, 0, bytes as usize, stream.cu_stream()) }
-            .result()
-            .map_err(|error| refused(format!("clearing {bytes} bytes"), error))
+        let owners = || self.owners.into_iter().flatten();
+        can_hold(keeper, owners().next().is_some())?;
+        if !is_captured {
+            // Also after an error.
+            let done = put(false);
+            owners().for_each(|owner| keeper.into_iter().for_each(|keeper| keeper.keep(owner)));
+            return done;
+        }
+        let held: Vec<Owner> = owners().cloned().chain(self.shared).collect();
+        if !held.is_empty() {
+            let keeper = keeper.ok_or_else(|| {
+                Error::operand("shared memory is copied in a graph: capture a RawStream, which makes the graph hold it")
+            })?;
+            Captured::of(stream.stream())?.hold(keeper.retired().when_dropped(held))?;
+        }
+        put(true)
     }
 }
 
-impl<T> Memory<'_, T> {
+impl MemoryMut<'_, u8> {
+    /// Makes every byte 0 when `stream` has come to this point; it can be captured.
+    ///
+    /// # Errors
+    /// Operand, if the memory is in another context, has an [`owner`](MemoryMut::owner) that the stream does not hold, or the stream
+    /// is being captured while cudarc tracks events; driver, if it refuses.
+    pub fn clear(&mut self, stream: &impl LaunchStream) -> Result<()> {
+        self.check_context(stream, "what is cleared")?;
+        let bytes = self.elements();
+        if bytes == 0 {
+            return Ok(());
+        }
+        Held { owners: [self.held(), None], shared: None }.put(stream, |_| {
+            let stream = stream.stream();
+            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+            let mut guards = Tracked::default();
+            let address = self.address(stream, &mut guards);
+            // SAFETY: so many bytes lie there, live and not used by others until the stream has come to this point: a view's guard
+            // and who holds its owner see to that, of other raw memory its caller vouches for it.
+            unsafe { cuMemsetD8Async(address, 0, bytes as usize, stream.cu_stream()) }
+                .result()
+                .map_err(|error| refused(format!("clearing {bytes} bytes"), error))
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Memory<'_, T> {
     /// Copies all of it when `stream` has come to this point.
     ///
     /// # Errors
-    /// Operand, if `to` has another number of elements, or one of both is in another context; driver, if it refuses.
+    /// Operand, if `to` has another number of elements, one of both is in another context, or has an [`owner`](Memory::owner) that the
+    /// stream does not hold, or the stream is being captured while cudarc tracks events; driver, if it refuses.
     pub fn copy_to(&self, stream: &impl LaunchStream, to: &mut MemoryMut<'_, T>) -> Result<()> {
         self.check_context(stream, "what is copied")?;
         to.check_context(stream, "where it is copied to")?;
-        let (stream, elements) = (stream.stream(), self.elements());
+        let elements = self.elements();
         if to.elements() != elements {
             return Err(Error::operand(format!("{elements} elements are copied to {}", to.elements())));
         }
         if elements == 0 {
             return Ok(());
         }
-        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        self.order(stream, is_captured(stream)?)?;
-        let mut guards = Tracked::default();
-        let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
-        // SAFETY: so many elements lie at both, which are borrowed apart; they are live until the stream has come to this point, by
-        // their guards, or as the caller of raw memory vouches.
-        unsafe { cuMemcpyDtoDAsync_v2(to, from, elements as usize * size_of::<T>(), stream.cu_stream()) }
-            .result()
-            .map_err(|error| refused(format!("copying {elements} elements"), error))
+        self.held_with(to).put(stream, |is_captured| {
+            let stream = stream.stream();
+            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+            self.order(stream, is_captured)?;
+            let mut guards = Tracked::default();
+            let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
+            // SAFETY: so many elements lie at both, which are borrowed apart; they are live until the stream has come to this point, by
+            // their guards and who holds their owners, or as the caller of other raw memory vouches.
+            unsafe { cuMemcpyDtoDAsync_v2(to, from, elements as usize * size_of::<T>(), stream.cu_stream()) }
+                .result()
+                .map_err(|error| refused(format!("copying {elements} elements"), error))
+        })
     }
-}
 
-impl<T> Memory<'_, T> {
+    fn held_with<'b>(&'b self, to: &MemoryMut<'b, T>) -> Held<'b> {
+        Held { owners: [self.held(), to.held()], shared: self.held_by_graph() }
+    }
+
     /// Copies so many rows, as long as all of it makes them, to the begins of as many longer ones when `stream` has come to this
     /// point. What is behind stays.
     ///
     /// # Errors
-    /// Operand, if one of both is not so many rows, those of `to` are shorter, or one is in another context; driver, if it refuses.
+    /// Operand, if one of both is not so many rows, or those of `to` are shorter; those of [`Memory::copy_to`].
     pub fn copy_rows_to(&self, stream: &impl LaunchStream, rows: u32, to: &mut MemoryMut<'_, T>) -> Result<()> {
         self.check_context(stream, "what is copied")?;
         to.check_context(stream, "where it is copied to")?;
-        let (stream, given, taken) = (stream.stream(), self.elements(), to.elements());
+        let (given, taken) = (self.elements(), to.elements());
         if rows == 0 {
             return Ok(());
         }
@@ -80,35 +126,38 @@ impl<T> Memory<'_, T> {
             return Ok(());
         }
         let [width, pitch] = [given, taken].map(|elements| (elements / each) as usize * size_of::<T>());
-        stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        self.order(stream, is_captured(stream)?)?;
-        let mut guards = Tracked::default();
-        let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
-        let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        let copy = CUDA_MEMCPY2D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: device,
-            srcHost: ptr::null(),
-            srcDevice: from,
-            srcArray: ptr::null_mut(),
-            srcPitch: width,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: device,
-            dstHost: ptr::null_mut(),
-            dstDevice: to,
-            dstArray: ptr::null_mut(),
-            dstPitch: pitch,
-            WidthInBytes: width,
-            Height: rows as usize,
-        };
-        // SAFETY: as many rows lie at both, of `width` and of `pitch` bytes, which is no less; they are borrowed apart, and live until the
-        // stream has come to this point, by their guards, or as the caller of raw memory vouches. The driver copies the description
-        // before it returns.
-        unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream.cu_stream()) }
-            .result()
-            .map_err(|error| refused(format!("copying {rows} rows of {width} bytes"), error))
+        self.held_with(to).put(stream, |is_captured| {
+            let stream = stream.stream();
+            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+            self.order(stream, is_captured)?;
+            let mut guards = Tracked::default();
+            let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
+            let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            let copy = CUDA_MEMCPY2D {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcMemoryType: device,
+                srcHost: ptr::null(),
+                srcDevice: from,
+                srcArray: ptr::null_mut(),
+                srcPitch: width,
+                dstXInBytes: 0,
+                dstY: 0,
+                dstMemoryType: device,
+                dstHost: ptr::null_mut(),
+                dstDevice: to,
+                dstArray: ptr::null_mut(),
+                dstPitch: pitch,
+                WidthInBytes: width,
+                Height: rows as usize,
+            };
+            // SAFETY: as many rows lie at both, of `width` and of `pitch` bytes, which is no less; they are borrowed apart, and live until
+            // the stream has come to this point, by their guards and who holds their owners, or as the caller of other raw memory
+            // vouches. The driver copies the description before it returns.
+            unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream.cu_stream()) }
+                .result()
+                .map_err(|error| refused(format!("copying {rows} rows of {width} bytes"), error))
+        })
     }
 }
 

@@ -263,7 +263,12 @@ impl<'a, T> MemoryMut<'a, T> {
     /// Its address, for nothing to be done with it but to be remembered.
     pub(super) fn place(&self, stream: &CudaStream) -> u64 {
         match &self.0 {
-            Target::View(view) => view.device_ptr(stream).0,
+            Target::View(view) => {
+                let (address, guard) = view.device_ptr(stream);
+                // It would record a use, of which there is none: in the place of another stream's, which nobody waited for.
+                std::mem::forget(guard);
+                address
+            }
             Target::Raw(raw) => raw.address,
         }
     }

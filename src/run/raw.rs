@@ -101,6 +101,11 @@ impl RawStream {
         &self.stream
     }
 
+    /// Where what a graph held goes.
+    pub(super) fn retired(&self) -> &Arc<Retired> {
+        &self.retired
+    }
+
     /// Holds a clone of `owner` until what is in the stream now has run.
     #[inline]
     pub(super) fn keep(&self, owner: &Owner) {

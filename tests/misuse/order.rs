@@ -25,6 +25,20 @@ fn a_race_is_told() {
     assert_eq!(tracked.null.races().0, 2, "{:?}", tracked.null.races());
 }
 
+/// Where memory begins may be asked between two uses: what reads it in another stream is still waited for.
+#[test]
+fn asking_where_memory_is_hides_no_reader() {
+    let tracked = Tracked::new();
+    let device = Device::open(0).unwrap();
+    let (first, second) = (device.context().new_stream().unwrap(), device.context().new_stream().unwrap());
+    let mut memory: CudaSlice<u8> = first.alloc_zeros(64).unwrap();
+    let mut copy: CudaSlice<u8> = second.alloc_zeros(64).unwrap();
+    Memory::from(&memory).copy_to(&second, &mut MemoryMut::from(&mut copy)).unwrap();
+    assert!(MemoryMut::from(&mut memory).is_aligned(&first, 16));
+    MemoryMut::from(&mut memory).clear(&first).unwrap();
+    tracked.is_ordered();
+}
+
 /// A device opened by its ordinal, and operands and streams of a context that the caller has opened: the natural mistake of
 /// an engine that has a context already. The kernel does not care, and what the streams' own context tracks counts.
 #[test]

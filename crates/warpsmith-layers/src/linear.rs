@@ -129,7 +129,7 @@ impl Linear {
     }
 }
 
-fn copy_rows<T>(
+fn copy_rows<T: Send + Sync + 'static>(
     stream: &impl LaunchStream,
     rows: u32,
     x: &Memory<'_, T>,

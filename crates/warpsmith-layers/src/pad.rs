@@ -11,7 +11,7 @@ use warpsmith::{Error, Result};
 ///
 /// # Errors
 /// Operand, if `given` has not so many elements; driver, if the device has no room or refuses the copy.
-pub(crate) fn padded<T: DeviceRepr + ValidAsZeroBits>(
+pub(crate) fn padded<T: DeviceRepr + ValidAsZeroBits + Send + Sync + 'static>(
     stream: &Arc<CudaStream>,
     name: &str,
     given: CudaSlice<T>,
