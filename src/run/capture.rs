@@ -7,7 +7,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::driver::driver;
 use super::refused;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Whether a stream is being captured. One call of the driver, which waits for nothing.
 pub(crate) fn is_captured(stream: &CudaStream) -> Result<bool> {
@@ -17,6 +17,21 @@ pub(crate) fn is_captured(stream: &CudaStream) -> Result<bool> {
         .result()
         .map_err(|error| refused("asking whether the stream is being captured", error))?;
     Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// The same, where a capture is refused while cudarc tracks events: before it is spoilt, by waiting for events from outside of it; and
+/// without tracking, whoever turned it off vouches for the life of what a graph reads.
+pub(super) fn is_captured_untracked(stream: &CudaStream) -> Result<bool> {
+    let is_captured = is_captured(stream)?;
+    if is_captured && stream.context().is_event_tracking() { Err(captured_while_tracked()) } else { Ok(is_captured) }
+}
+
+#[cold]
+pub(super) fn captured_while_tracked() -> Error {
+    Error::operand(
+        "the stream is being captured while cudarc tracks events in its context: call the unsafe \
+         `CudaContext::disable_event_tracking` first",
+    )
 }
 
 /// Whether any stream of the context that waits for the default stream is being captured. Of others the driver does not

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::CudaStream;
 
+use super::capture::is_captured_untracked;
 use super::memory::Memory;
 use super::operand::{Alpha, MatrixMut, Values};
 use super::shared::Shared;
@@ -21,6 +22,8 @@ use crate::simt::{Experts, Scoring};
 const PLACES: usize = 1024;
 /// Counters of each.
 const APART: usize = 4;
+/// What multiplies the gate, up and down.
+const ALPHAS: [&str; 3] = ["alpha of the gate", "alpha of up", "alpha of down"];
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
 ///
@@ -280,6 +283,7 @@ impl ExpertsKernel {
         if tokens == 0 {
             return Ok(true);
         }
+        is_captured_untracked(stream.stream())?;
         let h = match &operands.h {
             MatrixMut::F16(h) => h.place(stream.stream()),
             MatrixMut::Bf16(h) => h.place(stream.stream()),
@@ -298,7 +302,16 @@ impl ExpertsKernel {
             match alpha {
                 Alpha::Value(value) => values[at] = *value,
                 Alpha::Device(given) if given.elements() == 1 => alphas[at] = 1,
-                Alpha::Device(_) => (alphas[at], steps[at]) = (u64::from(experts.local_count()), 1),
+                Alpha::Device(given) if given.elements() == u64::from(experts.local_count()) => {
+                    (alphas[at], steps[at]) = (given.elements(), 1);
+                }
+                Alpha::Device(given) => {
+                    let (given, count) = (given.elements(), experts.local_count());
+                    return Err(Error::operand(format!(
+                        "{} has {given} elements, expected 1, or 1 for each of {count} experts",
+                        ALPHAS[at]
+                    )));
+                }
             }
         }
         let is_given = route.scoring() == Scoring::Given;
@@ -307,9 +320,9 @@ impl ExpertsKernel {
             Line { name: "x", needed: elements, alignment: 16 },
             Line { name: "weights of up", needed: 1, alignment: 16 },
             Line { name: "weights of down", needed: 1, alignment: 16 },
-            Line { name: "alpha of the gate", needed: alphas[0], alignment: 4 },
-            Line { name: "alpha of up", needed: alphas[1], alignment: 4 },
-            Line { name: "alpha of down", needed: alphas[2], alignment: 4 },
+            Line { name: ALPHAS[0], needed: alphas[0], alignment: 4 },
+            Line { name: ALPHAS[1], needed: alphas[1], alignment: 4 },
+            Line { name: ALPHAS[2], needed: alphas[2], alignment: 4 },
             Line { name: "logits", needed: if_any(!is_given, u64::from(tokens) * of_all), alignment: logit },
             Line { name: "bias", needed: if_any(route.scoring() == Scoring::SigmoidBias, of_all), alignment: 4 },
             Line { name: "ids", needed: if_any(is_given, slots), alignment: 4 },

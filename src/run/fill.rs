@@ -4,12 +4,12 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
 
-use super::capture::Captured;
+use super::capture::{Captured, is_captured_untracked};
 use super::guards::Tracked;
-use super::kernel::dispatch::{can_hold, captured_while_tracked};
+use super::kernel::dispatch::can_hold;
 use super::memory::{Memory, MemoryMut};
 use super::retired::Owner;
-use super::{LaunchStream, is_captured, refused};
+use super::{LaunchStream, refused};
 use crate::error::{Error, Result};
 
 /// What a fill or a copy must not outlive, as a launch must not.
@@ -23,10 +23,7 @@ struct Held<'a> {
 impl Held<'_> {
     /// Puts something into the stream, which holds the owners until it has run; a graph that it is captured into holds all.
     fn put(self, stream: &impl LaunchStream, put: impl FnOnce(bool) -> Result<()>) -> Result<()> {
-        let (keeper, is_captured) = (stream.keeper(), is_captured(stream.stream())?);
-        if is_captured && stream.stream().context().is_event_tracking() {
-            return Err(captured_while_tracked());
-        }
+        let (keeper, is_captured) = (stream.keeper(), is_captured_untracked(stream.stream())?);
         let owners = || self.owners.into_iter().flatten();
         can_hold(keeper, owners().next().is_some())?;
         if !is_captured {

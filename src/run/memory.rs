@@ -8,7 +8,8 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 use half::{bf16, f16};
 
 use super::LaunchStream;
-use super::check::{Buffer, ContextId};
+use super::capture::is_captured_untracked;
+use super::check::{self, Buffer, ContextId};
 use super::guards::Guards;
 use super::retired::Owner;
 use super::shared::Shared;
@@ -96,6 +97,33 @@ impl<'a, T> Memory<'a, T> {
     /// Operand, with `name` and both devices.
     pub fn check_context(&self, stream: &impl LaunchStream, name: &str) -> Result<()> {
         ContextId::of(stream.stream()).check(name, &self.buffer())
+    }
+
+    /// Refuses memory that does not begin at a multiple of so many bytes: before the first of several launches, not before that which
+    /// takes it.
+    ///
+    /// # Errors
+    /// Operand, with `name` and the address; or if the stream is being captured while cudarc tracks events.
+    pub fn check_alignment(&self, stream: &impl LaunchStream, name: &str, bytes: u64) -> Result<()> {
+        let stream = stream.stream();
+        if stream.context().is_event_tracking() {
+            is_captured_untracked(stream)?;
+        }
+        check::aligned(&[(name, self.place(stream))], bytes)
+    }
+
+    /// Its address, for nothing to be done with it but to be remembered.
+    pub(super) fn place(&self, stream: &CudaStream) -> u64 {
+        match &self.0 {
+            Source::View(view) => {
+                let (address, guard) = view.device_ptr(stream);
+                // It would record a use, of which there is none: in the place of another stream's, which nobody waited for.
+                std::mem::forget(guard);
+                address
+            }
+            Source::Raw(raw) => raw.address,
+            Source::Shared(shared) => shared.place(),
+        }
     }
 
     #[inline]
@@ -243,6 +271,14 @@ impl<'a, T> MemoryMut<'a, T> {
         ContextId::of(stream.stream()).check(name, &self.buffer())
     }
 
+    /// As [`Memory::check_alignment`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_alignment(&self, stream: &impl LaunchStream, name: &str, bytes: u64) -> Result<()> {
+        self.as_memory().check_alignment(stream, name, bytes)
+    }
+
     #[inline(always)]
     pub(super) fn buffer(&self) -> Buffer {
         match &self.0 {
@@ -262,15 +298,7 @@ impl<'a, T> MemoryMut<'a, T> {
 
     /// Its address, for nothing to be done with it but to be remembered.
     pub(super) fn place(&self, stream: &CudaStream) -> u64 {
-        match &self.0 {
-            Target::View(view) => {
-                let (address, guard) = view.device_ptr(stream);
-                // It would record a use, of which there is none: in the place of another stream's, which nobody waited for.
-                std::mem::forget(guard);
-                address
-            }
-            Target::Raw(raw) => raw.address,
-        }
+        self.as_memory().place(stream)
     }
 
     #[inline]
@@ -315,12 +343,6 @@ impl MemoryMut<'_, u8> {
             Target::Raw(raw) => Source::Raw(Raw { elements, ..*raw }),
         };
         Some(Memory(source))
-    }
-
-    /// Whether it begins at a multiple of so many bytes.
-    #[must_use]
-    pub fn is_aligned(&self, stream: &impl LaunchStream, bytes: u64) -> bool {
-        self.place(stream.stream()).is_multiple_of(bytes)
     }
 }
 

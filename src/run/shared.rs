@@ -187,6 +187,11 @@ impl<T> Shared<T> {
         self.0.address
     }
 
+    /// Its address, for nothing to be done with it but to be remembered.
+    pub(super) fn place(&self) -> u64 {
+        self.0.address
+    }
+
     /// Whether what was written is there, as far as is known: then a launch may read it before what is ahead of it in its
     /// stream is done. While a stream is being captured only what was seen before counts.
     #[inline]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 
-use super::capture::{Captured, is_captured};
+use super::capture::{Captured, is_captured_untracked};
 use super::check::{self, Buffer, ContextId};
 use super::code::{Code, Modules};
 use super::guards::{Guards, Tracked, Untracked};
-use super::kernel::dispatch::{can_hold, captured_while_tracked};
+use super::kernel::dispatch::can_hold;
 use super::launch::Blocks;
 use super::memory::{Memory, MemoryMut};
 use super::module::Function;
@@ -177,11 +177,8 @@ impl SimtKernel {
         if let Some((line, _)) = lines.iter().zip(check.given).find(|(line, given)| line.needed > 0 && !given) {
             return Err(Error::operand(format!("no {} given: {} elements are needed", line.name, line.needed)));
         }
-        let is_captured = is_captured(stream)?;
+        let is_captured = is_captured_untracked(stream)?;
         let tracks = stream.context().is_event_tracking();
-        if is_captured && tracks {
-            return Err(captured_while_tracked());
-        }
         operands.visit(&mut Order::new(stream, is_captured))?;
         let mut owners = false;
         operands.visit(&mut EachOwner(|_| owners = true))?;

@@ -34,7 +34,7 @@ fn asking_where_memory_is_hides_no_reader() {
     let mut memory: CudaSlice<u8> = first.alloc_zeros(64).unwrap();
     let mut copy: CudaSlice<u8> = second.alloc_zeros(64).unwrap();
     Memory::from(&memory).copy_to(&second, &mut MemoryMut::from(&mut copy)).unwrap();
-    assert!(MemoryMut::from(&mut memory).is_aligned(&first, 16));
+    MemoryMut::from(&mut memory).check_alignment(&first, "it", 16).unwrap();
     MemoryMut::from(&mut memory).clear(&first).unwrap();
     tracked.is_ordered();
 }

@@ -8,7 +8,7 @@ use warpsmith::run::{LaunchStream, Matrix, MatrixMut, Memory, MemoryMut};
 use warpsmith::{Error, Result};
 
 use crate::config::LinearConfig;
-use crate::operands::{Chunk, LayerOperands, Needs, not_in_parts, result, tokens};
+use crate::operands::{Chunk, LayerOperands, Needs, ROWS, not_in_parts, result, tokens};
 use crate::product::Product;
 use crate::rounded::RowQuantiser;
 use crate::weights::Quantised;
@@ -76,7 +76,9 @@ impl Linear {
 
     fn put(&self, stream: &impl LaunchStream, mut operands: LayerOperands<'_>) -> Result<()> {
         let (columns, format) = (self.config.columns(), self.config.token_format());
-        operands.check(stream, &Needs { format, columns, limit: self.limit, has_residual: false })?;
+        // Where rows are copied to be padded, they may begin anywhere.
+        let rows_begin = if self.is_padded() { format.bytes(1) as u64 } else { ROWS };
+        operands.check(stream, &Needs { format, columns, limit: self.limit, has_residual: false, rows_begin })?;
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         let [inputs, outputs] = columns;
         for chunk in Chunk::each(operands.tokens, room) {

@@ -8,7 +8,7 @@ use warpsmith::run::{LaunchStream, MatrixMut, MemoryMut};
 use warpsmith::{Error, Result};
 
 use crate::config::MlpConfig;
-use crate::operands::{Chunk, LayerOperands, Needs, check_given, result, tokens};
+use crate::operands::{Chunk, LayerOperands, Needs, ROWS, check_given, result, tokens};
 use crate::product::Product;
 use crate::rounded::{RoundedRows, RowQuantiser, Taken};
 use crate::step::Step;
@@ -132,7 +132,10 @@ impl GatedMlp {
 
     fn put_all(&self, stream: &impl LaunchStream, mut operands: LayerOperands<'_>, only: Option<Step>) -> Result<()> {
         let (hidden, format) = (self.config.hidden_size(), self.config.token_format());
-        operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual: false })?;
+        operands.check(
+            stream,
+            &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual: false, rows_begin: ROWS },
+        )?;
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         for chunk in Chunk::each(operands.tokens, room) {
             self.layout(room).cut(&mut operands.workspace, |mut pieces| {

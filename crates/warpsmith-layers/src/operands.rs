@@ -39,7 +39,7 @@ impl<'a> LayerOperands<'a> {
     /// Refuses what does not fit, before anything is launched.
     pub(crate) fn check(&self, stream: &impl LaunchStream, needs: &Needs) -> Result<()> {
         let Self { tokens, x, residual, out, workspace } = self;
-        let Needs { format, columns: [inputs, outputs], limit, has_residual } = *needs;
+        let Needs { format, columns: [inputs, outputs], limit, has_residual, rows_begin } = *needs;
         if *tokens > limit {
             return Err(Error::operand(format!("{tokens} tokens: the layer is for {limit} at most")));
         }
@@ -65,8 +65,23 @@ impl<'a> LayerOperands<'a> {
             _ => {}
         }
         workspace.check_context(stream, "the workspace")?;
-        if workspace.elements() > 0 && !workspace.is_aligned(stream, ALIGNMENT) {
-            return Err(Error::operand(format!("the workspace does not begin at a multiple of {ALIGNMENT} bytes")));
+        if *tokens == 0 {
+            return Ok(());
+        }
+        match x {
+            Matrix::F16(values) => values.check_alignment(stream, "x", rows_begin)?,
+            Matrix::Bf16(values) => values.check_alignment(stream, "x", rows_begin)?,
+            _ => {}
+        }
+        residual.as_ref().map_or(Ok(()), |residual| begin(stream, "residual", residual, ROWS))?;
+        match out {
+            MatrixMut::F16(values) => values.check_alignment(stream, "out", ROWS)?,
+            MatrixMut::Bf16(values) => values.check_alignment(stream, "out", ROWS)?,
+            MatrixMut::F32(values) => values.check_alignment(stream, "out", ROWS)?,
+            _ => {}
+        }
+        if workspace.elements() > 0 {
+            workspace.check_alignment(stream, "the workspace", ALIGNMENT)?;
         }
         Ok(())
     }
@@ -79,7 +94,12 @@ pub(crate) struct Needs {
     pub(crate) columns: [u32; 2],
     pub(crate) limit: u32,
     pub(crate) has_residual: bool,
+    /// What x begins at a multiple of, in bytes.
+    pub(crate) rows_begin: u64,
 }
+
+/// What kernels load and store at once of rows.
+pub(crate) const ROWS: u64 = 16;
 
 fn of_matrix(matrix: &Matrix<'_>) -> (Format, u64) {
     match matrix {
@@ -113,6 +133,16 @@ pub(crate) fn are_here(stream: &impl LaunchStream, name: &str, values: &Values<'
         Values::F16(values) => values.check_context(stream, name),
         Values::Bf16(values) => values.check_context(stream, name),
         Values::F32(values) => values.check_context(stream, name),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses values that do not begin where kernels take them.
+pub(crate) fn begin(stream: &impl LaunchStream, name: &str, values: &Values<'_>, bytes: u64) -> Result<()> {
+    match values {
+        Values::F16(values) => values.check_alignment(stream, name, bytes),
+        Values::Bf16(values) => values.check_alignment(stream, name, bytes),
+        Values::F32(values) => values.check_alignment(stream, name, bytes),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use warpsmith::engine::{Engine, Plan};
 use warpsmith::internal::Raise;
-use warpsmith::run::{Alpha, LaunchStream, MatrixMut, MemoryMut, NextWeights, Operands, PreparedWeights, Weights};
+use warpsmith::run::{
+    Alpha, LaunchStream, MatrixMut, MemoryMut, NextWeights, Operands, PreparedWeights, Shared, Weights,
+};
 use warpsmith::spec::Problem;
 use warpsmith::{Error, Result};
 
@@ -141,8 +143,27 @@ fn check(name: &str, beside: &Beside, problem: &Problem) -> Result<()> {
         ("row factors", beside.row_scale.is_some(), problem.has_row_scale()),
     ];
     match parts.into_iter().find(|(_, is_given, is_wanted)| is_given != is_wanted) {
-        Some((what, true, _)) => Err(Error::operand(format!("{name}: {what} given, the layer has none"))),
-        Some((what, ..)) => Err(Error::operand(format!("{name}: {what} not given, the layer has it"))),
-        None => Ok(()),
+        Some((what, true, _)) => return Err(Error::operand(format!("{name}: {what} given, the layer has none"))),
+        Some((what, ..)) => return Err(Error::operand(format!("{name}: {what} not given, the layer has it"))),
+        None => {}
     }
+    if let (Some(bias), Some(wanted)) = (&beside.bias, problem.bias_format()) {
+        let found = bias.format();
+        if found != wanted {
+            return Err(Error::operand(format!("{name}: the bias is {found}, the layer is for {wanted}")));
+        }
+    }
+    let groups = problem.groups().unwrap_or(1);
+    // α may be one for all; a factor of a row may not.
+    let numbers = [
+        ("alpha", beside.alpha.given(), [1, u64::from(groups)]),
+        ("row factors", beside.row_scale.as_ref().map(Shared::elements), [u64::from(problem.columns()); 2]),
+    ];
+    for (what, given, [one, each]) in numbers {
+        if let Some(given) = given.filter(|given| ![one, each].contains(given)) {
+            let needed = if one == each { format!("{one} are needed") } else { format!("{one} or {each} are needed") };
+            return Err(Error::operand(format!("{name}: {what} has {given} elements, {needed}")));
+        }
+    }
+    Ok(())
 }

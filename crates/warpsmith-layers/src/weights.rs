@@ -40,6 +40,14 @@ impl From<Shared<f32>> for Factor {
 }
 
 impl Factor {
+    /// How many are in device memory, if they are.
+    pub(crate) fn given(&self) -> Option<u64> {
+        match self {
+            Self::One(_) => None,
+            Self::Each(factors) => Some(factors.elements()),
+        }
+    }
+
     #[inline]
     pub(crate) fn alpha(&self) -> Alpha<'_> {
         match self {
@@ -187,6 +195,14 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::F16(_) => Format::F16,
+            Self::Bf16(_) => Format::Bf16,
+            Self::F32(_) => Format::F32,
+        }
+    }
+
     #[inline]
     pub(crate) fn values(&self) -> Values<'_> {
         match self {

@@ -9,7 +9,7 @@ use cudarc::driver::{CudaStream, DriverError};
 use super::Kernel;
 use crate::error::{Error, Result};
 use crate::operand::{KernelParams, Params};
-use crate::run::capture::{Captured, is_captured};
+use crate::run::capture::{Captured, captured_while_tracked, is_captured, is_captured_untracked};
 use crate::run::check::{self, ContextId};
 use crate::run::code_maps::Codes;
 use crate::run::guards::{Tracked, Untracked};
@@ -141,11 +141,8 @@ impl Kernel {
         if !fits || (has_owners && keeper.is_none()) {
             return self.refuse(stream, keeper, operands, context_id);
         }
-        let is_captured = is_captured(stream)?;
+        let is_captured = is_captured_untracked(stream)?;
         if is_captured {
-            if stream.context().is_event_tracking() {
-                return Err(captured_while_tracked());
-            }
             self.hold_by_graph(stream, operands)?;
         }
         let has_weights = if is_ordered { has_weights } else { operands.order(stream, is_captured)? };
@@ -345,14 +342,6 @@ pub(in crate::run) fn can_hold(keeper: Option<&RawStream>, has_owners: bool) -> 
 #[cold]
 fn nothing_holds() -> Error {
     Error::operand("operands with owners are launched in a RawStream, which holds them")
-}
-
-#[cold]
-pub(in crate::run) fn captured_while_tracked() -> Error {
-    Error::operand(
-        "the stream is being captured while cudarc tracks events in its context: call the unsafe \
-         `CudaContext::disable_event_tracking` first",
-    )
 }
 
 #[cold]

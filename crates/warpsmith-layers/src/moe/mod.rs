@@ -17,7 +17,7 @@ use warpsmith::{Error, Result};
 
 use crate::config::{LayerConfig, MoeConfig};
 use crate::mlp::GatedMlp;
-use crate::operands::{Chunk, LayerOperands, Needs, are_enough, are_here, check_given, is_enough};
+use crate::operands::{Chunk, LayerOperands, Needs, ROWS, are_enough, are_here, begin, check_given, is_enough};
 use crate::product::Product;
 use crate::rounded::RowQuantiser;
 use crate::step::Step;
@@ -214,7 +214,10 @@ impl Moe {
         let expert = self.config.expert();
         let (hidden, format) = (expert.hidden_size(), expert.token_format());
         let has_residual = self.config.has_residual();
-        operands.check(stream, &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual })?;
+        operands.check(
+            stream,
+            &Needs { format, columns: [hidden; 2], limit: self.limit, has_residual, rows_begin: ROWS },
+        )?;
         self.check_from(stream, operands.tokens, from)?;
         let room = room(self.limit, operands.workspace.elements(), |tokens| self.workspace_bytes(tokens))?;
         let layout = self.layout(room);
@@ -236,13 +239,19 @@ impl Moe {
                 ids.check_context(stream, "ids")?;
                 weights.check_context(stream, "weights")?;
                 is_enough("ids", (Format::F32, ids.elements()), Format::F32, slots)?;
-                is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)
+                is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)?;
+                if slots == 0 {
+                    return Ok(());
+                }
+                ids.check_alignment(stream, "ids", 4)?;
+                weights.check_alignment(stream, "weights", 4)
             }
             Chooses::Logits(logits) => {
                 are_here(stream, "logits", logits)?;
                 let format = route.logits_format();
                 let format = format.ok_or_else(|| Error::operand("logits given, the layer takes ids and weights"))?;
-                are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))
+                are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))?;
+                if tokens == 0 { Ok(()) } else { begin(stream, "logits", logits, format.bytes(1) as u64) }
             }
         }
     }

@@ -30,7 +30,10 @@ fn products_of_nvfp4_values_are_refused_with_batch_invariant_kernels() {
     assert!(error.to_string().starts_with("linear:bf16:n48:k192:nvfp4") && error.to_string().ends_with(why), "{error}");
     let weights = bench.quantised(48, 192).alpha(stream.alloc_zeros::<f32>(2).unwrap());
     let error = Linear::new(engine, stream, &config, weights, 8).unwrap_err();
-    assert!(error.is_operand() && error.to_string().ends_with("weights have 2 factors: 1 are needed"), "{error}");
+    assert!(
+        error.is_operand() && error.to_string().ends_with("weights: alpha has 2 elements, 1 are needed"),
+        "{error}"
+    );
     // Codes, block scales, the factor with its maxima, and factors that are scaled; what the kernel itself takes is behind.
     let linear = Linear::new(engine, stream, &config, bench.quantised(48, 192).alpha(0.5), 100).unwrap();
     for tokens in [1, 3, 17, 100] {
@@ -80,6 +83,13 @@ fn what_does_not_fit_is_refused_before_a_launch() {
     refusal(moe.forward(stream, operands, &*logits));
     let operands = LayerOperands::new(8, &*x, &mut *out, workspace.slice_mut(few(256))).residual(&*residual);
     refusal(moe.forward(stream, operands, &*logits));
+    // As many launches as it takes come before that which would refuse these.
+    let operands = LayerOperands::new(9, x.slice(1..), &mut *out, &mut *workspace).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    let operands = LayerOperands::new(9, &*x, out.slice_mut(1..), &mut *workspace).residual(&*residual);
+    refusal(moe.forward(stream, operands, &*logits));
+    let operands = LayerOperands::new(9, &*x, &mut *out, &mut *workspace).residual(residual.slice(1..));
+    refusal(moe.forward(stream, operands, &*logits));
     assert_eq!(bench.null.launches(), before);
     let expected = [
         "4501 tokens: the layer is for 4500 at most",
@@ -90,8 +100,11 @@ fn what_does_not_fit_is_refused_before_a_launch() {
         "x is f16, the layer is for bf16",
         "residual: not given, the layer has one",
         "out has 100 elements, 2048 are needed",
-        "the workspace does not begin at a multiple of 256 bytes",
+        "the workspace begins at",
         "the workspace has 256 bytes: one token needs",
+        "x begins at",
+        "out begins at",
+        "residual begins at",
     ];
     for (found, expected) in found.iter().zip(expected) {
         assert!(found.starts_with(MOE) && found.contains(expected), "`{found}`, not `{expected}`");
@@ -117,6 +130,15 @@ fn weights_that_do_not_fit_are_refused() {
         MlpWeights::gated(first, bench.quantised(8 * 96, 64), bench.quantised(8 * 64, 96))
     };
     let bias = |elements: usize| stream.alloc_zeros::<f32>(elements).unwrap();
+    let each = |groups: usize, factors: usize| {
+        let of = |rows, k| bench.quantised(groups * rows, k).alpha(stream.alloc_zeros::<f32>(factors).unwrap());
+        MlpWeights::gated(of(96, 64), of(96, 64), of(64, 96))
+    };
+    let (scaled, local) = (|factors| each(8, factors), |factors| each(4, factors));
+    let all_biased = || {
+        let of = |rows: usize, k| bench.quantised(8 * rows, k).bias(stream.alloc_zeros::<f16>(8 * rows).unwrap());
+        MlpWeights::gated(of(96, 64), of(96, 64), of(64, 96))
+    };
     for (found, expected) in [
         (refusal(softmax, MoeWeights::new(of(7, 96))), "gate: codes has 21504 elements, 24576 are needed"),
         (refusal(softmax, MoeWeights::new(ungated())), "gate: not given, the layer has one"),
@@ -129,6 +151,16 @@ fn weights_that_do_not_fit_are_refused() {
             "router bias has 7 elements, 8 are needed",
         ),
         (refusal(softmax, MoeWeights::new(biased())), "gate: a bias given, the layer has none"),
+        (refusal(softmax, MoeWeights::new(scaled(3))), "gate: alpha has 3 elements, 1 or 8 are needed"),
+        // Of a part of the experts: those that it has.
+        (
+            refusal(&format!("{softmax}:local4-8"), MoeWeights::new(local(8))),
+            "gate: alpha has 8 elements, 1 or 4 are needed",
+        ),
+        (
+            refusal(&format!("{softmax}:bias_f32"), MoeWeights::new(all_biased())),
+            "gate: the bias is f16, the layer is for f32",
+        ),
         (refusal(&format!("{softmax}:bias_f16"), MoeWeights::new(biased())), "up: a bias not given, the layer has it"),
     ] {
         assert!(found.contains(expected), "`{found}`, not `{expected}`");
