@@ -376,9 +376,11 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
         multiply(sums, rows, b);
       }
       const float alpha = lists.alpha[2][lists.hit[hit]];
+      // A token that has not chosen the expert has zeros here: times a scale that is NaN they would be NaN.
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * (WeightFormat::unit() * (sums[0][i] + sums[1][i])));
+        if (lists.row[hit][lane % 4 * 2 + i % 2] >= 0)
+          totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * (WeightFormat::unit() * (sums[0][i] + sums[1][i])));
     }
     store_sums(out + warp * tokens * 64, totals, tokens);
     __syncthreads();

@@ -119,18 +119,26 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     }
 }
 
-/// Whether the oracle refuses what a kernel gives.
-fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
+fn host() -> Result<(HostLayer, HostTokens), String> {
+    let config = config(MUTATED)?;
+    Ok((HostLayer::random(&config, 0xFE3), HostTokens::random(&config, TOKENS, 0.0, 7)))
+}
+
+/// What a kernel gives, where the factors of down's experts are changed.
+fn result_of(bench: &Bench, kernel: &ExpertsKernel, change: impl Fn(&mut [f32])) -> Result<Vec<bf16>, String> {
     let (engine, stream, config) = (bench.engine(), &bench.stream, config(MUTATED)?);
-    let host = HostLayer::random(&config, 0xFE3);
-    let tokens = HostTokens::random(&config, TOKENS, 0.0, 7);
+    let (host, tokens) = host()?;
     let (mut prepared, mut alphas): (Vec<PreparedWeights>, Vec<_>) = (Vec::new(), Vec::new());
     for (problem, which) in config.problems(LIMIT).map_err(text)?.iter().zip([&[0, 1][..], &[2]]) {
         let mut given = Vec::new();
         for nth in which {
             let (codes, scales, of_groups) = host.given(stream, *nth).map_err(text)?;
             given.push((codes, scales));
-            alphas.push(stream.clone_htod(of_groups).map_err(text)?);
+            let mut of_groups = of_groups.to_vec();
+            if *nth == 2 {
+                change(&mut of_groups);
+            }
+            alphas.push(stream.clone_htod(&of_groups).map_err(text)?);
         }
         match engine.weights(stream, &engine.native(problem), given).map_err(text)? {
             Weights::Prepared(weights) => prepared.push(weights),
@@ -145,20 +153,54 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let operands = operands.alphas([(&alphas[0]).into(), (&alphas[1]).into(), (&alphas[2]).into()]);
     kernel.launch_dependent(stream, operands.scale(host.scale())).map_err(text)?;
     wait(stream, WAIT).map_err(text)?;
+    stream.clone_dtoh(&out).map_err(text)
+}
 
+/// Whether the oracle refuses what a kernel gives.
+fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
+    let out = result_of(bench, kernel, |_| {})?;
+    let (engine, stream, (host, tokens)) = (bench.engine(), &bench.stream, host()?);
     let (which, columns) = ((0..TOKENS as usize).collect::<Vec<_>>(), (0..HIDDEN).collect::<Vec<_>>());
     let reference = host.reference(&tokens, &which, &columns).map_err(text)?;
     let device = host.upload(&engine, stream, LIMIT).map_err(text)?;
     let made = DeviceTokens::new(stream, &device, &tokens, device.workspace_bytes(TOKENS)).map_err(text)?;
     let mut found = made.found(stream, &device).map_err(text)?;
-    let out = stream.clone_dtoh(&out).map_err(text)?;
     found.bytes = out.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(found.check(&reference, &which, &columns).is_err())
 }
 
+/// An expert whose factor is no number makes NaN of the tokens that chose it, and changes no bit of others.
+pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench) -> Result<(), String> {
+    let nothing = nothing();
+    let Simt::Experts(spec) = nothing.kernel() else { return Err("no experts".to_owned()) };
+    let kernel = experts(&bench.device, &bench.stream, spec, &nothing.built(bench)?).map_err(text)?;
+    let _turn = bench.alone();
+    let (host, tokens) = host()?;
+    let (ids, _) = host.chosen(&tokens).map_err(text)?;
+    let plain = result_of(bench, &kernel, |_| {})?;
+    for (wrong, what) in [(ids[0], f32::NAN), (ids[K], f32::INFINITY)] {
+        let found = result_of(bench, &kernel, |factors| factors[wrong as usize] = what)?;
+        let rows = found.chunks(HIDDEN).zip(plain.chunks(HIDDEN));
+        for (token, ((found, plain), ids)) in rows.zip(ids.chunks(K)).enumerate() {
+            let is_right = match ids.contains(&wrong) {
+                true => found.iter().all(|value| !value.is_finite()),
+                false => found == plain,
+            };
+            if !is_right {
+                return Err(format!("expert {wrong}'s factor {what}: token {token} is not what it should be"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn nothing() -> Mutant {
+    Mutant::of(simt())("nothing", "namespace ws {", "namespace ws {")
+}
+
 /// With nothing wrong it is not refused.
 pub fn the_kernel_itself_is_right(bench: &Bench) -> Result<(), String> {
-    let nothing = Mutant::of(simt())("nothing", "namespace ws {", "namespace ws {");
+    let nothing = nothing();
     match is_killed(bench, &nothing) {
         Ok(()) => Err("what is right is refused".to_owned()),
         Err(why) if why == "nothing is found wrong" => Ok(()),
