@@ -93,6 +93,22 @@ fn pinned_before_this_model_before_its_architecture_before_the_heuristic() {
     assert_eq!(a100.ignored().len(), 1, "{:?}", a100.ignored());
 }
 
+/// What is known without a device is what is chosen on it: also of a decision that the model thinks little of, which another device
+/// would not follow.
+#[test]
+fn a_preset_chooses_as_its_device_does() {
+    let measured = Measured { over_heuristic: 0.9, ..evidence(20.0, date(2026, 11, 22)).measured };
+    let of = Evidence { measured, ..evidence(20.0, date(2026, 11, 22)) };
+    let table = table([Entry::new(H200, &Arch::H200, &problem(), 33..=64, &C.parse().unwrap(), of).unwrap()]);
+    let on = |device: &str, arch: &Arch| {
+        let picker = Picker::builder(device, arch).without_built_in().table(&table).build().unwrap();
+        chosen(&picker, 64)
+    };
+    assert_eq!(on(H200, &Arch::H200), (Origin::Tuned, C.to_owned()));
+    assert_eq!(on(Arch::H200.name(), &Arch::H200), (Origin::Tuned, C.to_owned()));
+    assert_ne!(on(Arch::H100.name(), &Arch::H100).0, Origin::Tuned);
+}
+
 #[test]
 fn of_other_devices_the_nearest_is_followed_unless_it_loses_here() {
     let experts: Problem =

@@ -221,9 +221,12 @@ impl Picker {
         &self.ignored
     }
 
-    /// Whether a decision was made on this model of device.
+    /// Whether a decision was made on this model of device. Where there is no device it is called as its preset is: then the preset is
+    /// that of the decision's device, so that what is known without one is what is chosen on it.
     pub(super) fn is_exact(&self, entry: &Entry) -> bool {
-        entry.device() == self.device && entry.sms() == self.arch.sms()
+        let made_on = |arch: &Arch| Arch::of_name(entry.device(), entry.sms(), entry.target()).as_ref() == Some(arch);
+        entry.sms() == self.arch.sms()
+            && (entry.device() == self.device || (self.device == self.arch.name() && made_on(&self.arch)))
     }
 
     /// Finds out which decisions can be followed.

@@ -175,9 +175,10 @@ fn first(activation: Activation, is_gated: bool) -> Problem {
     if is_gated { Problem::dual_gemm(activation) } else { Problem::gemm().activation(activation) }
 }
 
-/// The columns of weights as kernels take them: [`Problem::K_STEP`] divides them.
+/// The columns of weights as kernels take them: [`Problem::K_STEP`] divides them. Of more than any problem has they stay what they
+/// are, and are refused with it.
 fn padded(columns: u32) -> u32 {
-    columns.next_multiple_of(Problem::K_STEP)
+    columns.checked_next_multiple_of(Problem::K_STEP).unwrap_or(columns)
 }
 
 /// Refuses another format of activations.
