@@ -11,6 +11,7 @@ use std::path::Path;
 use common::{HIDDEN, INTERMEDIATE, MLP, Model, map, refusal};
 use safetensors::Dtype;
 use serde_json::json;
+use warpsmith::format::Format;
 use warpsmith_checkpoint::{Module, Product};
 
 /// All that a model holds, dequantised.
@@ -145,6 +146,45 @@ fn tensors_that_are_wrong() {
     let dir = model.write();
     let text = read_all(dir.path()).unwrap_err().to_string();
     assert!(text.contains(&format!("weight `{gate}`: the scale of row 3, block 2 is NaN")), "{text}");
+}
+
+/// No bytes bound the other extents, which nobody may count through.
+#[test]
+fn matrices_and_stacks_without_elements() {
+    const ROWS: usize = 1 << 12;
+    let refused = |config: serde_json::Value, tensors: &[(&str, Dtype, &[usize])], empty: &str| {
+        let mut model = Model { config, tensors: Default::default() };
+        for (name, dtype, shape) in tensors {
+            let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+            model.put(name, *dtype, shape, vec![0; bytes]);
+        }
+        let text = map(model.write().path()).and_then(|model| model.layers(Format::Bf16)).unwrap_err().to_string();
+        assert!(text.contains(empty) && text.ends_with("expected extents of at least 1"), "{text}");
+    };
+    let mut llama = Model::llama().config;
+    llama["quantization_config"] = json!(null);
+    let of = "model.layers.0.self_attn.o_proj";
+    let [weight, packed, scale] = ["weight", "weight_packed", "weight_scale"].map(|end| format!("{of}.{end}"));
+    let shape = format!("[{ROWS}, 0]");
+    let text = format!("tensor `{packed}` has shape {shape}");
+    refused(llama.clone(), &[(&packed, Dtype::U8, &[ROWS, 0]), (&scale, Dtype::U8, &[ROWS, 0])], &text);
+    let text = format!("tensor `{weight}` has shape {shape}");
+    refused(llama.clone(), &[(&weight, Dtype::BF16, &[ROWS, 0])], &text);
+    refused(llama, &[(&weight, Dtype::F8_E4M3, &[ROWS, 0]), (&scale, Dtype::F32, &[1])], &text);
+
+    let experts = json!({
+        "architectures": ["GptOssForCausalLM"], "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
+        "num_local_experts": 4, "num_experts_per_tok": 2,
+    });
+    let up = format!("{MLP}.experts.gate_up_proj");
+    let [blocks, scales] = ["_blocks", "_scales"].map(|end| format!("{up}{end}"));
+    let text = format!("tensor `{blocks}` has shape [4, {ROWS}, 0, 16]");
+    let tensors: [(&str, _, &[_]); 2] = [(&blocks, Dtype::U8, &[4, ROWS, 0, 16]), (&scales, Dtype::U8, &[4, ROWS, 0])];
+    refused(experts.clone(), &tensors, &text);
+    for dtype in [Dtype::BF16, Dtype::U8] {
+        let text = format!("tensor `{up}` has shape [{ROWS}, 0, {HIDDEN}]");
+        refused(experts.clone(), &[(&up, dtype, &[ROWS, 0, HIDDEN])], &text);
+    }
 }
 
 #[test]

@@ -32,6 +32,14 @@ impl<'a> Tensor<'a> {
         Err(self.wrong(format!("has shape {:?}, expected {expected:?}", self.shape)))
     }
 
+    /// Refuses a shape with a zero in it: no bytes bound its other extents.
+    pub(crate) fn has_elements(self) -> Result<Self> {
+        if !self.shape.contains(&0) {
+            return Ok(self);
+        }
+        Err(self.wrong(format!("has shape {:?}, expected extents of at least 1", self.shape)))
+    }
+
     /// What is wrong with it.
     pub(crate) fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::data(format!("tensor `{}` {what}", self.name))

@@ -115,8 +115,10 @@ impl Product<'_> {
     }
 
     fn layer(&self, format: Format) -> Result<LinearConfig> {
+        // Before scales are looked at, which takes as long as there are rows.
+        let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format);
         let weights = self.weight_format(Some(format))?;
-        let linear = LinearConfig::new(extent(self.rows())?, extent(self.columns())?).format(format).weights(weights);
+        let linear = linear.weights(weights);
         let linear = match self.multiplier_in(weights)? {
             Multiplier::All(_) => linear,
             Multiplier::Rows(_) => linear.row_scale(),

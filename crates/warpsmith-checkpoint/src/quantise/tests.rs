@@ -75,6 +75,13 @@ fn llama() -> Value {
         "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-05, "torch_dtype": "bfloat16"})
 }
 
+/// A model of four experts.
+fn experts(architecture: &str) -> Value {
+    json!({"architectures": [architecture], "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 48,
+        "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true,
+        "intermediate_size_mlp": 64})
+}
+
 /// A folder with a model of two layers in two files, and one for what becomes of it.
 fn dense() -> (TempDir, std::path::PathBuf, std::path::PathBuf) {
     let temp = tempfile::tempdir().unwrap();
@@ -252,11 +259,6 @@ fn the_largest_scale_is_the_cores_rule() {
 /// Stacks become an expert's matrices, whichever way they lie.
 #[test]
 fn stacks_of_experts_are_split() {
-    let experts = |architecture: &str| {
-        json!({"architectures": [architecture], "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 48,
-            "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true,
-            "intermediate_size_mlp": 64})
-    };
     let straight = [[4, 96, 32], [4, 32, 48]];
     let across = [[4, 32, 96], [4, 48, 32]];
     for (architecture, module, [up, down], has_bias) in [
@@ -399,6 +401,26 @@ fn zeros_and_narrow_layers() {
     assert!(scales.bytes.iter().all(|scale| *scale == 0x38));
     let said = object(&to, CONFIG).unwrap().unwrap();
     assert_eq!(said["quantization_config"]["ignore"], json!(["lm_head", "model.layers.0.mlp.up_proj"]));
+}
+
+/// No bytes bound the other extents: what counts through them would not end.
+#[test]
+fn shapes_without_elements_are_refused() {
+    let many = 1 << 12;
+    let refused = |model: Model, config: Value, empty: &str| {
+        let temp = tempfile::tempdir().unwrap();
+        let (from, to) = (temp.path().join("from"), temp.path().join("to"));
+        model.write(&from, &config, 1);
+        let text = run(&Quantise::new(), &from, &to).unwrap_err().to_string();
+        assert!(text.contains(&format!("tensor `{empty}` has shape [{many}, 0")), "{text}");
+        assert!(text.ends_with("expected extents of at least 1"), "{text}");
+        assert!(!to.exists());
+    };
+    let matrix = "model.layers.0.mlp.down_proj.weight";
+    refused(Model::new().with(matrix, &[many, 0]), llama(), matrix);
+    let [up, down] = ["gate_up_proj", "down_proj"].map(|of| format!("model.layers.0.mlp.experts.{of}"));
+    let model = Model::new().with(&up, &[4, 96, 32]).with(&down, &[many, 0, 64]);
+    refused(model, experts("Qwen3MoeForCausalLM"), &down);
 }
 
 #[test]

@@ -74,7 +74,7 @@ enum Kind<'a> {
 pub(crate) fn find_stack<'a>(folder: &'a Folder, name: &str, k: usize, transposed: bool) -> Result<Option<Stack<'a>>> {
     let tensor = |end: &str| folder.tensor(&format!("{name}{end}"));
     let kind = if folder.has(&format!("{name}_blocks")) {
-        let (codes, scales) = (tensor("_blocks")?.is(&CODES)?, tensor("_scales")?.is(&[Dtype::U8])?);
+        let (codes, scales) = (tensor("_blocks")?.is(&CODES)?.has_elements()?, tensor("_scales")?.is(&[Dtype::U8])?);
         let [experts, rows, blocks, _] = *codes.shape else {
             return Err(codes.wrong(format!("has shape {:?}, expected [E, N, K/32, 16]", codes.shape)));
         };
@@ -86,6 +86,7 @@ pub(crate) fn find_stack<'a>(folder: &'a Folder, name: &str, k: usize, transpose
         if values.shape.len() != 3 {
             return Err(values.wrong(format!("has shape {:?}, expected a stack of matrices", values.shape)));
         }
+        let values = values.has_elements()?;
         if values.dtype == Dtype::U8 {
             let scales = tensor("_weight_scale")?.is(&[Dtype::F8_E4M3, Dtype::U8])?;
             let factors = tensor("_weight_scale_2")?.is(&[Dtype::F32])?.values()?;
@@ -156,7 +157,7 @@ impl<'a> Stack<'a> {
 
 fn matrix(tensor: Tensor<'_>) -> Result<Tensor<'_>> {
     match tensor.shape {
-        [_, _] => Ok(tensor),
+        [_, _] => tensor.has_elements(),
         shape => Err(tensor.wrong(format!("has shape {shape:?}, expected a matrix"))),
     }
 }
