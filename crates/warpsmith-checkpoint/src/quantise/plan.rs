@@ -192,7 +192,9 @@ impl<'a> Planner<'a> {
 
     /// Biases `[E, N]` of a stack that is split.
     fn add_biases(&self, tensor: Tensor<'a>, experts: &str, parts: &[&str], items: &mut Vec<Item<'a>>) -> Result<()> {
-        let (count, of_one, size) = (tensor.shape[0], tensor.shape[1], tensor.dtype.bitsize() / 8);
+        let [count, of_one] = self.of_biases(tensor)?;
+        let tensor = tensor.is(&[Dtype::F16, Dtype::BF16, Dtype::F32])?.has_shape(&[count, of_one])?;
+        let size = tensor.dtype.bitsize() / 8;
         for expert in 0..count {
             for (at, part) in parts.iter().enumerate() {
                 let (rows, step) = self.rows(of_one, at, parts.len())?;
@@ -207,6 +209,16 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// `[E, N]` of the stack that biases are of.
+    fn of_biases(&self, biases: Tensor<'a>) -> Result<[usize; 2]> {
+        let stack = biases.name.strip_suffix("_bias").unwrap_or(biases.name);
+        let stack = self.folder.tensor(stack)?.has_elements()?;
+        let [experts, outer, inner] = *stack.shape else {
+            return Err(stack.wrong(format!("has shape {:?}, expected a stack of matrices", stack.shape)));
+        };
+        Ok([experts, if Architecture::of(self.config)?.is_transposed() { inner } else { outer }])
     }
 
     /// The rows of a part, and their distance.

@@ -423,6 +423,46 @@ fn shapes_without_elements_are_refused() {
     refused(model, experts("Qwen3MoeForCausalLM"), &down);
 }
 
+/// Biases of a stack, whichever way it lies and whichever of both comes first, are as its matrices are.
+#[test]
+fn biases_that_are_not_those_of_their_stack() {
+    let name = |of: &str| format!("model.layers.0.mlp.experts.{of}");
+    let stack = |architecture: &str| match architecture {
+        "GptOssForCausalLM" => [4, 32, 96],
+        _ => [4, 96, 32],
+    };
+    let refused = |architecture: &str, stack: &[usize], dtype: Dtype, shape: &[usize], why: &str| {
+        let bytes = vec![0; shape.iter().product::<usize>() * dtype.bitsize() / 8];
+        let bias = name("gate_up_proj_bias");
+        let mut model = Model::new().with(&name("down_proj"), &[4, 32, 48]).with(&name("gate_up_proj"), stack);
+        model.tensors.insert(bias.clone(), (dtype, shape.to_vec(), bytes));
+        if stack.is_empty() {
+            model.tensors.remove(&name("gate_up_proj"));
+        }
+        for files in [1, 2] {
+            let temp = tempfile::tempdir().unwrap();
+            let (from, to) = (temp.path().join("from"), temp.path().join("to"));
+            model.write(&from, &experts(architecture), files);
+            let text = run(&Quantise::new(), &from, &to).unwrap_err().to_string();
+            assert!(text.contains(why), "{text}");
+            assert!(!to.exists());
+        }
+    };
+    for architecture in ["GptOssForCausalLM", "Qwen3MoeForCausalLM"] {
+        let stack = stack(architecture);
+        for dtype in [Dtype::F4, Dtype::F6_E2M3, Dtype::F8_E4M3, Dtype::F64] {
+            let why = format!("_bias` is {dtype}, expected F16 or BF16 or F32");
+            refused(architecture, &stack, dtype, &[4, 96], &why);
+        }
+        for shape in [[4, 95], [4, 32], [3, 96], [5, 96], [1 << 12, 0]] {
+            let why = format!("_bias` has shape {shape:?}, expected [4, 96]");
+            refused(architecture, &stack, Dtype::BF16, &shape, &why);
+        }
+        refused(architecture, &[], Dtype::BF16, &[4, 96], "gate_up_proj` is missing");
+        refused(architecture, &[4, 96], Dtype::BF16, &[4, 96], "has shape [4, 96], expected a stack of matrices");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     #[track_caller]
