@@ -46,8 +46,8 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(folder: &Path, name: &str) -> Result<Self> {
-        let (whole, path) = (folder.join(name), folder.join(format!(".quantize-{name}.part")));
-        let file = File::create(&path).map_err(|error| unwritten(&whole, error))?;
+        let (whole, path) = (folder.join(name), folder.join(part_name(name)));
+        let file = made_anew(&path).map_err(|error| unwritten(&whole, error))?;
         Ok(Self { file, path, whole })
     }
 
@@ -67,6 +67,19 @@ impl Part {
             Ok(about)
         };
         finish().map_err(|error| unwritten(&self.whole, error))
+    }
+}
+
+/// What a file is called until it is whole.
+pub(super) fn part_name(name: &str) -> String {
+    format!(".quantize-{name}.part")
+}
+
+/// In place of what was there: a link would lead elsewhere.
+fn made_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
     }
 }
 

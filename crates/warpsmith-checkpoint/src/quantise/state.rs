@@ -20,9 +20,6 @@ pub(super) const STATE: &str = ".quantize.json";
 /// The file that a run holds a lock on.
 const LOCK: &str = ".quantize.lock";
 
-/// What the names of files begin with that a run may leave before there is a [`STATE`].
-const OWN: &str = ".quantize";
-
 /// The arguments of a run, and what it has done.
 #[derive(Debug)]
 pub(super) struct State {
@@ -102,10 +99,12 @@ impl State {
     }
 }
 
-/// Whether there is something that no run leaves.
+/// Whether there is something that no run leaves before there is a [`STATE`].
 fn holds_others(folder: &Path) -> io::Result<bool> {
+    let own = [LOCK.to_owned(), file::part_name(STATE)];
     for entry in fs::read_dir(folder)? {
-        if !entry?.file_name().as_encoded_bytes().starts_with(OWN.as_bytes()) {
+        let name = entry?.file_name();
+        if !own.iter().any(|own| name == **own) {
             return Ok(true);
         }
     }

@@ -366,10 +366,32 @@ fn a_folder_has_one_run_at_a_time() {
     let text = run(&how, &from, &odd).unwrap_err().to_string();
     assert!(text.contains("cannot be locked") && text.ends_with("name a folder that files can be locked in"), "{text}");
     fs::create_dir(&other).unwrap();
-    fs::write(other.join("notes"), "").unwrap();
-    let text = run(&how, &from, &other).unwrap_err().to_string();
-    assert!(text.ends_with("is not empty, and without .quantize.json: name another folder"), "{text}");
-    assert_eq!(files(&other).len(), 1);
+    for name in ["notes", ".quantize-notes", ".quantize-config.json.part"] {
+        fs::write(other.join(name), "").unwrap();
+        let text = run(&how, &from, &other).unwrap_err().to_string();
+        assert!(text.ends_with("is not empty, and without .quantize.json: name another folder"), "{text}");
+        assert_eq!(files(&other).len(), 1);
+        fs::remove_file(other.join(name)).unwrap();
+    }
+}
+
+/// Where a part would be, somebody's link leads to a file that is not this run's.
+#[test]
+fn no_link_is_written_through() {
+    let (temp, from, to) = dense();
+    let how = Quantise::new();
+    run(&how, &from, &to).unwrap();
+    let (whole, theirs) = (files(&to), temp.path().join("theirs"));
+    fs::write(&theirs, "theirs").unwrap();
+    for name in whole.keys().filter(|name| *name != ".quantize.json") {
+        fs::remove_file(to.join(name)).unwrap();
+    }
+    for name in whole.keys() {
+        std::os::unix::fs::symlink(&theirs, to.join(format!(".quantize-{name}.part"))).unwrap();
+    }
+    assert_eq!(run(&how, &from, &to).unwrap().resumed(), 0);
+    assert!(files(&to) == whole && fs::read(&theirs).unwrap() == b"theirs");
+    assert!(whole.keys().all(|name| to.join(name).symlink_metadata().unwrap().is_file()));
 }
 
 #[test]
