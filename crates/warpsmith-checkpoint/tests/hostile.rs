@@ -98,6 +98,9 @@ fn an_index_that_is_wrong() {
     for file in ["../x.safetensors", "/etc/passwd", "..", "", "a\\b"] {
         assert!(with(json!(file)).contains("no file of this folder"), "{file}");
     }
+    for file in ["config.json", "model.bin", "model.safetensors.index.json"] {
+        assert!(with(json!(file)).ends_with(&format!("in {file:?}: not a .safetensors file")), "{file}");
+    }
     assert!(with(json!(7)).contains("is no name"));
     fs::write(&path, "{}").unwrap();
     assert!(refusal(dir.path()).contains("`weight_map` is no object"));

@@ -17,6 +17,8 @@ pub(crate) use tensor::{Tensor, decoded};
 
 /// Names files of tensors.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// What ends their names.
+const END: &str = ".safetensors";
 /// Bytes of a text at most.
 const TEXT_MAX: u64 = 1 << 28;
 
@@ -145,6 +147,10 @@ fn indexed(path: &Path) -> Result<Listed> {
                 "{INDEX}: tensor `{tensor}` is said to be in {file:?}: no file of this folder"
             )));
         }
+        // So that it is none that quantising writes besides.
+        if !file.ends_with(END) {
+            return Err(Error::data(format!("{INDEX}: tensor `{tensor}` is said to be in {file:?}: not a {END} file")));
+        }
         files.entry(file).or_default().push(tensor.clone());
     }
     Ok(files.into_iter().map(|(file, tensors)| (file.to_owned(), Some(tensors))).collect())
@@ -157,12 +163,12 @@ fn found(path: &Path) -> Result<Listed> {
     for entry in entries {
         let entry = entry.map_err(|error| Error::data(format!("the folder cannot be read: {error}")))?;
         match entry.file_name().into_string() {
-            Ok(name) if name.ends_with(".safetensors") => names.push((name, None)),
+            Ok(name) if name.ends_with(END) => names.push((name, None)),
             _ => {}
         }
     }
     if names.is_empty() {
-        return Err(Error::data(format!("neither {INDEX} nor a .safetensors file is there")));
+        return Err(Error::data(format!("neither {INDEX} nor a {END} file is there")));
     }
     names.sort();
     Ok(names)

@@ -504,6 +504,16 @@ fn what_cannot_be_done_is_said() {
     assert!(!from.join("new").exists());
     refused(&how, &from, temp.path(), "is not empty, and without .quantize.json: name another folder");
     refused(&how, &from.join("none"), &to, "config.json is missing");
+    // Files of tensors that are called as what a run writes besides.
+    let (first, index) = ("model-00001-of-00002.safetensors", fs::read_to_string(from.join(INDEX)).unwrap());
+    for file in [".quantize.json", ".quantize-config.json.part"] {
+        fs::rename(from.join(first), from.join(file)).unwrap();
+        fs::write(from.join(INDEX), index.replace(first, file)).unwrap();
+        refused(&how, &from, &to, &format!("is said to be in {file:?}: not a .safetensors file"));
+        fs::rename(from.join(file), from.join(first)).unwrap();
+    }
+    fs::write(from.join(INDEX), index).unwrap();
+    assert!(!to.exists());
     // Names.
     refused(&how.clone().exclude("*.up_porj"), &from, &to, "`*.up_porj` is excluded: no tensor is called so");
     refused(&how.clone().exclude("model.layers"), &from, &to, "no weight is to be quantised");
