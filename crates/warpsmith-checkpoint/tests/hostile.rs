@@ -190,6 +190,49 @@ fn matrices_and_stacks_without_elements() {
     }
 }
 
+/// A layer has one format for the biases of all its experts.
+#[test]
+fn experts_whose_biases_are_mixed() {
+    let experts = |biases: [Option<Dtype>; 4]| {
+        let mut model = Model::llama();
+        model.config = json!({
+            "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": HIDDEN, "moe_intermediate_size": INTERMEDIATE,
+            "num_experts": 4, "num_experts_per_tok": 2,
+        });
+        model.tensors.clear();
+        for (expert, bias) in biases.into_iter().enumerate() {
+            for (part, n, k) in [
+                ("gate_proj", INTERMEDIATE, HIDDEN),
+                ("up_proj", INTERMEDIATE, HIDDEN),
+                ("down_proj", HIDDEN, INTERMEDIATE),
+            ] {
+                let name = format!("{MLP}.experts.{expert}.{part}");
+                model.nvfp4(&name, n, k, 0.5, expert as u64);
+                if let Some(dtype) = bias {
+                    model.put(&format!("{name}.bias"), dtype, &[n], vec![0; n * dtype.bitsize() / 8]);
+                }
+            }
+        }
+        model.write()
+    };
+    let (half, single) = (Some(Dtype::F16), Some(Dtype::F32));
+    for one in [None, half, single] {
+        let dir = experts([one; 4]);
+        let model = map(dir.path()).unwrap();
+        assert!(model.module(MLP).unwrap().layer(Format::Bf16).is_ok());
+    }
+    for (biases, other) in [
+        ([half, single, half, half], 1),
+        ([single, single, single, half], 3),
+        ([half, half, None, half], 2),
+        ([None, None, None, half], 3),
+    ] {
+        let text = refusal(experts(biases).path());
+        let expected = format!("{MLP}.experts.{other}.up_proj`: products with and without a bias, or of two formats");
+        assert!(text.ends_with(&expected), "{text}");
+    }
+}
+
 #[test]
 fn configurations_that_are_wrong_or_say_something_else() {
     let with = |name: &str, value: serde_json::Value| {

@@ -33,15 +33,17 @@ impl<'a> Mlp<'a> {
                 return Err(Error::data(format!("weight `{name}` is {found:?}, the configuration says {expected:?}")));
             }
         }
-        let biases = gate.iter().chain([&up, &down]).map(|product| product.bias().map(|bias| bias.format));
-        let biases: Vec<_> = biases.collect();
-        if biases.iter().any(|bias| *bias != biases[0]) {
-            let name = up.name();
-            return Err(Error::unsupported(format!(
-                "around `{name}`: products with and without a bias, or of two formats"
-            )));
+        if gate.iter().chain([&down]).any(|product| product.bias_format() != up.bias_format()) {
+            return Err(mixed_biases(&up));
         }
         Ok(Self { activation, gate, up, down })
+    }
+
+    /// Refuses MLPs whose biases are not all of one format: a layer has one for all its experts.
+    pub(super) fn check_biases(all: &[Self]) -> Result<()> {
+        let mut ups = all.iter().map(Self::up);
+        let Some(format) = ups.next().map(Product::bias_format) else { return Ok(()) };
+        ups.find(|up| up.bias_format() != format).map_or(Ok(()), |up| Err(mixed_biases(up)))
     }
 
     /// Of the gate, or of the only first product.
@@ -98,4 +100,10 @@ impl<'a> Mlp<'a> {
             down: down.some_columns(range)?,
         })
     }
+}
+
+/// Of products that are used together, of which this is one.
+fn mixed_biases(of: &Product<'_>) -> Error {
+    let name = of.name();
+    Error::unsupported(format!("around `{name}`: products with and without a bias, or of two formats"))
 }

@@ -171,6 +171,7 @@ impl<'a> Finder<'a> {
                 experts
             }
         };
+        Mlp::check_biases(&experts)?;
         let router = ["gate", "router", "router.layer"]
             .iter()
             .find_map(|router| self.linear(&format!("{name}.{router}")).transpose());
@@ -295,7 +296,7 @@ impl<'a> Finder<'a> {
 
 /// One below the other.
 fn joined<'a>(all: Vec<Product<'a>>) -> Result<Product<'a>> {
-    let formats: Vec<_> = all.iter().map(|product| product.bias().map(|bias| bias.format)).collect();
+    let formats: Vec<_> = all.iter().map(Product::bias_format).collect();
     if formats.iter().any(|format| *format != formats[0]) {
         return Err(Error::unsupported("projections with and without a bias, or of two formats, are one product"));
     }

@@ -78,6 +78,11 @@ impl<'a> Product<'a> {
         self.bias.as_ref()
     }
 
+    /// That of the bias, if there is one.
+    pub(super) fn bias_format(&self) -> Option<Format> {
+        self.bias.as_ref().map(|bias| bias.format)
+    }
+
     /// N.
     #[must_use]
     pub fn rows(&self) -> usize {
