@@ -40,6 +40,9 @@
 //! Everything before "load" works with no GPU and no CUDA toolkit: architectures have [presets](spec::Arch), and NVRTC
 //! comes from a Python wheel.
 //!
+//! [`Engine::new`](engine::Engine::new) finds NVRTC and never installs it. To have it installed, say
+//! `Engine::with_cache(&device, KernelCache::builder().install_if_missing().build())`, as the examples and the command do.
+//!
 //! # Where things live
 //!
 //! Modules use only those above them in this list.
