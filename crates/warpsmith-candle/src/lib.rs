@@ -24,8 +24,8 @@
 //! event tracking is off (`CudaDevice::disable_event_tracking`).
 //!
 //! # On the CPU
-//! A layer has its weights dequantised to f32, eight times the bytes, and runs by candle's own products. Values between are f32. It
-//! takes modules that no kernel is for, too: weights in other formats, a shared expert with a gate, weighted inputs.
+//! A layer has its weights dequantised to f32, 7.1 times the bytes of NVFP4, and runs by candle's own products. Values between are
+//! f32. It takes modules that no kernel is for, too: weights in other formats, a hidden size that is no multiple of 64.
 //!
 //! # Shapes
 //! x is `[.., K]`, F16 or BF16, as the layer is for. The result is `[.., N]` in the same type.
