@@ -186,7 +186,7 @@ impl Problem {
         self
     }
 
-    /// Format of B: nvfp4, the 16-bit format of A, or with 16-bit A mxfp4.
+    /// Format of B: nvfp4; with nvfp4 A also f16 or bf16; with 16-bit A also its format or mxfp4. With e4m3 A nvfp4 only.
     pub fn b(mut self, format: Format) -> Self {
         self.b = format;
         self
