@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use warpsmith::internal::build::Experts;
+use warpsmith::spec::{Combine, Problem, Quantise, Route, Variant};
 
 const README: &str = include_str!("../README.md");
 
@@ -150,4 +155,25 @@ fn documents_name_commands_that_are_there() {
         }
     }
     assert!(named > 15, "{named}");
+}
+
+/// The grammar that a wrong spelling's error tells.
+fn grammar<T: FromStr<Err: Display>>(wrong: &str) -> String {
+    let told = wrong.parse::<T>().err().unwrap().to_string();
+    let (_, grammar) = told.split_once("expected ").unwrap();
+    grammar.split(", ").next().unwrap().to_owned()
+}
+
+/// The page of spellings has every grammar, word for word. Those of layers: crates/warpsmith-layers/tests/config.rs.
+#[test]
+fn the_page_of_spellings_has_every_grammar() {
+    let page = fs::read_to_string(root().join("docs/spellings.md")).unwrap();
+    let told = [grammar::<Problem>(""), grammar::<Route>(""), grammar::<Combine>(""), grammar::<Quantise>("")];
+    let told = told.into_iter().chain([grammar::<Experts>(""), grammar::<Variant>("mma.t8x64x64.x")]);
+    // A quantiser has two.
+    let told: Vec<_> = told.flat_map(|all| all.split(" or ").map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert_eq!(told.len(), 7, "{told:?}");
+    for grammar in told {
+        assert!(grammar.contains('[') && page.lines().any(|line| line == grammar), "{grammar}");
+    }
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+use std::path::Path;
+
 use warpsmith::format::Format;
 use warpsmith::spec::{Activation, Route, Scoring};
 use warpsmith_layers::{KNOWN, LayerConfig, LinearConfig, MlpConfig, MoeConfig, named};
@@ -223,4 +226,20 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
     let error = gate.problems(16).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().ends_with("shared_gate: there is no shared expert"), "{error}");
     assert!(refusal("mlp.silu:f16:h64:i64", 0).contains("0 tokens at most"));
+}
+
+/// The pages of spellings and of layers have every grammar, word for word.
+#[test]
+fn documents_have_every_grammar() {
+    let [spellings, layers] = ["spellings.md", "layers.md"].map(|page| {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        fs::read_to_string(docs.join(page)).unwrap()
+    });
+    for wrong in ["linear:bf16:x", "mlp.silu:bf16:x", "moe.silu:bf16:x"] {
+        let told = wrong.parse::<LayerConfig>().unwrap_err().to_string();
+        let (_, grammar) = told.split_once("expected ").unwrap();
+        let grammar = grammar.split(", ").next().unwrap();
+        assert!(spellings.lines().any(|line| line == grammar), "{grammar}");
+        assert!(layers.contains(&format!("| `{}` |", grammar.replace('|', "\\|"))), "{grammar}");
+    }
 }
