@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -39,6 +41,28 @@ impl Lock {
             }
         }
         Ok(None)
+    }
+
+    /// That of a file which processes read and write again in turn. Others are waited for, not for ever: then, or where nothing can be
+    /// locked, as beside a device, it is done at the same time.
+    pub fn beside(path: &Path) -> Option<Self> {
+        const LONGEST: Duration = Duration::from_secs(10);
+        if path.exists() && !path.is_file() {
+            return None;
+        }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".lock");
+        let begun = Instant::now();
+        loop {
+            match Self::try_take(Path::new(&beside)) {
+                Ok(None) if begun.elapsed() < LONGEST => thread::sleep(Duration::from_millis(20)),
+                Ok(held) => return held,
+                Err(error) => {
+                    tracing::warn!("{} cannot be locked: {error}", path.display());
+                    return None;
+                }
+            }
+        }
     }
 }
 

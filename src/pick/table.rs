@@ -10,8 +10,9 @@ use std::path::Path;
 use super::entry::Entry;
 use crate::error::{Error, Result};
 use crate::file;
+use crate::lock::Lock;
 
-/// Decisions with their evidence, one for each device model, SM count, problem and interval of M.
+/// Decisions with their evidence, one for each device model, SM count, target, problem and interval of M.
 ///
 /// `Display` writes it, sorted by device, problem and M, so that a new decision changes one line; [`Table::parse`] reads
 /// it. Of two decisions for the same, the one with the better evidence stays ([`Entry::compare`]).
@@ -22,12 +23,12 @@ pub struct Table {
     entries: BTreeMap<Key, Entry>,
 }
 
-/// Device, SMs, problem, first and last M.
-type Key = (String, u32, String, u32, u32);
+/// Device, SMs, problem, first and last M, target.
+type Key = (String, u32, String, u32, u32, String);
 
 fn key(entry: &Entry) -> Key {
     let (from, to) = entry.m().into_inner();
-    (entry.device().to_owned(), entry.sms(), entry.problem().to_string(), from, to)
+    (entry.device().to_owned(), entry.sms(), entry.problem().to_string(), from, to, entry.target().to_owned())
 }
 
 /// A line that was left out when a table was read.
@@ -132,6 +133,34 @@ impl Table {
         file::write(path, self.to_string())
     }
 
+    /// Makes of a file's table what became of `before`: what others have decided meanwhile stays, and so do lines that cannot be read.
+    /// Processes that do so at a time take turns, by a lock beside the file. Where there is no file the whole table is written.
+    ///
+    /// # Errors
+    /// Data, if the file cannot be read or written.
+    pub fn save_changes(&self, before: &Table, path: &Path) -> Result<()> {
+        let _turn = Lock::beside(path);
+        if !path.is_file() {
+            return self.save(path);
+        }
+        let (mut there, skipped) = Self::load(path)?;
+        for change in self.diff(before) {
+            match change {
+                TableChange::Removed(entry) => {
+                    let key = key(&entry);
+                    if there.entries.get(&key) == Some(&entry) {
+                        there.entries.remove(&key);
+                    }
+                }
+                TableChange::Added(entry) => {
+                    there.insert(entry);
+                }
+            }
+        }
+        let kept = skipped.into_iter().map(|line| line.text + "\n");
+        file::write(path, there.to_string() + &kept.collect::<String>())
+    }
+
     /// Puts a decision in, unless there is one for the same with better evidence. Says whether it is in now.
     pub fn insert(&mut self, entry: Entry) -> bool {
         let key = key(&entry);
@@ -140,6 +169,19 @@ impl Table {
             self.entries.insert(key, entry);
         }
         is_better
+    }
+
+    /// As [`Table::insert`] for what was measured just now: decisions for fewer rows up to the same M, which would go before it there,
+    /// are taken out, unless their evidence is better.
+    pub fn supersede(&mut self, entry: Entry) -> bool {
+        let (from, to) = entry.m().into_inner();
+        self.entries.retain(|_, known| {
+            let is_like =
+                (known.device(), known.sms(), known.target()) == (entry.device(), entry.sms(), entry.target());
+            let is_within = *known.m().end() == to && *known.m().start() > from;
+            !(is_like && is_within && known.problem() == entry.problem() && entry.compare(known).is_ge())
+        });
+        self.insert(entry)
     }
 
     /// Takes over what another table has, where that is new or better evidence. In which order tables are merged does not
@@ -195,7 +237,60 @@ impl fmt::Display for Table {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    /// Of two that began with the same table.
+    #[test]
+    fn what_others_wrote_meanwhile_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("mine.tuning");
+        let of = |nth: usize| Table::built_in().entries().nth(nth).unwrap().clone();
+        let with = |of: &[&Entry]| {
+            let mut table = Table::new();
+            of.iter().for_each(|entry| assert!(table.insert((*entry).clone())));
+            table
+        };
+        let [first, second, third] = [of(0), of(40), of(80)];
+        with(&[&first]).save_changes(&Table::new(), &path).unwrap();
+        fs::write(&path, fs::read_to_string(&path).unwrap() + "a line of a later version\n").unwrap();
+        let before = Table::load(&path).unwrap().0;
+        thread::scope(|scope| {
+            for added in [&second, &third] {
+                let (with, before, path) = (with(&[&first, added]), &before, &path);
+                scope.spawn(move || with.save_changes(before, path).unwrap());
+            }
+        });
+        assert_eq!(Table::load(&path).unwrap().0.entries, with(&[&first, &second, &third]).entries);
+        with(&[&second]).save_changes(&with(&[&first, &second]), &path).unwrap();
+        let (there, skipped) = Table::load(&path).unwrap();
+        assert_eq!(there.entries, with(&[&second, &third]).entries);
+        assert_eq!(skipped.len(), 1);
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1, "the lock is gone");
+    }
+
+    /// A line for fewer rows goes before one for more: an old one would for ever.
+    #[test]
+    fn what_is_measured_now_is_not_hidden_by_what_was_measured_before() {
+        let line = |rows: &str, date: &str| -> Entry {
+            let variant = "wgmma.t64x64x128.s5.interleaved.ws2.shared";
+            format!(
+                "NVIDIA H200 | 132 SMs | sm_90a | dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared | m {rows} | {variant} | 20.000 us | \
+                 7.000x baseline | 1.000x heuristic | spread 0.0100 | 13 candidates | driver 13.0 | NVRTC 13.0.88 | {date}"
+            )
+            .parse()
+            .unwrap()
+        };
+        let (old, later, other) =
+            (line("57..=64", "2026-01-01"), line("57..=64", "2026-12-01"), line("33..=48", "2026-01-01"));
+        let new = line("49..=64", "2026-11-28");
+        for (known, left) in [(&old, 1), (&later, 2), (&other, 2)] {
+            let mut table = Table::new();
+            assert!(table.insert(known.clone()) && table.supersede(new.clone()));
+            assert_eq!(table.len(), left, "{known}");
+        }
+    }
 
     #[test]
     fn every_line_of_the_built_in_tables_is_read_and_stands_where_it_belongs() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::value_parser;
 use warpsmith::engine::{Manifest, Rows};
 use warpsmith::format::Format;
+use warpsmith::internal::lock::Lock;
 use warpsmith::spec::Arch;
 use warpsmith_checkpoint::Checkpoint;
 use warpsmith_layers::LayerConfig;
@@ -43,6 +44,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<bool> {
     let tokens = Rows::new(1..=args.tokens)?;
+    let _turn = args.file.as_deref().and_then(Lock::beside);
     let known = args.file.as_ref().filter(|path| path.exists()).map(Manifest::load).transpose()?;
     let mut manifest = known.unwrap_or_default();
     let of_model = args.checkpoint.as_ref().map(|path| of_model(path, args.format)).transpose()?.unwrap_or_default();

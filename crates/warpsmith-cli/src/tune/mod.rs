@@ -83,9 +83,14 @@ pub fn table(path: Option<&Path>) -> Result<Table> {
 
 /// Tunes what a manifest names. What was decided is in the file at once, so also if the device is lost.
 pub fn all(session: &whole::Session<'_>, tuning: &mut Tuning<'_>, table: Option<&Path>) -> Result<Whole> {
+    let mut kept = session.table.clone();
     session.run(
         &mut |item, incumbent, kin, turn| tuning.tune(item, incumbent, kin, turn.budget, Some(turn.limit)),
-        &mut |now| Ok(table.map_or(Ok(()), |path| now.save(path))?),
+        &mut |now| {
+            table.map_or(Ok(()), |path| now.save_changes(&kept, path))?;
+            kept.clone_from(now);
+            Ok(())
+        },
     )
 }
 
@@ -107,8 +112,9 @@ fn list(args: &Args, means: &Means, tuning: &mut Tuning<'_>, mut table: Table, i
         let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
         let decided = record::from_rows(m, others)..=m;
         if let Some(entry) = record::entry(&outcome, problem, decided, outcome.tried.len(), means)? {
-            table.insert(entry);
-            args.table.as_deref().map_or(Ok(()), |path| table.save(path))?;
+            let kept = table.clone();
+            table.supersede(entry);
+            args.table.as_deref().map_or(Ok(()), |path| table.save_changes(&kept, path))?;
         }
         concluded += usize::from(outcome.is_conclusive());
         rows.push(record::row(&item.op, &outcome, problem, &item.rows, &means.arch));

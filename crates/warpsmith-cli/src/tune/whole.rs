@@ -124,7 +124,7 @@ impl Session<'_> {
             },
             |decided| {
                 let Some(taken) = self.taken(decided)? else { return Ok(()) };
-                current.borrow_mut().insert(taken.entry);
+                current.borrow_mut().supersede(taken.entry);
                 keep(&current.borrow())
             },
         )?;
@@ -200,7 +200,7 @@ impl Session<'_> {
     fn with(&self, taken: &[Taken<'_>]) -> Table {
         let mut table = self.table.clone();
         for taken in taken {
-            table.insert(taken.entry.clone());
+            table.supersede(taken.entry.clone());
         }
         table
     }
