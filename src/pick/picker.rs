@@ -224,9 +224,12 @@ impl Picker {
     /// Whether a decision was made on this model of device. Where there is no device it is called as its preset is: then the preset is
     /// that of the decision's device, so that what is known without one is what is chosen on it.
     pub(super) fn is_exact(&self, entry: &Entry) -> bool {
-        let made_on = |arch: &Arch| Arch::of_name(entry.device(), entry.sms(), entry.target()).as_ref() == Some(arch);
-        entry.sms() == self.arch.sms()
-            && (entry.device() == self.device || (self.device == self.arch.name() && made_on(&self.arch)))
+        if entry.sms() != self.arch.sms() {
+            return false;
+        }
+        let is_preset = self.device == self.arch.name();
+        entry.device() == self.device
+            || (is_preset && Arch::of_name(entry.device(), entry.sms(), entry.target()) == Some(self.arch))
     }
 
     /// Finds out which decisions can be followed.

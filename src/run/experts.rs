@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::CudaStream;
 
-use super::capture::is_captured_untracked;
 use super::memory::Memory;
 use super::operand::{Alpha, MatrixMut, Values};
 use super::shared::Shared;
@@ -283,10 +282,9 @@ impl ExpertsKernel {
         if tokens == 0 {
             return Ok(true);
         }
-        is_captured_untracked(stream.stream())?;
         let h = match &operands.h {
-            MatrixMut::F16(h) => h.place(stream.stream()),
-            MatrixMut::Bf16(h) => h.place(stream.stream()),
+            MatrixMut::F16(h) => h.as_memory().place_ahead(stream.stream())?,
+            MatrixMut::Bf16(h) => h.as_memory().place_ahead(stream.stream())?,
             _ => return Err(Error::internal("h in a format that was refused")),
         };
         let Some(at) = self.counters_of(h) else { return Ok(false) };

@@ -2,7 +2,10 @@
 
 use std::ptr;
 
-use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2, cuMemsetD8Async};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{
+    CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2, cuMemsetD8Async,
+};
 
 use super::capture::{Captured, is_captured_untracked};
 use super::guards::Tracked;
@@ -12,35 +15,34 @@ use super::retired::Owner;
 use super::{LaunchStream, refused};
 use crate::error::{Error, Result};
 
-/// What a fill or a copy must not outlive, as a launch must not.
-struct Held<'a> {
-    /// Of raw memory.
-    owners: [Option<&'a Owner>; 2],
-    /// Shared memory, which a graph has to hold; else it knows its readers.
-    shared: Option<Owner>,
-}
-
-impl Held<'_> {
-    /// Puts something into the stream, which holds the owners until it has run; a graph that it is captured into holds all.
-    fn put(self, stream: &impl LaunchStream, put: impl FnOnce(bool) -> Result<()>) -> Result<()> {
-        let (keeper, is_captured) = (stream.keeper(), is_captured_untracked(stream.stream())?);
-        let owners = || self.owners.into_iter().flatten();
-        can_hold(keeper, owners().next().is_some())?;
-        if !is_captured {
-            // Also after an error.
-            let done = put(false);
-            owners().for_each(|owner| keeper.into_iter().for_each(|keeper| keeper.keep(owner)));
-            return done;
-        }
-        let held: Vec<Owner> = owners().cloned().chain(self.shared).collect();
+/// Puts a fill or a copy into the stream, which holds the owners of raw memory until it has run, as of a launch; a graph that it is
+/// captured into holds them, and shared memory.
+fn put(
+    stream: &impl LaunchStream,
+    owners: [Option<&Owner>; 2],
+    shared: impl FnOnce() -> Option<Owner>,
+    put: impl FnOnce(&CudaStream, bool) -> Result<()>,
+) -> Result<()> {
+    let (keeper, stream) = (stream.keeper(), stream.stream());
+    let is_captured = is_captured_untracked(stream)?;
+    let owners = owners.into_iter().flatten();
+    can_hold(keeper, owners.clone().next().is_some())?;
+    if is_captured {
+        let held: Vec<Owner> = owners.clone().cloned().chain(shared()).collect();
         if !held.is_empty() {
             let keeper = keeper.ok_or_else(|| {
                 Error::operand("shared memory is copied in a graph: capture a RawStream, which makes the graph hold it")
             })?;
-            Captured::of(stream.stream())?.hold(keeper.retired().when_dropped(held))?;
+            Captured::of(stream)?.hold(keeper.retired().when_dropped(held))?;
         }
-        put(true)
     }
+    stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
+    let done = put(stream, is_captured);
+    // Also after an error.
+    if let Some(keeper) = keeper.filter(|_| !is_captured) {
+        owners.for_each(|owner| keeper.keep(owner));
+    }
+    done
 }
 
 impl MemoryMut<'_, u8> {
@@ -55,17 +57,20 @@ impl MemoryMut<'_, u8> {
         if bytes == 0 {
             return Ok(());
         }
-        Held { owners: [self.held(), None], shared: None }.put(stream, |_| {
-            let stream = stream.stream();
-            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-            let mut guards = Tracked::default();
-            let address = self.address(stream, &mut guards);
-            // SAFETY: so many bytes lie there, live and not used by others until the stream has come to this point: a view's guard
-            // and who holds its owner see to that, of other raw memory its caller vouches for it.
-            unsafe { cuMemsetD8Async(address, 0, bytes as usize, stream.cu_stream()) }
-                .result()
-                .map_err(|error| refused(format!("clearing {bytes} bytes"), error))
-        })
+        put(
+            stream,
+            [self.held(), None],
+            || None,
+            |stream, _| {
+                let mut guards = Tracked::default();
+                let address = self.address(stream, &mut guards);
+                // SAFETY: so many bytes lie there, live and not used by others until the stream has come to this point: a view's guard
+                // and who holds its owner see to that, of other raw memory its caller vouches for it.
+                unsafe { cuMemsetD8Async(address, 0, bytes as usize, stream.cu_stream()) }
+                    .result()
+                    .map_err(|error| refused(format!("clearing {bytes} bytes"), error))
+            },
+        )
     }
 }
 
@@ -76,8 +81,7 @@ impl<T: Send + Sync + 'static> Memory<'_, T> {
     /// Operand, if `to` has another number of elements, one of both is in another context, or has an [`owner`](Memory::owner) that the
     /// stream does not hold, or the stream is being captured while cudarc tracks events; driver, if it refuses.
     pub fn copy_to(&self, stream: &impl LaunchStream, to: &mut MemoryMut<'_, T>) -> Result<()> {
-        self.check_context(stream, "what is copied")?;
-        to.check_context(stream, "where it is copied to")?;
+        self.check_contexts(stream, to)?;
         let elements = self.elements();
         if to.elements() != elements {
             return Err(Error::operand(format!("{elements} elements are copied to {}", to.elements())));
@@ -85,22 +89,15 @@ impl<T: Send + Sync + 'static> Memory<'_, T> {
         if elements == 0 {
             return Ok(());
         }
-        self.held_with(to).put(stream, |is_captured| {
-            let stream = stream.stream();
-            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-            self.order(stream, is_captured)?;
-            let mut guards = Tracked::default();
-            let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
-            // SAFETY: so many elements lie at both, which are borrowed apart; they are live until the stream has come to this point, by
-            // their guards and who holds their owners, or as the caller of other raw memory vouches.
-            unsafe { cuMemcpyDtoDAsync_v2(to, from, elements as usize * size_of::<T>(), stream.cu_stream()) }
-                .result()
-                .map_err(|error| refused(format!("copying {elements} elements"), error))
-        })
-    }
-
-    fn held_with<'b>(&'b self, to: &MemoryMut<'b, T>) -> Held<'b> {
-        Held { owners: [self.held(), to.held()], shared: self.held_by_graph() }
+        self.copy(
+            stream,
+            to,
+            || format!("copying {elements} elements"),
+            |from, to, stream| {
+                // SAFETY: so many elements lie at both, which `copy` sees to be live and apart.
+                unsafe { cuMemcpyDtoDAsync_v2(to, from, elements as usize * size_of::<T>(), stream) }
+            },
+        )
     }
 
     /// Copies so many rows, as long as all of it makes them, to the begins of as many longer ones when `stream` has come to this
@@ -109,8 +106,7 @@ impl<T: Send + Sync + 'static> Memory<'_, T> {
     /// # Errors
     /// Operand, if one of both is not so many rows, or those of `to` are shorter; those of [`Memory::copy_to`].
     pub fn copy_rows_to(&self, stream: &impl LaunchStream, rows: u32, to: &mut MemoryMut<'_, T>) -> Result<()> {
-        self.check_context(stream, "what is copied")?;
-        to.check_context(stream, "where it is copied to")?;
+        self.check_contexts(stream, to)?;
         let (given, taken) = (self.elements(), to.elements());
         if rows == 0 {
             return Ok(());
@@ -123,38 +119,62 @@ impl<T: Send + Sync + 'static> Memory<'_, T> {
             return Ok(());
         }
         let [width, pitch] = [given, taken].map(|elements| (elements / each) as usize * size_of::<T>());
-        self.held_with(to).put(stream, |is_captured| {
-            let stream = stream.stream();
-            stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-            self.order(stream, is_captured)?;
-            let mut guards = Tracked::default();
-            let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
-            let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            let copy = CUDA_MEMCPY2D {
-                srcXInBytes: 0,
-                srcY: 0,
-                srcMemoryType: device,
-                srcHost: ptr::null(),
-                srcDevice: from,
-                srcArray: ptr::null_mut(),
-                srcPitch: width,
-                dstXInBytes: 0,
-                dstY: 0,
-                dstMemoryType: device,
-                dstHost: ptr::null_mut(),
-                dstDevice: to,
-                dstArray: ptr::null_mut(),
-                dstPitch: pitch,
-                WidthInBytes: width,
-                Height: rows as usize,
-            };
-            // SAFETY: as many rows lie at both, of `width` and of `pitch` bytes, which is no less; they are borrowed apart, and live until
-            // the stream has come to this point, by their guards and who holds their owners, or as the caller of other raw memory
-            // vouches. The driver copies the description before it returns.
-            unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream.cu_stream()) }
-                .result()
-                .map_err(|error| refused(format!("copying {rows} rows of {width} bytes"), error))
-        })
+        self.copy(
+            stream,
+            to,
+            || format!("copying {rows} rows of {width} bytes"),
+            |from, to, stream| {
+                let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                let copy = CUDA_MEMCPY2D {
+                    srcXInBytes: 0,
+                    srcY: 0,
+                    srcMemoryType: device,
+                    srcHost: ptr::null(),
+                    srcDevice: from,
+                    srcArray: ptr::null_mut(),
+                    srcPitch: width,
+                    dstXInBytes: 0,
+                    dstY: 0,
+                    dstMemoryType: device,
+                    dstHost: ptr::null_mut(),
+                    dstDevice: to,
+                    dstArray: ptr::null_mut(),
+                    dstPitch: pitch,
+                    WidthInBytes: width,
+                    Height: rows as usize,
+                };
+                // SAFETY: as many rows lie at both, of `width` and of `pitch` bytes, which is no less, and `copy` sees them to be live and
+                // apart. The driver copies the description before it returns.
+                unsafe { cuMemcpy2DAsync_v2(&raw const copy, stream) }
+            },
+        )
+    }
+
+    fn check_contexts(&self, stream: &impl LaunchStream, to: &MemoryMut<'_, T>) -> Result<()> {
+        self.check_context(stream, "what is copied")?;
+        to.check_context(stream, "where it is copied to")
+    }
+
+    /// Calls `submit` with both addresses, which are borrowed apart, and live until the stream has come to this point: by their guards
+    /// and who holds their owners, or as the caller of other raw memory vouches.
+    fn copy(
+        &self,
+        stream: &impl LaunchStream,
+        to: &mut MemoryMut<'_, T>,
+        doing: impl FnOnce() -> String,
+        submit: impl FnOnce(u64, u64, CUstream) -> CUresult,
+    ) -> Result<()> {
+        put(
+            stream,
+            [self.held(), to.held()],
+            || self.held_by_graph(),
+            |stream, is_captured| {
+                self.order(stream, is_captured)?;
+                let mut guards = Tracked::default();
+                let (from, to) = (self.address(stream, &mut guards), to.address(stream, &mut guards));
+                submit(from, to, stream.cu_stream()).result().map_err(|error| refused(doing(), error))
+            },
+        )
     }
 }
 

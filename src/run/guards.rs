@@ -28,6 +28,14 @@ impl Drop for Use<'_> {
     }
 }
 
+/// The address of a buffer, for nothing to be done with it but to be remembered. The stream waits for what writes it; the guard would
+/// record a use, of which there is none: in the place of another stream's, which nobody waited for.
+pub(super) fn address_without_use<T>(view: &impl DevicePtr<T>, stream: &CudaStream) -> u64 {
+    let (address, guard) = view.device_ptr(stream);
+    std::mem::forget(guard);
+    address
+}
+
 /// Takes the address of every buffer of a launch, and what must happen when the launch is in the stream.
 pub(super) trait Guards<'a> {
     /// Whether uses are tracked.

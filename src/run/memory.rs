@@ -3,14 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut};
 
 use half::{bf16, f16};
 
 use super::LaunchStream;
 use super::capture::is_captured_untracked;
 use super::check::{self, Buffer, ContextId};
-use super::guards::Guards;
+use super::guards::{Guards, address_without_use};
 use super::retired::Owner;
 use super::shared::Shared;
 use crate::error::Result;
@@ -105,22 +105,22 @@ impl<'a, T> Memory<'a, T> {
     /// # Errors
     /// Operand, with `name` and the address; or if the stream is being captured while cudarc tracks events.
     pub fn check_alignment(&self, stream: &impl LaunchStream, name: &str, bytes: u64) -> Result<()> {
-        let stream = stream.stream();
+        check::aligned(&[(name, self.place_ahead(stream.stream())?)], bytes)
+    }
+
+    /// As [`Memory::place`], ahead of a launch that may refuse a capture. Where events are tracked asking waits, which would spoil the
+    /// capture, so it is refused here.
+    pub(super) fn place_ahead(&self, stream: &CudaStream) -> Result<u64> {
         if stream.context().is_event_tracking() {
             is_captured_untracked(stream)?;
         }
-        check::aligned(&[(name, self.place(stream))], bytes)
+        Ok(self.place(stream))
     }
 
     /// Its address, for nothing to be done with it but to be remembered.
     pub(super) fn place(&self, stream: &CudaStream) -> u64 {
         match &self.0 {
-            Source::View(view) => {
-                let (address, guard) = view.device_ptr(stream);
-                // It would record a use, of which there is none: in the place of another stream's, which nobody waited for.
-                std::mem::forget(guard);
-                address
-            }
+            Source::View(view) => address_without_use(view, stream),
             Source::Raw(raw) => raw.address,
             Source::Shared(shared) => shared.place(),
         }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError};
+use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DriverError};
 
 use super::capture::BesideCaptures;
 use super::check::{Buffer, ContextId};
-use super::guards::Guards;
+use super::guards::{Guards, address_without_use};
 use super::memory::Memory;
 use super::retired::{Owner, Retired};
 use super::{Device, refused};
@@ -68,12 +68,7 @@ impl<T> OwnedMemory<T> {
     /// Its address, for nothing to be done with it but to be remembered.
     pub(super) fn place(&self) -> u64 {
         match &self.0 {
-            Held::Slice(slice) => {
-                let (address, guard) = slice.device_ptr(slice.stream());
-                // It would record a use, of which there is none.
-                std::mem::forget(guard);
-                address
-            }
+            Held::Slice(slice) => address_without_use(slice, slice.stream()),
             Held::Foreign { address, .. } => *address,
         }
     }
@@ -147,8 +142,8 @@ impl<T> Shared<T> {
         let memory = memory.into();
         ContextId::of(stream).check("the memory", &memory.buffer())?;
         if let Held::Slice(slice) = &memory.0 {
-            // The stream waits for what wrote it in others, as far as cudarc tracks that. The guard would record a use.
-            std::mem::forget(slice.device_ptr(stream).1);
+            // The stream waits for what wrote it in others, as far as cudarc tracks that.
+            address_without_use(slice, stream);
         }
         Ok(Self::of(memory, Written::by(stream)?))
     }
@@ -180,7 +175,7 @@ impl<T> Shared<T> {
         if G::TRACKS {
             if let Some(slice) = self.slice() {
                 // Waits for what wrote it. What reads it is noted here, not in its one event.
-                std::mem::forget(slice.device_ptr(stream).1);
+                address_without_use(slice, stream);
             }
             guards.shared(&self.0.readers, stream);
         }

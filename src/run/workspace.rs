@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use cudarc::driver::{CudaSlice, CudaStream};
 
 use super::check::Buffer;
-use super::guards::Guards;
+use super::guards::{Guards, address_without_use};
 use super::memory::MemoryMut;
 use super::refused;
 use super::retired::Owner;
@@ -62,7 +62,7 @@ impl Workspace {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let allocated = self.stream.alloc_zeros::<u8>(length);
         let slice = allocated.map_err(|error| refused(format!("allocating {bytes} bytes of workspace"), error))?;
-        self.address = slice.device_ptr(&self.stream).0;
+        self.address = address_without_use(&slice, &self.stream);
         self.buffer = Buffer::of(&slice);
         self.room = Some(Arc::new(slice));
         Ok(())

@@ -44,10 +44,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<bool> {
     let tokens = Rows::new(1..=args.tokens)?;
+    let of_model = args.checkpoint.as_ref().map(|path| of_model(path, args.format)).transpose()?.unwrap_or_default();
+    // No longer than it takes to read the file and write it.
     let _turn = args.file.as_deref().and_then(Lock::beside);
     let known = args.file.as_ref().filter(|path| path.exists()).map(Manifest::load).transpose()?;
     let mut manifest = known.unwrap_or_default();
-    let of_model = args.checkpoint.as_ref().map(|path| of_model(path, args.format)).transpose()?.unwrap_or_default();
     for layer in args.layer.iter().chain(&of_model) {
         manifest = manifest.and(&layer.manifest(&tokens, &args.arch)?);
     }

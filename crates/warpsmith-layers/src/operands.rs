@@ -56,34 +56,45 @@ impl<'a> LayerOperands<'a> {
         if let Some(residual) = residual {
             is_enough("residual", of_values(residual)?, format, rows * u64::from(outputs))?;
         }
-        of_context(stream, "x", x)?;
-        residual.as_ref().map_or(Ok(()), |residual| are_here(stream, "residual", residual))?;
-        match out {
-            MatrixMut::F16(values) => values.check_context(stream, "out")?,
-            MatrixMut::Bf16(values) => values.check_context(stream, "out")?,
-            MatrixMut::F32(values) => values.check_context(stream, "out")?,
-            _ => {}
-        }
-        workspace.check_context(stream, "the workspace")?;
-        if *tokens == 0 {
-            return Ok(());
-        }
+        let places = Places { stream, has_tokens: *tokens > 0 };
         match x {
-            Matrix::F16(values) => values.check_alignment(stream, "x", rows_begin)?,
-            Matrix::Bf16(values) => values.check_alignment(stream, "x", rows_begin)?,
+            Matrix::F16(values) => places.check("x", values, rows_begin)?,
+            Matrix::Bf16(values) => places.check("x", values, rows_begin)?,
             _ => {}
         }
-        residual.as_ref().map_or(Ok(()), |residual| begin(stream, "residual", residual, ROWS))?;
+        residual.as_ref().map_or(Ok(()), |residual| places.check_values("residual", residual, ROWS))?;
         match out {
-            MatrixMut::F16(values) => values.check_alignment(stream, "out", ROWS)?,
-            MatrixMut::Bf16(values) => values.check_alignment(stream, "out", ROWS)?,
-            MatrixMut::F32(values) => values.check_alignment(stream, "out", ROWS)?,
+            MatrixMut::F16(values) => places.check("out", &values.as_memory(), ROWS)?,
+            MatrixMut::Bf16(values) => places.check("out", &values.as_memory(), ROWS)?,
+            MatrixMut::F32(values) => places.check("out", &values.as_memory(), ROWS)?,
             _ => {}
         }
-        if workspace.elements() > 0 {
-            workspace.check_alignment(stream, "the workspace", ALIGNMENT)?;
+        let places = Places { has_tokens: places.has_tokens && workspace.elements() > 0, ..places };
+        places.check("the workspace", &workspace.as_memory(), ALIGNMENT)
+    }
+}
+
+/// Where operands may lie: before the first of several launches, not before that which takes them.
+pub(crate) struct Places<'a, S> {
+    pub(crate) stream: &'a S,
+    /// Else it does not matter where they begin.
+    pub(crate) has_tokens: bool,
+}
+
+impl<S: LaunchStream> Places<'_, S> {
+    /// Refuses memory of another context, and such as does not begin at a multiple of so many bytes.
+    pub(crate) fn check<T>(&self, name: &str, memory: &Memory<'_, T>, bytes: u64) -> Result<()> {
+        memory.check_context(self.stream, name)?;
+        if self.has_tokens { memory.check_alignment(self.stream, name, bytes) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_values(&self, name: &str, values: &Values<'_>, bytes: u64) -> Result<()> {
+        match values {
+            Values::F16(values) => self.check(name, values, bytes),
+            Values::Bf16(values) => self.check(name, values, bytes),
+            Values::F32(values) => self.check(name, values, bytes),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -117,34 +128,6 @@ fn of_values(values: &Values<'_>) -> Result<(Format, u64)> {
         Values::F32(values) => (Format::F32, values.elements()),
         _ => return Err(Error::operand("values are in a format of their own")),
     })
-}
-
-fn of_context(stream: &impl LaunchStream, name: &str, matrix: &Matrix<'_>) -> Result<()> {
-    match matrix {
-        Matrix::F16(values) => values.check_context(stream, name),
-        Matrix::Bf16(values) => values.check_context(stream, name),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses values of another context: before the first of several launches, not before that which takes them.
-pub(crate) fn are_here(stream: &impl LaunchStream, name: &str, values: &Values<'_>) -> Result<()> {
-    match values {
-        Values::F16(values) => values.check_context(stream, name),
-        Values::Bf16(values) => values.check_context(stream, name),
-        Values::F32(values) => values.check_context(stream, name),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses values that do not begin where kernels take them.
-pub(crate) fn begin(stream: &impl LaunchStream, name: &str, values: &Values<'_>, bytes: u64) -> Result<()> {
-    match values {
-        Values::F16(values) => values.check_alignment(stream, name, bytes),
-        Values::Bf16(values) => values.check_alignment(stream, name, bytes),
-        Values::F32(values) => values.check_alignment(stream, name, bytes),
-        _ => Ok(()),
-    }
 }
 
 /// Refuses values of another format, and too few.

@@ -23,7 +23,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   Cursor next = loop.at;
   next.template advance<STAGE_STEP>();
   const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
-  bool has_come;
+  bool has_come = false;
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {
     if (block + 1 == BLOCKS) has_come = loop.has_come(next);

@@ -17,7 +17,7 @@ use warpsmith::{Error, Result};
 
 use crate::config::{LayerConfig, MoeConfig};
 use crate::mlp::GatedMlp;
-use crate::operands::{Chunk, LayerOperands, Needs, ROWS, are_enough, are_here, begin, check_given, is_enough};
+use crate::operands::{Chunk, LayerOperands, Needs, Places, ROWS, are_enough, check_given, is_enough};
 use crate::product::Product;
 use crate::rounded::RowQuantiser;
 use crate::step::Step;
@@ -234,24 +234,19 @@ impl Moe {
     fn check_from(&self, stream: &impl LaunchStream, tokens: u32, from: &Chooses<'_>) -> Result<()> {
         let route = self.config.route();
         let slots = u64::from(tokens) * u64::from(route.experts_per_token());
+        let places = Places { stream, has_tokens: tokens > 0 };
         match from {
             Chooses::Ids(ids, weights) => {
-                ids.check_context(stream, "ids")?;
-                weights.check_context(stream, "weights")?;
                 is_enough("ids", (Format::F32, ids.elements()), Format::F32, slots)?;
                 is_enough("weights", (Format::F32, weights.elements()), Format::F32, slots)?;
-                if slots == 0 {
-                    return Ok(());
-                }
-                ids.check_alignment(stream, "ids", 4)?;
-                weights.check_alignment(stream, "weights", 4)
+                places.check("ids", ids, 4)?;
+                places.check("weights", weights, 4)
             }
             Chooses::Logits(logits) => {
-                are_here(stream, "logits", logits)?;
                 let format = route.logits_format();
                 let format = format.ok_or_else(|| Error::operand("logits given, the layer takes ids and weights"))?;
                 are_enough("logits", logits, format, u64::from(tokens) * u64::from(route.expert_count()))?;
-                if tokens == 0 { Ok(()) } else { begin(stream, "logits", logits, format.bytes(1) as u64) }
+                places.check_values("logits", logits, format.bytes(1) as u64)
             }
         }
     }

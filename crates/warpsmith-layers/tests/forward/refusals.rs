@@ -100,12 +100,14 @@ fn what_does_not_fit_is_refused_before_a_launch() {
         "x is f16, the layer is for bf16",
         "residual: not given, the layer has one",
         "out has 100 elements, 2048 are needed",
-        "the workspace begins at",
+        "which is not a multiple of 256 bytes",
         "the workspace has 256 bytes: one token needs",
         "x begins at",
         "out begins at",
         "residual begins at",
     ];
+    assert!(found[8].contains("the workspace begins at"), "{}", found[8]);
+    assert!(found[10..].iter().all(|found| found.ends_with("which is not a multiple of 16 bytes")), "{found:?}");
     for (found, expected) in found.iter().zip(expected) {
         assert!(found.starts_with(MOE) && found.contains(expected), "`{found}`, not `{expected}`");
     }
