@@ -123,7 +123,7 @@ extern __shared__ __align__(1024) u8 shared_memory[];
 inline constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 32);
 
 struct Lists {
-  int ids[ROWS];               // of slots; local ones, or -1
+  int ids[ROWS];               // of slots, and their weights
   float weights[ROWS];
   u32 bits[WORDS];             // experts that have tokens
   int hit[ROWS];               // these, ascending
@@ -358,6 +358,15 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
   for (int slice = share.number; slice < DOWN_SLICES; slice += share.numbers) {
     int at = warp * run;
     const int end = min(at + run, all);
+    const bool ends = threadIdx.x < tokens * 8;
+    const int pair = threadIdx.x % 8, token = threadIdx.x / 8;
+    const long long element = static_cast<long long>(token) * HIDDEN + slice * 16 + pair * 2;
+    float shared[2] = {}, residual[2] = {};
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      if (HAS_SHARED && ends) shared[j] = Addend::one(params.shared, element + j);
+      if (HAS_RESIDUAL && ends) residual[j] = Addend::one(params.residual, element + j);
+    }
     float totals[4] = {};
 #pragma unroll 1
     for (int hit = at / DOWN_BLOCKS; at < end; hit++) {
@@ -384,15 +393,13 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
     }
     store_sums(out + warp * tokens * 64, totals, tokens);
     __syncthreads();
-    if (threadIdx.x < tokens * 8) {
-      const int pair = threadIdx.x % 8, token = threadIdx.x / 8;
+    if (ends) {
       float sum[2];
       load_sums<WARPS>(sum, out + token * 64 + pair * 8, tokens * 64);
-      const long long element = static_cast<long long>(token) * HIDDEN + slice * 16 + pair * 2;
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        if constexpr (HAS_SHARED) sum[j] += Addend::one(params.shared, element + j);
-        if constexpr (HAS_RESIDUAL) sum[j] += Addend::one(params.residual, element + j);
+        if constexpr (HAS_SHARED) sum[j] += shared[j];
+        if constexpr (HAS_RESIDUAL) sum[j] += residual[j];
       }
       *reinterpret_cast<u32*>(params.out + element * 2) = Output::round(sum[0], sum[1]);
     }
@@ -440,28 +447,31 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   }
   __syncthreads();
   wait_for_dependencies();
-  // All on their way at once: x, which becomes what lanes take, factors, and what chooses.
-  if (thread == 0) lists.ticket = atomicAdd(params.state, 1);
+  // All on their way at once: x, which becomes what lanes take, what chooses, and by who does not choose the number and factors.
   constexpr int X_PIECES = ceil_div(TOKENS * UP_BLOCKS * 8, THREADS);
   uint4 x[X_PIECES];
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++)
     if (const int i = thread + nth * THREADS; i < tokens * UP_BLOCKS * 8) x[nth] = reinterpret_cast<const uint4*>(params.x)[i];
-  for (int i = thread; i < LOCAL_EXPERTS; i += THREADS)
+  // A warp a token, a lane a slot.
+  RouteParams route{params.logits, params.bias, lists.ids, lists.weights, params.scale};
+  if (ARE_GIVEN) route.ids = const_cast<int*>(params.ids);
+  const bool chooses = warp < tokens;
+  Score::Choice choice{-1};
+  int local = -1;
+  if (chooses) {
+    choice = Score::pick(route, warp);
+    if (lane < K) local = choice.expert - FIRST_LOCAL;
+    if (static_cast<u32>(local) >= static_cast<u32>(LOCAL_EXPERTS)) local = -1;
+    if (local >= 0) atomicOr(&lists.bits[local / 32], 1u << local % 32);
+  } else {
+    const bool counts = thread == THREADS - 1;
+    const int ticket = counts ? atomicAdd(params.state, 1) : 0;
+    for (int i = thread - tokens * 32; i < LOCAL_EXPERTS; i += THREADS - tokens * 32)
 #pragma unroll
-    for (int j = 0; j < 3; j++)
-      lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
-  if (warp < tokens) {
-    // A warp a token, a lane a slot.
-    RouteParams route{params.logits, params.bias, lists.ids, lists.weights, params.scale};
-    if (ARE_GIVEN) route.ids = const_cast<int*>(params.ids);
-    const int local = Score::choose(route, warp) - FIRST_LOCAL, slot = warp * K + lane;
-    const bool is_local = static_cast<u32>(local) < static_cast<u32>(LOCAL_EXPERTS);
-    if (lane < K) {
-      if (ARE_GIVEN) lists.weights[slot] = params.weights[slot];
-      lists.ids[slot] = is_local ? local : -1;
-      if (is_local) atomicOr(&lists.bits[local / 32], 1u << local % 32);
-    }
+      for (int j = 0; j < 3; j++)
+        lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
+    if (counts) lists.ticket = ticket;
   }
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++) {
@@ -478,14 +488,13 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   int hits = 0;
 #pragma unroll 4
   for (int word = 0; word < WORDS; word++) hits += __popc(lists.bits[word]);
-  if (thread < tokens * K && lists.ids[thread] >= 0) {
-    const int expert = lists.ids[thread], token = thread / K;
-    int hit = __popc(lists.bits[expert / 32] & ((1u << expert % 32) - 1));
+  int hit = 0;
+  if (local >= 0) {
+    hit = __popc(lists.bits[local / 32] & ((1u << local % 32) - 1));
 #pragma unroll 4
-    for (int word = 0; word < expert / 32; word++) hit += __popc(lists.bits[word]);
-    lists.hit[hit] = expert;
-    lists.row[hit][token] = thread;
-    lists.weight[hit][token] = lists.weights[thread];
+    for (int word = 0; word < local / 32; word++) hit += __popc(lists.bits[word]);
+    lists.hit[hit] = local;
+    lists.row[hit][warp] = warp * K + lane;
   }
   __syncthreads();
   Share share{lists.ticket, static_cast<int>(gridDim.x), hits};
@@ -504,8 +513,16 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     }
     if (!is_short) down.begin(params, lists, share, share.number);
   };
+  // Down is the first to take weights of rows.
+  const auto weigh = [&] {
+    if (!chooses) return;
+    Score::write(route, warp, choice);
+    __syncwarp();
+    if (local >= 0) lists.weight[hit][warp] = (ARE_GIVEN ? params.weights : lists.weights)[warp * K + lane];
+  };
   if (share.number < share.numbers) {
     begin_up();
+    weigh();
     int own = 0;
     for (;;) {
       do_up(params, lists, share, ring, down, body);

@@ -73,11 +73,11 @@ pub fn mutants() -> Vec<Mutant> {
     vec![
         mutant(
             "a token without its rows",
-            "lists.row[hit][token] = thread;",
-            "if (token != 1) lists.row[hit][token] = thread;",
+            "lists.row[hit][warp] = warp * K + lane;",
+            "if (warp != 1) lists.row[hit][warp] = warp * K + lane;",
         ),
         mutant("the neighbour's weight", "lists.weight[hit][lane % 4 * 2 + i % 2]", "lists.weight[hit][lane % 4 * 2]"),
-        mutant("two experts exchanged", "lists.hit[hit] = expert;", "lists.hit[hit] = expert ^ 1;"),
+        mutant("two experts exchanged", "lists.hit[hit] = local;", "lists.hit[hit] = local ^ 1;"),
         mutant("the factor of up for the gate", "activate(lists.alpha[0][expert]", "activate(lists.alpha[1][expert]"),
         mutant("another expert's factor", "lists.alpha[2][lists.hit[hit]];", "lists.alpha[2][0];"),
         mutant("halves of a step of h in one place", "inside / 8 * 2 + column % 2", "column % 2"),
