@@ -21,13 +21,15 @@ use crate::simt::{Experts, Scoring};
 const PLACES: usize = 1024;
 /// Counters of each.
 const APART: usize = 4;
+/// Places that have cells.
+const WITH_CELLS: usize = 4;
 /// What multiplies the gate, up and down.
 const ALPHAS: [&str; 3] = ["alpha of the gate", "alpha of up", "alpha of down"];
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
 ///
-/// Its blocks count in memory that the kernel has, which is 0 before a launch and after it. Launches at a time must not count in the
-/// same: where they write h tells them apart, as nobody may give that to two at a time.
+/// Its blocks count, and give each other rows of h, in memory that the kernel has. Launches at a time must not have the same of it:
+/// where they would write h tells them apart, as nobody may give that to two at a time.
 #[derive(Clone)]
 pub struct ExpertsKernel {
     experts: Experts,
@@ -39,6 +41,8 @@ pub struct ExpertsKernel {
     blocks: u32,
     kernel: Arc<SimtKernel>,
     counters: Shared<i32>,
+    /// Bytes of the cells of a place.
+    cells: usize,
     /// The address of h that each has been counted for, or 0.
     places: Arc<[AtomicU64; PLACES]>,
 }
@@ -192,7 +196,8 @@ impl Pieces for ExpertsOperands<'_> {
 impl ExpertsKernel {
     /// On a device of so many multiprocessors; `stream` makes the counters.
     pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, stream: &Arc<CudaStream>, sms: u32) -> Result<Self> {
-        let counters = stream.alloc_zeros::<i32>(PLACES * APART);
+        let cells = experts.cell_bytes()?;
+        let counters = stream.alloc_zeros::<i32>(PLACES * APART + WITH_CELLS * cells / 4);
         let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
         Ok(Self {
             experts,
@@ -201,6 +206,7 @@ impl ExpertsKernel {
             blocks: sms.clamp(1, Experts::BLOCKS_MAX),
             kernel,
             counters: Shared::written_in(stream, counters)?,
+            cells,
             places: Arc::new([const { AtomicU64::new(0) }; PLACES]),
         })
     }
@@ -235,13 +241,15 @@ impl ExpertsKernel {
     /// Which counters launches with h at this address have.
     fn counters_of(&self, h: u64) -> Option<usize> {
         // From where its address says on: workspaces are 256 bytes apart at least.
-        let first = ((h / 256).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % PLACES;
-        (first..PLACES).chain(0..first).find(|at| match self.places[*at].load(Ordering::Relaxed) {
-            0 => match self.places[*at].compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => true,
-                Err(other) => other == h,
-            },
-            other => other == h,
+        let first = WITH_CELLS + ((h / 256).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % (PLACES - WITH_CELLS);
+        (0..WITH_CELLS).chain(first..PLACES).chain(WITH_CELLS..first).find(|at| {
+            match self.places[*at].load(Ordering::Relaxed) {
+                0 => match self.places[*at].compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => true,
+                    Err(other) => other == h,
+                },
+                other => other == h,
+            }
         })
     }
 
@@ -329,7 +337,7 @@ impl ExpertsKernel {
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
-            Line { name: "counters", needed: (PLACES * APART) as u64, alignment: 4 },
+            Line { name: "counters", needed: (PLACES * APART + WITH_CELLS * self.cells / 4) as u64, alignment: 4 },
         ];
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| Params {
@@ -343,6 +351,11 @@ impl ExpertsKernel {
             weights: addresses[piece::OF_SLOTS],
             state: addresses[piece::COUNTERS] + (4 * APART * at) as u64,
             h: addresses[piece::H],
+            cells: if at < WITH_CELLS {
+                addresses[piece::COUNTERS] + (4 * PLACES * APART + at * self.cells) as u64
+            } else {
+                0
+            },
             shared: addresses[piece::SHARED],
             residual: addresses[piece::RESIDUAL],
             out: addresses[piece::OUT],
@@ -381,6 +394,7 @@ struct Params {
     weights: u64,
     state: u64,
     h: u64,
+    cells: u64,
     shared: u64,
     residual: u64,
     out: u64,
@@ -412,6 +426,7 @@ mod tests {
             "weights",
             "state",
             "h",
+            "cells",
             "shared",
             "residual",
             "out",
@@ -421,7 +436,7 @@ mod tests {
             "tokens",
         ];
         assert_eq!(names, params);
-        assert_eq!((size_of::<Params>(), offset_of!(Params, logits), offset_of!(Params, alpha_value)), (152, 48, 120));
-        assert_eq!((offset_of!(Params, scale), offset_of!(Params, tokens)), (144, 148));
+        assert_eq!((size_of::<Params>(), offset_of!(Params, logits), offset_of!(Params, alpha_value)), (160, 48, 128));
+        assert_eq!((offset_of!(Params, scale), offset_of!(Params, tokens)), (152, 156));
     }
 }

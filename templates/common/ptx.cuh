@@ -37,6 +37,21 @@ __device__ __forceinline__ int ld_relaxed_gpu(const int* global) {
   return value;
 }
 
+// The same for 16 bytes, of which each four are seen as one.
+__device__ __forceinline__ uint4 ld_relaxed_gpu_16(const void* global) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(global)
+               : "memory");
+  return value;
+}
+
+// "st.relaxed" at the scope of the device.
+__device__ __forceinline__ void st_relaxed_gpu(u32* global, u32 value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
+}
+
 // The same with what was written before it was added to.
 __device__ __forceinline__ int ld_acquire_gpu(const int* global) {
   int value;

@@ -85,8 +85,9 @@ struct ExpertsParams {
   const float* bias;     // [EXPERTS]
   const int* ids;        // [tokens, K], and their weights: where they are given
   const float* weights;
-  int* state;            // blocks that have begun, shares of up that are done, blocks that have ended: 0 before and after
+  int* state;            // blocks that have begun, shares of up that are done, blocks that have ended: 0 before and after; the half of cells
   u8* h;                 // [tokens · K, INTERMEDIATE]
+  u8* cells;             // two times [ROWS, INTERMEDIATE], used instead of h, 0 but for what the last launch wrote; or none
   const u8* shared;      // [tokens, HIDDEN]
   const u8* residual;    // [tokens, HIDDEN]
   u8* out;               // [tokens, HIDDEN]
@@ -123,14 +124,14 @@ extern __shared__ __align__(1024) u8 shared_memory[];
 inline constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 32);
 
 struct Lists {
-  int ids[ROWS];               // of slots, and their weights
+  int ids[ROWS];               // of slots; local ones, or -1
   float weights[ROWS];
   u32 bits[WORDS];             // experts that have tokens
   int hit[ROWS];               // these, ascending
   float alpha[3][LOCAL_EXPERTS];
   alignas(16) short row[ROWS][8];  // of one of these and a token: the row of h, which is the slot, or -1
   float weight[ROWS][8];
-  int ticket, stolen;
+  int ticket, half, stolen;
   short taken[BLOCKS];         // numbers of this block
 };
 
@@ -154,6 +155,33 @@ __device__ __forceinline__ int fragment_place(int column) {
   const int block = column / 64, step = column % 64 / 16, inside = column % 16;
   return block * 64 + step / 2 * 32 + inside % 8 / 2 * 8 + step % 2 * 4 + inside / 8 * 2 + column % 2;
 }
+
+// Where blocks give each other rows of h. A word of a cell is 0 until it is written, so that who reads it sees by itself whether it
+// is there; a launch writes those of one half, and clears those of the other for the next launch.
+struct Exchange {
+  static constexpr int BYTES = ROWS * INTERMEDIATE * 2;
+  enum : u32 { MINUS_ZERO = 0x8000 };  // instead of two zeros
+
+  u8* h;
+  u8* next;  // null: state counts whose rows are there
+
+  __device__ Exchange(u8* cells, u8* h, int half)
+      : h(cells ? cells + half * BYTES : h), next(cells ? cells + (1 - half) * BYTES : nullptr) {}
+
+  __device__ __forceinline__ void put(long long element, u32 word) const {
+    u32* const to = reinterpret_cast<u32*>(h + element * 2);
+    if (next)
+      st_relaxed_gpu(to, word ? word : MINUS_ZERO);
+    else
+      *to = word;
+  }
+
+  __device__ __forceinline__ void clear(int number, int numbers) const {
+    if (!next) return;
+    for (int i = number * THREADS + threadIdx.x; i < BYTES / 16; i += numbers * THREADS)
+      reinterpret_cast<uint4*>(next)[i] = make_uint4(0, 0, 0, 0);
+  }
+};
 
 // What a block has to do with a number that it has taken: every `numbers`th slice, of up every `numbers`th of neighbours.
 struct Share {
@@ -287,8 +315,8 @@ struct Up {
 };
 
 // The sums of `count` slices to h.
-__device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share, u32 sums, int first,
-                                          int count) {
+__device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share,
+                                          const Exchange& exchange, u32 sums, int first, int count) {
   const int tokens = params.tokens;
   for (int i = threadIdx.x; i < count * tokens * 4; i += THREADS) {
     const int pair = i % 4, token = i / 4 % tokens, nth = i / 4 / tokens;
@@ -306,13 +334,13 @@ __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lis
       h[j] = activate(lists.alpha[0][expert] * (WeightFormat::unit() * gate[j])) *
              linear(lists.alpha[1][expert] * (WeightFormat::unit() * up[j]));
     const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(slice % UP_SLICES * 8 + pair * 2);
-    *reinterpret_cast<u32*>(params.h + element * 2) = Output::round(h[0], h[1]);
+    exchange.put(element, Output::round(h[0], h[1]));
   }
 }
 
 // Leaves what is asked for of down under way.
-__device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
-                                      u32 x) {
+__device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share,
+                                      const Exchange& exchange, Ring& ring, Down& down, u32 x) {
   const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
   const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
   // Columns of mma without a token are the last one's.
@@ -341,7 +369,7 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     nth++;
     if (nth == batch || neighbours + share.numbers >= all) {
       __syncthreads();
-      finish_up(params, lists, share, sums_at, first, nth * UP_GROUPS);
+      finish_up(params, lists, share, exchange, sums_at, first, nth * UP_GROUPS);
       first = neighbours + share.numbers;
       nth = 0;
       sums_at = sums_at == x + X_BYTES ? sums_at + BATCH_BYTES : x + X_BYTES;
@@ -407,28 +435,58 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
   }
 }
 
-// Says that a number's part of h is there, and waits for the others'. What nobody has begun by and by is done here: its number,
-// or -1.
-__device__ __forceinline__ int wait_for_others(const ExpertsParams& params, int numbers) {
-  add_release_gpu(params.state + 1, 1);
-  for (u32 turn = 0; ld_acquire_gpu(params.state + 1) < numbers; turn++) {
-    if (turn > 100 && ld_acquire_gpu(params.state) < numbers) {
+// Says that a number's part of h is there, and waits for the others', or, where cells tell, until most have theirs. What nobody has
+// begun by and by is done here: its number, or -1.
+__device__ __forceinline__ int wait_for_others(const ExpertsParams& params, const Exchange& exchange, int numbers) {
+  if (exchange.next)
+    atomicAdd(params.state + 1, 1);
+  else
+    add_release_gpu(params.state + 1, 1);
+  const int enough = exchange.next ? numbers - numbers / 8 : numbers;
+  for (u32 turn = 0;; turn++) {
+    const int begun = ld_acquire_gpu(params.state), done = ld_acquire_gpu(params.state + 1);
+    if (begun >= numbers && done >= enough) return -1;
+    if (turn > 100 && begun < numbers) {
       const int more = atomicAdd(params.state, 1);
       if (more < numbers) return more;
     }
     // Many seconds: what it counts in was not 0.
     if (turn > 1u << 24) __trap();
   }
-  return -1;
 }
 
 // All rows of h, to shared memory.
-__device__ __forceinline__ void load_h(const ExpertsParams& params, u32 to) {
-  constexpr int PIECES = INTERMEDIATE / 8;
-  for (int i = threadIdx.x; i < params.tokens * K * PIECES; i += THREADS)
-    cp_async_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, params.h + static_cast<long long>(i) * 16, true);
-  cp_async_commit_group();
-  cp_async_wait_group<0>();
+__device__ __forceinline__ void load_h(const ExpertsParams& params, const Lists& lists, const Exchange& exchange, u32 to) {
+  constexpr int PIECES = INTERMEDIATE / 8, AT_ONCE = 4;
+  const int all = params.tokens * K * PIECES;
+  if (!exchange.next) {
+    for (int i = threadIdx.x; i < all; i += THREADS)
+      cp_async_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, exchange.h + static_cast<long long>(i) * 16, true);
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    return;
+  }
+  for (int first = threadIdx.x; first < all; first += AT_ONCE * THREADS) {
+    uint4 of[AT_ONCE];
+    bool are_there;
+    u32 turn = 0;
+    do {
+#pragma unroll
+      for (int nth = 0; nth < AT_ONCE; nth++) {
+        const int i = first + nth * THREADS;
+        of[nth] = make_uint4(1, 1, 1, 1);
+        // Of a slot without an expert there is no row.
+        if (i < all && lists.ids[i / PIECES] >= 0) of[nth] = ld_relaxed_gpu_16(exchange.h + static_cast<long long>(i) * 16);
+      }
+      are_there = true;
+#pragma unroll
+      for (int nth = 0; nth < AT_ONCE; nth++) are_there &= of[nth].x && of[nth].y && of[nth].z && of[nth].w;
+      if (turn++ > 1u << 24) __trap();
+    } while (!are_there);
+#pragma unroll
+    for (int nth = 0; nth < AT_ONCE; nth++)
+      if (const int i = first + nth * THREADS; i < all) st_shared_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, of[nth].x, of[nth].y, of[nth].z, of[nth].w);
+  }
 }
 
 }  // namespace ws
@@ -466,12 +524,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     if (local >= 0) atomicOr(&lists.bits[local / 32], 1u << local % 32);
   } else {
     const bool counts = thread == THREADS - 1;
-    const int ticket = counts ? atomicAdd(params.state, 1) : 0;
+    const int ticket = counts ? atomicAdd(params.state, 1) : 0, half = counts ? ld_relaxed_gpu(params.state + 3) : 0;
     for (int i = thread - tokens * 32; i < LOCAL_EXPERTS; i += THREADS - tokens * 32)
 #pragma unroll
       for (int j = 0; j < 3; j++)
         lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
-    if (counts) lists.ticket = ticket;
+    if (counts) lists.ticket = ticket, lists.half = half;
   }
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++) {
@@ -518,25 +576,28 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     if (!chooses) return;
     Score::write(route, warp, choice);
     __syncwarp();
+    if (lane < K) lists.ids[warp * K + lane] = local;
     if (local >= 0) lists.weight[hit][warp] = (ARE_GIVEN ? params.weights : lists.weights)[warp * K + lane];
   };
+  const Exchange exchange(params.cells, params.h, lists.half);
   if (share.number < share.numbers) {
     begin_up();
     weigh();
     int own = 0;
     for (;;) {
-      do_up(params, lists, share, ring, down, body);
+      exchange.clear(share.number, share.numbers);
+      do_up(params, lists, share, exchange, ring, down, body);
       if (thread == 0) lists.taken[own] = share.number;
       own++;
       __syncthreads();
-      if (thread == 0) lists.stolen = wait_for_others(params, share.numbers);
+      if (thread == 0) lists.stolen = wait_for_others(params, exchange, share.numbers);
       __syncthreads();
       const int more = lists.stolen;
       if (more < 0) break;
       share.number = more;
       begin_up();
     }
-    load_h(params, body);
+    load_h(params, lists, exchange, body);
     __syncthreads();
     for (bool is_first = true;; is_first = false) {
       if (!is_first) {
@@ -553,6 +614,9 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   }
   if (thread == 0) {
     __threadfence();
-    if (atomicAdd(params.state + 2, 1) == static_cast<int>(gridDim.x) - 1) params.state[0] = params.state[1] = params.state[2] = 0;
+    if (atomicAdd(params.state + 2, 1) == static_cast<int>(gridDim.x) - 1) {
+      params.state[0] = params.state[1] = params.state[2] = 0;
+      if (exchange.next) params.state[3] = 1 - lists.half;
+    }
   }
 }

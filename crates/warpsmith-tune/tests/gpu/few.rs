@@ -1,5 +1,6 @@
 //! The kernel that is a whole layer of few tokens: right in the layers that have it, and with one thing wrong refused.
 
+use cudarc::driver::CudaSlice;
 use half::bf16;
 use warpsmith::internal::build::Simt;
 use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts};
@@ -71,16 +72,12 @@ fn simt() -> Simt {
 pub fn mutants() -> Vec<Mutant> {
     let mutant = Mutant::of(simt());
     vec![
-        mutant(
-            "a token without its rows",
-            "lists.row[hit][warp] = warp * K + lane;",
-            "if (warp != 1) lists.row[hit][warp] = warp * K + lane;",
-        ),
+        mutant("a token without its rows", "if (row >= 0) b[0] =", "if (row >= 0 && lane / 4 != 1) b[0] ="),
         mutant("the neighbour's weight", "lists.weight[hit][lane % 4 * 2 + i % 2]", "lists.weight[hit][lane % 4 * 2]"),
         mutant("two experts exchanged", "lists.hit[hit] = local;", "lists.hit[hit] = local ^ 1;"),
         mutant("the factor of up for the gate", "activate(lists.alpha[0][expert]", "activate(lists.alpha[1][expert]"),
         mutant("another expert's factor", "lists.alpha[2][lists.hit[hit]];", "lists.alpha[2][0];"),
-        mutant("halves of a step of h in one place", "inside / 8 * 2 + column % 2", "column % 2"),
+        mutant("halves of a step of h exchanged", "inside / 8 * 2 + column", "(1 - inside / 8) * 2 + column"),
         mutant("the lower half of a step of x", "token * 64 + step % 2 * 8 + upper * 4)", "token * 64 + step % 2 * 8)"),
         mutant(
             "scales of the first quarter",
@@ -102,11 +99,12 @@ pub fn mutants() -> Vec<Mutant> {
 
 /// What a GPU may let pass, as blocks go as fast as each other.
 pub fn races() -> Vec<Mutant> {
-    vec![Mutant::of(simt())(
-        "no wait for h",
-        "ld_acquire_gpu(params.state + 1) < numbers;",
-        "ld_acquire_gpu(params.state + 1) < 1;",
-    )]
+    let mutant = Mutant::of(simt());
+    let (waits, never) = ("if (begun >= numbers && done >= enough) return -1;", "return -1;");
+    vec![
+        mutant("no wait for h", waits, never).with(&[("exchange(params.cells, ", "exchange(nullptr, ")]),
+        mutant("cells that are not there yet", waits, never).with(&[("while (!are_there);", "while (false);")]),
+    ]
 }
 
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
@@ -124,8 +122,22 @@ fn host() -> Result<(HostLayer, HostTokens), String> {
     Ok((HostLayer::random(&config, 0xFE3), HostTokens::random(&config, TOKENS, 0.0, 7)))
 }
 
+/// Memory for h, with NaNs.
+fn room_for_h(bench: &Bench) -> Result<CudaSlice<bf16>, String> {
+    bench.stream.clone_htod(&[bf16::NAN; TOKENS as usize * K * ROW]).map_err(text)
+}
+
 /// What a kernel gives, where the factors of down's experts are changed.
 fn result_of(bench: &Bench, kernel: &ExpertsKernel, change: impl Fn(&mut [f32])) -> Result<Vec<bf16>, String> {
+    result_with(bench, kernel, &mut room_for_h(bench)?, change)
+}
+
+fn result_with(
+    bench: &Bench,
+    kernel: &ExpertsKernel,
+    h: &mut CudaSlice<bf16>,
+    change: impl Fn(&mut [f32]),
+) -> Result<Vec<bf16>, String> {
     let (engine, stream, config) = (bench.engine(), &bench.stream, config(MUTATED)?);
     let (host, tokens) = host()?;
     let (mut prepared, mut alphas): (Vec<PreparedWeights>, Vec<_>) = (Vec::new(), Vec::new());
@@ -147,9 +159,8 @@ fn result_of(bench: &Bench, kernel: &ExpertsKernel, change: impl Fn(&mut [f32]))
     }
     let x: Vec<bf16> = tokens.x().iter().map(|x| bf16::from_f32(*x)).collect();
     let (x, logits) = (stream.clone_htod(&x).map_err(text)?, stream.clone_htod(tokens.logits()).map_err(text)?);
-    let nans = |count: usize| stream.clone_htod(&vec![bf16::NAN; count]).map_err(text);
-    let (mut h, mut out) = (nans(TOKENS as usize * K * ROW)?, nans(TOKENS as usize * HIDDEN)?);
-    let operands = ExpertsOperands::new(TOKENS, (&x, &mut out), [&prepared[0], &prepared[1]], &logits, &mut h);
+    let mut out = stream.clone_htod(&[bf16::NAN; TOKENS as usize * HIDDEN]).map_err(text)?;
+    let operands = ExpertsOperands::new(TOKENS, (&x, &mut out), [&prepared[0], &prepared[1]], &logits, h);
     let operands = operands.alphas([(&alphas[0]).into(), (&alphas[1]).into(), (&alphas[2]).into()]);
     kernel.launch_dependent(stream, operands.scale(host.scale())).map_err(text)?;
     wait(stream, WAIT).map_err(text)?;
@@ -167,6 +178,24 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let mut found = made.found(stream, &device).map_err(text)?;
     found.bytes = out.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(found.check(&reference, &which, &columns).is_err())
+}
+
+/// In more places than have cells, and again in each.
+pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench) -> Result<(), String> {
+    let nothing = nothing();
+    let Simt::Experts(spec) = nothing.kernel() else { return Err("no experts".to_owned()) };
+    let kernel = experts(&bench.device, &bench.stream, spec, &nothing.built(bench)?).map_err(text)?;
+    let _turn = bench.alone();
+    let mut places = (0..6).map(|_| room_for_h(bench)).collect::<Result<Vec<_>, _>>()?;
+    let first = result_of(bench, &kernel, |_| {})?;
+    for turn in 0..3 {
+        for (at, h) in places.iter_mut().enumerate() {
+            if result_with(bench, &kernel, h, |_| {})? != first {
+                return Err(format!("turn {turn} in place {at} differs"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An expert whose factor is no number makes NaN of the tokens that chose it, and changes no bit of others.

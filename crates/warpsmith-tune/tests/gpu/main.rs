@@ -125,6 +125,8 @@ fn main() -> ExitCode {
         }
         let name = "experts: few tokens: a kernel by hand".to_owned();
         trials.push(trial(&bench, name, few::the_kernel_itself_is_right));
+        let name = "experts: few tokens: bits do not depend on how rows are exchanged".to_owned();
+        trials.push(trial(&bench, name, few::bits_do_not_depend_on_how_rows_are_exchanged));
         let name = "experts: a factor that is no number stays with its tokens".to_owned();
         trials.push(trial(&bench, name, few::a_factor_that_is_no_number_stays_with_its_tokens));
         for (mutants, is_sought) in [(few::mutants(), true), (few::races(), emulated::is_all())] {

@@ -25,6 +25,8 @@ inline void cp_async_4(u32 shared, const void* global, bool valid) { emulated_cp
 
 inline void prefetch_line(const void* global) { emu_global(global, 1, 1, "prefetch"); }
 inline int ld_relaxed_gpu(const int* global) { return *reinterpret_cast<const int*>(emu_global(global, 4, 4, "ld.relaxed")); }
+inline uint4 ld_relaxed_gpu_16(const void* global) { return *reinterpret_cast<const uint4*>(emu_global(global, 16, 16, "ld.relaxed")); }
+inline void st_relaxed_gpu(u32* global, u32 value) { *reinterpret_cast<u32*>(emu_global(global, 4, 4, "st.relaxed")) = value; }
 
 inline int ld_acquire_gpu(const int* global) { return *reinterpret_cast<const int*>(emu_global(global, 4, 4, "ld.acquire")); }
 inline void add_release_gpu(int* global, int value) { *reinterpret_cast<int*>(emu_global(global, 4, 4, "red.release")) += value; }
