@@ -278,7 +278,7 @@ impl Experts {
         let blocks = self.hidden / Self::STEP;
         let up_warps = [4, 8].into_iter().find(|warps| blocks.div_ceil(*warps) <= Self::AHEAD).unwrap_or(Self::WARPS);
         let groups = Self::WARPS / up_warps;
-        let tiles = (1..=Self::TOKENS_MAX).rev().flat_map(|tokens| [32, 16, 8].map(|batch| (tokens, batch)));
+        let tiles = (1..=Self::TOKENS_MAX).rev().flat_map(|tokens| [128, 64, 32, 16, 8].map(|batch| (tokens, batch)));
         let tiles = tiles.filter(|(tokens, batch)| *batch >= tokens * groups).map(|(tokens, batch)| {
             let shared_bytes = self.shared_bytes(tokens, up_warps, batch);
             ExpertsTile { tokens, up_warps, batch, shared_bytes }
@@ -431,8 +431,8 @@ mod tests {
         let (small, large) = ("h2048:i768", "h4096:i1536");
         let measured = [
             (Arch::H200, small, 1, 12.08),
-            (Arch::H200, small, 4, 29.32),
-            (Arch::H200, small, 8, 51.03),
+            (Arch::H200, small, 4, 28.38),
+            (Arch::H200, small, 8, 48.81),
             (Arch::H200, large, 1, 29.77),
             (Arch::H100, small, 1, 15.60),
             (Arch::H100, small, 8, 57.67),
