@@ -211,16 +211,20 @@ struct Ring {
   __device__ __forceinline__ void ask(const u8* codes, int scales) {
     const u32 to = at + lane_index() * 16;
     cp_async_16(to, codes, true);
-    if (lane_index() < SLICE_SCALES / 16) cp_async_16(to + BLOCK_CODES, codes + scales, true);
+    cp_async_16_if(lane_index() < SLICE_SCALES / 16, to + BLOCK_CODES, codes + scales, 0);
   }
   __device__ __forceinline__ void go_on() {
     cp_async_commit_group();
     at += SLICE_BYTES;
     if (at == begin + AHEAD * SLICE_BYTES) at = begin;
   }
-  __device__ __forceinline__ void wait() {
+  // The block whose turn it is, whatever it is of, to registers.
+  __device__ __forceinline__ WholeRows take() const {
     cp_async_wait_group<AHEAD - 1>();
     __syncwarp();
+    WholeRows rows;
+    rows.load(at, 0, lane_index());
+    return rows;
   }
 };
 
@@ -338,9 +342,10 @@ __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lis
   }
 }
 
+// Each block is in registers before the one ahead of it is multiplied: `rows` are the first, and those of down's first when it ends.
 // Leaves what is asked for of down under way.
 __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share,
-                                      const Exchange& exchange, Ring& ring, Down& down, u32 x) {
+                                      const Exchange& exchange, Ring& ring, WholeRows& rows, Down& down, u32 x) {
   const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
   const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
   // Columns of mma without a token are the last one's.
@@ -355,13 +360,12 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     float sums[2][4] = {};
 #pragma unroll 4
     for (int step = 0; step < UP_STEPS; step++) {
-      ring.wait();
-      WholeRows rows;
-      rows.load(ring.at, 0, lane);
+      const WholeRows now = rows;
       const uint4 b[2] = {ld_shared_16(of_lane + step * 1024), ld_shared_16(of_lane + step * 1024 + 512)};
       __syncwarp();
       next.ask(params, lists, share, ring, down, step);
-      if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, rows, b);
+      rows = ring.take();
+      if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, now, b);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[0][i] += sums[1][i];
@@ -378,7 +382,7 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
 }
 
 __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring,
-                                        Down& down, u32 h, u32 sums_at) {
+                                        WholeRows& rows, Down& down, u32 h, u32 sums_at) {
   const int tokens = params.tokens, lane = lane_index(), warp = warp_index();
   const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS);
   u32 out = sums_at;
@@ -403,14 +407,13 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
       float sums[2][4] = {};
 #pragma unroll 1
       for (; at < until; at++, from += 128) {
-        ring.wait();
-        WholeRows rows;
-        rows.load(ring.at, 0, lane);
+        const WholeRows now = rows;
         uint4 b[2] = {};
         if (row >= 0) b[0] = ld_shared_16(from), b[1] = ld_shared_16(from + 64);
         __syncwarp();
         down.ask(params, lists, share, ring);
-        multiply(sums, rows, b);
+        rows = ring.take();
+        multiply(sums, now, b);
       }
       const float alpha = lists.alpha[2][lists.hit[hit]];
       // A token that has not chosen the expert has zeros here: times a scale that is NaN they would be NaN.
@@ -583,10 +586,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   if (share.number < share.numbers) {
     begin_up();
     weigh();
+    WholeRows rows;
     int own = 0;
     for (;;) {
       exchange.clear(share.number, share.numbers);
-      do_up(params, lists, share, exchange, ring, down, body);
+      rows = ring.take();
+      do_up(params, lists, share, exchange, ring, rows, down, body);
       if (thread == 0) lists.taken[own] = share.number;
       own++;
       __syncthreads();
@@ -606,8 +611,9 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
         ring.reset(ring.begin);
         down.begin(params, lists, share, share.number);
         for (int i = 0; i < AHEAD; i++) down.ask(params, lists, share, ring);
+        rows = ring.take();
       }
-      do_down(params, lists, share, ring, down, body, base + OUT);
+      do_down(params, lists, share, ring, rows, down, body, base + OUT);
       if (--own == 0) break;
       __syncthreads();
     }
