@@ -35,6 +35,8 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "moe.gelu:f16:h64:i64:given:e8:k2:ungated",
         "moe.silu:f16:h64:i64:given:e8:k2:local0-8",
         "moe.silu:f16:h64:i64:softmax:e8:k4:renormalised:local6-8:shared64:residual",
+        "moe.silu:f16:h64:i64:softmax:e8:k4:renormalised:skew0",
+        "moe.silu:f16:h64:i64:softmax:e8:k4:e4m3:residual:skew400",
     ] {
         let layer: LayerConfig = text.parse().unwrap();
         assert_eq!(layer.to_string(), text);
@@ -65,6 +67,9 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "moe.silu:bf16:h64:i64:sigmoid:e8:k1:weighted_inputs:shared64",
         "moe.silu:bf16:h64:i64:given:bf16:e8:k2",
         "moe.silu:bf16:h64:i64:given:e8:k2:local8",
+        "moe.silu:bf16:h64:i64:given:e8:k2:skew",
+        "moe.silu:bf16:h64:i64:given:e8:k2:skew5:residual",
+        "mlp.silu:bf16:h64:i64:skew5",
     ] {
         assert!(text.parse::<LayerConfig>().is_err_and(|error| error.is_parse()), "{text}");
     }
@@ -100,7 +105,17 @@ fn known_layers_are_spelt_as_they_are() {
         let problems = layer.problems(8192).unwrap();
         assert!(problems.len() == 2 && problems.iter().all(|problem| problem.check().is_ok()), "{name}");
     }
-    for name in ["qwen3", "qwen3-30b:", "qwen3-30b:mxfp4", "qwen3-30b:e4m3:nvfp4", "qwen3-30b:residual", ":e4m3"] {
+    for name in [
+        "qwen3",
+        "qwen3-30b:",
+        "qwen3-30b:mxfp4",
+        "qwen3-30b:e4m3:nvfp4",
+        "qwen3-30b:residual",
+        ":e4m3",
+        "qwen3-30b:skew5:e4m3",
+        "llama-3.1-8b:skew5",
+        "qwen3-30b:skew",
+    ] {
         assert!(named(name).is_none(), "{name}");
     }
     for (name, _) in KNOWN {
@@ -109,6 +124,17 @@ fn known_layers_are_spelt_as_they_are() {
         let layer = named(&format!("{name}:nvfp4")).unwrap();
         assert!(layer.rounded() == Some(Format::Nvfp4) && layer == named(name).unwrap().nvfp4());
         assert_eq!(named(name).unwrap().rounded(), None);
+    }
+    for (name, known, skew) in
+        [("qwen3-30b:skew100", "qwen3-30b", 100), ("mixtral-8x7b:e4m3:skew5", "mixtral-8x7b:e4m3", 5)]
+    {
+        let (LayerConfig::Moe(skewed), LayerConfig::Moe(known)) = (named(name).unwrap(), named(known).unwrap()) else {
+            panic!("{name}");
+        };
+        assert_eq!(skewed, known.skew(skew));
+        assert_eq!(skewed.stated_skew(), Some(skew));
+        let problems = skewed.problems(16).unwrap().into_iter().zip(known.problems(16).unwrap());
+        problems.for_each(|(skewed, even)| assert_eq!(skewed, even.skew(skew)));
     }
     let layer = named("qwen3-30b:e4m3").unwrap().to_string();
     assert_eq!(layer, "moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised:e4m3");
@@ -216,6 +242,7 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
         ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),
         ("moe.silu:f16:h64:i64:softmax:e8:k2:local4-9", "local experts 4 to 9: a range of the 8 experts"),
+        ("moe.silu:f16:h64:i64:softmax:e8:k2:skew401", "skew = 401: must be 0 to 400"),
         ("moe.silu:f16:h64:i64:sigmoid:e8:k2:weighted_inputs", "weighted_inputs: k = 2: must be 1"),
     ] {
         let found = refusal(text, 16);

@@ -39,9 +39,9 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = layer, group = "whole", conflicts_with_all = ["variant", "problem", "only", "unprepared"])]
     pub layer: Vec<LayerConfig>,
 
-    /// How unlike the experts of a layer are: a token's first is the one of rank r as r^(−SKEW).
-    #[arg(long, requires = "layer", default_value_t = 0.0)]
-    pub skew: f64,
+    /// How unlike the experts of a layer are: a token's first is the one of rank r as r^(−SKEW); as the layer says, if this is not said.
+    #[arg(long, requires = "layer")]
+    pub skew: Option<f64>,
 
     /// Layers choose from this tuning table first.
     #[arg(long, requires = "layer", value_name = "FILE")]

@@ -46,12 +46,13 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     say!("{:>7} {:>9} {:>9} {:>6}  layer, and its steps alone", "tokens", "us", "floor us", "share")?;
     let (mut is_right, mut rows) = (true, Vec::new());
     for config in &args.layer {
-        let bench = Bench::new(&gpu, config, tokens, args.skew, &arch)?;
+        let skew = args.skew.unwrap_or_else(|| stated_skew(config));
+        let bench = Bench::new(&gpu, config, tokens, skew, &arch)?;
         for tokens in tokens {
             match bench.timed(&gpu, *tokens, &arch) {
                 Ok(row) => {
                     say!("{}", row.line(config))?;
-                    rows.push(row.json(config, args.skew));
+                    rows.push(row.json(config, skew));
                 }
                 Err(why) => {
                     is_right = false;
@@ -105,6 +106,12 @@ struct Bench {
     host: HostLayer,
     skew: f64,
     layers: Vec<DeviceLayer>,
+}
+
+/// What the layer says of its experts.
+fn stated_skew(config: &LayerConfig) -> f64 {
+    let LayerConfig::Moe(moe) = config else { return 0.0 };
+    f64::from(moe.stated_skew().unwrap_or(0)) / 100.0
 }
 
 /// What was measured: microseconds and the floor, of the layer and of its steps.

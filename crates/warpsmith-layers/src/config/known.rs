@@ -1,6 +1,7 @@
 //! Layers of published models.
 
 use warpsmith::format::Format;
+use warpsmith::internal::spelling::prefixed;
 
 use super::{LayerConfig, ROUNDED};
 
@@ -16,15 +17,21 @@ pub const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// The layer of this name, behind which `:e4m3` or `:nvfp4` may stand: the same with products of
-/// [e4m3](LayerConfig::e4m3) or [NVFP4](LayerConfig::nvfp4) values.
+/// [e4m3](LayerConfig::e4m3) or [NVFP4](LayerConfig::nvfp4) values; and behind that, of experts, `:skewS`: see
+/// [`MoeConfig::skew`](super::MoeConfig::skew).
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
-    let (name, word) = name.split_once(':').map_or((name, None), |(name, word)| (name, Some(word)));
+    let mut words = name.split(':').peekable();
+    let name = words.next()?;
     let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
-    let layer: LayerConfig = spelling.parse().ok()?;
-    let Some(word) = word else { return Some(layer) };
-    match ROUNDED.into_iter().find(|format| format.word() == word)? {
-        Format::E4m3 => Some(layer.e4m3()),
-        _ => Some(layer.nvfp4()),
+    let mut layer: LayerConfig = spelling.parse().ok()?;
+    if let Some(format) = words.peek().and_then(|word| ROUNDED.into_iter().find(|format| format.word() == *word)) {
+        words.next();
+        layer = if format == Format::E4m3 { layer.e4m3() } else { layer.nvfp4() };
     }
+    if let (LayerConfig::Moe(moe), Some(skew)) = (layer, words.peek().and_then(|word| prefixed(word, "skew"))) {
+        words.next();
+        layer = LayerConfig::Moe(moe.skew(skew));
+    }
+    words.next().is_none().then_some(layer)
 }

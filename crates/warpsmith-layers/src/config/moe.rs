@@ -7,6 +7,7 @@ use std::str::FromStr;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::internal::build::Experts;
+use warpsmith::internal::spec::Routing;
 use warpsmith::spec::{Activation, Arch, Combine, Problem, Quantise, Route, Scoring};
 use warpsmith::{Error, Result};
 
@@ -22,8 +23,8 @@ use super::{MlpConfig, ROUNDED, check_rows};
 /// (Llama-4); a token then has one expert.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4][:residual]`, where ROUTE
-/// is that of a [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4][:residual][:skewS]`,
+/// where ROUTE is that of a [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
 /// # A range of experts
@@ -39,13 +40,22 @@ pub struct MoeConfig {
     has_shared_gate: bool,
     has_weighted_inputs: bool,
     has_residual: bool,
+    skew: Option<u32>,
 }
 
 impl MoeConfig {
     /// From H to I to H values, f16 unless said otherwise.
     pub fn new(activation: Activation, hidden: u32, intermediate: u32, route: Route) -> Self {
         let expert = MlpConfig::new(activation, hidden, intermediate);
-        Self { expert, route, shared: None, has_shared_gate: false, has_weighted_inputs: false, has_residual: false }
+        Self {
+            expert,
+            route,
+            shared: None,
+            has_shared_gate: false,
+            has_weighted_inputs: false,
+            has_residual: false,
+            skew: None,
+        }
     }
 
     /// The format of x, all rows and the result: f16 or bf16.
@@ -114,6 +124,13 @@ impl MoeConfig {
         self
     }
 
+    /// Some experts are chosen more often than others, in hundredths, up to 400: see
+    /// [`Problem::skew`](warpsmith::spec::Problem::skew). It guides the choice of kernels, and no result depends on it.
+    pub fn skew(mut self, hundredths: u32) -> Self {
+        self.skew = Some(hundredths);
+        self
+    }
+
     /// What chooses.
     pub fn route(&self) -> &Route {
         &self.route
@@ -128,6 +145,12 @@ impl MoeConfig {
     #[must_use]
     pub fn has_residual(&self) -> bool {
         self.has_residual
+    }
+
+    /// How much more often some experts are chosen than others, where that is said.
+    #[must_use]
+    pub fn stated_skew(&self) -> Option<u32> {
+        self.skew
     }
 
     /// Whether the shared expert's row is multiplied by a gate.
@@ -238,8 +261,14 @@ impl MoeConfig {
         if self.has_weighted_inputs && k != 1 {
             return Err(Error::unsupported(format!("weighted_inputs: k = {k}: must be 1")));
         }
+        if let Some(skew) = self.skew.filter(|skew| *skew > Routing::SKEW_MAX) {
+            return Err(Error::unsupported(format!("skew = {skew}: must be 0 to {}", Routing::SKEW_MAX)));
+        }
         let rows = check_rows(tokens, k)?;
-        let of_experts = |problem: Problem| problem.grouped(experts).experts_per_token(k.min(experts));
+        let of_experts = |problem: Problem| {
+            let problem = problem.grouped(experts).experts_per_token(k.min(experts));
+            self.skew.map_or(problem, |skew| problem.skew(skew))
+        };
         let [up, down] = expert.of_rows(rows)?;
         Ok([of_experts(up).gathered(), of_experts(down)])
     }
@@ -261,7 +290,10 @@ impl fmt::Display for MoeConfig {
         let gates = [(self.has_shared_gate, SHARED_GATE), (self.has_weighted_inputs, WEIGHTED_INPUTS)];
         gates.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| write!(f, ":{word}"))?;
         write!(f, "{}", expert.words())?;
-        if self.has_residual { f.write_str(":residual") } else { Ok(()) }
+        if self.has_residual {
+            f.write_str(":residual")?;
+        }
+        self.skew.map_or(Ok(()), |skew| write!(f, ":skew{skew}"))
     }
 }
 
@@ -275,13 +307,13 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str = "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4]\
-                           [:e4m3|:nvfp4][:residual], ROUTE that of a router";
+                           [:e4m3|:nvfp4][:residual][:skewS], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
     let (hidden, intermediate) = (segments.extent("h")?, segments.extent("i")?);
     let is_of_others = |segment: &str| {
-        ["shared", "bias_"].iter().any(|word| segment.starts_with(word))
+        ["shared", "bias_", "skew"].iter().any(|word| segment.starts_with(word))
             || [WEIGHTED_INPUTS, "ungated", "mxfp4", "residual"].contains(&segment)
             || ROUNDED.iter().any(|format| format.word() == segment)
     };
@@ -292,6 +324,7 @@ fn parse(text: &str) -> Result<MoeConfig> {
     moe.has_weighted_inputs = segments.is_next(WEIGHTED_INPUTS);
     moe.expert = moe.expert.with_words(&mut segments)?;
     moe.has_residual = segments.is_next("residual");
+    moe.skew = segments.number("skew")?;
     segments.end()?;
     // What can be spelt in two ways has one.
     if moe.to_string() == text { Ok(moe) } else { Err(Error::parse(format!("`{text}` is spelt `{moe}`"))) }
