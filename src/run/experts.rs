@@ -72,7 +72,7 @@ enum From<'a> {
 
 impl<'a> ExpertsOperands<'a> {
     /// From tokens `x` and the weights of up and of down to `out`, both `[tokens, H]`, with experts chosen by `logits`, `[tokens, E]`;
-    /// `h`, `[tokens · k, I]`, is overwritten.
+    /// `h`, `[tokens · k, I]`, may be overwritten; by where it lies launches are told apart.
     pub fn new(
         tokens: u32,
         (x, out): (impl Into<Values<'a>>, impl Into<MatrixMut<'a>>),
@@ -290,14 +290,6 @@ impl ExpertsKernel {
         if tokens == 0 {
             return Ok(true);
         }
-        let h = match &operands.h {
-            MatrixMut::F16(h) => h.as_memory().place_ahead(stream.stream())?,
-            MatrixMut::Bf16(h) => h.as_memory().place_ahead(stream.stream())?,
-            _ => return Err(Error::internal("h in a format that was refused")),
-        };
-        let Some(at) = self.counters_of(h) else { return Ok(false) };
-        operands.counters = Some((&self.counters).into());
-
         let of_all = u64::from(route.expert_count());
         let elements = u64::from(tokens) * u64::from(experts.hidden_size());
         let slots = u64::from(tokens) * u64::from(route.experts_per_token());
@@ -320,6 +312,15 @@ impl ExpertsKernel {
                 }
             }
         }
+        // Behind most of what may be refused: a place is never given back.
+        let h = match &operands.h {
+            MatrixMut::F16(h) => h.as_memory().place_ahead(stream.stream())?,
+            MatrixMut::Bf16(h) => h.as_memory().place_ahead(stream.stream())?,
+            _ => return Err(Error::internal("h in a format that was refused")),
+        };
+        let Some(at) = self.counters_of(h) else { return Ok(false) };
+        operands.counters = Some((&self.counters).into());
+
         let is_given = route.scoring() == Scoring::Given;
         let logit = route.logits_format().map_or(4, |format| format.bytes(1)) as u64;
         let lines = [
@@ -337,7 +338,7 @@ impl ExpertsKernel {
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
-            Line { name: "counters", needed: (PLACES * APART + WITH_CELLS * self.cells / 4) as u64, alignment: 4 },
+            Line { name: "counters", needed: (PLACES * APART + WITH_CELLS * self.cells / 4) as u64, alignment: 16 },
         ];
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| Params {

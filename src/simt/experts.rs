@@ -57,7 +57,7 @@ impl Experts {
     const STEP: u32 = 64;
     /// H · I at most.
     const SIZE_MAX: u64 = 6 << 20;
-    /// Seconds that a launch takes beside reading weights, as measured; bytes of these that it reads in a second at most, as its warps
+    /// Seconds that a launch takes beside reading weights, between what an H200 and an H100 were measured to; bytes of these that it reads in a second at most, as its warps
     /// decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
     const START: f64 = 6.3e-6;
     const READ_AT_MOST: f64 = 3.2e12;
@@ -168,7 +168,7 @@ impl Experts {
         self.has_residual
     }
 
-    /// Whether an expert's weights are so few that one launch is faster than three, as measured: kernels of their own read many
+    /// Whether an expert's weights are so few that one launch is faster than four, as measured: kernels of their own read many
     /// weights sooner.
     #[must_use]
     pub fn is_small(&self) -> bool {

@@ -71,6 +71,7 @@ inline constexpr int AHEAD = SLICES_AHEAD * UP_STEPS;
 inline constexpr int BATCH_ROWS = <{ batch }>;
 static_assert(TOKENS <= 8 && BATCH_ROWS >= TOKENS * UP_GROUPS, "columns of mma; at least a slice of each group");
 static_assert(WARPS % UP_WARPS == 0 && UP_SLICES % UP_GROUPS == 0, "whole groups");
+static_assert(WARPS > TOKENS, "a warp chooses nothing, and takes the block's number");
 
 // A row of h in shared memory; the next begins 16 banks further.
 inline constexpr int H_STRIDE = INTERMEDIATE * 2 + 64;
