@@ -195,6 +195,14 @@ pub mod run {
         ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), stream, device.arch().sms())
     }
 
+    /// What the cells have that blocks give each other rows of h in: of the first place that the kernel was launched in, each half.
+    ///
+    /// # Errors
+    /// Driver, if it refuses the copy.
+    pub fn first_cells(kernel: &ExpertsKernel, stream: &Arc<CudaStream>) -> Result<[Vec<i32>; 2]> {
+        kernel.first_cells(stream)
+    }
+
     /// A router from machine code of one's own.
     ///
     /// # Errors

@@ -222,6 +222,15 @@ impl ExpertsKernel {
         self.kernel.cubin()
     }
 
+    /// What the first place's cells have, each half, once the stream has come so far.
+    pub(crate) fn first_cells(&self, stream: &Arc<CudaStream>) -> Result<[Vec<i32>; 2]> {
+        let all = self.counters.slice().ok_or_else(|| Error::internal("counters that are not the kernel's own"))?;
+        let (first, half) = (PLACES * APART, self.cells / 8);
+        let of = |at: usize| stream.clone_dtoh(&all.slice(first + at * half..first + (at + 1) * half));
+        let of = |at| of(at).map_err(|error| refused(format!("reading the cells of {}", self.experts), error));
+        Ok([of(0)?, of(1)?])
+    }
+
     /// Puts one launch into the stream, which may begin while what is before it still runs and waits for its end by itself
     /// (programmatic dependent launch); no tokens are no launch. Nothing is allocated; the call can be captured into a graph as
     /// [`Kernel::launch`](crate::run::Kernel::launch) can. `false`, and nothing is launched, if there have been launches with h in as

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaSlice;
 use half::bf16;
 use warpsmith::internal::build::Simt;
-use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts};
+use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts, first_cells};
 use warpsmith::run::{PreparedWeights, Weights};
 use warpsmith::spec::Arch;
 use warpsmith_layers::{LayerConfig, MoeConfig, Step};
@@ -107,6 +107,16 @@ pub fn races() -> Vec<Mutant> {
     ]
 }
 
+/// What only the launch after the next one would notice.
+pub fn left_over() -> Vec<Mutant> {
+    let mutant = Mutant::of(simt());
+    vec![
+        mutant("cells that are not cleared", "exchange.clear(share.number, share.numbers);", ""),
+        mutant("always the same half", "params.state[3] = 1 - lists.half;", "params.state[3] = lists.half;"),
+        mutant("half of the cells not cleared", "i < BYTES / 16;", "i < BYTES / 32;"),
+    ]
+}
+
 pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     let Simt::Experts(spec) = mutant.kernel() else { return Err("no experts".to_owned()) };
     let kernel = experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)?;
@@ -178,6 +188,35 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let mut found = made.found(stream, &device).map_err(text)?;
     found.bytes = out.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(found.check(&reference, &which, &columns).is_err())
+}
+
+/// Half by half, a launch writes every word of its rows, and leaves nothing of the launch before.
+pub fn cells_are_cleared(bench: &Bench) -> Result<(), String> {
+    match is_left_over(bench, &nothing())? {
+        None => Ok(()),
+        Some(what) => Err(what),
+    }
+}
+
+/// What is not as it should be in the cells, behind each of three launches.
+pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, String> {
+    let Simt::Experts(spec) = mutant.kernel() else { return Err("no experts".to_owned()) };
+    let kernel = experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)?;
+    let _turn = bench.alone();
+    let mut h = room_for_h(bench)?;
+    for launch in 0..3 {
+        result_with(bench, &kernel, &mut h, |_| {})?;
+        let halves = first_cells(&kernel, &bench.stream).map_err(text)?;
+        let (written, next) = (&halves[launch % 2], &halves[1 - launch % 2]);
+        let words = TOKENS as usize * K * ROW / 2;
+        if written[..words].contains(&0) || written[words..].iter().any(|word| *word != 0) {
+            return Ok(Some(format!("launch {launch}: not the rows that there are")));
+        }
+        if next.iter().any(|word| *word != 0) {
+            return Ok(Some(format!("launch {launch}: cells of the next one are not 0")));
+        }
+    }
+    Ok(None)
 }
 
 /// In more places than have cells, and again in each.

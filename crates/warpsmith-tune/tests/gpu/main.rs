@@ -125,6 +125,13 @@ fn main() -> ExitCode {
         }
         let name = "experts: few tokens: a kernel by hand".to_owned();
         trials.push(trial(&bench, name, few::the_kernel_itself_is_right));
+        trials.push(trial(&bench, "experts: few tokens: cells are cleared".to_owned(), few::cells_are_cleared));
+        for mutant in few::left_over() {
+            trials.push(trial(&bench, mutant.name(), move |bench| match few::is_left_over(bench, &mutant)? {
+                Some(_) => Ok(()),
+                None => Err("nothing is left over".to_owned()),
+            }));
+        }
         let name = "experts: few tokens: bits do not depend on how rows are exchanged".to_owned();
         trials.push(trial(&bench, name, few::bits_do_not_depend_on_how_rows_are_exchanged));
         let name = "experts: a factor that is no number stays with its tokens".to_owned();
@@ -137,7 +144,7 @@ fn main() -> ExitCode {
         }
     }
     trials.push(Trial::test("experts: mutants of few tokens are up to date", || {
-        small::are_up_to_date(&[few::mutants(), few::races()].concat()).map_err(Into::into)
+        small::are_up_to_date(&[few::mutants(), few::races(), few::left_over()].concat()).map_err(Into::into)
     }));
     for case in quantise::all() {
         trials.push(trial(&bench, case.name(), move |bench| quantise::is_right(bench, &case)));
