@@ -86,7 +86,7 @@ struct ExpertsParams {
   const float* bias;     // [EXPERTS]
   const int* ids;        // [tokens, K], and their weights: where they are given
   const float* weights;
-  int* state;            // blocks that have begun, shares of up that are done, blocks that have ended: 0 before and after; the half of cells
+  int* state;            // blocks that have begun, shares of up done, blocks that have ended: 0 before and after; the half of cells
   u8* h;                 // [tokens · K, INTERMEDIATE]
   u8* cells;             // two times [ROWS, INTERMEDIATE], used instead of h, 0 but for what the last launch wrote; or none
   const u8* shared;      // [tokens, HIDDEN]
@@ -489,7 +489,8 @@ __device__ __forceinline__ void load_h(const ExpertsParams& params, const Lists&
     } while (!are_there);
 #pragma unroll
     for (int nth = 0; nth < AT_ONCE; nth++)
-      if (const int i = first + nth * THREADS; i < all) st_shared_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, of[nth].x, of[nth].y, of[nth].z, of[nth].w);
+      if (const int i = first + nth * THREADS; i < all)
+        st_shared_16(to + i / PIECES * H_STRIDE + i % PIECES * 16, of[nth].x, of[nth].y, of[nth].z, of[nth].w);
   }
 }
 
