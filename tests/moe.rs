@@ -125,8 +125,11 @@ fn rendered_source_is_the_reviewed_one() {
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
     let combine = "combine:bf16>bf16:h2048:k10:weighted:placed:shared:shared_gate".parse::<Combine>().unwrap();
     insta::assert_snapshot!(Simt::from(combine).symbol(), Simt::from(combine).render().unwrap().text());
-    let experts = experts()[0];
-    insta::assert_snapshot!(Simt::from(experts).symbol(), Simt::from(experts).render().unwrap().text());
+    let experts = Simt::from(experts()[0]);
+    let source = experts.render().unwrap();
+    insta::assert_snapshot!(experts.symbol(), source.text());
+    let exchange = source.headers().iter().find(|header| header.name == "simt/experts/exchange.cuh").unwrap();
+    insta::assert_snapshot!("experts_exchange", exchange.text);
     for quantise in
         ["quantise:bf16:k7168:sf128x4:own", "quantise:bf16:k7168:e4m3", "quantise:bf16:k7168:e4m3:k_factors"]
     {

@@ -101,6 +101,7 @@ const SIMT: Cuda = Cuda {
         "simt/addend/f16.cuh",
         "simt/addend/f32.cuh",
         "simt/exact.cuh",
+        "simt/experts/exchange.cuh",
         "simt/logits/bf16.cuh",
         "simt/logits/f16.cuh",
         "simt/logits/f32.cuh",

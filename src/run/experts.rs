@@ -23,6 +23,11 @@ const PLACES: usize = 1024;
 const APART: usize = 4;
 /// Places that have cells.
 const WITH_CELLS: usize = 4;
+/// Where the cells of a place begin, of so many bytes each: behind all counters.
+const fn first_word(place: usize, cells: usize) -> usize {
+    PLACES * APART + place * cells / 4
+}
+
 /// What multiplies the gate, up and down.
 const ALPHAS: [&str; 3] = ["alpha of the gate", "alpha of up", "alpha of down"];
 
@@ -197,7 +202,7 @@ impl ExpertsKernel {
     /// On a device of so many multiprocessors; `stream` makes the counters.
     pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, stream: &Arc<CudaStream>, sms: u32) -> Result<Self> {
         let cells = experts.cell_bytes()?;
-        let counters = stream.alloc_zeros::<i32>(PLACES * APART + WITH_CELLS * cells / 4);
+        let counters = stream.alloc_zeros::<i32>(first_word(WITH_CELLS, cells));
         let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
         Ok(Self {
             experts,
@@ -225,7 +230,7 @@ impl ExpertsKernel {
     /// What the first place's cells have, each half, once the stream has come so far.
     pub(crate) fn first_cells(&self, stream: &Arc<CudaStream>) -> Result<[Vec<i32>; 2]> {
         let all = self.counters.slice().ok_or_else(|| Error::internal("counters that are not the kernel's own"))?;
-        let (first, half) = (PLACES * APART, self.cells / 8);
+        let (first, half) = (first_word(0, self.cells), self.cells / 8);
         let of = |at: usize| stream.clone_dtoh(&all.slice(first + at * half..first + (at + 1) * half));
         let of = |at| of(at).map_err(|error| refused(format!("reading the cells of {}", self.experts), error));
         Ok([of(0)?, of(1)?])
@@ -347,7 +352,7 @@ impl ExpertsKernel {
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
-            Line { name: "counters", needed: (PLACES * APART + WITH_CELLS * self.cells / 4) as u64, alignment: 16 },
+            Line { name: "counters", needed: first_word(WITH_CELLS, self.cells) as u64, alignment: 16 },
         ];
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| Params {
@@ -361,11 +366,7 @@ impl ExpertsKernel {
             weights: addresses[piece::OF_SLOTS],
             state: addresses[piece::COUNTERS] + (4 * APART * at) as u64,
             h: addresses[piece::H],
-            cells: if at < WITH_CELLS {
-                addresses[piece::COUNTERS] + (4 * PLACES * APART + at * self.cells) as u64
-            } else {
-                0
-            },
+            cells: if at < WITH_CELLS { addresses[piece::COUNTERS] + 4 * first_word(at, self.cells) as u64 } else { 0 },
             shared: addresses[piece::SHARED],
             residual: addresses[piece::RESIDUAL],
             out: addresses[piece::OUT],

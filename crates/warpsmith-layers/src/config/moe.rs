@@ -7,7 +7,6 @@ use std::str::FromStr;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
 use warpsmith::internal::build::Experts;
-use warpsmith::internal::spec::Routing;
 use warpsmith::spec::{Activation, Arch, Combine, Problem, Quantise, Route, Scoring};
 use warpsmith::{Error, Result};
 
@@ -261,16 +260,14 @@ impl MoeConfig {
         if self.has_weighted_inputs && k != 1 {
             return Err(Error::unsupported(format!("weighted_inputs: k = {k}: must be 1")));
         }
-        if let Some(skew) = self.skew.filter(|skew| *skew > Routing::SKEW_MAX) {
-            return Err(Error::unsupported(format!("skew = {skew}: must be 0 to {}", Routing::SKEW_MAX)));
-        }
         let rows = check_rows(tokens, k)?;
         let of_experts = |problem: Problem| {
             let problem = problem.grouped(experts).experts_per_token(k.min(experts));
-            self.skew.map_or(problem, |skew| problem.skew(skew))
+            let problem = self.skew.map_or(problem, |skew| problem.skew(skew));
+            problem.check().map(|()| problem)
         };
         let [up, down] = expert.of_rows(rows)?;
-        Ok([of_experts(up).gathered(), of_experts(down)])
+        Ok([of_experts(up.gathered())?, of_experts(down)?])
     }
 }
 

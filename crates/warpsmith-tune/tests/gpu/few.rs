@@ -117,9 +117,13 @@ pub fn left_over() -> Vec<Mutant> {
     ]
 }
 
-pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+fn kernel_of(bench: &Bench, mutant: &Mutant) -> Result<ExpertsKernel, String> {
     let Simt::Experts(spec) = mutant.kernel() else { return Err("no experts".to_owned()) };
-    let kernel = experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)?;
+    experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)
+}
+
+pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
+    let kernel = kernel_of(bench, mutant)?;
     let _turn = bench.alone();
     match is_refused(bench, &kernel)? {
         true => Ok(()),
@@ -192,16 +196,12 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
 
 /// Half by half, a launch writes every word of its rows, and leaves nothing of the launch before.
 pub fn cells_are_cleared(bench: &Bench) -> Result<(), String> {
-    match is_left_over(bench, &nothing())? {
-        None => Ok(()),
-        Some(what) => Err(what),
-    }
+    is_left_over(bench, &nothing())?.map_or(Ok(()), Err)
 }
 
 /// What is not as it should be in the cells, behind each of three launches.
 pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, String> {
-    let Simt::Experts(spec) = mutant.kernel() else { return Err("no experts".to_owned()) };
-    let kernel = experts(&bench.device, &bench.stream, spec, &mutant.built(bench)?).map_err(text)?;
+    let kernel = kernel_of(bench, mutant)?;
     let _turn = bench.alone();
     let mut h = room_for_h(bench)?;
     for launch in 0..3 {
@@ -221,9 +221,7 @@ pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, St
 
 /// In more places than have cells, and again in each.
 pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench) -> Result<(), String> {
-    let nothing = nothing();
-    let Simt::Experts(spec) = nothing.kernel() else { return Err("no experts".to_owned()) };
-    let kernel = experts(&bench.device, &bench.stream, spec, &nothing.built(bench)?).map_err(text)?;
+    let kernel = kernel_of(bench, &nothing())?;
     let _turn = bench.alone();
     let mut places = (0..6).map(|_| room_for_h(bench)).collect::<Result<Vec<_>, _>>()?;
     let first = result_of(bench, &kernel, |_| {})?;
@@ -239,9 +237,7 @@ pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench) -> Result<(),
 
 /// An expert whose factor is no number makes NaN of the tokens that chose it, and changes no bit of others.
 pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench) -> Result<(), String> {
-    let nothing = nothing();
-    let Simt::Experts(spec) = nothing.kernel() else { return Err("no experts".to_owned()) };
-    let kernel = experts(&bench.device, &bench.stream, spec, &nothing.built(bench)?).map_err(text)?;
+    let kernel = kernel_of(bench, &nothing())?;
     let _turn = bench.alone();
     let (host, tokens) = host()?;
     let (ids, _) = host.chosen(&tokens).map_err(text)?;
@@ -268,8 +264,7 @@ fn nothing() -> Mutant {
 
 /// With nothing wrong it is not refused.
 pub fn the_kernel_itself_is_right(bench: &Bench) -> Result<(), String> {
-    let nothing = nothing();
-    match is_killed(bench, &nothing) {
+    match is_killed(bench, &nothing()) {
         Ok(()) => Err("what is right is refused".to_owned()),
         Err(why) if why == "nothing is found wrong" => Ok(()),
         Err(why) => Err(why),
