@@ -18,6 +18,11 @@ struct Column {
   RowScale row_scale;
   Bias bias;
 
+  __device__ __forceinline__ static void prefetch(const Params& params, int group, int column) {
+    RowScale::prefetch(params, group, column);
+    Bias::prefetch(params, group, column);
+  }
+
   __device__ __forceinline__ void load(const Params& params, int group, int column) {
     row_scale.load(params, group, column);
     bias.load(params, group, column);

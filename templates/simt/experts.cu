@@ -86,7 +86,7 @@ struct ExpertsParams {
   const float* bias;     // [EXPERTS]
   const int* ids;        // [tokens, K], and their weights: where they are given
   const float* weights;
-  int* state;            // blocks that have begun, shares of up done, blocks that have ended: 0 before and after; the half of cells
+  int* state;            // blocks that have begun, shares of up done and blocks past that: 0 before and after; the half of cells
   u8* h;                 // [tokens · K, INTERMEDIATE]
   u8* cells;             // two times [ROWS, INTERMEDIATE], used instead of h, 0 but for what the last launch wrote; or none
   const u8* shared;      // [tokens, HIDDEN]
@@ -453,7 +453,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     if (local >= 0) atomicOr(&lists.bits[local / 32], 1u << local % 32);
   } else {
     const bool counts = thread == THREADS - 1;
-    const int ticket = counts ? atomicAdd(params.state, 1) : 0, half = counts ? ld_relaxed_gpu(params.state + 3) : 0;
+    const int ticket = counts ? atomicAdd(params.state, 1) : 0, half = counts ? ld_relaxed_gpu(params.state + 2) : 0;
     for (int i = thread - tokens * 32; i < LOCAL_EXPERTS; i += THREADS - tokens * 32)
 #pragma unroll
       for (int j = 0; j < 3; j++)
@@ -509,6 +509,11 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     if (local >= 0) lists.weight[hit][warp] = (ARE_GIVEN ? params.weights : lists.weights)[warp * K + lane];
   };
   const Exchange exchange(params.cells, params.h, lists.half);
+  // Nothing waits for its answer but the last instruction.
+  int counted = 0;
+  const auto is_past = [&] {
+    if (thread == 0) counted = atomicAdd(params.state + 1, IS_PAST);
+  };
   if (share.number < share.numbers) {
     begin_up();
     weigh();
@@ -528,6 +533,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
       share.number = more;
       begin_up();
     }
+    is_past();
     load_h(params, lists, exchange, body);
     __syncthreads();
     for (bool is_first = true;; is_first = false) {
@@ -543,12 +549,11 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
       if (--own == 0) break;
       __syncthreads();
     }
+  } else {
+    is_past();
   }
-  if (thread == 0) {
-    __threadfence();
-    if (atomicAdd(params.state + 2, 1) == static_cast<int>(gridDim.x) - 1) {
-      params.state[0] = params.state[1] = params.state[2] = 0;
-      if (exchange.next) params.state[3] = 1 - lists.half;
-    }
+  if (thread == 0 && counted / IS_PAST == static_cast<int>(gridDim.x) - 1) {
+    params.state[0] = params.state[1] = 0;
+    if (exchange.next) params.state[2] = 1 - lists.half;
   }
 }

@@ -84,7 +84,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
-//   result/      store_result(…, sums): as C, or as partial sums
+//   result/      prefetch_columns(…), before the products; store_result(…, sums): as C, or as partial sums
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "common/stuck/<{ stuck }>.cuh"
 #include "wgmma/ptx.cuh"
@@ -142,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (PERSISTENT) reuse_scratch(consumer);
     ask_for_factors(params, ring, tile, consumer);
     const TileAlphas alphas(params, tile);
+    prefetch_columns(params, tile, consumer);
     float sums[Fusion::COUNT][ACCUMULATORS];
     Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
     wait_for_factors();

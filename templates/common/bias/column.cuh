@@ -7,13 +7,19 @@ namespace ws {
 struct Bias {
   float of[PRODUCTS];
 
-  __device__ void load(const Params& launch, int group, int column) {
+  __device__ static const Addend* at(const Params& launch, int product, int group, int column) {
     const ColumnParams& params = static_cast<const ColumnParams&>(launch);
+    return reinterpret_cast<const Addend*>(params.bias[product]) + static_cast<long long>(group) * params.bias_step[product] + column;
+  }
+
+  __device__ static void prefetch(const Params& params, int group, int column) {
 #pragma unroll
-    for (int i = 0; i < PRODUCTS; i++) {
-      const Addend* addends = reinterpret_cast<const Addend*>(params.bias[i]);
-      of[i] = widened(addends[static_cast<long long>(group) * params.bias_step[i] + column]);
-    }
+    for (int i = 0; i < PRODUCTS; i++) prefetch_line(at(params, i, group, column));
+  }
+
+  __device__ void load(const Params& params, int group, int column) {
+#pragma unroll
+    for (int i = 0; i < PRODUCTS; i++) of[i] = widened(*at(params, i, group, column));
   }
 
   // Never contracted, so that all variants give the same bits.

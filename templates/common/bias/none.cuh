@@ -4,6 +4,7 @@
 namespace ws {
 
 struct Bias {
+  __device__ static void prefetch(const Params&, int, int) {}
   __device__ void load(const Params&, int, int) {}
   __device__ float added(int, float value) const { return value; }
 };

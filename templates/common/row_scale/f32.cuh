@@ -6,11 +6,19 @@ namespace ws {
 struct RowScale {
   float of[PRODUCTS];
 
-  __device__ void load(const Params& launch, int group, int column) {
+  __device__ static const float* at(const Params& launch, int product, int group, int column) {
     const ColumnParams& params = static_cast<const ColumnParams&>(launch);
+    return params.row_scale[product] + static_cast<long long>(group) * params.row_scale_step[product] + column;
+  }
+
+  __device__ static void prefetch(const Params& params, int group, int column) {
 #pragma unroll
-    for (int i = 0; i < PRODUCTS; i++)
-      of[i] = params.row_scale[i][static_cast<long long>(group) * params.row_scale_step[i] + column];
+    for (int i = 0; i < PRODUCTS; i++) prefetch_line(at(params, i, group, column));
+  }
+
+  __device__ void load(const Params& params, int group, int column) {
+#pragma unroll
+    for (int i = 0; i < PRODUCTS; i++) of[i] = *at(params, i, group, column);
   }
 
   // Never contracted, so that all variants give the same bits.

@@ -30,6 +30,11 @@ struct Exchange {
   }
 };
 
+// What is counted in state[1]: shares of up that are done, and in its upper half blocks that look at the counts no more. One word, so
+// that nobody sees the second of a block before the first.
+enum : int { IS_PAST = 1 << 16, SHARES = IS_PAST - 1 };
+static_assert(BLOCKS < IS_PAST, "a half of the word for each");
+
 // Says that a number's part of h is there, and waits for the others', or, where cells tell, until most have theirs. What nobody has
 // begun by and by is done here: its number, or -1.
 __device__ __forceinline__ int wait_for_others(const ExpertsParams& params, const Exchange& exchange, int numbers) {
@@ -39,7 +44,7 @@ __device__ __forceinline__ int wait_for_others(const ExpertsParams& params, cons
     add_release_gpu(params.state + 1, 1);
   const int enough = exchange.next ? numbers - numbers / 8 : numbers;
   for (u32 turn = 0;; turn++) {
-    const int begun = ld_acquire_gpu(params.state), done = ld_acquire_gpu(params.state + 1);
+    const int begun = ld_acquire_gpu(params.state), done = ld_acquire_gpu(params.state + 1) & SHARES;
     if (begun >= numbers && done >= enough) return -1;
     if (turn > 100 && begun < numbers) {
       const int more = atomicAdd(params.state, 1);

@@ -3,6 +3,9 @@
 
 namespace ws {
 
+// Columns have nothing of their own here.
+__device__ __forceinline__ void prefetch_columns(const Params&, const Tile&, const ConsumerId&) {}
+
 template <class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Alphas&, const Sums& sums) {
