@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::value_parser;
+use warpsmith::spec::Variant;
 use warpsmith_layers::LayerConfig;
 use warpsmith_tune::{Budget, Rest};
 
@@ -24,6 +25,11 @@ pub struct Args {
     /// Seconds for each problem and M at most, instead of the budget's.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub limit: Option<Duration>,
+
+    /// Variants that are tried, too, with commas between, before those that are predicted to be fast; of each problem those that are
+    /// legal for it.
+    #[arg(long, value_delimiter = ',', conflicts_with = "within")]
+    pub variant: Vec<Variant>,
 
     /// All that this manifest names instead of a list, at the M at which its choices change.
     #[arg(long, value_name = "FILE", requires = "within", group = "whole", conflicts_with_all = ["problem", "m", "only", "unprepared"])]

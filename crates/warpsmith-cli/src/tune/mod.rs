@@ -27,6 +27,7 @@ use warpsmith::cache::KernelCache;
 use warpsmith::engine::Manifest;
 use warpsmith::internal::file;
 use warpsmith::pick::{Picker, Table};
+use warpsmith::spec::{Arch, Spec, Variant};
 use warpsmith_tune::{Quarantine, SystemClock};
 
 use crate::shared::list::{Item, Part};
@@ -34,7 +35,7 @@ use crate::shared::{self, Result, document, layers, say};
 pub use args::Args;
 use record::Means;
 use report::{Ceilings, Report, Row};
-use tuning::Tuning;
+use tuning::{Tuning, kin};
 use whole::Whole;
 
 /// Whether every tuning came to a conclusion; of a manifest, whether nothing is wrong.
@@ -100,15 +101,32 @@ fn each(manifest: &Manifest) -> Result<Vec<Item>> {
     all.map(|(problem, m)| Item::new(*problem, shared::rows(problem, &[m])?)).collect()
 }
 
+/// Variants as kernels of the problems that they are legal for.
+fn named(variants: &[Variant], items: &[Item], arch: &Arch) -> Result<Vec<Spec>> {
+    let mut named = Vec::new();
+    for variant in variants {
+        let (legal, refused): (Vec<_>, Vec<_>) =
+            items.iter().map(|item| Spec::new(&item.problem, variant, arch)).partition(std::result::Result::is_ok);
+        if legal.is_empty() {
+            refused.into_iter().take(1).collect::<warpsmith::Result<Vec<_>>>()?;
+        }
+        named.extend(legal.into_iter().flatten());
+    }
+    Ok(named)
+}
+
 /// Tunes a list, each of it as far as the budget goes.
 fn list(args: &Args, means: &Means, tuning: &mut Tuning<'_>, mut table: Table, items: &[Item]) -> Result<bool> {
     let (before, mut rows, mut concluded) = (table.clone(), Vec::new(), 0);
     // Each begins with what was chosen before any.
     let picker = Picker::builder(&means.device, &means.arch).table(&before).build()?;
+    let named = named(&args.variant, items, &means.arch)?;
     // What was found is kept, also if the device is lost in between, or nobody reads on.
     let ended = items.iter().try_for_each(|item| -> Result<()> {
         let (problem, m) = (&item.problem, item.m());
-        let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &[], args.budget, args.limit)?;
+        let mut kin = kin(&picker, problem, m)?;
+        kin.splice(0..0, named.iter().filter(|spec| spec.problem() == problem).copied());
+        let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &kin, args.budget, args.limit)?;
         let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
         let decided = record::from_rows(m, others)..=m;
         if let Some(entry) = record::entry(&outcome, problem, decided, outcome.tried.len(), means)? {

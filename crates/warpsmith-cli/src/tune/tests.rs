@@ -159,11 +159,39 @@ fn layers_are_tuned_at_the_rows_of_their_tokens() {
         "tune --layer qwen3-30b --only dual",
         "tune --layer qwen3-30b --manifest m --within 6",
         "tune --layer qwen3-30b --within 6 --budget normal",
+        "tune --layer qwen3-30b --within 6 --variant wgmma.t8x64x128.s6.single.ws2.direct",
         "tune --manifest m",
         "tune --within 6",
     ] {
         assert!(args(wrong).is_err(), "{wrong}");
     }
+}
+
+/// Of each problem those that are legal for it; one that is legal for none is refused.
+#[test]
+fn variants_that_are_named_are_tried() {
+    let line = "tune --layer mlp.silu:bf16:h4096:i14336 --tokens 8,16 --variant wgmma.t8x64x128.s6.single.ws2.direct,\
+                wgmma.t8x64x256.s6.interleaved.ws4.shared,wgmma.t8x64x256.s3.interleaved.ws4.shared";
+    let args = |line: &str| Options::<Args>::try_parse_from(line.split(' ')).unwrap().own;
+    let named = |args: &Args| {
+        let products = layers::products(&args.layer, &args.tokens, &Arch::H200).unwrap();
+        super::named(&args.variant, &super::each(&products).unwrap(), &Arch::H200)
+    };
+    let all = named(&args(line)).unwrap();
+    let of = |operation: &str| {
+        let of = all.iter().filter(|spec| spec.problem().to_string().starts_with(operation));
+        of.map(|spec| spec.variant().to_string()).collect::<Vec<_>>()
+    };
+    let dual = ["wgmma.t8x64x256.s6.interleaved.ws4.shared", "wgmma.t8x64x256.s3.interleaved.ws4.shared"];
+    assert_eq!(of("gemm"), ["wgmma.t8x64x128.s6.single.ws2.direct"; 2], "at two numbers of rows");
+    assert_eq!(of("dual_gemm"), [dual[0], dual[0], dual[1], dual[1]]);
+    let wrong = format!("{line},wgmma.t8x64x256.s40.interleaved.ws4.shared");
+    let error = named(&args(&wrong)).unwrap_err().to_string();
+    assert!(error.contains("stages") || error.contains("shared memory"), "{error}");
+
+    let ranked = || rank(all[0].problem(), 8, &Arch::H200, 2);
+    let predicted = ranked().iter().map(|ranked| ranked.spec).collect::<Vec<_>>();
+    assert_eq!(tuning::ordered(ranked(), &all[..2]), [predicted[0], all[0], predicted[1]]);
 }
 
 #[test]

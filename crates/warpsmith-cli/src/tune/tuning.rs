@@ -6,12 +6,16 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use warpsmith::cache::KernelCache;
 use warpsmith::internal::pick::heuristic;
+use warpsmith::pick::Picker;
 use warpsmith::spec::{Activation, Problem, Spec};
 use warpsmith_tune::{Budget, Launching, Outcome, Progress, Rest, Setup, Stage, Tuner, WorkerCommand, WorkerMeasurer};
 
 use super::record::Means;
 use crate::shared::list::Item;
 use crate::shared::{Result, bar, further_rows};
+
+/// Kernels of other rows that are tried at most.
+const KIN: usize = 4;
 
 /// Tunes one problem after the other, in one worker as long as it lives.
 pub struct Tuning<'a> {
@@ -90,6 +94,23 @@ pub fn ordered(ranked: Vec<heuristic::Ranked>, kin: &[Spec]) -> Vec<Spec> {
         }
     }
     all
+}
+
+/// The kernels that serve a problem at the nearest other rows: one that is good there, too, spares another.
+pub fn kin(picker: &Picker, problem: &Problem, m: u32) -> Result<Vec<Spec>> {
+    let schedule = picker.schedule(problem)?;
+    let own = schedule.at(m).spec();
+    let octaves = |last: u32| (f64::from(last) / f64::from(m)).log2().abs();
+    let mut others: Vec<_> = schedule.intervals().iter().filter(|other| other.choice.spec() != own).collect();
+    others.sort_by(|a, b| octaves(a.last).total_cmp(&octaves(b.last)));
+    let mut kin: Vec<Spec> = Vec::new();
+    for other in others {
+        let spec = *other.choice.spec();
+        if kin.len() < KIN && spec.fits_grid(m) && !kin.contains(&spec) {
+            kin.push(spec);
+        }
+    }
+    Ok(kin)
 }
 
 fn show(progress: &ProgressBar, item: &Item, at: &Progress<'_>) {

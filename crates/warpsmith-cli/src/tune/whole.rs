@@ -9,21 +9,20 @@ use warpsmith::engine::Manifest;
 use warpsmith::internal::engine::KernelSet;
 use warpsmith::internal::pick::Entry;
 use warpsmith::pick::{Origin, Picker, Table};
-use warpsmith::spec::{Problem, Spec, Variant};
+use warpsmith::spec::{Spec, Variant};
 use warpsmith_tune::{
     Clock, Decided, Outcome, Point, Rejection, Standing, Turn, Verdict, WhyInconclusive, tune_within,
 };
 
 use super::record::{self, Means};
 use super::report::Row;
+use super::tuning::kin;
 use crate::shared::list::Item;
 use crate::shared::{self, Result, say};
 
 /// A problem has at most so many kernels for the rows of a manifest, or as many as it had before.
 const KERNELS: usize = 9;
 
-/// Kernels of other rows that are tried at most.
-const KIN: usize = 4;
 /// What replaces a wrong kernel is as if it were so many times as fast.
 const MOST_MISSED: f64 = 1e6;
 
@@ -244,23 +243,6 @@ impl Session<'_> {
 /// Whether it was measured before, on this model of device, or nothing else is wanted.
 fn is_known(decided: &Decided) -> bool {
     matches!(decided.point.choice().origin(), Origin::Pinned | Origin::Tuned)
-}
-
-/// The kernels that serve a problem at the nearest other rows: one that is good there, too, spares another.
-fn kin(picker: &Picker, problem: &Problem, m: u32) -> Result<Vec<Spec>> {
-    let schedule = picker.schedule(problem)?;
-    let own = schedule.at(m).spec();
-    let octaves = |last: u32| (f64::from(last) / f64::from(m)).log2().abs();
-    let mut others: Vec<_> = schedule.intervals().iter().filter(|other| other.choice.spec() != own).collect();
-    others.sort_by(|a, b| octaves(a.last).total_cmp(&octaves(b.last)));
-    let mut kin: Vec<Spec> = Vec::new();
-    for other in others {
-        let spec = *other.choice.spec();
-        if kin.len() < KIN && spec.fits_grid(m) && !kin.contains(&spec) {
-            kin.push(spec);
-        }
-    }
-    Ok(kin)
 }
 
 /// Whether the kernel is to blame, and not how much registers it takes or what the driver has room for.

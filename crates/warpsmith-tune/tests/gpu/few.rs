@@ -112,7 +112,7 @@ pub fn left_over() -> Vec<Mutant> {
     let mutant = Mutant::of(simt());
     vec![
         mutant("cells that are not cleared", "exchange.clear(share.number, share.numbers);", ""),
-        mutant("always the same half", "params.state[3] = 1 - lists.half;", "params.state[3] = lists.half;"),
+        mutant("always the same half", "params.state[2] = 1 - lists.half;", "params.state[2] = lists.half;"),
         mutant("half of the cells not cleared", "i < BYTES / 16;", "i < BYTES / 32;"),
     ]
 }
