@@ -195,12 +195,13 @@ pub mod run {
         ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), stream, device.arch().sms())
     }
 
-    /// What the cells have that blocks give each other rows of h in: of the first place that the kernel was launched in, each half.
+    /// What the first place has that the kernel was launched in: what its blocks count in, and of the cells that they give each other
+    /// rows of h in, each half.
     ///
     /// # Errors
     /// Driver, if it refuses the copy.
-    pub fn first_cells(kernel: &ExpertsKernel, stream: &Arc<CudaStream>) -> Result<[Vec<i32>; 2]> {
-        kernel.first_cells(stream)
+    pub fn first_place(kernel: &ExpertsKernel, stream: &Arc<CudaStream>) -> Result<(Vec<i32>, [Vec<i32>; 2])> {
+        kernel.first_place(stream)
     }
 
     /// A router from machine code of one's own.

@@ -227,13 +227,13 @@ impl ExpertsKernel {
         self.kernel.cubin()
     }
 
-    /// What the first place's cells have, each half, once the stream has come so far.
-    pub(crate) fn first_cells(&self, stream: &Arc<CudaStream>) -> Result<[Vec<i32>; 2]> {
+    /// What the first place has once the stream has come so far: its counters, and of its cells each half.
+    pub(crate) fn first_place(&self, stream: &Arc<CudaStream>) -> Result<(Vec<i32>, [Vec<i32>; 2])> {
         let all = self.counters.slice().ok_or_else(|| Error::internal("counters that are not the kernel's own"))?;
         let (first, half) = (first_word(0, self.cells), self.cells / 8);
-        let of = |at: usize| stream.clone_dtoh(&all.slice(first + at * half..first + (at + 1) * half));
-        let of = |at| of(at).map_err(|error| refused(format!("reading the cells of {}", self.experts), error));
-        Ok([of(0)?, of(1)?])
+        let of = |words| stream.clone_dtoh(&all.slice(words));
+        let of = |words| of(words).map_err(|error| refused(format!("reading what {} counts in", self.experts), error));
+        Ok((of(0..APART)?, [of(first..first + half)?, of(first + half..first + 2 * half)?]))
     }
 
     /// Puts one launch into the stream, which may begin while what is before it still runs and waits for its end by itself

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaSlice;
 use half::bf16;
 use warpsmith::internal::build::Simt;
-use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts, first_cells};
+use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts, first_place};
 use warpsmith::run::{PreparedWeights, Weights};
 use warpsmith::spec::Arch;
 use warpsmith_layers::{LayerConfig, MoeConfig, Step};
@@ -114,6 +114,12 @@ pub fn left_over() -> Vec<Mutant> {
         mutant("cells that are not cleared", "exchange.clear(share.number, share.numbers);", ""),
         mutant("always the same half", "params.state[2] = 1 - lists.half;", "params.state[2] = lists.half;"),
         mutant("half of the cells not cleared", "i < BYTES / 16;", "i < BYTES / 32;"),
+        mutant("counts of a launch that stay", "params.state[0] = params.state[1] = 0;", "params.state[0] = 0;"),
+        mutant(
+            "a block that looks no more and does not say so",
+            "if (thread == 0) counted =",
+            "if (thread == 0 && blockIdx.x > 0) counted =",
+        ),
     ]
 }
 
@@ -206,7 +212,10 @@ pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, St
     let mut h = room_for_h(bench)?;
     for launch in 0..3 {
         result_with(bench, &kernel, &mut h, |_| {})?;
-        let halves = first_cells(&kernel, &bench.stream).map_err(text)?;
+        let (counters, halves) = first_place(&kernel, &bench.stream).map_err(text)?;
+        if counters[..2] != [0, 0] {
+            return Ok(Some(format!("launch {launch}: {counters:?} is counted when it has ended")));
+        }
         let (written, next) = (&halves[launch % 2], &halves[1 - launch % 2]);
         let words = TOKENS as usize * K * ROW / 2;
         if written[..words].contains(&0) || written[words..].iter().any(|word| *word != 0) {
