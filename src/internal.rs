@@ -64,12 +64,13 @@ pub mod engine {
     use cudarc::driver::CudaStream;
     use std::sync::Arc;
 
-    /// The kernel of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes its counters.
+    /// The kernels of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes what they count
+    /// in, which those have together whose rows need as much.
     ///
     /// # Errors
     /// Unsupported, if there is no such kernel ([`Experts::check`]); those of [`Engine::route`].
-    pub fn experts(engine: &Engine, stream: &Arc<CudaStream>, of: &Experts) -> Result<ExpertsKernel> {
-        engine.experts(stream, of)
+    pub fn experts(engine: &Engine, stream: &Arc<CudaStream>, all: &[Experts]) -> Result<Vec<ExpertsKernel>> {
+        engine.experts(stream, all)
     }
 
     /// The same, named by a manifest.
@@ -175,6 +176,7 @@ pub mod run {
     pub use crate::run::experts::{ExpertsKernel, ExpertsOperands};
     pub use crate::run::given::GivenMemory;
     pub use crate::run::load_lock::LoadTime;
+    use crate::run::places::Places;
     pub use crate::run::prepare::Preparer;
     pub use crate::run::quantise_weights::{WeightOperands, WeightQuantiser};
     use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
@@ -192,7 +194,8 @@ pub mod run {
         experts: Experts,
         built: &Built<Simt>,
     ) -> Result<ExpertsKernel> {
-        ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), stream, device.arch().sms())
+        let places = Places::new(stream, &experts)?;
+        ExpertsKernel::new(experts, Arc::new(SimtKernel::load(device, built)?), places, device.arch().sms())
     }
 
     /// What the first place has that the kernel was launched in: what its blocks count in, and of the cells that they give each other
@@ -201,7 +204,7 @@ pub mod run {
     /// # Errors
     /// Driver, if it refuses the copy.
     pub fn first_place(kernel: &ExpertsKernel, stream: &Arc<CudaStream>) -> Result<(Vec<i32>, [Vec<i32>; 2])> {
-        kernel.first_place(stream)
+        kernel.places().first(stream)
     }
 
     /// A router from machine code of one's own.

@@ -43,6 +43,7 @@ use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::Result;
 use crate::pick::{Choice, Explanation, Picker};
 use crate::run::experts::ExpertsKernel;
+use crate::run::places::Places;
 use crate::run::{Combiner, Device, Kernel, Quantiser, Router};
 use crate::simt::Experts;
 use crate::spec::{Combine, Problem, Quantise, Route};
@@ -249,12 +250,22 @@ impl Engine {
         Ok(Combiner::new(*combine, self.residency.simt((*combine).into())?.value))
     }
 
-    /// The kernel of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes its counters.
-    pub(crate) fn experts(&self, stream: &Arc<CudaStream>, experts: &Experts) -> Result<ExpertsKernel> {
-        experts.check()?;
-        self.record().note_simt(&(*experts).into());
-        let kernel = self.residency.simt((*experts).into())?.value;
-        ExpertsKernel::new(*experts, kernel, stream, self.device().arch().sms())
+    /// The kernels of a whole mixture of experts, for few tokens, loaded, as [`Engine::route`] gives its own. `stream` makes what they count
+    /// in, which those have together whose rows need as much.
+    pub(crate) fn experts(&self, stream: &Arc<CudaStream>, all: &[Experts]) -> Result<Vec<ExpertsKernel>> {
+        let mut made: Vec<ExpertsKernel> = Vec::new();
+        for experts in all {
+            experts.check()?;
+            self.record().note_simt(&(*experts).into());
+            let kernel = self.residency.simt((*experts).into())?.value;
+            let mut places = None;
+            for other in &made {
+                places = places.or(other.places().are_for(experts)?.then(|| other.places().clone()));
+            }
+            let places = places.map_or_else(|| Places::new(stream, experts), Ok)?;
+            made.push(ExpertsKernel::new(*experts, kernel, places, self.device().arch().sms())?);
+        }
+        Ok(made)
     }
 
     /// The kernels that make values NVFP4, loaded, as [`Engine::route`] gives its own.

@@ -2,39 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use cudarc::driver::CudaStream;
-
+use super::LaunchStream;
 use super::memory::Memory;
 use super::operand::{Alpha, MatrixMut, Values};
-use super::shared::Shared;
+use super::places::Places;
 use super::simt::{Line, Pieces, SimtKernel, SimtLaunch, Visit, check_given};
 use super::weights::PreparedWeights;
-use super::{LaunchStream, refused};
 use crate::build::Cubin;
 use crate::error::{Error, Result};
 use crate::format::PreparedLayout;
 use crate::simt::{Experts, Scoring};
-
-/// Places of h that a kernel tells apart: many, as some allocate one for each launch.
-const PLACES: usize = 1024;
-/// Counters of each.
-const APART: usize = 4;
-/// Places that have cells.
-const WITH_CELLS: usize = 4;
-/// Where the cells of a place begin, of so many bytes each: behind all counters.
-const fn first_word(place: usize, cells: usize) -> usize {
-    PLACES * APART + place * cells / 4
-}
 
 /// What multiplies the gate, up and down.
 const ALPHAS: [&str; 3] = ["alpha of the gate", "alpha of up", "alpha of down"];
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
 ///
-/// Its blocks count, and give each other rows of h, in memory that the kernel has. Launches at a time must not have the same of it:
-/// where they would write h tells them apart, as nobody may give that to two at a time.
+/// Its blocks count, and give each other rows of h, in memory that the kernel has, or several of one layer together ([`Places`]).
 #[derive(Clone)]
 pub struct ExpertsKernel {
     experts: Experts,
@@ -45,11 +30,7 @@ pub struct ExpertsKernel {
     /// Of a launch.
     blocks: u32,
     kernel: Arc<SimtKernel>,
-    counters: Shared<i32>,
-    /// Bytes of the cells of a place.
-    cells: usize,
-    /// The address of h that each has been counted for, or 0.
-    places: Arc<[AtomicU64; PLACES]>,
+    places: Places,
 }
 
 /// What an [`ExpertsKernel`] works on, all on its device.
@@ -199,21 +180,11 @@ impl Pieces for ExpertsOperands<'_> {
 }
 
 impl ExpertsKernel {
-    /// On a device of so many multiprocessors; `stream` makes the counters.
-    pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, stream: &Arc<CudaStream>, sms: u32) -> Result<Self> {
-        let cells = experts.cell_bytes()?;
-        let counters = stream.alloc_zeros::<i32>(first_word(WITH_CELLS, cells));
-        let counters = counters.map_err(|error| refused(format!("making the counters of {experts}"), error))?;
-        Ok(Self {
-            experts,
-            tokens: experts.most_tokens()?,
-            layouts: experts.layouts()?,
-            blocks: sms.clamp(1, Experts::BLOCKS_MAX),
-            kernel,
-            counters: Shared::written_in(stream, counters)?,
-            cells,
-            places: Arc::new([const { AtomicU64::new(0) }; PLACES]),
-        })
+    /// On a device of so many multiprocessors.
+    pub(crate) fn new(experts: Experts, kernel: Arc<SimtKernel>, places: Places, sms: u32) -> Result<Self> {
+        let (tokens, layouts) = (experts.most_tokens()?, experts.layouts()?);
+        let blocks = sms.clamp(1, Experts::BLOCKS_MAX);
+        Ok(Self { experts, tokens, layouts, blocks, kernel, places })
     }
 
     /// What it was made for.
@@ -227,13 +198,9 @@ impl ExpertsKernel {
         self.kernel.cubin()
     }
 
-    /// What the first place has once the stream has come so far: its counters, and of its cells each half.
-    pub(crate) fn first_place(&self, stream: &Arc<CudaStream>) -> Result<(Vec<i32>, [Vec<i32>; 2])> {
-        let all = self.counters.slice().ok_or_else(|| Error::internal("counters that are not the kernel's own"))?;
-        let (first, half) = (first_word(0, self.cells), self.cells / 8);
-        let of = |words| stream.clone_dtoh(&all.slice(words));
-        let of = |words| of(words).map_err(|error| refused(format!("reading what {} counts in", self.experts), error));
-        Ok((of(0..APART)?, [of(first..first + half)?, of(first + half..first + 2 * half)?]))
+    /// Where its blocks count and give each other rows of h.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// Puts one launch into the stream, which may begin while what is before it still runs and waits for its end by itself
@@ -250,21 +217,6 @@ impl ExpertsKernel {
         mut operands: ExpertsOperands<'a>,
     ) -> Result<bool> {
         self.put(stream, &mut operands).map_err(|error| error.context(self.experts.to_string()))
-    }
-
-    /// Which counters launches with h at this address have.
-    fn counters_of(&self, h: u64) -> Option<usize> {
-        // From where its address says on: workspaces are 256 bytes apart at least.
-        let first = WITH_CELLS + ((h / 256).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % (PLACES - WITH_CELLS);
-        (0..WITH_CELLS).chain(first..PLACES).chain(WITH_CELLS..first).find(|at| {
-            match self.places[*at].load(Ordering::Relaxed) {
-                0 => match self.places[*at].compare_exchange(0, h, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(_) => true,
-                    Err(other) => other == h,
-                },
-                other => other == h,
-            }
-        })
     }
 
     fn put<'a>(&'a self, stream: &impl LaunchStream, operands: &mut ExpertsOperands<'a>) -> Result<bool> {
@@ -332,8 +284,8 @@ impl ExpertsKernel {
             MatrixMut::Bf16(h) => h.as_memory().place_ahead(stream.stream())?,
             _ => return Err(Error::internal("h in a format that was refused")),
         };
-        let Some(at) = self.counters_of(h) else { return Ok(false) };
-        operands.counters = Some((&self.counters).into());
+        let Some(place) = self.places.of(h) else { return Ok(false) };
+        operands.counters = Some(self.places.counters().into());
 
         let is_given = route.scoring() == Scoring::Given;
         let logit = route.logits_format().map_or(4, |format| format.bytes(1)) as u64;
@@ -352,7 +304,7 @@ impl ExpertsKernel {
             Line { name: "shared", needed: if_any(experts.has_shared(), elements), alignment: 16 },
             Line { name: "residual", needed: if_any(experts.has_residual(), elements), alignment: 16 },
             Line { name: "out", needed: elements, alignment: 16 },
-            Line { name: "counters", needed: first_word(WITH_CELLS, self.cells) as u64, alignment: 16 },
+            Line { name: "counters", needed: self.places.words() as u64, alignment: 16 },
         ];
         let scale = operands.scale;
         let params = |addresses: [u64; piece::COUNT]| Params {
@@ -364,9 +316,9 @@ impl ExpertsKernel {
             bias: addresses[piece::BIAS],
             ids: addresses[piece::IDS],
             weights: addresses[piece::OF_SLOTS],
-            state: addresses[piece::COUNTERS] + (4 * APART * at) as u64,
+            state: addresses[piece::COUNTERS] + place.counters,
             h: addresses[piece::H],
-            cells: if at < WITH_CELLS { addresses[piece::COUNTERS] + 4 * first_word(at, self.cells) as u64 } else { 0 },
+            cells: place.cells.map_or(0, |cells| addresses[piece::COUNTERS] + cells),
             shared: addresses[piece::SHARED],
             residual: addresses[piece::RESIDUAL],
             out: addresses[piece::OUT],

@@ -30,6 +30,7 @@ mod module;
 mod next;
 mod operand;
 mod operands;
+pub(crate) mod places;
 pub(crate) mod prepare;
 mod quantise;
 pub(crate) mod quantise_weights;

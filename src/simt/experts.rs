@@ -382,6 +382,20 @@ mod tests {
         }
     }
 
+    /// So that the kernels of a layer have them together.
+    #[test]
+    fn given_ids_need_as_large_cells_as_logits() {
+        for (sizes, logits, given) in [
+            ("h2048:i768", ROUTE, "route.given:e128:k8"),
+            ("h4096:i1536", ROUTE, "route.given:e128:k8"),
+            ("h2048:i512", "route.softmax:bf16:e512:k10:renormalised", "route.given:e512:k10"),
+            ("h2880:i2880", "route.softmax:bf16:e32:k4:renormalised", "route.given:e32:k4"),
+        ] {
+            let [logits, given] = [logits, given].map(|route| named(&format!("experts.silu:bf16:{sizes}:{route}")));
+            assert_eq!(logits.cell_bytes().unwrap(), given.cell_bytes().unwrap(), "{logits}");
+        }
+    }
+
     #[test]
     fn what_there_is_no_kernel_for_is_refused_by_name() {
         let refusal = |experts: Experts| {

@@ -298,8 +298,7 @@ fn few_tokens(
     if !weights.all(|(product, layout)| product.prepared().is_some_and(|weights| weights.layout() == layout)) {
         return Ok(Vec::new());
     }
-    let all = all.iter().map(|experts| warpsmith::internal::engine::experts(engine, stream, experts));
-    match all.collect::<Result<Vec<_>>>() {
+    match warpsmith::internal::engine::experts(engine, stream, &all) {
         // What was warmed up does not name them: the other way does without.
         Err(error) if error.is_sealed() => Ok(Vec::new()),
         made => made,

@@ -56,6 +56,21 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
         if worst == 0.0 {
             return Err("nothing is off at all".to_owned());
         }
+        // By given ids in the same workspace, and by logits again: a layer's kernels count in the same place.
+        let (ids, weights) = host.chosen(&of_host).map_err(text)?;
+        let (ids, weights) = (stream.clone_htod(&ids).map_err(text)?, stream.clone_htod(&weights).map_err(text)?);
+        for turn in 0..2 {
+            device.forward_chosen(stream, &mut tokens, &ids, &weights).map_err(text)?;
+            wait(stream, WAIT).map_err(text)?;
+            let by_ids = tokens.found(stream, &device).map_err(text)?;
+            let at = |why| format!("{count} tokens, given ids, turn {turn}: {why}");
+            by_ids.check(&reference, &which, &columns).map_err(at)?;
+            device.forward(stream, &mut tokens, None).map_err(text)?;
+            wait(stream, WAIT).map_err(text)?;
+            if tokens.found(stream, &device).map_err(text)?.bytes != found.bytes {
+                return Err(format!("{count} tokens, turn {turn}: other bits behind given ids"));
+            }
+        }
     }
     Ok(())
 }
