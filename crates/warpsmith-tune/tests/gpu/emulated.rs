@@ -162,7 +162,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         }
         "few tokens" => {
             few::LAYERS.iter().skip(turn()).step_by(3).try_for_each(|layer| few::is_right(bench, layer))?;
-            few::cells_are_cleared(bench)?;
+            few::nothing_is_left_over(bench)?;
             let mutants = [few::races(), few::mutants()].concat();
             mutants.iter().skip(turn()).step_by(7 * step(2)).try_for_each(|mutant| few::is_killed(bench, mutant))
         }

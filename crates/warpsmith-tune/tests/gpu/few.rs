@@ -215,12 +215,12 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     Ok(found.check(&reference, &which, &columns).is_err())
 }
 
-/// Half by half, a launch writes every word of its rows, and leaves nothing of the launch before.
-pub fn cells_are_cleared(bench: &Bench) -> Result<(), String> {
+/// Half by half, a launch writes every word of its rows, and leaves nothing of the launch before, nor anything counted.
+pub fn nothing_is_left_over(bench: &Bench) -> Result<(), String> {
     is_left_over(bench, &nothing())?.map_or(Ok(()), Err)
 }
 
-/// What is not as it should be in the cells, behind each of three launches.
+/// What is not as it should be in counters and cells, behind each of three launches.
 pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, String> {
     let kernel = kernel_of(bench, mutant)?;
     let _turn = bench.alone();

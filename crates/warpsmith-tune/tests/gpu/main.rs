@@ -125,7 +125,7 @@ fn main() -> ExitCode {
         }
         let name = "experts: few tokens: a kernel by hand".to_owned();
         trials.push(trial(&bench, name, few::the_kernel_itself_is_right));
-        trials.push(trial(&bench, "experts: few tokens: cells are cleared".to_owned(), few::cells_are_cleared));
+        trials.push(trial(&bench, "experts: few tokens: nothing is left over".to_owned(), few::nothing_is_left_over));
         for mutant in few::left_over() {
             trials.push(trial(&bench, mutant.name(), move |bench| {
                 few::is_left_over(bench, &mutant)?.map(drop).ok_or_else(|| "nothing is left over".to_owned())
