@@ -19,7 +19,8 @@ const ALPHAS: [&str; 3] = ["alpha of the gate", "alpha of up", "alpha of down"];
 
 /// The loaded kernel of an [`Experts`]. Holding it keeps it loaded; it can be shared between threads.
 ///
-/// Its blocks count, and give each other rows of h, in memory that the kernel has, or several of one layer together ([`Places`]).
+/// Its blocks count, and give each other rows of h, in memory that the kernel has, or several of one layer together. Launches at a time
+/// must not have the same of it: where they would write h tells them apart, as nobody may give that to two at a time.
 #[derive(Clone)]
 pub struct ExpertsKernel {
     experts: Experts,
