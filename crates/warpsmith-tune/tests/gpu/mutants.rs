@@ -304,7 +304,11 @@ fn mma() -> Vec<Mutant> {
         ),
         mutant("α of another group", "group * params.alpha_step[i]", "(GROUPS - 1 - group) * params.alpha_step[i]"),
         mutant("no factors of rows of B", "return __fmul_rn(value, of[product]);", "return value;"),
-        mutant("factors of another group", "(group) * params.row_scale_step[i]", "(0) * params.row_scale_step[i]"),
+        mutant(
+            "factors of another group",
+            "(group) * params.row_scale_step[product]",
+            "(0) * params.row_scale_step[product]",
+        ),
         mutant("the bias of the next column", "group, min(first(i), N - 1));", "group, min(first(i) + 1, N - 1));"),
         mutant(
             "the bias after the activation",
