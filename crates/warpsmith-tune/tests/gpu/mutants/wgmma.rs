@@ -31,8 +31,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
         plain("sums without their unit", "WEIGHT_UNIT = WeightFormat::unit();", "WEIGHT_UNIT = 1.f;"),
         plain(
             "the bias of another group",
-            "(group) * params.bias_step[i]",
-            "(GROUPS - 1 - group) * params.bias_step[i]",
+            "(group) * params.bias_step[product]",
+            "(GROUPS - 1 - group) * params.bias_step[product]",
         ),
         plain(
             "columns taken for those before",
