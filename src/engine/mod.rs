@@ -258,11 +258,9 @@ impl Engine {
             experts.check()?;
             self.record().note_simt(&(*experts).into());
             let kernel = self.residency.simt((*experts).into())?.value;
-            let mut places = None;
-            for other in &made {
-                places = places.or(other.places().are_for(experts)?.then(|| other.places().clone()));
-            }
-            let places = places.map_or_else(|| Places::new(stream, experts), Ok)?;
+            let cells = experts.cell_bytes()?;
+            let places = made.iter().map(ExpertsKernel::places).find(|places| places.cell_bytes() == cells);
+            let places = places.cloned().map_or_else(|| Places::new(stream, experts), Ok)?;
             made.push(ExpertsKernel::new(*experts, kernel, places, self.device().arch().sms())?);
         }
         Ok(made)

@@ -45,9 +45,9 @@ impl Places {
         Ok(Self { counters: Shared::written_in(stream, counters)?, cells, held })
     }
 
-    /// Whether they are for another kernel's rows as well.
-    pub(crate) fn are_for(&self, experts: &Experts) -> Result<bool> {
-        Ok(experts.cell_bytes()? == self.cells)
+    /// Of a place: kernels that need as much may have these together.
+    pub(crate) fn cell_bytes(&self) -> usize {
+        self.cells
     }
 
     /// What launches with h at this address have; none if all is others'.

@@ -57,8 +57,8 @@ impl Experts {
     const STEP: u32 = 64;
     /// H · I at most.
     const SIZE_MAX: u64 = 6 << 20;
-    /// Seconds that a launch takes beside reading weights, between what an H200 and an H100 were measured to; bytes of these that it reads in a second at most, as its warps
-    /// decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
+    /// Seconds that a launch takes beside reading weights, between what an H200 and an H100 were measured to; bytes of these that it reads
+    /// in a second at most, as its warps decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
     const START: f64 = 6.3e-6;
     const READ_AT_MOST: f64 = 3.2e12;
     const READ: f64 = 0.87;

@@ -81,7 +81,7 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   fusion/      Fusion: multiply(sums, …) along K for COUNT sets of sums; column(consumer, held) for HELD_COLUMNS of a thread;
 //                sum(sums, product, …); PARTIAL_PRODUCTS products leave as partial sums
 //   activation/, output/               activate(x), linear(up); store_columns(params, group, row, column, values)
-//   row_scale/, bias/         RowScale, Bias: load(params, group, column); scaled(…), added(product, value)
+//   row_scale/, bias/         RowScale, Bias: prefetch(…) and load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
 //   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
 //   result/      prefetch_columns(…), before the products; store_result(…, sums): as C, or as partial sums

@@ -105,12 +105,12 @@ fn each(manifest: &Manifest) -> Result<Vec<Item>> {
 fn named(variants: &[Variant], items: &[Item], arch: &Arch) -> Result<Vec<Spec>> {
     let mut named = Vec::new();
     for variant in variants {
-        let (legal, refused): (Vec<_>, Vec<_>) =
-            items.iter().map(|item| Spec::new(&item.problem, variant, arch)).partition(std::result::Result::is_ok);
+        let of = |item: &Item| Spec::new(&item.problem, variant, arch);
+        let legal: Vec<_> = items.iter().flat_map(of).collect();
         if legal.is_empty() {
-            refused.into_iter().take(1).collect::<warpsmith::Result<Vec<_>>>()?;
+            items.first().map_or(Ok(()), |item| of(item).map(drop))?;
         }
-        named.extend(legal.into_iter().flatten());
+        named.extend(legal);
     }
     Ok(named)
 }
@@ -124,8 +124,8 @@ fn list(args: &Args, means: &Means, tuning: &mut Tuning<'_>, mut table: Table, i
     // What was found is kept, also if the device is lost in between, or nobody reads on.
     let ended = items.iter().try_for_each(|item| -> Result<()> {
         let (problem, m) = (&item.problem, item.m());
-        let mut kin = kin(&picker, problem, m)?;
-        kin.splice(0..0, named.iter().filter(|spec| spec.problem() == problem).copied());
+        let named = named.iter().filter(|spec| spec.problem() == problem).copied();
+        let kin: Vec<_> = named.chain(kin(&picker, problem, m)?).collect();
         let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &kin, args.budget, args.limit)?;
         let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
         let decided = record::from_rows(m, others)..=m;

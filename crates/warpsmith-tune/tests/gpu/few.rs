@@ -47,9 +47,18 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
         let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
         let tokens = DeviceTokens::new(stream, &device, &of_host, device.workspace_bytes(count));
         let mut tokens = tokens.map_err(text)?;
-        device.forward(stream, &mut tokens, None).map_err(text)?;
-        wait(stream, WAIT).map_err(text)?;
-        let found = tokens.found(stream, &device).map_err(text)?;
+        let (ids, weights) = host.chosen(&of_host).map_err(text)?;
+        let (ids, weights) = (stream.clone_htod(&ids).map_err(text)?, stream.clone_htod(&weights).map_err(text)?);
+        let mut result = |by_ids: bool| {
+            let put = match by_ids {
+                true => device.forward_chosen(stream, &mut tokens, &ids, &weights),
+                false => device.forward(stream, &mut tokens, None),
+            };
+            put.map_err(text)?;
+            wait(stream, WAIT).map_err(text)?;
+            tokens.found(stream, &device).map_err(text)
+        };
+        let found = result(false)?;
         let (which, columns) = ((0..count as usize).collect::<Vec<_>>(), (0..of_host.columns()[1]).collect::<Vec<_>>());
         let reference = host.reference(&of_host, &which, &columns).map_err(text)?;
         let worst = found.check(&reference, &which, &columns).map_err(|why| format!("{count} tokens: {why}"))?;
@@ -57,17 +66,10 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
             return Err("nothing is off at all".to_owned());
         }
         // By given ids in the same workspace, and by logits again: a layer's kernels count in the same place.
-        let (ids, weights) = host.chosen(&of_host).map_err(text)?;
-        let (ids, weights) = (stream.clone_htod(&ids).map_err(text)?, stream.clone_htod(&weights).map_err(text)?);
         for turn in 0..2 {
-            device.forward_chosen(stream, &mut tokens, &ids, &weights).map_err(text)?;
-            wait(stream, WAIT).map_err(text)?;
-            let by_ids = tokens.found(stream, &device).map_err(text)?;
             let at = |why| format!("{count} tokens, given ids, turn {turn}: {why}");
-            by_ids.check(&reference, &which, &columns).map_err(at)?;
-            device.forward(stream, &mut tokens, None).map_err(text)?;
-            wait(stream, WAIT).map_err(text)?;
-            if tokens.found(stream, &device).map_err(text)?.bytes != found.bytes {
+            result(true)?.check(&reference, &which, &columns).map_err(at)?;
+            if result(false)?.bytes != found.bytes {
                 return Err(format!("{count} tokens, turn {turn}: other bits behind given ids"));
             }
         }
