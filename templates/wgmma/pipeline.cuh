@@ -44,6 +44,24 @@ struct Place {
   __device__ u32 empty() const { return full + 8 * STAGES; }
 };
 
+// The same on somebody's way round the ring, with the parity of the phase: a step is additions only.
+struct Stop : Place {
+  u32 parity;
+
+  // `end` is behind the last of the barriers that `full` is one of.
+  template <int STEP>
+  __device__ void advance(u32 end) {
+    static_assert(STEP <= STAGES, "at most one round further");
+    stage += STEP * STAGE_BYTES;
+    full += STEP * 8;
+    if (full >= end) {
+      stage -= RING_BYTES;
+      full -= STAGES * 8;
+      parity ^= 1;
+    }
+  }
+};
+
 struct Ring {
   u32 base;
 
@@ -51,6 +69,11 @@ struct Ring {
   __device__ u32 full(u32 slot) const { return base + BARRIERS_OFFSET + 8 * slot; }
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
   __device__ Place place(u32 slot) const { return {stage(slot), full(slot)}; }
+  __device__ u32 slot(const Place& place) const { return (place.full - full(0)) / 8; }
+  __device__ Stop stop(u32 index) const {
+    const Cursor at = Cursor::at(index);
+    return {place(at.slot), at.parity};
+  }
 
   // Completes when all shares of the sums have come from the other blocks of the cluster.
   __device__ u32 exchanged() const { return empty(STAGES); }
@@ -84,14 +107,14 @@ struct Ring {
     fence_mbarrier_init();
   }
 
-  // By each warp that is done with a stage. One lane speaks for all: waiting for wgmma has brought them together, after
-  // they used what they read. (A __syncwarp here makes ptxas serialise wgmma.)
-  __device__ void release(u32 slot) const {
+  // By each warp that is done with a stage, whose barrier is `empty`. One lane speaks for all: waiting for wgmma has brought them
+  // together, after they used what they read. (A __syncwarp here makes ptxas serialise wgmma.)
+  __device__ static void release(u32 empty) {
     if constexpr (MULTICAST == 1) {
-      if (lane_index() == 0) mbarrier_arrive(empty(slot));
+      if (lane_index() == 0) mbarrier_arrive(empty);
     } else {
       // Every block of the cluster writes into this block's stage.
-      if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty(slot), lane_index());
+      if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty, lane_index());
     }
   }
 };

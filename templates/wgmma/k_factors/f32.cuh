@@ -30,10 +30,10 @@ class LineFactors {
 
  public:
   // Before there are any sums: the first line's, as sums are zeros then.
-  __device__ LineFactors(const Ring& ring, u32 slot) { follow(ring, slot, 0); }
+  __device__ LineFactors(const Ring& ring, const Place& stage) { follow(ring, stage, 0); }
 
-  __device__ void follow(const Ring& ring, u32 slot, int line) {
-    at = ring.base + K_FACTORS_OFFSET + slot * STAGE_FACTOR_BYTES + line * (LINE_FACTORS * sizeof(float)) + threadIdx.x % 4 * 16;
+  __device__ void follow(const Ring& ring, const Place& stage, int line) {
+    at = ring.base + K_FACTORS_OFFSET + ring.slot(stage) * STAGE_FACTOR_BYTES + line * (LINE_FACTORS * sizeof(float)) + threadIdx.x % 4 * 16;
   }
 
   template <int WIDTH, int FIRST = 0>

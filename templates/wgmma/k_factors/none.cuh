@@ -9,8 +9,8 @@ __device__ __forceinline__ void promote_sums();
 
 // Of the line of K whose sums are to be promoted.
 struct LineFactors {
-  __device__ LineFactors(const Ring&, u32) {}
-  __device__ void follow(const Ring&, u32, int) {}
+  __device__ LineFactors(const Ring&, const Place&) {}
+  __device__ void follow(const Ring&, const Place&, int) {}
 
   template <int WIDTH, int FIRST = 0>
   __device__ void promote() const {

@@ -42,14 +42,14 @@ class MainLoop : LineFactors {
   __device__ __forceinline__ void release_line() const {
     if (lane_index() == 0) mbarrier_arrive(ring.decoded_empty(line.slot));
     // Factors are the stage's.
-    if (!K_FACTORS && is_last_of_stage()) ring.release(at.slot);
+    if (!K_FACTORS && is_last_of_stage()) Ring::release(ring.empty(at.slot));
   }
 
   __device__ __forceinline__ void release_factors() const {
     if (!K_FACTORS || !is_last_of_stage()) return;
     // All lanes have read theirs.
     __syncwarp();
-    ring.release(at.slot);
+    Ring::release(ring.empty(at.slot));
   }
 
   __device__ __forceinline__ void go_on() {
@@ -62,7 +62,7 @@ class MainLoop : LineFactors {
 
  public:
   __device__ MainLoop(const Ring& ring, const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer&)
-      : LineFactors(ring, Cursor::at(first_stage).slot),
+      : LineFactors(ring, ring.place(Cursor::at(first_stage).slot)),
         ring(ring),
         weights(consumer.part * DECODED_TILE_BYTES),
         tokens(consumer.token_part * OWN * 128),
@@ -74,7 +74,7 @@ class MainLoop : LineFactors {
 #pragma unroll 1
     for (; blocks > 0; go_on()) {
       wait();
-      follow(ring, at.slot, index);
+      follow(ring, ring.place(at.slot), index);
       multiply(0);
       if constexpr (SUM_PARTS == 2) {
         promote<PART, 0>();

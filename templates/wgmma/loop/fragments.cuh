@@ -22,31 +22,34 @@ struct MainLoop : LineFactors {
   const u32 first_stage;
   const u32 weights;  // from a stage to this part's
   int index;          // of the stage in the tile
-  Cursor at;          // of the stage in the ring
-  int held = -1;      // the slot of the stage before, which is not released yet
+  Stop at;            // of the stage in the ring
+  int held = -1;      // where the stage before is to be released, if there is one
   Rows rows;
   Fragments a;
 
   __device__ MainLoop(const Ring& ring, const ConsumerId& consumer, u32 first_stage, const Tile& tile, const InlineProducer& inline_producer)
-      : LineFactors(ring, Cursor::at(first_stage + consumer.k_group).slot),
+      : LineFactors(ring, ring.stop(first_stage + consumer.k_group)),
         ring(ring),
         tile(tile),
         inline_producer(inline_producer),
         first_stage(first_stage),
         weights(TOKEN_BYTES + consumer.part * Rows::TILES_USED * K_BLOCKS * BLOCK_BYTES),
         index(consumer.k_group),
-        at(Cursor::at(first_stage + consumer.k_group)) {}
+        at(ring.stop(first_stage + consumer.k_group)) {}
 
-  // Whether a stage has come, asked before the block ahead of it is decoded: an answer takes as long as some decoding. Where tiles are
-  // tall or warpgroups few it costs more than it gains.
-  __device__ bool has_come(Cursor where) const {
-    return WIDTH <= 32 && CONSUMER_THREADS > 256 && mbarrier_test_wait(ring.full(where.slot), where.parity);
+  // Whether the next stage has come, asked before the block ahead of it is decoded: an answer takes as long as some decoding. Where
+  // tiles are tall or warpgroups few it costs more than it gains.
+  __device__ bool has_come() const {
+    if (WIDTH > 32 || CONSUMER_THREADS <= 256) return false;
+    Stop next = at;
+    next.template advance<STAGE_STEP>(ring.full(STAGES));
+    return mbarrier_test_wait(next.full, next.parity);
   }
 
-  __device__ void wait_and_load(Cursor where, bool has_come = false) {
-    if (!has_come) mbarrier_wait(ring.full(where.slot), where.parity);
+  __device__ void wait_and_load(bool has_come = false) {
+    if (!has_come) mbarrier_wait(at.full, at.parity);
     if constexpr (COPIED) fence_proxy_async();
-    load(ring.stage(where.slot) + weights);
+    load(at.stage + weights);
   }
 
   // The K block that begins there.
@@ -54,14 +57,15 @@ struct MainLoop : LineFactors {
 
   // When all groups but the last are done, and that is of this stage.
   __device__ void release_held() const {
-    if (!EAGER && held >= 0) ring.release(held);
+    if (!EAGER && held >= 0) Ring::release(held);
   }
 
-  // The stage is done with but for what is under way; the next one of this warpgroup is at `next`.
-  __device__ void go_on(Cursor next) {
-    held = at.slot;
-    at = next;
+  // To the next stage of this warpgroup, and whether there is one. The one before is done with but for what is under way.
+  __device__ bool go_on() {
+    held = at.empty();
+    at.template advance<STAGE_STEP>(ring.full(STAGES));
     index += K_GROUPS;
+    return index < tile.k_tiles;
   }
 
   __device__ void run() {
@@ -82,7 +86,7 @@ struct MainLoop : LineFactors {
     finish_sums<WIDTH>(*this);
     // All lanes have read theirs.
     if constexpr (K_FACTORS) __syncwarp();
-    if (!EAGER) ring.release(held);
+    if (!EAGER) Ring::release(held);
   }
 };
 

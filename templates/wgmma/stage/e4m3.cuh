@@ -17,7 +17,7 @@ using Fragments = u32[2][2][4];
 // Before the first stage: its first block.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
-  loop.wait_and_load(loop.at);
+  loop.wait_and_load();
   decode_block(loop.rows, loop.a[0]);
 }
 
@@ -25,10 +25,7 @@ __device__ __forceinline__ void begin_stages(Loop& loop) {
 // before the loop begins anew: in one piece with the wait for the block before, ptxas puts it behind that.
 template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {
-  const u32 stage = loop.ring.stage(loop.at.slot);
-  Cursor next = loop.at;
-  next.template advance<STAGE_STEP>();
-  const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;
+  const u32 stage = loop.at.stage;
 #pragma unroll
   for (int block = 0; block < BLOCKS; block++) {
     u32(&buffer)[2][4] = loop.a[block % 2];
@@ -42,7 +39,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
       multiply<WIDTH, true>(buffer, tokens);
       // Multiplying has brought the lanes together after they read factors there.
       if (block == 0 && K_FACTORS) loop.release_held();
-      loop.follow(loop.ring, loop.at.slot, block / 2);
+      loop.follow(loop.ring, loop.at, block / 2);
     } else {
       multiply<WIDTH, false>(buffer, tokens);
     }
@@ -53,17 +50,16 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     } else {
       if (Loop::EAGER) {
         wgmma_wait_group<0>();
-        loop.ring.release(loop.at.slot);
+        Ring::release(loop.at.empty());
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (more) {
-        loop.wait_and_load(next);
+      if (loop.go_on()) {
+        loop.wait_and_load();
         wgmma_wait_group<1>();  // only the last stage ends in the middle of a line
         decode_block(loop.rows, loop.a[0]);
       }
     }
   }
-  loop.go_on(next);
 }
 
 }  // namespace ws

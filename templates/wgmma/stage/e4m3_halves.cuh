@@ -18,8 +18,8 @@ using Fragments = Line;
 // Before the first stage: its first line.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
-  loop.wait_and_load(loop.at);
-  decode_first_line(loop, loop.a, loop.index, loop.at);
+  loop.wait_and_load();
+  decode_first_line(loop, loop.a);
 }
 
 // Line `index` of a stage, of BLOCKS K blocks, the tokens of which are at `line`. Sums begin anew; those of the second half are
@@ -31,7 +31,7 @@ __device__ __forceinline__ void multiply_halves(Loop& loop, u32 line, int index)
   multiply_blocks<HALF>(BLOCKS, loop.a, first);
   // Multiplying has brought the lanes together after they read factors there.
   if (index == 0 && K_FACTORS) loop.release_held();
-  loop.follow(loop.ring, loop.at.slot, index);
+  loop.follow(loop.ring, loop.at, index);
   wgmma_wait_group<0>();
   loop.template promote<HALF, 0>();
   multiply_blocks<HALF>(BLOCKS, loop.a, second);
@@ -41,9 +41,7 @@ __device__ __forceinline__ void multiply_halves(Loop& loop, u32 line, int index)
 template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {
   constexpr int LINES = ceil_div(BLOCKS, 2), LAST = BLOCKS - 2 * (LINES - 1), HALF = WIDTH / 2;
-  const u32 stage = loop.ring.stage(loop.at.slot);
-  Cursor next = loop.at;
-  next.template advance<STAGE_STEP>();
+  const u32 stage = loop.at.stage;
   if constexpr (LINES == 2) {
     multiply_halves<2, WIDTH>(loop, stage, 0);
     const u32 block = stage + loop.weights + 2 * BLOCK_BYTES;
@@ -55,17 +53,16 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
   multiply_halves<LAST, WIDTH>(loop, stage + (LINES - 1) * WIDTH * 128, LINES - 1);
   if (Loop::EAGER) {
     wgmma_wait_group<0>();
-    loop.ring.release(loop.at.slot);
+    Ring::release(loop.at.empty());
   }
   loop.inline_producer(loop.first_stage + loop.index);
-  if (loop.index + K_GROUPS < loop.tile.k_tiles) {
-    loop.wait_and_load(next);
+  if (loop.go_on()) {
+    loop.wait_and_load();
     wgmma_wait_group<0>();
     loop.template promote<HALF, HALF>();
-    if (!Loop::EAGER && !K_FACTORS) loop.ring.release(loop.at.slot);
-    decode_first_line(loop, loop.a, loop.index + K_GROUPS, next);
+    if (!K_FACTORS) loop.release_held();
+    decode_first_line(loop, loop.a);
   }
-  loop.go_on(next);
 }
 
 }  // namespace ws

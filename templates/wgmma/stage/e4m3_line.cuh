@@ -17,12 +17,12 @@ __device__ __forceinline__ void decode_line(Loop& loop, Line& line, u32 block) {
   }
 }
 
-// The first line of the tile's stage `index`, at `where` in the ring, whose first K block is loaded.
+// The first line of the stage, whose first K block is loaded.
 template <class Loop>
-__device__ __forceinline__ void decode_first_line(Loop& loop, Line& line, int index, Cursor where) {
-  const u32 block = loop.ring.stage(where.slot) + loop.weights;
+__device__ __forceinline__ void decode_first_line(Loop& loop, Line& line) {
+  const u32 block = loop.at.stage + loop.weights;
   if constexpr (K_TAIL && LAST_BLOCKS == 1) {
-    if (loop.tile.first_k_tile + index == K_TILES - 1) {
+    if (loop.tile.first_k_tile + loop.index == K_TILES - 1) {
       decode_line<1>(loop, line, block);
       return;
     }

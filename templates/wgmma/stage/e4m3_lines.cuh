@@ -17,17 +17,15 @@ using Fragments = Line[2];
 // Before the first stage: its first line.
 template <class Loop>
 __device__ __forceinline__ void begin_stages(Loop& loop) {
-  loop.wait_and_load(loop.at);
-  decode_first_line(loop, loop.a[0], loop.index, loop.at);
+  loop.wait_and_load();
+  decode_first_line(loop, loop.a[0]);
 }
 
 // A stage of BLOCKS K blocks, the first line of which is in `loop.a`; leaves the first of the next stage there.
 template <int BLOCKS, int WIDTH, class Loop>
 __device__ __forceinline__ void multiply_stage(Loop& loop) {
   constexpr int LINES = ceil_div(BLOCKS, 2);
-  const u32 stage = loop.ring.stage(loop.at.slot);
-  Cursor next = loop.at;
-  next.template advance<STAGE_STEP>();
+  const u32 stage = loop.at.stage;
 #pragma unroll
   for (int line = 0; line < LINES; line++) {
     wgmma_wait_group<0>();
@@ -37,11 +35,11 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[line], tokens);
     // Multiplying has brought the lanes together after they read factors there.
     if (line == 0 && K_FACTORS) loop.release_held();
-    loop.follow(loop.ring, loop.at.slot, line);
+    loop.follow(loop.ring, loop.at, line);
     if (line + 1 < LINES) {
       // Never, but branches. In one piece ptxas starts the last instruction behind the decoding, and decodes behind the wait
       // for the line before.
-      if (loop.at.slot >= STAGES) return;
+      if (loop.at.full == 0) return;
       const u32 block = stage + loop.weights + 2 * BLOCK_BYTES;
       loop.load(block);
       decode_line<(BLOCKS == 3 ? 1 : 2)>(loop, loop.a[1], block);
@@ -49,16 +47,15 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
     } else {
       if (Loop::EAGER) {
         wgmma_wait_group<0>();
-        loop.ring.release(loop.at.slot);
+        Ring::release(loop.at.empty());
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (loop.index + K_GROUPS < loop.tile.k_tiles) {
-        loop.wait_and_load(next);
-        decode_first_line(loop, loop.a[0], loop.index + K_GROUPS, next);
+      if (loop.go_on()) {
+        loop.wait_and_load();
+        decode_first_line(loop, loop.a[0]);
       }
     }
   }
-  loop.go_on(next);
 }
 
 }  // namespace ws

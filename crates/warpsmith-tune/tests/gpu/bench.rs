@@ -166,9 +166,9 @@ fn replaced<'a>(source: &Source, changes: &[(&'a str, &str)]) -> Result<Source, 
 /// follows an arrival, but not a __syncwarp before it, and takes what other lanes read for unordered.
 pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
     let changes = [
-        ("if (lane_index() == 0) mbarrier_arrive(empty(slot));", "mbarrier_arrive(empty(slot));"),
+        ("if (lane_index() == 0) mbarrier_arrive(empty);", "mbarrier_arrive(empty);"),
         (
-            "if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty(slot), lane_index());",
+            "if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty, lane_index());",
             "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty(slot), rank);",
         ),
         ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),

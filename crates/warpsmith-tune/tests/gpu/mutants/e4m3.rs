@@ -3,7 +3,7 @@
 use warpsmith::format::Format;
 
 use super::Mutant;
-use super::wgmma::{MORE, RELEASED};
+use super::wgmma::{RELEASED, STAGE};
 
 /// The same of e4m3 tokens that are gathered.
 pub(super) fn gathered() -> Vec<Mutant> {
@@ -106,8 +106,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "multiply_blocks<WIDTH>(BLOCKS - 2 * line, loop.a[0]",
         ),
         Mutant {
-            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
-            ..mutant("a stage released before it is read", MORE, RELEASED)
+            also: &[("if (!EAGER && held >= 0) Ring::release(held);", ""), ("if (!EAGER) Ring::release(held);", "")],
+            ..mutant("a stage released before it is read", STAGE, RELEASED)
         },
         deep("the second line's tokens are the first's", "block / 2 * WIDTH * 128", "0 * WIDTH * 128"),
         deep("the second line loaded twice", "k_tile * TILE_K + line * LINE_K,", "k_tile * TILE_K,"),
@@ -119,8 +119,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
         half("sums of the first half left out", "  loop.template promote<HALF, 0>();\n", ""),
         half(
             "sums of the second half to the first's totals",
-            "promote<HALF, HALF>();\n    if (!Loop",
-            "promote<HALF, 0>();\n    if (!Loop",
+            "promote<HALF, HALF>();\n    if (!K_FACTORS",
+            "promote<HALF, 0>();\n    if (!K_FACTORS",
         ),
         half("the last half to the first's totals", "WIDTH - WIDTH / SUM_PARTS>", "0>"),
         half("a half whose sums do not begin anew", "wgmma<WIDTH, true>(a[0][0]", "wgmma<WIDTH, false>(a[0][0]"),
@@ -134,11 +134,11 @@ pub(super) fn mutants() -> Vec<Mutant> {
         },
         Mutant {
             races: true,
-            also: &[("    if (!Loop::EAGER && !K_FACTORS) loop.ring.release(loop.at.slot);\n", "")],
+            also: &[("    if (!K_FACTORS) loop.release_held();\n", "")],
             ..half(
                 "a stage released before its second half is read",
-                "    loop.wait_and_load(next);\n    wgmma_wait_group<0>();",
-                "    loop.ring.release(loop.at.slot);\n    loop.wait_and_load(next);\n    wgmma_wait_group<0>();",
+                "    loop.wait_and_load();\n    wgmma_wait_group<0>();",
+                "    loop.release_held();\n    loop.wait_and_load();\n    wgmma_wait_group<0>();",
             )
         },
         halves("halves of the first line twice", "stage + (LINES - 1) * WIDTH * 128", "stage"),
@@ -251,27 +251,27 @@ pub(super) fn along_k() -> Vec<Mutant> {
         mutant("factors of the neighbour's token", "* 2 + thread % 2;", "* 2 + 1 - thread % 2;"),
         mutant("factors of eight tokens further", "thread % 16 / 8 * 2", "(1 - thread % 16 / 8) * 2"),
         mutant("factors of the tile's first tokens", "(round) * THREADS * LINES_ALL", "(0) * THREADS * LINES_ALL"),
-        mutant("factors of the tile's first stage", "loop.follow(loop.ring, loop.at.slot, block / 2);", ""),
+        mutant("factors of the tile's first stage", "loop.follow(loop.ring, loop.at, block / 2);", ""),
         mutant("factors of weights left out", "__fmul_rn(sum, weights.of[held][product])", "sum"),
         deep(
             "factors of a stage's first line",
-            "follow(loop.ring, loop.at.slot, block / 2)",
-            "follow(loop.ring, loop.at.slot, 0)",
+            "follow(loop.ring, loop.at, block / 2)",
+            "follow(loop.ring, loop.at, 0)",
         ),
         line(
             "factors of a stage's first of two lines",
-            "follow(loop.ring, loop.at.slot, line)",
-            "follow(loop.ring, loop.at.slot, 0)",
+            "follow(loop.ring, loop.at, line)",
+            "follow(loop.ring, loop.at, 0)",
         ),
         half(
             "factors of the first line for both halves of the second",
-            "follow(loop.ring, loop.at.slot, index)",
-            "follow(loop.ring, loop.at.slot, 0)",
+            "follow(loop.ring, loop.at, index)",
+            "follow(loop.ring, loop.at, 0)",
         ),
         half(
             "factors of the line before for a first half",
-            "  loop.follow(loop.ring, loop.at.slot, index);\n  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();",
-            "  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();\n  loop.follow(loop.ring, loop.at.slot, index);",
+            "  loop.follow(loop.ring, loop.at, index);\n  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();",
+            "  wgmma_wait_group<0>();\n  loop.template promote<HALF, 0>();\n  loop.follow(loop.ring, loop.at, index);",
         ),
         gathered(
             "factors of the product's rows",

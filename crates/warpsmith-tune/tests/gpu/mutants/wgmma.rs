@@ -5,8 +5,9 @@ use warpsmith::format::Format;
 use super::Mutant;
 
 /// Where a stage begins to be multiplied, and what releases it there.
-pub(super) const MORE: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles;";
-pub(super) const RELEASED: &str = "const bool more = loop.index + K_GROUPS < loop.tile.k_tiles; loop.ring.release(loop.at.slot); for (int i = 0; i < 8; i++) __nanosleep(20000);";
+pub(super) const STAGE: &str = "const u32 stage = loop.at.stage;";
+pub(super) const RELEASED: &str =
+    "const u32 stage = loop.at.stage; Ring::release(loop.at.empty()); for (int i = 0; i < 8; i++) __nanosleep(20000);";
 
 /// None of them can hang: as many bytes and arrivals come to every barrier as before.
 pub(super) fn mutants() -> Vec<Mutant> {
@@ -66,8 +67,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
         plain("a tile multiplied narrower than it is", "if (tile.rows > WIDTH) {", "if (tile.rows > WIDTH + 8) {"),
         // Whoever loads gets time to write into the stage that is still to be read.
         Mutant {
-            also: &[("if (!EAGER && held >= 0) ring.release(held);", ""), ("if (!EAGER) ring.release(held);", "")],
-            ..plain("a stage released before it is read", MORE, RELEASED)
+            also: &[("if (!EAGER && held >= 0) Ring::release(held);", ""), ("if (!EAGER) Ring::release(held);", "")],
+            ..plain("a stage released before it is read", STAGE, RELEASED)
         },
         k_groups("the sums of a K group dropped", "other < K_GROUPS - 1; other++", "other < K_GROUPS - 2; other++"),
         cluster("the share of the other block dropped", "add(v, sent(0));", ""),
