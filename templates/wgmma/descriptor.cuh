@@ -7,7 +7,9 @@ namespace ws {
 __device__ __forceinline__ u64 token_descriptor(u32 shared) {
   constexpr u64 STRIDE = u64(1024 >> 4) << 32, SWIZZLE_128B = u64(1) << 62;
   constexpr u32 LEADING = 1 << 16;
-  return (shared >> 4) + LEADING | STRIDE | SWIZZLE_128B;  // an address has 18 bits
+  // A block's own addresses have 18 bits, and in a cluster may say whose they are above.
+  const u32 place = MULTICAST * CLUSTER_SPLITS > 1 ? shared >> 4 & 0x3FFF : shared >> 4;
+  return place + LEADING | STRIDE | SWIZZLE_128B;
 }
 inline constexpr u64 DESCRIPTOR_STEP = 32 >> 4;  // what one instruction multiplies along K further: 32 bytes
 
