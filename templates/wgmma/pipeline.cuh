@@ -70,9 +70,11 @@ struct Ring {
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
   __device__ Place place(u32 slot) const { return {stage(slot), full(slot)}; }
   __device__ u32 slot(const Place& place) const { return (place.full - full(0)) / 8; }
+  // Where the slot is known (a tile that is a block's only one begins with the first), ptxas 13.0 takes what goes round from there for
+  // the ring's base, too, in loops that need both.
   __device__ Stop stop(u32 index) const {
     const Cursor at = Cursor::at(index);
-    return {place(at.slot), at.parity};
+    return {place(of_unknown_value(at.slot)), at.parity};
   }
 
   // Completes when all shares of the sums have come from the other blocks of the cluster.
