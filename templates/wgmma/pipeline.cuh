@@ -37,6 +37,11 @@ enum : u32 { WEIGHT_BARRIERS = DECODERS > 0 ? 16 * STAGES + 16 : 0 };
 enum : int { WEIGHT_EMPTY_ARRIVALS = 4 * DECODERS };
 using DecodedCursor = CursorOf<DECODED_SLOTS>;
 
+// The ring begins at a multiple of this. So a barrier's address tells its slot: a loop needs no base for that, which ptxas 13.0 may take from
+// the address that goes round.
+inline constexpr u32 RING_ALIGNMENT = 1024, FIRST_BARRIER = BARRIERS_OFFSET % RING_ALIGNMENT;
+static_assert(FIRST_BARRIER + 16 * STAGES < RING_ALIGNMENT, "host and device agree");
+
 // A stage's addresses in shared memory.
 struct Place {
   u32 stage, full;
@@ -48,13 +53,12 @@ struct Place {
 struct Stop : Place {
   u32 parity;
 
-  // `end` is behind the last of the barriers that `full` is one of.
   template <int STEP>
-  __device__ void advance(u32 end) {
+  __device__ void advance() {
     static_assert(STEP <= STAGES, "at most one round further");
     stage += STEP * STAGE_BYTES;
     full += STEP * 8;
-    if (full >= end) {
+    if (full % RING_ALIGNMENT >= FIRST_BARRIER + STAGES * 8) {
       stage -= RING_BYTES;
       full -= STAGES * 8;
       parity ^= 1;

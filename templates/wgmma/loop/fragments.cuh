@@ -42,7 +42,7 @@ struct MainLoop : LineFactors {
   __device__ bool has_come() const {
     if (WIDTH > 32 || CONSUMER_THREADS <= 256) return false;
     Stop next = at;
-    next.template advance<STAGE_STEP>(ring.full(STAGES));
+    next.template advance<STAGE_STEP>();
     return mbarrier_test_wait(next.full, next.parity);
   }
 
@@ -63,7 +63,7 @@ struct MainLoop : LineFactors {
   // To the next stage of this warpgroup, and whether there is one. The one before is done with but for what is under way.
   __device__ bool go_on() {
     held = at.empty();
-    at.template advance<STAGE_STEP>(ring.full(STAGES));
+    at.template advance<STAGE_STEP>();
     index += K_GROUPS;
     return index < tile.k_tiles;
   }
