@@ -125,13 +125,17 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             let [values, magnitudes] = a.multiplied();
             let value = product(k, 0..k, values, decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
-            let magnitude = product(k, 0..k, magnitudes, decoded);
+            let of_chunks = is_rounded.then(|| chunk_sums(k, &a.magnitudes, decoded));
+            let (chunks, total) = of_chunks.map_or((Vec::new(), None), |of| (of.largest, Some(of.total)));
+            // Chunks that are scaled add up to something else.
+            let total = total.filter(|_| a.scaled.is_none());
+            let magnitude = total.unwrap_or_else(|| product(k, 0..k, magnitudes, decoded));
             let tile = Tile {
                 first: index * STEP,
                 width: step.len(),
                 value,
                 magnitude,
-                chunks: if is_rounded { largest_chunks(k, &a.magnitudes, decoded) } else { Vec::new() },
+                chunks,
                 grains: if is_rounded { grains(k, decoded) } else { Vec::new() },
             };
             tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
@@ -176,14 +180,24 @@ struct Tile {
     grains: Vec<f64>,
 }
 
-/// Of each element the largest Σ |a·b| of 128 of K.
-fn largest_chunks(k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+/// Of each element Σ |a·b|: the largest of 128 of K, and of all.
+struct ChunkSums {
+    largest: Vec<f64>,
+    total: Vec<f64>,
+}
+
+/// Those of magnitudes `[rows, K]`.
+fn chunk_sums(k: usize, a: &[f64], b: &[f64]) -> ChunkSums {
     let of = |first: usize| product(k, first..k.min(first + CHUNK), a, b);
-    let mut largest = of(0);
+    let largest = of(0);
+    let mut sums = ChunkSums { total: largest.clone(), largest };
     for first in (CHUNK..k).step_by(CHUNK) {
-        largest.iter_mut().zip(of(first)).for_each(|(largest, chunk)| *largest = largest.max(chunk));
+        for ((largest, total), chunk) in sums.largest.iter_mut().zip(&mut sums.total).zip(of(first)) {
+            *largest = largest.max(chunk);
+            *total += chunk;
+        }
     }
-    largest
+    sums
 }
 
 fn grains(k: usize, values: &[f64]) -> Vec<f64> {
@@ -218,9 +232,11 @@ mod tests {
     fn it_is_the_obvious_one() {
         let dual = Problem::dual_gemm(Activation::Silu).n(144).k(128);
         let moved = dual.grouped(3).gathered().slots();
-        let along_k = dual.k(320).a(Format::E4m3).k_factors().prepared();
+        let rounded = dual.k(320).a(Format::E4m3).prepared();
+        let along_k = rounded.k_factors();
         let problems = [(dual, &[5][..]), (dual.grouped(3), &[4, 0, 3]), (moved, &[2, 9, 4])];
-        let problems = problems.into_iter().chain([(along_k, &[7][..]), (along_k.grouped(2).gathered(), &[3, 4])]);
+        let problems = problems.into_iter().chain([(rounded, &[6][..]), (rounded.grouped(2), &[5, 2])]);
+        let problems = problems.chain([(along_k, &[7][..]), (along_k.grouped(2).gathered(), &[3, 4])]);
         for (problem, rows) in problems {
             let operands = HostOperands::random(&problem, rows, Spread::Every, 3);
             let (found, obvious) = (of(&operands).unwrap(), operands.reference().unwrap());
