@@ -18,7 +18,7 @@ use warpsmith::internal::format::{BLOCK, MX_BLOCK, e8m0};
 use warpsmith::spec::Problem;
 
 /// Rows of a group that are not like one before.
-const PERIOD: u32 = 251;
+pub(super) const PERIOD: u32 = 251;
 /// Codes of non-negative finite scales.
 const SCALES: usize = 0x7F;
 /// Powers of two that are scales of MXFP4.

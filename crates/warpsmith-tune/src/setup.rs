@@ -12,7 +12,7 @@ use warpsmith::{Error, Result};
 /// A kernel that runs longer hangs: a thousand times what a launch of millions of tokens takes.
 const LIMIT: Duration = Duration::from_secs(3);
 /// Rows of the second check at most: more than any tile has, and soon compared.
-const AWKWARD_MAX: u32 = 1021;
+pub(super) const AWKWARD_MAX: u32 = 1021;
 
 /// The problem and the rows that a measurer checks and times kernels for, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,23 +3,29 @@
 //! First each point gets a fair share of what is left, for a quick tuning: the one with the most octaves of rows of each
 //! problem, then the next two of each, then four, so that where the time is short every problem has something, and points of
 //! a problem follow each other, which have their weights in common. A share is never too short for a tuning: then some get
-//! none. What is left goes to points again, for a longer look: to those without a
-//! conclusion, to those whose time was up, and then to those where the model hopes for most.
+//! none. A point whose operands alone take far more than its share waits until the others have had theirs. What is left goes to
+//! points again, for a longer look: to those without a conclusion, to those whose time was up, and then to those where the model
+//! hopes for most.
 
 mod point;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 pub use point::{Decided, Point};
 
-use crate::{Budget, Clock, Outcome, Verdict, WhyInconclusive};
+use crate::setup::AWKWARD_MAX;
+use crate::{Budget, Clock, Outcome, Verdict, WhyInconclusive, adversarial};
 use warpsmith::spec::Problem;
 
 /// What a tuning is taken to need before any has ended.
 const FIRST: Duration = Duration::from_secs(3);
 /// A longer look gets at least so many times what a quick one took.
 const LONGER: u32 = 2;
+/// A point whose operands take more than so many shares waits for the others.
+const SHARES: u32 = 2;
+/// FLOP of a problem for which operands and a reference are made in a second, before any have been: by 16 cores.
+const RATE: f64 = 2e10;
 
 /// How far a point is tuned in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,17 +112,23 @@ impl Session<'_> {
         tune: &mut dyn FnMut(&Point, Turn) -> Result<Outcome, E>,
         found: &mut dyn FnMut(&Decided) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (done, &at) in all.iter().enumerate() {
+        let mut waiting: VecDeque<(usize, bool)> = all.iter().map(|at| (*at, false)).collect();
+        while let Some((at, has_waited)) = waiting.pop_front() {
             let left = self.until.saturating_sub(self.clock.now());
+            let share = left / (waiting.len() + 1) as u32;
             let point = &self.decided[at].point;
             let ready = self.readiness.expected(point);
+            if ready > share * SHARES && !has_waited && !waiting.is_empty() {
+                waiting.push_back((at, true));
+                continue;
+            }
             let enough = ready + self.usual() * if budget == Budget::Quick { 1 } else { LONGER };
             // Longer looks that would be cut short find nothing.
             let least = if budget == Budget::Quick { ready } else { enough };
             if left.is_zero() || left < least {
                 continue;
             }
-            let limit = (left / (all.len() - done) as u32).max(enough).min(left);
+            let limit = share.max(enough).min(left);
             let outcome = tune(point, Turn { budget, limit })?;
             self.readiness.learn(point, outcome.ready);
             if budget == Budget::Quick && outcome.is_conclusive() {
@@ -139,9 +151,15 @@ impl Session<'_> {
     }
 }
 
-/// What makes operands and a reference take long.
+/// What makes operands and a reference take long: the rows that are not like others of their group, and those of the second check.
 fn work(point: &Point) -> f64 {
-    point.problem().flop(point.m().into())
+    let distinct = point.problem().groups().unwrap_or(1).saturating_mul(adversarial::PERIOD);
+    point.problem().flop(u64::from(point.m().min(distinct)) + u64::from(point.m().min(AWKWARD_MAX)))
+}
+
+/// What it takes before any is known.
+fn rated(work: f64) -> Duration {
+    Duration::from_secs_f64(work / RATE)
 }
 
 /// How long it takes until the first kernel is checked: longer where weights are made, too, than where they are those of
@@ -163,7 +181,7 @@ impl Readiness {
 
     fn expected(&self, point: &Point) -> Duration {
         let kept = self.is_kept(point).then(|| self.kept.expected(work(point))).flatten();
-        kept.or_else(|| self.made.expected(work(point))).unwrap_or_default()
+        kept.unwrap_or_else(|| self.made.expected(work(point)).unwrap_or_else(|| rated(work(point))))
     }
 
     fn is_kept(&self, point: &Point) -> bool {
@@ -187,8 +205,11 @@ impl Times {
         }
     }
 
+    /// Of more work than any so far, what is more as long as it takes before any is known.
     fn expected(&self, work: f64) -> Option<Duration> {
         let (least, (most, took)) = (self.least?, self.most?);
-        Some(least + took.saturating_sub(least).mul_f64((work / most).max(0.0)))
+        let further = took + rated((work - most).max(0.0));
+        let in_proportion = least + took.saturating_sub(least).mul_f64((work / most).max(0.0));
+        Some(if work > most { in_proportion.max(further) } else { in_proportion })
     }
 }

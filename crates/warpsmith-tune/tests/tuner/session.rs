@@ -109,6 +109,21 @@ fn points_of_a_problem_follow_each_other() {
     }
 }
 
+/// Experts that take longer to make than there is time for keep nothing from the others.
+#[test]
+fn a_point_that_takes_too_long_waits_for_the_others() {
+    let small = Problem::gemm().n(7168).k(2048).prepared();
+    let large = Problem::dual_gemm(Activation::Silu).n(4096).k(8192).grouped(128).experts_per_token(8).prepared();
+    let manifest = Manifest::new().with(&large, &"65536".parse().unwrap()).with(&small, &"1..=1024".parse().unwrap());
+    let (time, points) = (Time::default(), Point::all(&picker(), &manifest));
+    let tuned = |point: &Point, turn| tune(point, turn, &time);
+    let decided = tune_within(points, Duration::from_secs(120), &time, tuned, |_| Ok(())).unwrap();
+    for of in decided {
+        assert_eq!(of.outcome().is_some(), *of.point.problem() == small, "{} {}", of.point.problem(), of.point.m());
+    }
+    assert!(time.now() < Duration::from_secs(130), "{:?}", time.now());
+}
+
 /// What is left goes first to those that were not decided, then to those whose time was up.
 #[test]
 fn what_is_left_goes_to_the_least_sure() {
