@@ -37,10 +37,9 @@ enum : u32 { WEIGHT_BARRIERS = DECODERS > 0 ? 16 * STAGES + 16 : 0 };
 enum : int { WEIGHT_EMPTY_ARRIVALS = 4 * DECODERS };
 using DecodedCursor = CursorOf<DECODED_SLOTS>;
 
-// The ring begins at a multiple of this. So a barrier's address tells its slot: a loop needs no base for that, which ptxas 13.0 may take from
-// the address that goes round.
-inline constexpr u32 RING_ALIGNMENT = 1024, FIRST_BARRIER = BARRIERS_OFFSET % RING_ALIGNMENT;
-static_assert(FIRST_BARRIER + 16 * STAGES < RING_ALIGNMENT, "host and device agree");
+// Stages and barriers begin at a multiple of this. So a barrier's address tells its slot: a loop needs no base for that.
+inline constexpr u32 RING_ALIGNMENT = 1024;
+static_assert(BARRIERS_OFFSET % RING_ALIGNMENT == 0 && 16 * STAGES < RING_ALIGNMENT, "host and device agree");
 
 // A stage's addresses in shared memory.
 struct Place {
@@ -58,7 +57,7 @@ struct Stop : Place {
     static_assert(STEP <= STAGES, "at most one round further");
     stage += STEP * STAGE_BYTES;
     full += STEP * 8;
-    if (full % RING_ALIGNMENT >= FIRST_BARRIER + STAGES * 8) {
+    if (full % RING_ALIGNMENT >= STAGES * 8) {
       stage -= RING_BYTES;
       full -= STAGES * 8;
       parity ^= 1;
@@ -74,8 +73,9 @@ struct Ring {
   __device__ u32 empty(u32 slot) const { return full(slot) + 8 * STAGES; }
   __device__ Place place(u32 slot) const { return {stage(slot), full(slot)}; }
   __device__ u32 slot(const Place& place) const { return (place.full - full(0)) / 8; }
-  // Where the slot is known (a tile that is a block's only one begins with the first), ptxas 13.0 takes what goes round from there for
-  // the ring's base, too, in loops that need both.
+
+  // Where compilers know the slot (the first, of a tile that is a block's only one), the way round and the ring's base are one for them, and
+  // ptxas 13.0 reads what is at a distance from the base from where the way has got to.
   __device__ Stop stop(u32 index) const {
     const Cursor at = Cursor::at(index);
     return {place(of_unknown_value(at.slot)), at.parity};

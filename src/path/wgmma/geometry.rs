@@ -188,7 +188,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
 
     let decoded_slots = if decoders > 0 { decoded_slots(tiles, decoders) } else { 0 };
     let behind_ring = ring.saturating_add(decoded_slots * tiles * DECODED_TILE_BYTES);
-    // Barriers tell their slots by their addresses (templates/wgmma/pipeline.cuh).
+    // A barrier's address tells its slot (templates/wgmma/pipeline.cuh).
     let barriers_offset =
         behind_ring.max(if variant.persistent { 0 } else { scratch_bytes.next_multiple_of(STAGE_ALIGNMENT) });
     let pairs = if decoders > 0 { 2 * variant.stages + decoded_slots } else { variant.stages };
