@@ -14,9 +14,9 @@ static_assert(K_BLOCKS % LINE_BLOCKS == 0 && K_GROUPS == 1 && PASSES == 1 && TIL
 
 template <class Rows>
 class Decoder {
-  enum : int { WARPS = 4 * DECODERS, TASKS = TILES * LINES_OF_STAGE, QUARTERS = 4, BLOCK_STEPS = 4 / LINE_BLOCKS };
-  // Who waits for a line to be empty has seen one of WARPS tasks before, and so, as lines are released in their order, that what was
-  // there before the last is gone: a parity tells the rest.
+  enum : int { WARPS = 4 * DECODERS, QUARTERS = 4, BLOCK_STEPS = 4 / LINE_BLOCKS };
+  // Who waits for a line to be empty has done the task that is WARPS before (so none is left out), and seen, as lines are released in their
+  // order, that what was there before the last is gone: a parity tells the rest.
   static_assert(DECODED_SLOTS * TILES >= WARPS, "host and device agree");
 
   const Ring& ring;
@@ -73,13 +73,12 @@ class Decoder {
   __device__ void decode(const Tile& tile) {
 #pragma unroll 1
     for (int k_tile = tile.first_k_tile; k_tile < tile.first_k_tile + tile.k_tiles; k_tile++) {
-      const int lines = K_TAIL ? ceil_div(blocks_of(k_tile), LINE_BLOCKS) : LINES_OF_STAGE;
+      const int lines = K_TAIL ? ceil_div(blocks_of(k_tile), LINE_BLOCKS) : LINES_OF_STAGE, tasks = TILES * lines;
       // Also a stage of which this warp decodes nothing, and each warp says so: a parity does not tell phases of two rounds apart.
       mbarrier_wait(ring.weights_full(at.slot), at.parity);
 #pragma unroll 1
-      for (; next < TASKS; next += WARPS)
-        if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);
-      next -= TASKS;
+      for (; next < tasks; next += WARPS) decode(next / TILES, next % TILES);
+      next -= tasks;
       __syncwarp();
       if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));
       at.template advance<1>();

@@ -18,7 +18,7 @@ use warpsmith_testing::{in_turn, step};
 use crate::bench::{Bench, text};
 use crate::families::Family;
 use crate::mutants::{self, Mutant};
-use crate::{combine, families, few, many_tiles, prepare, quantise, quantise_weights, route};
+use crate::{combine, decoders, families, few, many_tiles, prepare, quantise, quantise_weights, route};
 
 mod pairs;
 
@@ -168,6 +168,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         }
         "wgmma" => {
             many_tiles::are_right(bench)?;
+            decoders::leave_no_task_out(bench)?;
             let families = families::all(bench.arch());
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
             prepared

@@ -180,8 +180,8 @@ pub(super) fn decoders() -> Vec<Mutant> {
         race("decoders: a line released before it is read", "blocks);\n    wgmma_wait_group<0>();", "blocks);"),
         race(
             "decoders: weights released before they are read",
-            "#pragma unroll 1\n      for (; next < TASKS; next += WARPS)\n        if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);\n      next -= TASKS;\n      __syncwarp();\n      if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n",
-            "      __syncwarp();\n      if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n#pragma unroll 1\n      for (; next < TASKS; next += WARPS)\n        if (!K_TAIL || next / TILES < lines) decode(next / TILES, next % TILES);\n      next -= TASKS;\n",
+            "#pragma unroll 1\n      for (; next < tasks; next += WARPS) decode(next / TILES, next % TILES);\n      next -= tasks;\n      __syncwarp();\n      if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n",
+            "      __syncwarp();\n      if (lane_index() == 0) mbarrier_arrive(ring.weights_empty(at.slot));\n#pragma unroll 1\n      for (; next < tasks; next += WARPS) decode(next / TILES, next % TILES);\n      next -= tasks;\n",
         ),
         mutant("decoders: the rows of a step exchanged", "a[0], a[1], a[2], a[3])", "a[1], a[0], a[2], a[3])"),
         mutant("decoders: no swizzle", "(lane / 16 ^ lane % 8) * 16", "lane / 16 * 16"),
