@@ -169,7 +169,7 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ("if (lane_index() == 0) mbarrier_arrive(empty);", "mbarrier_arrive(empty);"),
         (
             "if (lane_index() < MULTICAST) mbarrier_arrive_remote(empty, lane_index());",
-            "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty(slot), rank);",
+            "for (int rank = 0; rank < MULTICAST; rank++) mbarrier_arrive_remote(empty, rank);",
         ),
         ("mbarrier_init(empty(slot), EMPTY_ARRIVALS);", "mbarrier_init(empty(slot), 32 * EMPTY_ARRIVALS);"),
         // Of a warp that decodes tokens one lane speaks; threads that copy arrive by themselves.
