@@ -125,17 +125,16 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
             let [values, magnitudes] = a.multiplied();
             let value = product(k, 0..k, values, decoded);
             decoded.iter_mut().for_each(|value| *value = value.abs());
-            let of_chunks = is_rounded.then(|| chunk_sums(k, &a.magnitudes, decoded));
-            let (chunks, total) = of_chunks.map_or((Vec::new(), None), |of| (of.largest, Some(of.total)));
+            let sums = if is_rounded { chunk_sums(k, &a.magnitudes, decoded) } else { ChunkSums::default() };
             // Chunks that are scaled add up to something else.
-            let total = total.filter(|_| a.scaled.is_none());
-            let magnitude = total.unwrap_or_else(|| product(k, 0..k, magnitudes, decoded));
+            let is_added = is_rounded && a.scaled.is_none();
+            let magnitude = if is_added { sums.total } else { product(k, 0..k, magnitudes, decoded) };
             let tile = Tile {
                 first: index * STEP,
                 width: step.len(),
                 value,
                 magnitude,
-                chunks,
+                chunks: sums.largest,
                 grains: if is_rounded { grains(k, decoded) } else { Vec::new() },
             };
             tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
@@ -181,6 +180,7 @@ struct Tile {
 }
 
 /// Of each element Σ |a·b|: the largest of 128 of K, and of all.
+#[derive(Default)]
 struct ChunkSums {
     largest: Vec<f64>,
     total: Vec<f64>,

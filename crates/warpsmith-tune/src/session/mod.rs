@@ -181,7 +181,7 @@ impl Readiness {
 
     fn expected(&self, point: &Point) -> Duration {
         let kept = self.is_kept(point).then(|| self.kept.expected(work(point))).flatten();
-        kept.unwrap_or_else(|| self.made.expected(work(point)).unwrap_or_else(|| rated(work(point))))
+        kept.or_else(|| self.made.expected(work(point))).unwrap_or_else(|| rated(work(point)))
     }
 
     fn is_kept(&self, point: &Point) -> bool {
@@ -208,8 +208,7 @@ impl Times {
     /// Of more work than any so far, what is more as long as it takes before any is known.
     fn expected(&self, work: f64) -> Option<Duration> {
         let (least, (most, took)) = (self.least?, self.most?);
-        let further = took + rated((work - most).max(0.0));
         let in_proportion = least + took.saturating_sub(least).mul_f64((work / most).max(0.0));
-        Some(if work > most { in_proportion.max(further) } else { in_proportion })
+        Some(if work > most { in_proportion.max(took + rated(work - most)) } else { in_proportion })
     }
 }

@@ -13,7 +13,8 @@ use warpsmith::engine::Engine;
 use warpsmith::internal::build::{Header, Source};
 use warpsmith::run::{Device, Kernel};
 use warpsmith::spec::{Arch, Spec};
-use warpsmith_tune::Checked;
+use warpsmith_tune::oracle::Reference;
+use warpsmith_tune::{Checked, HostOperands, Trial};
 
 /// Kernels of trials before that may still be loaded when the next one begins.
 const RETIRED_MAX: usize = 256;
@@ -101,6 +102,16 @@ impl Bench {
         // SAFETY: what mutants change is what they compute and when, in memory with guards around it.
         let built = unsafe { Built::unproven(*spec, Arc::new(cubin)) };
         Kernel::load(&self.device, &built).map(Arc::new).map_err(text)
+    }
+
+    /// The kernel of a variant, launched alone on these operands, gives the reference.
+    pub fn is_right(&self, variant: &str, host: &HostOperands, reference: &Reference) -> Result<(), String> {
+        let spec = Spec::new(&host.problem, &variant.parse().map_err(text)?, self.arch()).map_err(text)?;
+        let kernel = self.kernel(&spec)?;
+        let _turn = self.alone();
+        let trial = Trial::new(&self.stream, host, reference).map_err(text)?;
+        let checked = trial.check(&kernel).map_err(|error| format!("{spec}: {error}"))?;
+        if checked.passed() { Ok(()) } else { Err(format!("{spec}: {checked}")) }
     }
 
     pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {

@@ -2,8 +2,8 @@
 //! there are behind its last, or takes a line that is not empty for one that is.
 
 use warpsmith::format::Format;
-use warpsmith::spec::{Problem, Spec};
-use warpsmith_tune::{HostOperands, Spread, Trial};
+use warpsmith::spec::Problem;
+use warpsmith_tune::{HostOperands, Spread};
 
 use crate::bench::{Bench, text};
 
@@ -11,18 +11,9 @@ const VARIANTS: [&str; 2] =
     ["wgmma.t16x64x256.s8.single.ws2d2.shared.persistent", "wgmma.t16x64x256.s8.single.ws2d2.shared"];
 
 pub fn leave_no_task_out(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.alone();
     // 64 of the last 256 along K; tokens that come later than weights.
     let problem = Problem::gemm().n(144).k(1088).a(Format::E4m3).gathered().prepared();
     let host = HostOperands::random(&problem, &[70], Spread::Exact, 3);
     let reference = host.reference().map_err(text)?;
-    for variant in VARIANTS {
-        let spec = Spec::new(&problem, &variant.parse().map_err(text)?, bench.arch()).map_err(text)?;
-        let trial = Trial::new(&bench.stream, &host, &reference).map_err(text)?;
-        let checked = trial.check(&bench.kernel(&spec)?).map_err(|error| format!("{spec}: {error}"))?;
-        if !checked.passed() {
-            return Err(format!("{spec}: {checked}"));
-        }
-    }
-    Ok(())
+    VARIANTS.iter().try_for_each(|variant| bench.is_right(variant, &host, &reference))
 }

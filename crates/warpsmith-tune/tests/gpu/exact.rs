@@ -7,9 +7,9 @@
 use half::{bf16, f16};
 use warpsmith::format::{E4m3Tensor, Format, ScaleLayout};
 use warpsmith::internal::format::{e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
-use warpsmith::spec::{Arch, MatrixPath, Problem, Spec};
+use warpsmith::spec::{Arch, MatrixPath, Problem};
 use warpsmith_tune::oracle::{Expected, Reference};
-use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows, Trial};
+use warpsmith_tune::{HostColumns, HostMatrix, HostOperands, HostRows};
 
 use crate::bench::Bench;
 use crate::families::block_scaled;
@@ -284,15 +284,5 @@ fn passes(
     let alpha = vec![vec![1.0]];
     let host =
         HostOperands { problem, m: m as u32, offsets: None, a, b: vec![b], alpha, c_factor: Vec::new(), columns, rows };
-    for variant in case.variants() {
-        let spec = Spec::new(&problem, &variant.parse().unwrap(), bench.arch()).map_err(|error| error.to_string())?;
-        let kernel = bench.kernel(&spec)?;
-        let _turn = bench.alone();
-        let trial = Trial::new(&bench.stream, &host, reference).map_err(|error| error.to_string())?;
-        let checked = trial.check(&kernel).map_err(|error| error.to_string())?;
-        if !checked.passed() {
-            return Err(format!("{spec}: {checked}"));
-        }
-    }
-    Ok(())
+    case.variants().iter().try_for_each(|variant| bench.is_right(variant, &host, reference))
 }

@@ -1,8 +1,8 @@
 //! Groups of many tiles beside groups of one and of none, in every way that a block makes its table of groups.
 
 use warpsmith::format::Format;
-use warpsmith::spec::{Problem, Spec};
-use warpsmith_tune::{HostOperands, Spread, Trial};
+use warpsmith::spec::Problem;
+use warpsmith_tune::{HostOperands, Spread};
 
 use crate::bench::{Bench, text};
 
@@ -24,18 +24,12 @@ fn rows() -> [Vec<u32>; 4] {
 }
 
 pub fn are_right(bench: &Bench) -> Result<(), String> {
-    let _turn = bench.alone();
     for rows in rows() {
         let problem = Problem::gemm().n(128).k(128).a(Format::F16).prepared().grouped(rows.len() as u32);
         let host = HostOperands::random(&problem, &rows, Spread::Every, 3);
         let reference = host.reference().map_err(text)?;
         for variant in VARIANTS {
-            let spec = Spec::new(&problem, &variant.parse().map_err(text)?, bench.arch()).map_err(text)?;
-            let trial = Trial::new(&bench.stream, &host, &reference).map_err(text)?;
-            let checked = trial.check(&bench.kernel(&spec)?).map_err(|error| format!("{spec}, {rows:?}: {error}"))?;
-            if !checked.passed() {
-                return Err(format!("{spec}, {rows:?}: {checked}"));
-            }
+            bench.is_right(variant, &host, &reference).map_err(|why| format!("{rows:?}: {why}"))?;
         }
     }
     Ok(())
