@@ -239,7 +239,11 @@ pub fn mutants() -> Vec<Mutant> {
         gated("a gate that is no sigmoid", "product : sigmoid(product)", "product : product"),
         gated("a gate without NaN", "product != product ? product :", "false ? product :"),
         gated("the first warp alone", "product = __fadd_rn(product, of_warps[warp])", "product = product"),
-        gated("warps that do not wait", "__syncthreads();\n    float product", "float product"),
+        gated(
+            "warps that do not wait",
+            "if (lane_index() == 0) of_warps[warp_index()] = sum;\n    __syncthreads();",
+            "if (warp_index() > 0) __nanosleep(20000);\n    if (lane_index() == 0) of_warps[warp_index()] = sum;",
+        ),
         gated(
             "a gate of the block's own columns",
             "column < HIDDEN; column += THREADS * WIDTH",
