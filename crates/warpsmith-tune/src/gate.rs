@@ -17,10 +17,10 @@
 //! NaN slips through.
 
 use std::fmt;
-use std::num::NonZero;
 use std::ops::Range;
-use std::thread::{self, available_parallelism};
+use std::thread;
 
+use crate::cores::cores;
 use crate::oracle::{Coding, Expected, Reference, RightScales, error_of_code};
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::Raise;
@@ -156,7 +156,7 @@ impl Guarded {
         }
         let (found, expected) = (&buffer[self.result()], reference.elements());
         // A thread for every so many elements: it is judged sooner than the next kernel is built.
-        let threads = available_parallelism().map_or(1, NonZero::get).min(expected.len() / ELEMENTS_A_THREAD).max(1);
+        let threads = cores().min(expected.len() / ELEMENTS_A_THREAD).max(1);
         let share = expected.len().div_ceil(threads).max(1);
         let parts = thread::scope(|scope| {
             let parts = found.chunks(self.output.bytes(share)).zip(expected.chunks(share)).enumerate();

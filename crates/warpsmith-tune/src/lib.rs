@@ -15,6 +15,7 @@
 mod adversarial;
 mod ahead;
 mod clock;
+mod cores;
 mod drawn;
 mod footprint;
 pub mod gate;

@@ -1,13 +1,16 @@
 //! Operands of one launch on the host: what is uploaded, and what the oracle computes from.
 
-use std::ops::Range;
+use std::array;
+use std::ops::{ControlFlow, Range};
+use std::sync::OnceLock;
 
 use half::{bf16, f16};
 
-use crate::oracle::{self, Coding, Leaving, Matrix, Products, Reference, Scaling};
+use crate::cores::cores;
+use crate::oracle::{self, Coding, Leaving, Matrix, Products, Reference, Scaling, joined};
 use warpsmith::format::{E4m3Tensor, Format, Mxfp4Weights, Nvfp4Weights, Prepared, ScaleLayout};
-use warpsmith::internal::Raise;
 use warpsmith::internal::format::{BLOCK, MX_BLOCK, e2m1, e4m3, e4m3_value, mxfp4_value, row_exponent};
+use warpsmith::internal::{Raise, crew};
 use warpsmith::spec::{Operation, Problem};
 use warpsmith::{Error, Result};
 
@@ -106,8 +109,14 @@ impl HostMatrix {
                 if compute == Format::E4m3 {
                     let scale = |block| scales[layout.offset(k, row, block)];
                     let exponent = row_exponent((0..k / BLOCK).map(scale));
-                    for (k, out) in out.iter_mut().enumerate() {
-                        *out = e4m3_value(codes[k / 2] >> (k % 2 * 4) & 15, scale(k / BLOCK), exponent);
+                    let values = e4m3_values(exponent);
+                    let blocks = out.chunks_exact_mut(BLOCK).zip(codes.chunks_exact(BLOCK / 2));
+                    for (block, (out, codes)) in blocks.enumerate() {
+                        let of = &values[usize::from(scale(block))];
+                        for (pair, code) in out.chunks_exact_mut(2).zip(codes) {
+                            pair[0] = of[usize::from(code & 15)];
+                            pair[1] = of[usize::from(code >> 4)];
+                        }
                     }
                     return;
                 }
@@ -219,6 +228,16 @@ pub struct HostRows {
     pub slots: Option<(u32, Vec<i32>)>,
     /// A factor for each of the m rows that are put.
     pub factors: Option<Vec<f32>>,
+}
+
+/// What each code stands for under each block scale in a row with this exponent, `[scale][code]`: [`e4m3_value`], made once.
+fn e4m3_values(exponent: i32) -> &'static [[f32; 16]; 256] {
+    // Of every exponent that a row can have.
+    static MADE: [OnceLock<Box<[[f32; 16]; 256]>>; 19] = [const { OnceLock::new() }; 19];
+    MADE[(exponent + 15) as usize].get_or_init(|| {
+        let of = |scale: usize| array::from_fn(|code| e4m3_value(code as u8, scale as u8, exponent));
+        Box::new(array::from_fn(of))
+    })
 }
 
 /// The number, if it is one of so many rows.
@@ -448,6 +467,32 @@ impl HostOperands {
         self.placed(self.reference_from(&(0..n).collect::<Vec<_>>(), products)?)
     }
 
+    /// The rows of a group of what its products become.
+    fn part_from(
+        &self,
+        (group, rows): (usize, &Range<usize>),
+        columns: &[usize],
+        mut products: Vec<Products>,
+        output: Format,
+    ) -> Result<Reference> {
+        let held = [0, 1].map(|product| self.scaling(product, group, columns));
+        let scaling = |product: usize| {
+            let [row_scale, bias] = &held[product];
+            Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
+        };
+        let leaving = Leaving { output, factors: self.rows.factors.as_ref().map(|factors| &factors[rows.clone()]) };
+        if let Some(factors) = self.token_factors(rows.clone()).filter(|_| !self.problem.has_k_factors()) {
+            products.iter_mut().for_each(|products| products.scale_rows(&factors));
+        }
+        match (self.problem.operation(), &products[..]) {
+            (Operation::DualGemm(activation), [gate, up]) => {
+                oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, leaving)
+            }
+            (Operation::Gemm(activation), [only]) => oracle::gemm(only, scaling(0), activation, leaving),
+            (_, products) => Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
+        }
+    }
+
     /// What the product should be in some columns, `[m, columns]`, wherever its rows are put, from products made elsewhere: `products(group, rows)`
     /// gives A·Bᵀ of these rows (never none) and columns, for every B.
     ///
@@ -456,32 +501,22 @@ impl HostOperands {
     pub fn reference_from(
         &self,
         columns: &[usize],
-        products: impl Fn(usize, Range<usize>) -> Result<Vec<Products>>,
+        products: impl Fn(usize, Range<usize>) -> Result<Vec<Products>> + Sync,
     ) -> Result<Reference> {
         // NVFP4 is made of numbers in f32.
         let is_coded = self.problem.c_format() == Format::Nvfp4;
         let output = if is_coded { Format::F32 } else { self.problem.c_format() };
-        let mut elements = Vec::with_capacity(self.m as usize * columns.len());
-        for (group, rows) in self.groups().into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            let held = [0, 1].map(|product| self.scaling(product, group, columns));
-            let scaling = |product: usize| {
-                let [row_scale, bias] = &held[product];
-                Scaling { alpha: self.alpha_of(product, group), row_scale: row_scale.as_deref(), bias: bias.as_deref() }
-            };
-            let leaving = Leaving { output, factors: self.rows.factors.as_ref().map(|factors| &factors[rows.clone()]) };
-            let mut products = products(group, rows.clone())?;
-            if let Some(factors) = self.token_factors(rows).filter(|_| !self.problem.has_k_factors()) {
-                products.iter_mut().for_each(|products| products.scale_rows(&factors));
+        let groups: Vec<_> = self.groups().into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()).collect();
+        let parts = crew::each(&groups, cores(), |(group, rows)| {
+            let of_group = products(*group, rows.clone());
+            match of_group.and_then(|products| self.part_from((*group, rows), columns, products, output)) {
+                Ok(part) => ControlFlow::Continue(Ok(part)),
+                Err(error) => ControlFlow::Break(Err(error)),
             }
-            let part = match (self.problem.operation(), &products[..]) {
-                (Operation::DualGemm(activation), [gate, up]) => {
-                    oracle::dual_gemm(gate, up, [scaling(0), scaling(1)], activation, leaving)?
-                }
-                (Operation::Gemm(activation), [only]) => oracle::gemm(only, scaling(0), activation, leaving)?,
-                (_, products) => return Err(Error::data(format!("{} products of {}", products.len(), self.problem))),
-            };
-            elements.extend_from_slice(part.elements());
-        }
+        });
+        let parts = parts.into_iter().map(|(_, part)| part).collect::<Result<Vec<_>>>()?;
+        let elements = joined(&parts.iter().map(Reference::elements).collect::<Vec<_>>());
+        drop(parts);
         let reference = Reference::new(self.m as usize, columns.len(), output, elements)?;
         if !is_coded {
             return Ok(reference);

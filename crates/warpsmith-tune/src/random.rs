@@ -1,14 +1,13 @@
 //! Random operands that leave no code and no scale out.
 
 use std::array;
-use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use fastrand::Rng;
 use half::{bf16, f16};
 
+use super::cores::cores;
 use super::operands::{HostColumns, HostMatrix, HostOperands, HostRows, Shape};
 use warpsmith::format::Format;
 use warpsmith::internal::crew;
@@ -35,10 +34,6 @@ const UNIFORM_WEIGHTS: f32 = 0.125;
 
 /// Bytes that a core draws or counts at a time; what is drawn begins with a seed of its own.
 const PART: usize = 1 << 20;
-
-fn cores() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}
 
 impl HostOperands {
     /// Random operands for groups of `rows` rows; one number if the problem has no groups. The same seed gives the same
@@ -201,7 +196,7 @@ fn tokens(rng: &mut Rng, format: Format, shape: Shape, spread: Spread) -> HostMa
         (Format::E4m3, _) => {
             // A quarter of them far below the row's largest.
             let small = |rng: &mut Rng| if rng.u32(..4) == 0 { (-12.0 * rng.f32()).exp2() } else { 1.0 };
-            let values = (0..rows * k).map(|_| e4m3::encode(224.0 * value(rng) * small(rng))).collect();
+            let values = drawn_each(rng, rows * k, |rng| e4m3::encode(224.0 * value(rng) * small(rng)));
             HostMatrix::E4m3 { values, factors: (0..rows * shape.factors).map(|_| factor(rng)).collect() }
         }
         (Format::F16, Spread::Exact) => {
@@ -305,8 +300,7 @@ fn magnitude(matrix: &HostMatrix) -> f64 {
         HostMatrix::F16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
         HostMatrix::Bf16(values) => root(values.iter().map(|value| value.to_f64().powi(2))),
         HostMatrix::E4m3 { values, factors } => {
-            let squares = values.iter().map(|value| f64::from(e4m3::decode(*value)).powi(2));
-            root(squares) * root(factors.iter().map(|factor| f64::from(*factor).powi(2)))
+            of_bytes(values, e4m3::decode) * root(factors.iter().map(|factor| f64::from(*factor).powi(2)))
         }
         // Codes are uniform and independent of their scales.
         HostMatrix::Nvfp4 { scales, .. } => codes() * of_bytes(scales, e4m3::decode),

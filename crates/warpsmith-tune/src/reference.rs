@@ -2,12 +2,12 @@
 //!
 //! [`HostOperands::reference`] is the obvious one, for small problems; the two agree to the last bits of an f64.
 
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use super::cores::cores;
 use super::operands::{HostMatrix, HostOperands, Shape};
 use crate::oracle::{CHUNK, Products, Reference, grain};
 use warpsmith::internal::Raise;
@@ -48,9 +48,12 @@ fn products_in_columns(operands: &HostOperands, columns: &[usize]) -> Result<Ref
     if operands.problem.depth() == 0 {
         return Err(Error::data(format!("{}: k = 0", operands.problem)));
     }
+    // Groups are multiplied at a time.
+    let groups = operands.groups().iter().filter(|rows| !rows.is_empty()).count();
+    let threads = cores().div_ceil(groups.clamp(1, cores()));
     operands.reference_from(columns, |group, rows| {
         let a = exact_rows(operands, rows);
-        operands.b.iter().map(|b| multiply(operands, &a, b, group, columns)).collect()
+        operands.b.iter().map(|b| multiply(operands, &a, b, group, columns, threads)).collect()
     })
 }
 
@@ -109,8 +112,15 @@ fn decode(matrix: &HostMatrix, shape: Shape, group: usize, rows: impl Iterator<I
     }
 }
 
-/// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over the cores.
-fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, columns: &[usize]) -> Result<Products> {
+/// Σ a·b and Σ |a·b| of all rows and the given columns, the columns spread over so many threads.
+fn multiply(
+    operands: &HostOperands,
+    a: &Exact,
+    b: &HostMatrix,
+    group: usize,
+    columns: &[usize],
+    threads: usize,
+) -> Result<Products> {
     let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
     let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -141,9 +151,8 @@ fn multiply(operands: &HostOperands, a: &Exact, b: &HostMatrix, group: usize, co
         }
     };
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(work);
-        }
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
     });
     let (mut value, mut magnitude) = (vec![0.0; a.rows * columns.len()], vec![0.0; a.rows * columns.len()]);
     let mut chunks = if is_rounded { vec![0.0; value.len()] } else { Vec::new() };

@@ -11,11 +11,10 @@
 //! which has to be won by the margin, with certainty. So the many candidates of a search do not make a lucky one likely.
 //! Before each of them the device rests ([`Rest`]), so that a hot one decides like a cool one.
 
-use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::thread;
 use std::time::Duration;
 
+use super::cores::cores;
 use super::tuning::{Settings, Surroundings, Tuning};
 use super::{Budget, Clock, Footprint, MARGIN, Measure, Outcome, Progress, Rest, SystemClock};
 use warpsmith::Result;
@@ -71,13 +70,12 @@ impl<'a, L: Measure> Tuner<'a, L> {
     /// Measures in `measurer` what `build` has built. `build` is called from several threads; what it makes has to be
     /// where the measurer finds it (in a cache). It searches with [`Budget::Normal`] unless told otherwise.
     pub fn new(measurer: L, build: impl Fn(&Spec) -> Result<Footprint> + Sync + 'a) -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let settings = Settings {
             budget: Budget::Normal,
             limit: None,
             margin: MARGIN,
             // One core is left to whoever launches.
-            threads: (cores - 1).clamp(1, THREADS_MAX),
+            threads: (cores() - 1).clamp(1, THREADS_MAX),
             rest: Rest::NORMAL,
         };
         let watch = |_: &Progress<'_>| ControlFlow::Continue(());

@@ -1,8 +1,13 @@
 //! What an element should be, and how wrong a found one is.
 
+use std::mem;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+
 use super::Coding;
+use crate::cores::cores;
 use warpsmith::format::Format;
-use warpsmith::internal::Raise;
+use warpsmith::internal::{Raise, crew};
 use warpsmith::{Error, Result};
 
 /// What one element should be: the exact value, and the largest distance from it that a correct kernel may have.
@@ -61,6 +66,40 @@ fn nan_is_wrong(ratio: f64) -> f64 {
     if ratio.is_nan() { f64::INFINITY } else { ratio }
 }
 
+/// Elements that a core copies at a time, at least.
+const JOINED: usize = 1 << 18;
+
+/// One behind the other; copied by all cores, as there may be hundreds of millions.
+pub(crate) fn joined(parts: &[&[Expected]]) -> Vec<Expected> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    let mut all = Vec::with_capacity(length);
+    let (mut left, mut batches) = (&mut all.spare_capacity_mut()[..length], Vec::new());
+    let (mut batch, mut size) = (Vec::new(), 0);
+    for part in parts {
+        let (to, behind) = left.split_at_mut(part.len());
+        left = behind;
+        batch.push((to, *part));
+        size += part.len();
+        if size >= JOINED {
+            batches.push(Mutex::new(mem::take(&mut batch)));
+            size = 0;
+        }
+    }
+    batches.push(Mutex::new(batch));
+    crew::each(&batches, cores(), |batch| {
+        for (to, part) in &mut *batch.lock().unwrap_or_else(PoisonError::into_inner) {
+            for (to, from) in to.iter_mut().zip(*part) {
+                to.write(*from);
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    drop(batches);
+    // SAFETY: each of so many has been written: they were cut into the parts, of which every one was copied.
+    unsafe { all.set_len(length) };
+    all
+}
+
 /// What a whole result should be: `[m, n]` elements, row-major, in an output format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
@@ -112,7 +151,7 @@ impl Reference {
             m: rows.len(),
             n: self.n,
             output: self.output,
-            elements: rows.iter().flat_map(|of| row(of).iter().copied()).collect(),
+            elements: joined(&rows.iter().map(row).collect::<Vec<_>>()),
             coding: self.coding.as_ref().map(|coding| coding.of_rows(rows)),
         }
     }

@@ -82,6 +82,7 @@ mod uncertain;
 
 pub use activation::{activate, evaluated, linear};
 pub use coded::{Coding, RightScales, error_of_code};
+pub(crate) use expected::joined;
 pub use expected::{Expected, Reference};
 pub use finish::{Leaving, Scaling, dual_gemm, gemm, grouped};
 pub use matrix::Matrix;

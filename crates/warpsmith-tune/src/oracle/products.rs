@@ -1,9 +1,9 @@
 //! Σ a·b and Σ |a·b| for every element, in f64.
 
-use std::num::NonZero;
 use std::thread;
 
 use super::Matrix;
+use crate::cores::cores;
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
@@ -41,8 +41,7 @@ impl Products {
         }
         let (m, n, k) = (a.rows(), b.rows(), a.k());
         let (mut value, mut magnitude) = (vec![0.0; m * n], vec![0.0; m * n]);
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        let rows = m.div_ceil(threads).max(1);
+        let rows = m.div_ceil(cores()).max(1);
         thread::scope(|scope| {
             let parts = value.chunks_mut((rows * n).max(1)).zip(magnitude.chunks_mut((rows * n).max(1)));
             for (part, (value, magnitude)) in parts.enumerate() {
@@ -180,12 +179,12 @@ fn multiply(a: &Matrix, b: &Matrix, first: usize, value: &mut [f64], magnitude: 
 
 /// The least power of two that all values are multiples of; infinite, if they are zeros.
 pub(crate) fn grain(values: impl Iterator<Item = f64>) -> f64 {
-    let of = |value: f64| {
+    let exponent = |value: f64| {
         let bits = value.to_bits();
-        let exponent = (bits >> 52 & 0x7FF) as i32 - 1075;
-        2f64.powi(exponent + (bits | 1 << 52).trailing_zeros() as i32)
+        (bits >> 52 & 0x7FF) as i32 - 1075 + (bits | 1 << 52).trailing_zeros() as i32
     };
-    values.filter(|value| *value != 0.0 && value.is_finite()).map(of).fold(f64::INFINITY, f64::min)
+    let least = values.filter(|value| *value != 0.0 && value.is_finite()).map(exponent).min();
+    least.map_or(f64::INFINITY, |least| 2f64.powi(least))
 }
 
 /// Σ x·y and Σ |x·y|.
