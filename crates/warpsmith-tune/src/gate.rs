@@ -113,16 +113,19 @@ impl Guarded {
     /// ([`Guarded::fill_for`]) of zeros.
     #[must_use]
     pub fn fill(&self) -> Vec<u8> {
-        let (result, element) = (self.result(), self.output.bytes(1));
-        let scales = self.scales().unwrap_or_default();
-        let poison = |at: usize| if (at + 1).is_multiple_of(element) { POISON_TOP } else { POISON_REST };
-        let byte = |at: usize| match at {
-            at if scales.contains(&at) => POISON_SCALE,
-            at if result.contains(&at) && self.layout.is_some() => POISON_CODES,
-            at if result.contains(&at) => poison(at - result.start),
-            at => canary(at),
-        };
-        (0..self.bytes()).map(byte).collect()
+        let (result, scales) = (self.result(), self.scales().unwrap_or_default());
+        let mut buffer = vec![POISON_REST; self.bytes()];
+        match self.layout {
+            Some(_) => buffer[result.clone()].fill(POISON_CODES),
+            None => {
+                let elements = buffer[result.clone()].chunks_exact_mut(self.output.bytes(1));
+                elements.filter_map(<[u8]>::last_mut).for_each(|top| *top = POISON_TOP);
+            }
+        }
+        buffer[scales.clone()].fill(POISON_SCALE);
+        let around = (0..result.start).chain(result.end..buffer.len()).filter(|at| !scales.contains(at));
+        around.for_each(|at| buffer[at] = canary(at));
+        buffer
     }
 
     /// The same for a result that is judged by this reference.
