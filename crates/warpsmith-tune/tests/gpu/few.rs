@@ -37,14 +37,22 @@ fn config(layer: &str) -> Result<LayerConfig, String> {
 
 /// Of so many tokens all are one launch, and every element is within its bound.
 pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
-    let _turn = bench.alone();
     let (stream, host) = (&bench.stream, HostLayer::random(&config(layer)?, 0xFE3));
+    // Before the device is one's own: others have it meanwhile.
+    let of_counts = [1, 2, 5, 8].map(|count| {
+        let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
+        let which = (0..count as usize).collect::<Vec<_>>();
+        let columns = (0..of_host.columns()[1]).collect::<Vec<_>>();
+        let reference = host.reference(&of_host, &which, &columns);
+        (count, of_host, which, columns, reference)
+    });
+    let _turn = bench.alone();
     let device = host.upload(&bench.engine(), stream, LIMIT).map_err(text)?;
-    for count in [1, 2, 5, 8] {
+    for (count, of_host, which, columns, reference) in of_counts {
+        let reference = reference.map_err(text)?;
         if !device.steps(count).contains(&Step::Experts) {
             return Err(format!("{count} tokens are several launches"));
         }
-        let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
         let tokens = DeviceTokens::new(stream, &device, &of_host, device.workspace_bytes(count));
         let mut tokens = tokens.map_err(text)?;
         let (ids, weights) = host.chosen(&of_host).map_err(text)?;
@@ -59,8 +67,6 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
             tokens.found(stream, &device).map_err(text)
         };
         let found = result(false)?;
-        let (which, columns) = ((0..count as usize).collect::<Vec<_>>(), (0..of_host.columns()[1]).collect::<Vec<_>>());
-        let reference = host.reference(&of_host, &which, &columns).map_err(text)?;
         let worst = found.check(&reference, &which, &columns).map_err(|why| format!("{count} tokens: {why}"))?;
         if worst == 0.0 {
             return Err("nothing is off at all".to_owned());

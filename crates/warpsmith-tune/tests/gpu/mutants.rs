@@ -381,7 +381,6 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     let source = warpsmith::internal::build::render(&spec).map_err(|error| error.to_string())?;
     let kernel = bench.kernel_of(&spec, &mutated(&source, mutant)?)?;
 
-    let _turn = bench.alone();
     let spreads =
         if mutant.a == Format::E4m3 { [Spread::Exact, Spread::Every] } else { [Spread::Every, Spread::Subnormal] };
     for spread in spreads {
@@ -390,6 +389,8 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
             scales[40] = e8m0::NAN;
         }
         let reference = host.reference().map_err(|error| error.to_string())?;
+        // Others have the device until now.
+        let _turn = bench.alone();
         let trial = Trial::new(&bench.stream, &host, &reference).map_err(|error| error.to_string())?;
         // The unchanged kernel passes on the same operands.
         let right = trial.check(&bench.kernel(&spec)?).map_err(|error| error.to_string())?;
