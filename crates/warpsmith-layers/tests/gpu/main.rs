@@ -18,6 +18,7 @@ use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::Device;
 use warpsmith_layers::LayerConfig;
 use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
+use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::wait;
 
 mod by_hand;
@@ -190,22 +191,64 @@ struct Layer<'a> {
     device: DeviceLayer,
 }
 
+/// What should come of some tokens, all columns of it; nothing, of none.
+struct Wanted {
+    which: Vec<usize>,
+    columns: Vec<usize>,
+    reference: Option<Reference>,
+}
+
+impl Wanted {
+    fn of(layer: &HostLayer, tokens: &HostTokens) -> Result<Self, String> {
+        let which: Vec<usize> = (0..tokens.count()).collect();
+        let columns: Vec<usize> = (0..tokens.columns()[1]).collect();
+        let reference = (!which.is_empty()).then(|| layer.reference(tokens, &which, &columns)).transpose();
+        Ok(Self { reference: reference.map_err(text)?, which, columns })
+    }
+}
+
+/// Tokens with what should come of them, made before the device is one's own: others have it meanwhile.
+struct Asked {
+    tokens: HostTokens,
+    wanted: Wanted,
+}
+
+impl Asked {
+    fn of(layer: &HostLayer, tokens: HostTokens) -> Result<Self, String> {
+        Ok(Self { wanted: Wanted::of(layer, &tokens)?, tokens })
+    }
+}
+
+fn host_layer(layer: &str) -> Result<HostLayer, String> {
+    Ok(HostLayer::random(&layer.parse().map_err(text)?, 0x1A7E))
+}
+
+fn dense(layer: &HostLayer, tokens: u32) -> HostTokens {
+    HostTokens::random(layer.config(), tokens, 0.0, u64::from(tokens) + 1)
+}
+
+/// Few elements that are not 0 where products are e4m3: the bounds of others are wide.
+fn sparse(layer: &HostLayer, tokens: u32) -> HostTokens {
+    let dense = dense(layer, tokens);
+    if layer.config().rounded() == Some(Format::E4m3) { dense.sparse(u64::from(tokens)) } else { dense }
+}
+
 impl<'a> Layer<'a> {
     fn new(bench: &'a Bench, engine: &Engine, layer: &str) -> Result<Self, String> {
-        let config: LayerConfig = layer.parse().map_err(text)?;
-        let host = HostLayer::random(&config, 0x1A7E);
+        Self::of(bench, engine, host_layer(layer)?)
+    }
+
+    fn of(bench: &'a Bench, engine: &Engine, host: HostLayer) -> Result<Self, String> {
         let device = host.upload(engine, &bench.stream, LIMIT).map_err(text)?;
         Ok(Self { stream: &bench.stream, host, device })
     }
 
     fn tokens(&self, tokens: u32) -> HostTokens {
-        let dense = self.dense(tokens);
-        // The bounds of others are wide.
-        if self.host.config().rounded() == Some(Format::E4m3) { dense.sparse(u64::from(tokens)) } else { dense }
+        sparse(&self.host, tokens)
     }
 
     fn dense(&self, tokens: u32) -> HostTokens {
-        HostTokens::random(self.host.config(), tokens, 0.0, u64::from(tokens) + 1)
+        dense(&self.host, tokens)
     }
 
     /// On the device, with a workspace for so many at a time.
@@ -226,36 +269,40 @@ impl<'a> Layer<'a> {
 
     /// Holds every element that is there to the oracle.
     fn check(&self, host: &HostTokens, tokens: &DeviceTokens) -> Result<(), String> {
+        self.check_as(&Wanted::of(&self.host, host)?, tokens)
+    }
+
+    fn check_as(&self, Wanted { which, columns, reference }: &Wanted, tokens: &DeviceTokens) -> Result<(), String> {
         wait(self.stream, WAIT).map_err(text)?;
-        let which: Vec<usize> = (0..host.count()).collect();
-        let columns: Vec<usize> = (0..host.columns()[1]).collect();
         let found = tokens.found(self.stream, &self.device).map_err(text)?;
-        if which.is_empty() {
+        let Some(reference) = reference else {
             return if found.is_inside { Ok(()) } else { Err("memory outside is written".to_owned()) };
-        }
-        let reference = self.host.reference(host, &which, &columns).map_err(text)?;
-        let worst = found.check(&reference, &which, &columns).map_err(text)?;
+        };
+        let worst = found.check(reference, which, columns).map_err(text)?;
         // A check that nothing reaches is none.
         if worst > 0.0 { Ok(()) } else { Err("nothing is off at all".to_owned()) }
     }
 }
 
 fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
+    let host = host_layer(layer)?;
+    let asked = TOKENS.map(|count| Asked::of(&host, sparse(&host, count)));
+    let is_rounded = host.config().rounded() == Some(Format::E4m3);
+    let asked_densely = TOKENS.map(|count| is_rounded.then(|| Asked::of(&host, dense(&host, count))).transpose());
     let _turn = bench.alone();
-    let layer = Layer::new(bench, &bench.engine(), layer)?;
-    for count in TOKENS {
-        let host = layer.tokens(count);
+    let layer = Layer::of(bench, &bench.engine(), host)?;
+    for ((count, asked), densely) in TOKENS.into_iter().zip(asked).zip(asked_densely) {
+        let Asked { tokens: host, wanted } = asked?;
         let mut tokens = layer.upload(&host, LIMIT)?;
         let first = layer.run(&mut tokens)?;
-        layer.check(&host, &tokens).map_err(|why| format!("{count} tokens: {why}"))?;
+        layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} tokens: {why}"))?;
         if layer.run(&mut tokens)? != first {
             return Err(format!("{count} tokens: other bits the second time"));
         }
-        if layer.host.config().rounded() == Some(Format::E4m3) {
-            let host = layer.dense(count);
+        if let Some(Asked { tokens: host, wanted }) = densely? {
             let mut tokens = layer.upload(&host, LIMIT)?;
             layer.run(&mut tokens)?;
-            layer.check(&host, &tokens).map_err(|why| format!("{count} dense tokens: {why}"))?;
+            layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} dense tokens: {why}"))?;
         }
         let (ids, weights) = layer.host.chosen(&host).map_err(text)?;
         if !ids.is_empty() {
@@ -263,7 +310,7 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
             let (ids, weights) = (ids.map_err(text)?, weights.map_err(text)?);
             let mut tokens = layer.upload(&host, LIMIT)?;
             layer.device.forward_chosen(layer.stream, &mut tokens, &ids, &weights).map_err(text)?;
-            layer.check(&host, &tokens).map_err(|why| format!("{count} tokens that were chosen: {why}"))?;
+            layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} tokens that were chosen: {why}"))?;
         }
     }
     Ok(())
@@ -271,10 +318,10 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
 
 /// All tokens to the same experts, in exact ties, with no number among the logits.
 fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String> {
-    let _turn = bench.alone();
-    let layer = Layer::new(bench, &bench.engine(), layer)?;
+    let of_host = host_layer(layer)?;
+    let mut asked = Vec::new();
     for count in [5, 17, 257] {
-        let host = layer.tokens(count);
+        let host = sparse(&of_host, count);
         let experts = host.logits().len() / host.count();
         let of = |logit: &dyn Fn(usize) -> f32| (0..host.logits().len()).map(|at| logit(at % experts)).collect();
         let routings: [(&str, Vec<f32>); 4] = [
@@ -284,11 +331,15 @@ fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String
             ("no numbers", of(&|expert| [f32::NAN, f32::INFINITY, 1.0, f32::NEG_INFINITY][expert % 4])),
         ];
         for (name, logits) in routings {
-            let host = host.clone().with_logits(logits);
-            let mut tokens = layer.upload(&host, LIMIT)?;
-            layer.run(&mut tokens)?;
-            layer.check(&host, &tokens).map_err(|why| format!("{count} tokens, {name}: {why}"))?;
+            asked.push((count, name, Asked::of(&of_host, host.clone().with_logits(logits))?));
         }
+    }
+    let _turn = bench.alone();
+    let layer = Layer::of(bench, &bench.engine(), of_host)?;
+    for (count, name, Asked { tokens: host, wanted }) in asked {
+        let mut tokens = layer.upload(&host, LIMIT)?;
+        layer.run(&mut tokens)?;
+        layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} tokens, {name}: {why}"))?;
     }
     Ok(())
 }
