@@ -231,7 +231,7 @@ pub struct HostRows {
 }
 
 /// What each code stands for under each block scale in a row with this exponent, `[scale][code]`: [`e4m3_value`], made once.
-fn e4m3_values(exponent: i32) -> &'static [[f32; 16]; 256] {
+pub(crate) fn e4m3_values(exponent: i32) -> &'static [[f32; 16]; 256] {
     // Of every exponent that a row can have.
     static MADE: [OnceLock<Box<[[f32; 16]; 256]>>; 19] = [const { OnceLock::new() }; 19];
     MADE[(exponent + 15) as usize].get_or_init(|| {

@@ -1,15 +1,20 @@
 //! Weights of any size from a block of random bytes.
 
-use std::sync::Arc;
+use std::array;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{CudaSlice, CudaStream};
 use fastrand::Rng;
 use half::{bf16, f16};
 use warpsmith::Result;
 use warpsmith::format::Format;
-use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e4m3_value, e8m0, row_exponent};
+use warpsmith::internal::crew;
+use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e8m0, row_exponent};
 use warpsmith_layers::{Bias, Quantised};
 
+use crate::cores::cores;
+use crate::operands::e4m3_values;
 use crate::oracle::combine::rounded;
 use crate::oracle::layer::Weight;
 use crate::oracle::{Matrix, Scaling};
@@ -17,6 +22,8 @@ use crate::oracle::{Matrix, Scaling};
 /// Primes.
 const CODES: usize = 1_048_583;
 const SCALES: usize = 131_101;
+/// Rows that a core decodes at a time.
+const ROWS: usize = 64;
 /// The root mean square of tokens and of what is between up and down, about.
 const TOKENS: f64 = 0.6;
 
@@ -163,27 +170,44 @@ impl HostWeight {
         rows: &[usize],
         held: &'a [f32],
     ) -> Result<Weight<'a>> {
-        let Shape { format, n, k, is_e4m3, .. } = self.shape;
-        let (n, k) = (n as usize, k as usize);
-        let mut values = Vec::with_capacity(rows.len() * k);
-        for row in rows {
-            let first = (group * n + row) * k;
-            let block_at = |element: usize| (self.first + element / self.shape.block()) % SCALES;
-            let blocks = (first..first + k).step_by(self.shape.block());
-            let scales = blocks.map(|element| drawn.scales[block_at(element)]);
-            let exponent = if is_e4m3 { row_exponent(scales) } else { 0 };
-            for element in first..first + k {
-                let code = drawn.codes[(self.first + element / 2) % CODES] >> (element % 2 * 4) & 15;
-                let at = block_at(element);
-                values.push(match format {
-                    Format::Mxfp4 => e8m0::decode(drawn.powers[at]) * e2m1::decode(code),
-                    _ if is_e4m3 => e4m3_value(code, drawn.scales[at], exponent),
-                    _ => e4m3::decode(drawn.scales[at]) * e2m1::decode(code),
-                });
-            }
-        }
+        let (n, k) = (self.shape.n as usize, self.shape.k as usize);
+        let mut values = vec![0.0; rows.len() * k];
+        let parts = rows.chunks(ROWS).zip(values.chunks_mut(ROWS * k)).map(Mutex::new).collect::<Vec<_>>();
+        crew::each(&parts, cores(), |part| {
+            let (rows, values) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+            let rows = rows.iter().zip(values.chunks_exact_mut(k));
+            rows.for_each(|(row, values)| self.decode_row(drawn, group * n + row, values));
+            ControlFlow::Continue(())
+        });
+        drop(parts);
         let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
         Ok(Weight { values: Matrix::new(rows.len(), k, values)?, scaling })
+    }
+
+    /// One of all groups' rows.
+    fn decode_row(&self, drawn: &Drawn, row: usize, values: &mut [f32]) {
+        let Shape { format, is_e4m3, .. } = self.shape;
+        let (first, block) = (row * values.len(), self.shape.block());
+        let scale_at = |element: usize| (self.first + (first + element) / block) % SCALES;
+        let scales = (0..values.len()).step_by(block).map(|element| drawn.scales[scale_at(element)]);
+        let rounded = is_e4m3.then(|| e4m3_values(row_exponent(scales)));
+        for (nth, values) in values.chunks_mut(block).enumerate() {
+            let at = scale_at(nth * block);
+            let times = |scale: f32| array::from_fn(|code| scale * e2m1::decode(code as u8));
+            let of: [f32; 16] = match (format, rounded) {
+                (Format::Mxfp4, _) => times(e8m0::decode(drawn.powers[at])),
+                (_, Some(rounded)) => rounded[usize::from(drawn.scales[at])],
+                (_, None) => times(e4m3::decode(drawn.scales[at])),
+            };
+            let first = self.first + (first + nth * block) / 2;
+            for (pair, values) in values.chunks_mut(2).enumerate() {
+                let codes = drawn.codes[(first + pair) % CODES];
+                values
+                    .iter_mut()
+                    .zip([codes & 15, codes >> 4])
+                    .for_each(|(value, code)| *value = of[usize::from(code)]);
+            }
+        }
     }
 }
 
