@@ -2,12 +2,11 @@
 
 use std::array;
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 
 use fastrand::Rng;
 use half::{bf16, f16};
 
-use super::cores::cores;
+use super::cores::{cores, each_part};
 use super::operands::{HostColumns, HostMatrix, HostOperands, HostRows, Shape};
 use warpsmith::format::Format;
 use warpsmith::internal::crew;
@@ -241,14 +240,8 @@ fn matrix(rng: &mut Rng, format: Format, groups: usize, shape: Shape, spread: Sp
 /// So many bytes that `fill` draws, by all cores: experts of large models have billions. They depend on the generator's state alone.
 fn drawn(rng: &mut Rng, length: usize, fill: impl Fn(&mut Rng, &mut [u8]) + Sync) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let seeded = bytes.chunks_mut(PART).map(|part| Mutex::new((Rng::with_seed(rng.u64(..)), part)));
-    let parts: Vec<_> = seeded.collect();
-    crew::each(&parts, cores(), |part| {
-        let (rng, bytes) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
-        fill(rng, bytes);
-        ControlFlow::Continue(())
-    });
-    drop(parts);
+    let seeded = bytes.chunks_mut(PART).map(|part| (Rng::with_seed(rng.u64(..)), part));
+    each_part(seeded, |(rng, bytes)| fill(rng, bytes));
     bytes
 }
 

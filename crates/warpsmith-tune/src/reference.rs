@@ -2,15 +2,12 @@
 //!
 //! [`HostOperands::reference`] is the obvious one, for small problems; the two agree to the last bits of an f64.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::ops::{ControlFlow, Range};
 
 use super::cores::cores;
 use super::operands::{HostMatrix, HostOperands, Shape};
 use crate::oracle::{CHUNK, Products, Reference, grain};
-use warpsmith::internal::Raise;
+use warpsmith::internal::{Raise, crew};
 use warpsmith::{Error, Result};
 
 /// Columns that one step multiplies: their exact values take some megabytes.
@@ -123,42 +120,25 @@ fn multiply(
 ) -> Result<Products> {
     let k = operands.problem.depth() as usize;
     let steps: Vec<&[usize]> = columns.chunks(STEP).collect();
-    let (next, tiles) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let is_rounded = operands.is_rounded();
-    let work = || {
-        let mut decoded = vec![0.0; STEP * k];
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(step) = steps.get(index) else { break };
-            let decoded = &mut decoded[..step.len() * k];
-            decode(b, operands.b_shape(), group, step.iter().copied().map(Some), decoded);
-            let [values, magnitudes] = a.multiplied();
-            let value = product(k, 0..k, values, decoded);
-            decoded.iter_mut().for_each(|value| *value = value.abs());
-            let sums = if is_rounded { chunk_sums(k, &a.magnitudes, decoded) } else { ChunkSums::default() };
-            // Chunks that are scaled add up to something else.
-            let is_added = is_rounded && a.scaled.is_none();
-            let magnitude = if is_added { sums.total } else { product(k, 0..k, magnitudes, decoded) };
-            let tile = Tile {
-                first: index * STEP,
-                width: step.len(),
-                value,
-                magnitude,
-                chunks: sums.largest,
-                grains: if is_rounded { grains(k, decoded) } else { Vec::new() },
-            };
-            tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
-        }
-    };
-    thread::scope(|scope| {
-        (1..threads).for_each(|_| drop(scope.spawn(work)));
-        work();
+    let tiles = crew::each(&steps, threads, |step| {
+        let mut decoded = vec![0.0; step.len() * k];
+        decode(b, operands.b_shape(), group, step.iter().copied().map(Some), &mut decoded);
+        let [values, magnitudes] = a.multiplied();
+        let value = product(k, 0..k, values, &decoded);
+        decoded.iter_mut().for_each(|value| *value = value.abs());
+        let sums = if is_rounded { chunk_sums(k, &a.magnitudes, &decoded) } else { ChunkSums::default() };
+        // Chunks that are scaled add up to something else.
+        let is_added = is_rounded && a.scaled.is_none();
+        let magnitude = if is_added { sums.total } else { product(k, 0..k, magnitudes, &decoded) };
+        let grains = if is_rounded { grains(k, &decoded) } else { Vec::new() };
+        ControlFlow::Continue(Tile { width: step.len(), value, magnitude, chunks: sums.largest, grains })
     });
     let (mut value, mut magnitude) = (vec![0.0; a.rows * columns.len()], vec![0.0; a.rows * columns.len()]);
     let mut chunks = if is_rounded { vec![0.0; value.len()] } else { Vec::new() };
     let mut b_grains = vec![0.0; columns.len()];
-    for tile in tiles.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        let (first, width) = (tile.first, tile.width);
+    for (nth, tile) in tiles {
+        let (first, width) = (nth * STEP, tile.width);
         for row in 0..a.rows {
             let to = row * columns.len() + first..row * columns.len() + first + width;
             let from = row * width..(row + 1) * width;
@@ -179,7 +159,6 @@ fn multiply(
 
 /// Products of all rows with some columns.
 struct Tile {
-    first: usize,
     width: usize,
     value: Vec<f64>,
     magnitude: Vec<f64>,

@@ -207,16 +207,10 @@ impl Wanted {
     }
 }
 
-/// Tokens with what should come of them, made before the device is one's own: others have it meanwhile.
-struct Asked {
-    tokens: HostTokens,
-    wanted: Wanted,
-}
-
-impl Asked {
-    fn of(layer: &HostLayer, tokens: HostTokens) -> Result<Self, String> {
-        Ok(Self { wanted: Wanted::of(layer, &tokens)?, tokens })
-    }
+/// These with what should come of them, made before the device is one's own: others have it meanwhile.
+fn asked(layer: &HostLayer, tokens: HostTokens) -> Result<(HostTokens, Wanted), String> {
+    let wanted = Wanted::of(layer, &tokens)?;
+    Ok((tokens, wanted))
 }
 
 fn host_layer(layer: &str) -> Result<HostLayer, String> {
@@ -286,20 +280,22 @@ impl<'a> Layer<'a> {
 
 fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
     let host = host_layer(layer)?;
-    let asked = TOKENS.map(|count| Asked::of(&host, sparse(&host, count)));
     let is_rounded = host.config().rounded() == Some(Format::E4m3);
-    let asked_densely = TOKENS.map(|count| is_rounded.then(|| Asked::of(&host, dense(&host, count))).transpose());
+    let all = TOKENS.map(|count| {
+        let densely = is_rounded.then(|| asked(&host, dense(&host, count)));
+        (count, asked(&host, sparse(&host, count)), densely)
+    });
     let _turn = bench.alone();
     let layer = Layer::of(bench, &bench.engine(), host)?;
-    for ((count, asked), densely) in TOKENS.into_iter().zip(asked).zip(asked_densely) {
-        let Asked { tokens: host, wanted } = asked?;
+    for (count, sparsely, densely) in all {
+        let (host, wanted) = sparsely?;
         let mut tokens = layer.upload(&host, LIMIT)?;
         let first = layer.run(&mut tokens)?;
         layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} tokens: {why}"))?;
         if layer.run(&mut tokens)? != first {
             return Err(format!("{count} tokens: other bits the second time"));
         }
-        if let Some(Asked { tokens: host, wanted }) = densely? {
+        if let Some((host, wanted)) = densely.transpose()? {
             let mut tokens = layer.upload(&host, LIMIT)?;
             layer.run(&mut tokens)?;
             layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} dense tokens: {why}"))?;
@@ -319,7 +315,7 @@ fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
 /// All tokens to the same experts, in exact ties, with no number among the logits.
 fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String> {
     let of_host = host_layer(layer)?;
-    let mut asked = Vec::new();
+    let mut all = Vec::new();
     for count in [5, 17, 257] {
         let host = sparse(&of_host, count);
         let experts = host.logits().len() / host.count();
@@ -331,12 +327,12 @@ fn is_right_at_awkward_routings(bench: &Bench, layer: &str) -> Result<(), String
             ("no numbers", of(&|expert| [f32::NAN, f32::INFINITY, 1.0, f32::NEG_INFINITY][expert % 4])),
         ];
         for (name, logits) in routings {
-            asked.push((count, name, Asked::of(&of_host, host.clone().with_logits(logits))?));
+            all.push((count, name, asked(&of_host, host.clone().with_logits(logits))?));
         }
     }
     let _turn = bench.alone();
     let layer = Layer::of(bench, &bench.engine(), of_host)?;
-    for (count, name, Asked { tokens: host, wanted }) in asked {
+    for (count, name, (host, wanted)) in all {
         let mut tokens = layer.upload(&host, LIMIT)?;
         layer.run(&mut tokens)?;
         layer.check_as(&wanted, &tokens).map_err(|why| format!("{count} tokens, {name}: {why}"))?;

@@ -1,19 +1,17 @@
 //! Weights of any size from a block of random bytes.
 
 use std::array;
-use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream};
 use fastrand::Rng;
 use half::{bf16, f16};
 use warpsmith::Result;
 use warpsmith::format::Format;
-use warpsmith::internal::crew;
 use warpsmith::internal::format::{BLOCK, e2m1, e4m3, e8m0, row_exponent};
 use warpsmith_layers::{Bias, Quantised};
 
-use crate::cores::cores;
+use crate::cores::each_part;
 use crate::operands::e4m3_values;
 use crate::oracle::combine::rounded;
 use crate::oracle::layer::Weight;
@@ -172,14 +170,10 @@ impl HostWeight {
     ) -> Result<Weight<'a>> {
         let (n, k) = (self.shape.n as usize, self.shape.k as usize);
         let mut values = vec![0.0; rows.len() * k];
-        let parts = rows.chunks(ROWS).zip(values.chunks_mut(ROWS * k)).map(Mutex::new).collect::<Vec<_>>();
-        crew::each(&parts, cores(), |part| {
-            let (rows, values) = &mut *part.lock().unwrap_or_else(PoisonError::into_inner);
+        each_part(rows.chunks(ROWS).zip(values.chunks_mut(ROWS * k)), |(rows, values)| {
             let rows = rows.iter().zip(values.chunks_exact_mut(k));
             rows.for_each(|(row, values)| self.decode_row(drawn, group * n + row, values));
-            ControlFlow::Continue(())
         });
-        drop(parts);
         let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
         Ok(Weight { values: Matrix::new(rows.len(), k, values)?, scaling })
     }
@@ -200,12 +194,10 @@ impl HostWeight {
                 (_, None) => times(e4m3::decode(drawn.scales[at])),
             };
             let first = self.first + (first + nth * block) / 2;
-            for (pair, values) in values.chunks_mut(2).enumerate() {
+            for (pair, values) in values.chunks_exact_mut(2).enumerate() {
                 let codes = drawn.codes[(first + pair) % CODES];
-                values
-                    .iter_mut()
-                    .zip([codes & 15, codes >> 4])
-                    .for_each(|(value, code)| *value = of[usize::from(code)]);
+                values[0] = of[usize::from(codes & 15)];
+                values[1] = of[usize::from(codes >> 4)];
             }
         }
     }

@@ -1,13 +1,11 @@
 //! What an element should be, and how wrong a found one is.
 
 use std::mem;
-use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 
 use super::Coding;
-use crate::cores::cores;
+use crate::cores::each_part;
 use warpsmith::format::Format;
-use warpsmith::internal::{Raise, crew};
+use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
 /// What one element should be: the exact value, and the largest distance from it that a correct kernel may have.
@@ -81,20 +79,18 @@ pub(crate) fn joined(parts: &[&[Expected]]) -> Vec<Expected> {
         batch.push((to, *part));
         size += part.len();
         if size >= JOINED {
-            batches.push(Mutex::new(mem::take(&mut batch)));
+            batches.push(mem::take(&mut batch));
             size = 0;
         }
     }
-    batches.push(Mutex::new(batch));
-    crew::each(&batches, cores(), |batch| {
-        for (to, part) in &mut *batch.lock().unwrap_or_else(PoisonError::into_inner) {
+    batches.push(batch);
+    each_part(batches.into_iter(), |batch| {
+        for (to, part) in batch {
             for (to, from) in to.iter_mut().zip(*part) {
                 to.write(*from);
             }
         }
-        ControlFlow::Continue(())
     });
-    drop(batches);
     // SAFETY: each of so many has been written: they were cut into the parts, of which every one was copied.
     unsafe { all.set_len(length) };
     all
