@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::value_parser;
+use jiff::civil::Date;
 use warpsmith::spec::Variant;
 use warpsmith_layers::LayerConfig;
 use warpsmith_tune::{Budget, Rest};
@@ -40,11 +41,16 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = layer, group = "whole", conflicts_with_all = ["problem", "m", "only", "unprepared"])]
     pub layer: Vec<LayerConfig>,
 
+    /// The decisions of --table on this model of device from before this day (UTC, such as 2026-11-24) instead of a list, each at the most
+    /// rows that it is for: kernels may have changed since. With --budget or --limit what is decided is for the same rows.
+    #[arg(long, value_name = "DAY", requires = "table", group = "whole", conflicts_with_all = ["problem", "m", "only", "unprepared"])]
+    pub again: Option<Date>,
+
     /// Numbers of tokens for the layers; without this 1, 8, 32, 128, 1024 and 8192.
     #[arg(long, value_delimiter = ',', requires = "layer", value_parser = value_parser!(u32).range(1..))]
     pub tokens: Vec<u32>,
 
-    /// Seconds for all of the manifest or the layers: a fair share each, and what is left for those that are least sure. What
+    /// Seconds for all of the manifest, the layers or the decisions: a fair share each, and what is left for those that are least sure. What
     /// there is no time for keeps its choice. A decision is for the rows down to half of its own, one at up to 8 rows for all
     /// that are fewer.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "whole", conflicts_with_all = ["budget", "limit"])]

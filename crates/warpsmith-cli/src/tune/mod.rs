@@ -6,6 +6,7 @@
 //!     --budget normal --table h200.tuning
 //! warpsmith tune --manifest serving.toml --within 180 --table h200.tuning
 //! warpsmith tune --layer qwen3-30b --tokens 1,8,32,128,1024,8192 --within 180 --table h200.tuning
+//! warpsmith tune --again 2026-11-24 --limit 15 --table h200.tuning
 //! ```
 //!
 //! Kernels are built here, and checked and timed in a worker process, which is this program, too: one that hangs or
@@ -13,6 +14,7 @@
 //! rows from the next smaller M that is tuned in the same run on, but not below three quarters of M; the smallest is for
 //! itself only.
 
+mod again;
 pub mod args;
 mod record;
 mod report;
@@ -52,9 +54,10 @@ pub fn run(args: &Args) -> Result<bool> {
     let means = tuning.means()?;
     say!("{}\nNVRTC {}", means.machine(), means.nvrtc)?;
     let table = table(args.table.as_deref())?;
-    let manifest = match args.layer.is_empty() {
-        true => named,
-        false => Some(layers::products(&args.layer, &args.tokens, &means.arch)?),
+    let manifest = match args.again {
+        Some(day) => Some(again::taken_before(day, &table, &means)?),
+        None if args.layer.is_empty() => named,
+        None => Some(layers::products(&args.layer, &args.tokens, &means.arch)?),
     };
     match (&manifest, args.within) {
         (Some(manifest), Some(within)) => {
@@ -128,7 +131,8 @@ fn list(args: &Args, means: &Means, tuning: &mut Tuning<'_>, mut table: Table, i
         let kin: Vec<_> = named.chain(kin(&picker, problem, m)?).collect();
         let outcome = tuning.tune(item, picker.choose(problem, m)?.spec(), &kin, args.budget, args.limit)?;
         let others = items.iter().filter(|other| other.problem == *problem).map(Item::m);
-        let decided = record::from_rows(m, others)..=m;
+        let known = args.again.and_then(|_| again::rows(problem, m, &before, means));
+        let decided = known.unwrap_or_else(|| record::from_rows(m, others)..=m);
         if let Some(entry) = record::entry(&outcome, problem, decided, outcome.tried.len(), means)? {
             let kept = table.clone();
             table.supersede(entry);

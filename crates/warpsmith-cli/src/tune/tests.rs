@@ -14,11 +14,10 @@ use warpsmith::pick::{self, Table};
 use warpsmith::spec::{Activation, Arch, Problem, Spec};
 use warpsmith_tune::{Admission, Budget, Clock, Footprint, Measure, Outcome, Rejection, Tuner, Turn, Verdict};
 
-use super::Args;
-use super::record;
 use super::report::{Candidate, Ceilings, Report, Row};
 use super::tuning;
 use super::whole::Session;
+use super::{Args, again, record};
 use crate::Options;
 use crate::shared::layers;
 use crate::shared::list::{Item, Part, list};
@@ -162,6 +161,10 @@ fn layers_are_tuned_at_the_rows_of_their_tokens() {
         "tune --layer qwen3-30b --within 6 --variant wgmma.t8x64x128.s6.single.ws2.direct",
         "tune --manifest m",
         "tune --within 6",
+        "tune --again 2026-11-24",
+        "tune --again yesterday --table t",
+        "tune --again 2026-11-24 --table t --m 8",
+        "tune --again 2026-11-24 --table t --layer qwen3-30b",
     ] {
         assert!(args(wrong).is_err(), "{wrong}");
     }
@@ -356,6 +359,40 @@ fn the_public_shapes_are_those_of_the_list() {
         .iter()
         .fold(Manifest::new(), |manifest, item| manifest.with(&item.problem, &Rows::new(item.m()..=item.m()).unwrap()));
     assert_eq!(Manifest::parse(include_str!("../warm_up/public.toml")).unwrap(), listed);
+}
+
+/// Old decisions of this model of device, each at its most rows, and for the rows that it was for.
+#[test]
+fn decisions_of_before_a_day_are_taken_again() {
+    let line = |device: &str, n: u32, rows: &str, date: &str| {
+        format!(
+            "{device} | 132 SMs | sm_90a | gemm:f16*nvfp4>f16:n{n}:k2048:prepared | m {rows} | wgmma.t64x64x128.s5.single.ws2.shared | \
+             20.000 us | 7.000x baseline | 1.000x heuristic | spread 0.0100 | 13 candidates | driver 13.0 | NVRTC 13.0.88 | {date}\n"
+        )
+    };
+    let text = [
+        line("NVIDIA H200", 64, "33..=64", "2026-11-21"),
+        line("NVIDIA H200", 64, "65..=96", "2026-11-24"),
+        line("NVIDIA H200", 128, "97..=128", "2026-11-23"),
+        line("NVIDIA H200", 128, "128..=128", "2026-11-22"),
+        line("NVIDIA H100", 256, "1..=8", "2026-11-21"),
+    ]
+    .concat();
+    let (table, skipped) = Table::parse(&text);
+    assert!(skipped.is_empty() && table.len() == 5, "{skipped:?}");
+    let means = record::Means {
+        device: "NVIDIA H200".to_owned(),
+        arch: Arch::H200,
+        driver: "13.0".to_owned(),
+        nvrtc: "13.0.88".to_owned(),
+    };
+    let items = super::each(&again::taken_before("2026-11-24".parse().unwrap(), &table, &means).unwrap()).unwrap();
+    let found: Vec<_> = items
+        .iter()
+        .map(|item| (item.problem.columns(), item.m(), again::rows(&item.problem, item.m(), &table, &means)))
+        .collect();
+    assert_eq!(found, [(128, 128, Some(97..=128)), (64, 64, Some(33..=64))]);
+    assert_eq!(again::rows(&items[0].problem, 127, &table, &means), None);
 }
 
 /// The shapes of a large model, for as long as is stated: whatever was measured of it, its kernels stay few, the table is
