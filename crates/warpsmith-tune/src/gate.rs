@@ -17,14 +17,13 @@
 //! NaN slips through.
 
 use std::fmt;
-use std::ops::Range;
-use std::thread;
+use std::ops::{ControlFlow, Range};
 
 use crate::cores::cores;
 use crate::oracle::{Coding, Expected, Reference, RightScales, error_of_code};
 use warpsmith::format::{Format, ScaleLayout};
-use warpsmith::internal::Raise;
 use warpsmith::internal::format::{BLOCK, e2m1, e4m3};
+use warpsmith::internal::{Raise, crew};
 use warpsmith::{Error, Result};
 
 /// The canaries are at least this long, and a multiple of it, so that the result keeps the buffer's alignment.
@@ -161,14 +160,12 @@ impl Guarded {
         // A thread for every so many elements: it is judged sooner than the next kernel is built.
         let threads = cores().min(expected.len() / ELEMENTS_A_THREAD).max(1);
         let share = expected.len().div_ceil(threads).max(1);
-        let parts = thread::scope(|scope| {
-            let parts = found.chunks(self.output.bytes(share)).zip(expected.chunks(share)).enumerate();
-            let judge = |(part, (found, expected))| scope.spawn(move || self.judge_part(part * share, found, expected));
-            let judges: Vec<_> = parts.map(judge).collect();
-            judges.into_iter().map(|judge| judge.join().map_err(|_| Error::internal("a judge panicked"))).collect()
+        let parts: Vec<_> = found.chunks(self.output.bytes(share)).zip(expected.chunks(share)).enumerate().collect();
+        let judged = crew::each(&parts, threads, |(part, (found, expected))| {
+            ControlFlow::Continue(self.judge_part(part * share, found, expected))
         });
-        let parts: Result<Vec<GateReport>> = parts;
-        Ok(parts?.into_iter().fold(GateReport::new(self, self.damaged(buffer)), GateReport::followed_by))
+        let whole = GateReport::new(self, self.damaged(buffer));
+        Ok(judged.into_iter().map(|(_, part)| part).fold(whole, GateReport::followed_by))
     }
 
     /// The verdict on the elements from `first` on.

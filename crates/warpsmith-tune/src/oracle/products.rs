@@ -1,9 +1,7 @@
 //! Σ a·b and Σ |a·b| for every element, in f64.
 
-use std::thread;
-
 use super::Matrix;
-use crate::cores::cores;
+use crate::cores::{cores, each_part};
 use warpsmith::internal::Raise;
 use warpsmith::{Error, Result};
 
@@ -42,12 +40,8 @@ impl Products {
         let (m, n, k) = (a.rows(), b.rows(), a.k());
         let (mut value, mut magnitude) = (vec![0.0; m * n], vec![0.0; m * n]);
         let rows = m.div_ceil(cores()).max(1);
-        thread::scope(|scope| {
-            let parts = value.chunks_mut((rows * n).max(1)).zip(magnitude.chunks_mut((rows * n).max(1)));
-            for (part, (value, magnitude)) in parts.enumerate() {
-                scope.spawn(move || multiply(a, b, part * rows, value, magnitude));
-            }
-        });
+        let parts = value.chunks_mut((rows * n).max(1)).zip(magnitude.chunks_mut((rows * n).max(1)));
+        each_part(parts.enumerate(), |(part, (value, magnitude))| multiply(a, b, *part * rows, value, magnitude));
         Ok(Self { m, n, k, value, magnitude, span: None, roundings: 0 })
     }
 
