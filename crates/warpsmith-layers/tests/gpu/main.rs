@@ -200,8 +200,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(layer: &HostLayer, tokens: &HostTokens) -> Result<Self, String> {
-        let which: Vec<usize> = (0..tokens.count()).collect();
-        let columns: Vec<usize> = (0..tokens.columns()[1]).collect();
+        let [which, columns] = tokens.everything();
         let reference = (!which.is_empty()).then(|| layer.reference(tokens, &which, &columns)).transpose();
         Ok(Self { reference: reference.map_err(text)?, which, columns })
     }
@@ -485,7 +484,7 @@ fn refuses_mutants(bench: &Bench, layer: &str) -> Result<(), String> {
     let layer = Layer::new(bench, &engine, layer)?;
     let hand = Hand::new(&engine, layer.stream, &layer.host, LIMIT)?;
     let host = layer.tokens(17);
-    let (which, columns): (Vec<usize>, Vec<usize>) = ((0..17).collect(), (0..host.columns()[1]).collect());
+    let [which, columns] = host.everything();
     let reference = layer.host.reference(&host, &which, &columns).map_err(text)?;
     let mut tokens = layer.upload(&host, LIMIT)?;
     layer.run(&mut tokens)?;

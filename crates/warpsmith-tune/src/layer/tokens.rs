@@ -112,4 +112,10 @@ impl HostTokens {
     pub fn columns(&self) -> [usize; 2] {
         self.columns
     }
+
+    /// All tokens, and all columns of the result.
+    #[must_use]
+    pub fn everything(&self) -> [Vec<usize>; 2] {
+        [(0..self.count).collect(), (0..self.columns[1]).collect()]
+    }
 }

@@ -41,8 +41,7 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
     // Before the device is one's own: others have it meanwhile.
     let of_counts = [1, 2, 5, 8].map(|count| {
         let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
-        let which = (0..count as usize).collect::<Vec<_>>();
-        let columns = (0..of_host.columns()[1]).collect::<Vec<_>>();
+        let [which, columns] = of_host.everything();
         let reference = host.reference(&of_host, &which, &columns);
         (count, of_host, which, columns, reference)
     });
@@ -214,7 +213,7 @@ fn result_with(
 fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let out = result_of(bench, kernel, |_| {})?;
     let (engine, stream, (host, tokens)) = (bench.engine(), &bench.stream, host()?);
-    let (which, columns) = ((0..TOKENS as usize).collect::<Vec<_>>(), (0..HIDDEN).collect::<Vec<_>>());
+    let [which, columns] = tokens.everything();
     let reference = host.reference(&tokens, &which, &columns).map_err(text)?;
     let device = host.upload(&engine, stream, LIMIT).map_err(text)?;
     let made = DeviceTokens::new(stream, &device, &tokens, device.workspace_bytes(TOKENS)).map_err(text)?;
