@@ -53,6 +53,10 @@ fn row(problem: &str, m: u32, measured_us: Option<f64>) -> Row {
     }
 }
 
+fn means(device: &str, arch: Arch) -> record::Means {
+    record::Means { device: device.to_owned(), arch, driver: "13.0".to_owned(), nvrtc: "13.0.88".to_owned() }
+}
+
 fn sample() -> Report {
     let ceilings = Ceilings { memory_bytes_per_s: 4.3e12, matrix_flop_per_s: 790e12, measured: true };
     let rows = vec![
@@ -255,12 +259,7 @@ fn tuned(incumbent: &str) -> Outcome {
 fn what_is_found_goes_into_table_and_report() {
     let outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
     assert_eq!(outcome.verdict, Verdict::Changed, "{outcome}");
-    let means = record::Means {
-        device: "NVIDIA H200".to_owned(),
-        arch: Arch::H200,
-        driver: "13.0".to_owned(),
-        nvrtc: "13.0.88".to_owned(),
-    };
+    let means = means("NVIDIA H200", Arch::H200);
     let entry = record::entry(&outcome, &outcome.problem, 33..=64, outcome.tried.len(), &means).unwrap().unwrap();
     assert_eq!((entry.m(), *entry.variant()), (33..=64, outcome.choice));
     let mut table = Table::new();
@@ -290,7 +289,7 @@ fn what_is_found_goes_into_table_and_report() {
 fn nothing_found_is_nothing_saved() {
     let mut outcome = tuned("mma.t64x64x64.s1.interleaved.uniform.direct");
     outcome.verdict = Verdict::Inconclusive(warpsmith_tune::WhyInconclusive::Cancelled);
-    let means = record::Means { device: "x".into(), arch: Arch::H200, driver: "1".into(), nvrtc: "1".into() };
+    let means = means("x", Arch::H200);
     assert!(record::entry(&outcome, &outcome.problem, 1..=64, 3, &means).unwrap().is_none());
     assert!(
         record::row("dual", &outcome, &outcome.problem, &[outcome.m], &means.arch).source.starts_with("inconclusive")
@@ -380,12 +379,7 @@ fn decisions_of_before_a_day_are_taken_again() {
     .concat();
     let (table, skipped) = Table::parse(&text);
     assert!(skipped.is_empty() && table.len() == 5, "{skipped:?}");
-    let means = record::Means {
-        device: "NVIDIA H200".to_owned(),
-        arch: Arch::H200,
-        driver: "13.0".to_owned(),
-        nvrtc: "13.0.88".to_owned(),
-    };
+    let means = means("NVIDIA H200", Arch::H200);
     let items = super::each(&again::taken_before("2026-11-24".parse().unwrap(), &table, &means).unwrap()).unwrap();
     let found: Vec<_> = items
         .iter()
@@ -400,12 +394,7 @@ fn decisions_of_before_a_day_are_taken_again() {
 #[test]
 fn a_manifest_is_tuned_within_its_time_and_stays_small() {
     let manifest = Manifest::parse(include_str!("../warm_up/moe.toml")).unwrap();
-    let means = record::Means {
-        device: "NVIDIA H100".to_owned(),
-        arch: Arch::H100,
-        driver: "13.0".to_owned(),
-        nvrtc: "13.0.88".to_owned(),
-    };
+    let means = means("NVIDIA H100", Arch::H100);
     let picker = |table: &Table| pick::Picker::builder(&means.device, &means.arch).table(table).build().unwrap();
     let none = Table::new();
     for seconds in [0, 10, 60, 180, 2000] {
