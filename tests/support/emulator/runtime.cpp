@@ -1026,8 +1026,8 @@ void emu_collective(emu_u32 mask, const char* name, bool is_aligned, void* own, 
 
 // --- Barriers of a block and of a cluster -----------------------------------------------------------------------------
 
-void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper) {
-  Thread* self = current();
+// Whether all have come.
+static bool arrive_at_block_barrier(Thread* self, emu_u32 id, emu_u32 threads, const char* helper) {
   Block* block = block_of(self);
   if (id >= BARRIERS) emu_fail("%s: there is no barrier %u", helper, id);
   if (threads == 0 || threads > block->threads || (threads % 32 && threads != block->threads))
@@ -1043,10 +1043,20 @@ void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper) {
     for (Thread* thread : barrier.held) make_runnable(thread);
     barrier.held.clear();
     advanced();
+    return true;
+  }
+  return false;
+}
+
+void emu_block_arrive(emu_u32 id, emu_u32 threads) { arrive_at_block_barrier(current(), id, threads, "bar.arrive"); }
+
+void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper) {
+  Thread* self = current();
+  if (arrive_at_block_barrier(self, id, threads, helper)) {
     acquired(self);
     return;
   }
-  barrier.held.push_back(self);
+  block_of(self)->barriers[id].held.push_back(self);
   self->what = helper;
   self->what_number = 0;
   leave(HELD);

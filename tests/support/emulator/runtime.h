@@ -118,6 +118,7 @@ bool emu_mbarrier_try_wait(emu_u32 address, emu_u32 parity);
 bool emu_mbarrier_is_at_rest(emu_u32 address);
 
 void emu_block_barrier(emu_u32 id, emu_u32 threads, const char* helper);
+void emu_block_arrive(emu_u32 id, emu_u32 threads);
 void emu_cluster_arrive();
 void emu_cluster_wait();
 

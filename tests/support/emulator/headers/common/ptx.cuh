@@ -42,6 +42,11 @@ inline void named_barrier_sync(int id) {
   emu_block_barrier(id, THREADS, "bar.sync");
 }
 
+template <int THREADS>
+inline void named_barrier_arrive(int id) {
+  emu_block_arrive(id, THREADS);
+}
+
 inline u32 prmt(u32 low, u32 high, u32 selector) {
   const u64 both = static_cast<u64>(high) << 32 | low;
   u32 result = 0;
