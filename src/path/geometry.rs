@@ -66,9 +66,9 @@ impl Geometry {
     }
 }
 
-/// A width that a tile may be multiplied in: so many sixteenths of it, rounded up to what an instruction takes.
-pub(super) fn part_width(tokens: u32, sixteenths: u32) -> u32 {
-    (tokens * sixteenths / 16).next_multiple_of(8)
+/// A width that a tile may be multiplied in: so many sixteenths of it, rounded up to a multiple of `step`.
+pub(super) fn part_width(tokens: u32, sixteenths: u32, step: u32) -> u32 {
+    (tokens * sixteenths / 16).next_multiple_of(step)
 }
 
 /// Shared memory of a tile of `rows` × `k` elements: codes or values, and four scales a row for each K block.

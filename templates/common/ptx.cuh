@@ -79,6 +79,12 @@ __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 
+// What was written before is seen by those who wait there.
+template <int THREADS>
+__device__ __forceinline__ void named_barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
+
 // "Data Movement: prmt", default mode: result byte i is byte `selector` nibble i (0…7) of {high, low}; a nibble with
 // bit 3 set replicates that byte's sign bit eight times.
 __device__ __forceinline__ u32 prmt(u32 low, u32 high, u32 selector) {

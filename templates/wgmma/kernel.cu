@@ -35,6 +35,8 @@ inline constexpr int TILE_GROUPS = <{ tile_groups }>;          // that have ever
 enum : int { TOKEN_PARTS = <{ token_parts }>, DECODERS = <{ decoders }> };
 inline constexpr int PASSES = <{ passes }>;                  // over the weights of a tile
 inline constexpr int TOKEN_WARPS = <{ token_warps }>;          // of a tile group, that bring tokens by themselves; they arrive beside who loads weights
+// A warp of its own stores a persistent block's tiles, which it also finds: where. No variables, as LIMIT.
+enum : int { STORES_APART = <{ stores_apart }>, FOUND_OFFSET = <{ found_offset }> };
 // Tokens are copied with cp.async; each thread arrives when its copies have come. No variable, as LIMIT.
 enum : bool { COPIED = <{ copied }> };
 // A last tile that is not whole has a box of tokens as high as its rows.
@@ -83,8 +85,10 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 //   activation/, output/               activate(x), linear(up); store_columns(params, group, row, column, values)
 //   row_scale/, bias/         RowScale, Bias: prefetch(…) and load(params, group, column); scaled(…), added(product, value)
 //   destination/ Destination: row(params, row) of C, is_there(…) and scaled(…) for a row of the product
-//   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores()
-//   result/      prefetch_columns(…), before the products; store_result(…, sums): as C, or as partial sums
+//   found.cuh    for_each_found_tile(…), where the warp that stores tiles also finds them
+//   epilogue/    store_tile(…, value) of a tile's elements, reuse_scratch(consumer) before a further tile, finish_stores(); store_tiles(…), by a
+//                warp of its own
+//   result/      prefetch_columns(…), before the products; store_result(…, sums): as C, or as partial sums; Store, of one width
 //   warps/       run(…, consume): who produces, and who consumes; InlineProducer, for consumers that also load
 #include "common/stuck/<{ stuck }>.cuh"
 #include "wgmma/ptx.cuh"
@@ -117,8 +121,10 @@ inline constexpr int EXCHANGE_BYTES = <{ exchange_bytes }>;
 #include "common/combine.cuh"
 #include "common/destination/<{ destination }>.cuh"
 #include "wgmma/unit/<{ unit }>.cuh"
-#include "wgmma/epilogue/<{ epilogue }>.cuh"
+#include "wgmma/found.cuh"
+#include "wgmma/epilogue/<% if stores_apart == 1 %>apart<% else %><{ epilogue }><% endif %>.cuh"
 #include "wgmma/result/<{ result }>.cuh"
+#include "wgmma/result/store.cuh"
 #include "wgmma/warps/<{ warps }>.cuh"
 
 extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
@@ -143,6 +149,10 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     ask_for_factors(params, ring, tile, consumer);
     const TileAlphas alphas(params, tile);
     prefetch_columns(params, tile, consumer);
+    if constexpr (STORES_APART) {
+      along_k_in<WholeRows>(TileWidths(), ring, consumer, stage, tile, inline_producer, Store{params, ring, tile, consumer, alphas});
+      return;
+    }
     float sums[Fusion::COUNT][ACCUMULATORS];
     Fusion::multiply(sums, params, ring, consumer, stage, tile, inline_producer);
     wait_for_factors();
@@ -150,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, ws::BLOCKS_PER_SM)
     if constexpr (!PERSISTENT || HAS_FACTORS) group_sync(consumer);
     add_k_groups(sums, consumer);
     add_cluster_splits(sums, ring, consumer);
-    store_result(params, ring, tile, consumer, held_token(tile, consumer), alphas.of(consumer), sums);
+    store_result<HELD_N8>(params, ring, tile, consumer, held_token(tile, consumer), alphas.of(consumer), sums);
   });
 
   // Others of the cluster may still arrive at barriers of this block.

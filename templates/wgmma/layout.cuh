@@ -79,6 +79,7 @@ struct Tile {
   int column_tile;      // in units of COLUMNS
   int split;
   int first_k_tile, k_tiles;
+  u32 turn;             // of a tile group's tiles, where a warp of its own stores them
 
   __device__ int first_column() const { return column_tile * COLUMNS; }
   // Columns of the tile that are inside C.

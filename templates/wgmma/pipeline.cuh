@@ -84,6 +84,10 @@ struct Ring {
   // Completes when all shares of the sums have come from the other blocks of the cluster.
   __device__ u32 exchanged() const { return empty(STAGES); }
 
+  // Completes when a tile group's tile may come to scratch memory and the one behind it is found, for the first one when both are; in place of
+  // the other, as persistent blocks are in no cluster.
+  __device__ u32 stored(int tile_group) const { return empty(STAGES) + 8 * tile_group; }
+
   // Where others decode, the weights of a stage have barriers of their own.
   __device__ u32 weights_full(u32 slot) const { return full(slot) + WEIGHT_BARRIERS; }
   __device__ u32 weights_empty(u32 slot) const { return empty(slot) + WEIGHT_BARRIERS; }
@@ -100,6 +104,8 @@ struct Ring {
       mbarrier_init(empty(slot), EMPTY_ARRIVALS);
     }
     if constexpr (CLUSTER_SPLITS > 1) mbarrier_init(exchanged(), 1);
+    if constexpr (STORES_APART)
+      for (int tile_group = 0; tile_group < TILE_GROUPS; tile_group++) mbarrier_init(stored(tile_group), 1);
     if constexpr (DECODERS > 0) {
       for (int slot = 0; slot < STAGES; slot++) {
         mbarrier_init(weights_full(slot), 1);

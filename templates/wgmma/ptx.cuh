@@ -68,8 +68,8 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
 
 // "wgmma.mma_async" and the registers that it adds to, whose names are in the text of the instructions: bodies of what
 // wgmma/instruction.cuh declares, for its namespace.
-#define WS_DECLARE_SUMS(COUNT) \
-  __device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<" #COUNT ">;"); }
+#define WS_DECLARE_SUMS(COUNT, NAMES) \
+  __device__ __forceinline__ void declare_sums() { asm volatile(NAMES); }
 
 #define WS_CLEAR_SUMS(WIDTH, MOVES) \
   template <>                       \
@@ -88,9 +88,6 @@ __device__ __forceinline__ u32 mov_shared_memory(const void* variable) {
   }
 
 // The same for e4m3 values, whose sums are promoted to totals.
-#define WS_DECLARE_PROMOTED_SUMS(COUNT) \
-  __device__ __forceinline__ void declare_sums() { asm volatile(".reg .f32 sum<" #COUNT ">; .reg .f32 total<" #COUNT ">;"); }
-
 #define WS_CLEAR_TOTALS(WIDTH, SUMS_WIDTH, MOVES) \
   template <>                                     \
   __device__ __forceinline__ void clear_sums<WIDTH>() { asm volatile(MOVES ::: "memory"); }

@@ -103,24 +103,25 @@ fn deviation(load: &Load, drawn: &Drawn, tokens: f64) -> f64 {
 pub(crate) struct Widths {
     tokens: u32,
     sixteenths: &'static [u32],
+    step: u32,
     any: bool,
 }
 
 /// One by one: of so few, calling `memcmp` takes longer.
 impl PartialEq for Widths {
     fn eq(&self, other: &Self) -> bool {
-        let own = self.tokens == other.tokens && self.any == other.any;
+        let own = (self.tokens, self.step, self.any) == (other.tokens, other.step, other.any);
         own && self.sixteenths.iter().eq(other.sixteenths)
     }
 }
 
 impl Widths {
     /// Whatever a tile needs: no variant has more.
-    pub(crate) const ANY: Widths = Widths { tokens: 0, sixteenths: &[], any: true };
+    pub(crate) const ANY: Widths = Widths { tokens: 0, sixteenths: &[], step: 8, any: true };
 
     /// Those of a tile.
-    pub(crate) fn of(tokens: u32, sixteenths: &'static [u32]) -> Self {
-        Self { tokens, sixteenths, any: false }
+    pub(crate) fn of(tokens: u32, sixteenths: &'static [u32], step: u32) -> Self {
+        Self { tokens, sixteenths, step, any: false }
     }
 
     /// The first that holds `rows`, or else the whole tile.
@@ -128,7 +129,8 @@ impl Widths {
         if self.any {
             return rows;
         }
-        let mut widths = self.sixteenths.iter().map(|sixteenths| f64::from(part_width(self.tokens, *sixteenths)));
+        let mut widths =
+            self.sixteenths.iter().map(|sixteenths| f64::from(part_width(self.tokens, *sixteenths, self.step)));
         widths.find(|width| *width >= rows).unwrap_or(tokens)
     }
 }

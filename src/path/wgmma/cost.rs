@@ -13,7 +13,7 @@ pub(in crate::path) fn turns(layout: &WgmmaLayout) -> u32 {
 
 /// The widths that a tile may be multiplied in.
 pub(in crate::path) fn widths(layout: &WgmmaLayout, variant: &Variant) -> Widths {
-    Widths::of(variant.tile.tokens, layout.sixteenths(variant))
+    Widths::of(variant.tile.tokens, layout.sixteenths(variant), layout.width_step())
 }
 
 /// Groups that a block's table is charged for at most: more are counted, not compared, and 128 take 0.4 µs more than 32 (H200).
@@ -82,7 +82,7 @@ pub(in crate::path) fn more_decoding(
     if variant.warps.decoders() > 0 {
         return 0.0;
     }
-    // Blocks that stay have no ragged tiles of e4m3 values.
+    // Of e4m3 values those tiles alone are ragged in blocks that stay which have registers.
     let short = if layout.rounds() { 0.0 } else { short(layout, variant, c) };
     products(layout, problem, variant) * (short + issue(variant.tile.k, c) - issue(k, c))
 }

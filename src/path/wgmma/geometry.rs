@@ -25,6 +25,8 @@ const ALIGNMENT: u32 = 128;
 const DECODE_BYTES: u32 = 8 * (8 + 58);
 /// A row of the grouped schedule's table (`GroupRows`), which is there unsorted and sorted.
 const TABLE_ROW: u32 = 24;
+/// A tile that is found for others (`FoundTile`).
+const FOUND_BYTES: u32 = 16;
 
 /// How the warpgroups of a block share its tile, and where its shared memory lies. The template of the path has the same
 /// names and says more.
@@ -57,9 +59,14 @@ pub(crate) struct WgmmaLayout {
     pub(crate) k_factors_offset: u32,
     /// A tile is loaded and multiplied only as wide as its rows need.
     pub(crate) ragged: bool,
+    /// There are registers for five widths, as each stages its own sums.
+    pub(crate) many_widths: bool,
     /// A last tile that is not whole has a box of tokens as high as its rows. Not in persistent blocks: they have many tiles, and
     /// no registers to spare; nor of groups, whose last rows alone end where A does.
     pub(crate) has_few: bool,
+    /// A warp of its own stores the tiles of a persistent block, and finds them for those who multiply: where.
+    pub(crate) stores_apart: bool,
+    pub(crate) found_offset: u32,
     /// Warps of each tile group that bring tokens into shared memory by themselves, if any do.
     pub(crate) token_warps: u32,
     /// What they bring is NVFP4, which they decode.
@@ -203,9 +210,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         && !decodes_tokens
         && !k_factors
         && decoders == 0
-        && variant.cluster.multicast() == 1
-        // Sums of e4m3 values are in twice as many registers: ptxas serialises their instructions (C7520).
-        && !(rounds && variant.persistent);
+        && variant.cluster.multicast() == 1;
     // The ring is free for other use only where no further tile is being loaded.
     let (scratch_offset, behind_scratch) = if variant.persistent {
         let offset = behind_table.next_multiple_of(ALIGNMENT);
@@ -229,12 +234,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         false => exchange_offset.saturating_add(exchange_bytes),
     };
 
-    let producer_warps = match variant.warps {
-        Warps::Uniform => 0,
-        Warps::Specialised(_) | Warps::Decoding { .. } => tile_groups * (1 + token_warps.max(1)),
-    };
-    let threads = 128 * (consumers + decoders) + 32 * producer_warps;
-    let work = Work {
+    let of = |token_warps: u32, stores_apart, is_ragged| Work {
         problem,
         variant,
         sums,
@@ -242,14 +242,31 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
         token_parts,
         consumers,
         k_groups,
-        threads,
         token_warps,
-        producer_warps,
+        producer_warps: match variant.warps {
+            Warps::Uniform => 0,
+            Warps::Specialised(_) | Warps::Decoding { .. } => tile_groups * (1 + token_warps.max(1)),
+        },
+        stores_apart,
         is_ragged,
     };
+    // Nobody else uses scratch memory then, and there are registers.
+    let is_plain = k_groups == 1 && tiles_per_part == 1 && !(problem.is_gathered() && problem.bias_format().is_some());
+    let may_store_apart = variant.persistent && variant.epilogue == Epilogue::Shared && is_plain;
+    // Of three that gather rows it takes one's place.
+    let beside = if problem.is_gathered() { token_warps.min(2) } else { token_warps };
+    let apart = may_store_apart
+        .then(|| [is_ragged, is_ragged && !rounds].map(|is_ragged| of(beside, true, is_ragged)))
+        .and_then(|ways| ways.into_iter().find(Work::is_at_ease));
+    let stores_apart = apart.is_some();
+    // Sums of e4m3 values are in twice as many registers: ptxas serialises their instructions (C7520).
+    let work = apart.unwrap_or_else(|| of(token_warps, false, is_ragged && !(rounds && variant.persistent)));
     let registers = work.registers();
+    let found_offset = shared_bytes.next_multiple_of(FOUND_BYTES);
+    let shared_bytes =
+        if stores_apart { found_offset.saturating_add(2 * tile_groups * FOUND_BYTES) } else { shared_bytes };
     Geometry {
-        threads: if registers.shifted.is_some() { 128 * (consumers + decoders + 1) } else { threads },
+        threads: if registers.shifted.is_some() { work.shifted_threads() } else { work.threads() },
         stage_bytes,
         shared_bytes,
         accumulators: registers.accumulators,
@@ -271,9 +288,15 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             decode_offset,
             factors_offset,
             k_factors_offset,
-            ragged: is_ragged,
+            ragged: work.is_ragged,
+            many_widths: stores_apart
+                && consumers <= 2
+                && problem.bias_format().is_none()
+                && (!rounds || tokens >= HALVED_TOKENS),
             has_few: problem.groups().is_none() && !variant.persistent && variant.cluster.multicast() == 1,
-            token_warps,
+            stores_apart,
+            found_offset,
+            token_warps: work.token_warps,
             decodes_tokens,
             stage: registers.stage,
             tiles,
@@ -305,6 +328,8 @@ const RAGGED_TOKENS: u32 = 64;
 /// Above, ragged tiles come in other widths, and above the second in fewer.
 const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
+/// Of e4m3 values in halves tiles with fewer have no five widths: those are multiples of 16.
+const HALVED_TOKENS: u32 = 128;
 
 impl WgmmaLayout {
     /// As if 128 of K were decoded at a time: what no kernel undercuts that decodes into registers.
@@ -329,18 +354,27 @@ impl WgmmaLayout {
     /// twice as many registers: with a fourth width ptxas serialises the instructions.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
-        self.sixteenths(variant).iter().map(move |sixteenths| part_width(tokens, *sixteenths))
+        let step = self.width_step();
+        self.sixteenths(variant).iter().map(move |sixteenths| part_width(tokens, *sixteenths, step))
     }
 
     /// The same as shares of the tile.
     pub(crate) fn sixteenths(&self, variant: &Variant) -> &'static [u32] {
+        let tokens = variant.tile.tokens;
         match (self.ragged, variant.persistent) {
             (false, _) => &[16],
+            (true, _) if self.rounds() && self.many_widths && tokens > TALL_TOKENS => &[4, 7, 10, 13, 16],
+            (true, _) if self.many_widths && tokens <= TALL_TOKENS => &[8, 10, 12, 14, 16],
             (true, _) if self.rounds() => &[8, 12, 16],
-            (true, _) if variant.tile.tokens > TALLEST_TOKENS => &[6, 13, 16],
-            (true, _) if variant.tile.tokens > TALL_TOKENS => &[6, 10, 14, 16],
+            (true, _) if tokens > TALLEST_TOKENS => &[6, 13, 16],
+            (true, _) if tokens > TALL_TOKENS => &[6, 10, 14, 16],
             (true, true) => &[8, 12, 16],
             (true, false) => &[8, 10, 12, 14, 16],
         }
+    }
+
+    /// Widths are multiples of this: each half is, of what an instruction takes.
+    pub(crate) fn width_step(&self) -> u32 {
+        if self.stage == Stage::Halves { 16 } else { 8 }
     }
 }

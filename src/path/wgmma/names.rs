@@ -20,10 +20,12 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/decode/bf16.cuh",
             "wgmma/decode/e4m3.cuh",
             "wgmma/decode/f16.cuh",
+            "wgmma/epilogue/apart.cuh",
             "wgmma/epilogue/direct.cuh",
             "wgmma/epilogue/shared.cuh",
             "wgmma/epilogue/staged.cuh",
             "wgmma/epilogue/tma.cuh",
+            "wgmma/found.cuh",
             "wgmma/fusion/both_products.cuh",
             "wgmma/fusion/interleaved.cuh",
             "wgmma/fusion/one_product.cuh",
@@ -48,6 +50,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/ptx.cuh",
             "wgmma/result/final.cuh",
             "wgmma/result/partial.cuh",
+            "wgmma/result/store.cuh",
             "wgmma/rows/e4m3.cuh",
             "wgmma/rows/expanded.cuh",
             "wgmma/rows/half.cuh",
@@ -121,7 +124,12 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
     let own = |tokens: u32| tokens / layout.token_parts;
     let own_widths: Vec<u32> = widths.iter().map(|width| own(*width)).collect();
     let is_decoded = layout.stage == Stage::Decoded;
-    let sums = instruction::Sums { tokens: own(variant.tile.tokens), widths: &own_widths, promotion };
+    let sums = instruction::Sums {
+        tokens: own(variant.tile.tokens),
+        widths: &own_widths,
+        promotion,
+        apart: layout.stores_apart,
+    };
     let shifted = layout.shifted.unwrap_or_default();
     vec![
         ("cluster_splits", variant.cluster.splits().into()),
@@ -139,6 +147,8 @@ pub(in crate::path) fn names(layout: &WgmmaLayout, problem: &Problem, variant: &
         ("copied", problem.is_gathered().into()),
         ("has_k_factors", k_factors.into()),
         ("k_factors", if k_factors { "f32" } else { "none" }.into()),
+        ("stores_apart", u32::from(layout.stores_apart).into()),
+        ("found_offset", layout.found_offset.into()),
         ("token_warps", layout.token_warps.into()),
         ("token_parts", layout.token_parts.into()),
         ("decoders", variant.warps.decoders().into()),

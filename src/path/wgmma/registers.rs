@@ -86,6 +86,8 @@ const LOADER_OF_WIDE: u32 = 32;
 const LOADER_OF_MANY: u32 = 40;
 /// More for those that multiply, if there are.
 const SPARE_REGISTERS: [u32; 3] = [16, 8, 0];
+/// Registers change hands between so many warps.
+const WARPS_OF_GROUP: u32 = 4;
 /// What setmaxnreg gives a thread at most.
 const REGISTERS_MAX: u32 = 240;
 
@@ -159,10 +161,11 @@ pub(super) struct Work<'a> {
     /// Warpgroups that multiply, of which so many share the K of a tile.
     pub(super) consumers: u32,
     pub(super) k_groups: u32,
-    pub(super) threads: u32,
     /// Warps of a tile group that bring tokens by themselves, and all that load.
     pub(super) token_warps: u32,
     pub(super) producer_warps: u32,
+    /// One warp more only stores.
+    pub(super) stores_apart: bool,
     /// A tile is multiplied only as wide as its rows need.
     pub(super) is_ragged: bool,
 }
@@ -179,7 +182,10 @@ impl Work<'_> {
         let tokens = tile.tokens;
         let has_lines = tile.k == K_BLOCKS_OF_LINE * K_BLOCK;
         let is_halved = tokens > SUM_TOKENS || ((self.has_k_factors() || has_lines) && tokens >= HALVED_TOKENS);
-        let may_halve = self.tiles_per_part == 1 && !self.is_ragged && is_halved && tokens.is_multiple_of(16);
+        let may_halve = self.tiles_per_part == 1
+            && (!self.is_ragged || self.stores_apart)
+            && is_halved
+            && tokens.is_multiple_of(16);
         let halves = may_halve.then(|| self.halves()).flatten();
         let may_have_lines =
             tile.k == LINES_K && self.tiles_per_part == 1 && !self.is_ragged && warps != Warps::Uniform;
@@ -216,7 +222,41 @@ impl Work<'_> {
     }
 
     fn fits(&self, needed: u32) -> bool {
-        needed <= self.at_launch(self.threads)
+        needed <= self.at_launch(self.threads())
+    }
+
+    /// Two warpgroups stage tiles that come in many widths: with what all have at the launch ptxas serialises their products.
+    fn has_widths(&self) -> bool {
+        self.is_ragged && self.stores_apart && self.consumers == 2
+    }
+
+    /// Whether threads have what they need where a warp of its own stores tiles; of e4m3 values those in halves alone gain by several widths.
+    pub(super) fn is_at_ease(&self) -> bool {
+        let registers = self.registers();
+        if self.is_ragged && self.problem.compute_format() == Format::E4m3 && registers.stage != Stage::Halves {
+            return false;
+        }
+        let decoders = self.variant.warps.decoders();
+        match registers.shifted {
+            Some(Shifted { launch, consumer, producer, decoder }) => {
+                self.consumers * consumer + decoders * decoder + producer <= (self.consumers + decoders + 1) * launch
+            }
+            None => self.fits(registers.needed),
+        }
+    }
+
+    fn consumer_threads(&self) -> u32 {
+        128 * (self.consumers + self.variant.warps.decoders())
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.consumer_threads() + 32 * (self.producer_warps + u32::from(self.stores_apart))
+    }
+
+    /// The same where registers change hands, between whole warpgroups: who stores may be behind those, with what all have at the launch.
+    pub(super) fn shifted_threads(&self) -> u32 {
+        let is_behind = self.stores_apart && self.producer_warps == WARPS_OF_GROUP;
+        self.consumer_threads() + 32 * (WARPS_OF_GROUP + u32::from(is_behind))
     }
 
     /// What a thread has that gathers, with so many registers beside the addresses of rows.
@@ -227,13 +267,13 @@ impl Work<'_> {
 
     /// With others' registers, which the threads of a whole warpgroup give away.
     fn shifted(&self, stage: Stage, accumulators: u32, shifted: Shifted) -> Registers {
-        let needed = self.at_launch(128 * (self.consumers + self.variant.warps.decoders() + 1));
+        let needed = self.at_launch(self.shifted_threads());
         Registers { shifted: Some(Shifted { launch: needed, ..shifted }), ..self.kept(stage, accumulators, needed) }
     }
 
     /// Who loads is one warpgroup then. Tall tiles of three and four would spill.
     fn may_shift(&self) -> bool {
-        let is_one = self.variant.warps != Warps::Uniform && self.producer_warps <= 4;
+        let is_one = self.variant.warps != Warps::Uniform && self.producer_warps <= WARPS_OF_GROUP;
         let is_known = self.consumers == 2 || self.variant.tile.tokens <= SUM_TOKENS;
         is_one && self.tiles_per_part == 1 && self.consumers >= 2 && self.k_groups == 1 && is_known
     }
@@ -241,13 +281,14 @@ impl Work<'_> {
     /// What those that multiply have when who loads keeps what it needs.
     fn handed_over(&self) -> Shifted {
         let producer = match (self.problem.is_gathered(), self.consumers) {
-            (true, 2) => self.gatherer(GATHERER_OF_WIDE),
+            (true, 2) if !self.stores_apart => self.gatherer(GATHERER_OF_WIDE),
             (true, _) => self.gatherer(GATHERER_OF_MANY),
+            (false, 2) if self.stores_apart => LOADER_OF_MANY,
             (false, consumers) if consumers == 2 || self.is_large() => LOADER_OF_WIDE,
             (false, _) => LOADER_OF_MANY,
         };
         let warpgroups = self.consumers + 1;
-        let consumer = (warpgroups * self.at_launch(128 * warpgroups) - producer) / self.consumers / 8 * 8;
+        let consumer = (warpgroups * self.at_launch(self.shifted_threads()) - producer) / self.consumers / 8 * 8;
         Shifted::without_decoders((consumer.min(REGISTERS_MAX), producer))
     }
 
@@ -277,7 +318,7 @@ impl Work<'_> {
         match k {
             _ if !self.moves_rows() => tokens > WIDEST_TOKENS,
             _ if !self.is_ragged => false,
-            _ if self.is_crowded() => true,
+            _ if self.is_crowded() || self.has_widths() => true,
             256 => tokens >= HALVED_TOKENS,
             _ if self.problem.has_slots() => tokens >= SUM_TOKENS,
             128 => tokens > SUM_TOKENS,
@@ -342,7 +383,7 @@ impl Work<'_> {
         let moves_rows = self.moves_rows();
         let working = accumulators + HALVES_REGISTERS + if moves_rows { HALVES_OF_GROUPS } else { 0 };
         let needed = working + self.factors(FACTORS_OF_LINES) + self.shared();
-        if self.fits(needed) && (needed <= HALVES_OF_GROUPS_MAX || !moves_rows) {
+        if self.fits(needed) && (needed <= HALVES_OF_GROUPS_MAX || !moves_rows) && !self.has_widths() {
             return Some(self.kept(Stage::Halves, accumulators, needed));
         }
         // Sums that are added up outside of a thread leave too few.
@@ -350,7 +391,9 @@ impl Work<'_> {
             return None;
         }
         let shifted = Shifted::without_decoders(match (self.consumers, self.problem.is_gathered()) {
+            (2, false) if self.stores_apart => LINES_HANDED_OVER,
             (2, false) => (240, 24),
+            (2, true) if self.stores_apart => (208, 88),
             (2, true) => (216, 72),
             (3, false) => (160, 32),
             (3, true) => (144, 80),
@@ -381,7 +424,7 @@ impl Work<'_> {
     fn shared_out(&self, needed: u32) -> Option<Shifted> {
         let (consumers, decoders) = (self.consumers, self.variant.warps.decoders());
         let warpgroups = consumers + decoders + 1;
-        let all = warpgroups * self.at_launch(128 * warpgroups);
+        let all = warpgroups * self.at_launch(self.shifted_threads());
         let is_gathered = self.problem.is_gathered();
         let producer = if is_gathered { self.gatherer(self.factors(GATHERER_FACTORS)) } else { LOADER_REGISTERS };
         SPARE_REGISTERS.iter().find_map(|spare| {

@@ -3,8 +3,8 @@
 
 namespace ws {
 
-// value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
-template <class Out = Output, class Value>
+// Of the first 8·N8 of the tokens that the thread holds: value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
+template <int N8, class Out = Output, class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
   if (consumer.k_group == 0 && consumer.product == 0) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring&, co
       const int column = Fusion::column(consumer, held);
       if (column >= columns) continue;
 #pragma unroll
-      for (int n8 = 0; n8 < HELD_N8; n8++) {
+      for (int n8 = 0; n8 < N8; n8++) {
         if constexpr (Out::BYTES == 2) {
           const u32 pair = movmatrix_trans(Out::round(value(held, n8, 0), value(held, n8, 1)));
           const int row = first_token + 8 * n8 + lane / 4;

@@ -8,12 +8,12 @@ namespace ws {
 // Sums of other K groups or factors come to scratch memory first, at the start of a tile.
 enum : bool { SCRATCH_IS_SHARED = K_GROUPS > 1 || HAS_FACTORS };
 
-template <class Value>
+template <int N8, class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
   // Until the tile before is out of there. Who was done with that has multiplied meanwhile.
   if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);
-  stage_tile(ring, consumer, value);
+  stage_tile<N8>(ring, consumer, value);
   group_sync(consumer);
   constexpr int PIECES = COLUMNS * Output::BYTES / 16;
   const int pieces = tile.columns() * Output::BYTES / 16;

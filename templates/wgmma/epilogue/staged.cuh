@@ -11,7 +11,8 @@ static_assert(STAGED_ROW * STAGED_ROWS <= SCRATCH_BYTES, "the tile of C fits");
 // The first row that a warpgroup stages.
 __device__ __forceinline__ int first_staged(const ConsumerId& consumer) { return consumer.token_part * 8 * HELD_N8; }
 
-template <class Out = Output, class Value>
+// Of the first 8·N8 of the tokens that the thread holds.
+template <int N8, class Out = Output, class Value>
 __device__ __forceinline__ void stage_tile(const Ring& ring, const ConsumerId& consumer, Value value) {
   if constexpr (K_GROUPS > 1) group_sync(consumer);
   if (consumer.k_group != 0 || consumer.product != 0) return;
@@ -20,21 +21,21 @@ __device__ __forceinline__ void stage_tile(const Ring& ring, const ConsumerId& c
   for (int held = 0; held < Fusion::HELD_COLUMNS; held++) {
     const u32 to = ring.base + from + Fusion::column(consumer, held) * Out::BYTES;
     if constexpr (Out::BYTES == 2) {
-      u32 pairs[HELD_N8];
+      u32 pairs[N8];
 #pragma unroll
-      for (int n8 = 0; n8 < HELD_N8; n8++) pairs[n8] = Out::round(value(held, n8, 0), value(held, n8, 1));
-      if constexpr (HELD_N8 % 4 == 0) {
+      for (int n8 = 0; n8 < N8; n8++) pairs[n8] = Out::round(value(held, n8, 0), value(held, n8, 1));
+      if constexpr (N8 % 4 == 0) {
 #pragma unroll
-        for (int n8 = 0; n8 < HELD_N8; n8 += 4)
+        for (int n8 = 0; n8 < N8; n8 += 4)
           stmatrix_trans_x4(to + (8 * n8 + lane) * STAGED_ROW, pairs[n8], pairs[n8 + 1], pairs[n8 + 2], pairs[n8 + 3]);
       } else {
 #pragma unroll
-        for (int n8 = 0; n8 < HELD_N8; n8++) stmatrix_trans_x1(to + (8 * n8 + lane % 8) * STAGED_ROW, pairs[n8]);
+        for (int n8 = 0; n8 < N8; n8++) stmatrix_trans_x1(to + (8 * n8 + lane % 8) * STAGED_ROW, pairs[n8]);
       }
     } else {
       float* rows = reinterpret_cast<float*>(shared_memory + from + Fusion::column(consumer, held) * 4);
 #pragma unroll
-      for (int n8 = 0; n8 < HELD_N8; n8++)
+      for (int n8 = 0; n8 < N8; n8++)
 #pragma unroll
         for (int token = 0; token < 2; token++)
           rows[(8 * n8 + lane % 4 * 2 + token) * (STAGED_ROW / 4) + lane / 4] = value(held, n8, token);

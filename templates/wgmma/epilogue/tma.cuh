@@ -14,10 +14,10 @@ __device__ __forceinline__ void reuse_scratch(const ConsumerId& consumer) {
   group_sync(consumer);
 }
 
-template <class Value>
+template <int N8, class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {
-  stage_tile(ring, consumer, value);
+  stage_tile<N8>(ring, consumer, value);
   fence_proxy_async();
   group_sync(consumer);
   if (is_storing()) {

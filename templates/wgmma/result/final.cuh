@@ -15,12 +15,13 @@ __device__ __forceinline__ void prefetch_columns(const Params& params, const Til
     Column::prefetch(params, tile.group, min(held_column(tile, consumer, held), N - 1));
 }
 
-template <class Sums>
+// Of the first 8·N8 of the tokens that the thread holds.
+template <int N8, class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring& ring, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Alphas& alphas, const Sums& sums) {
   const HeldColumns<Fusion::HELD_COLUMNS> columns(params, tile.group, [&](int held) { return held_column(tile, consumer, held); });
   const Units<PRODUCTS> units(params, tile, consumer, first_token, 0);
-  store_tile(params, ring, tile, consumer, first_token, [&](int held, int n8, int token) {
+  store_tile<N8>(params, ring, tile, consumer, first_token, [&](int held, int n8, int token) {
     float products[PRODUCTS];
 #pragma unroll
     for (int product = 0; product < PRODUCTS; product++)

@@ -6,7 +6,7 @@ namespace ws {
 // Columns have nothing of their own here.
 __device__ __forceinline__ void prefetch_columns(const Params&, const Tile&, const ConsumerId&) {}
 
-template <class Sums>
+template <int N8, class Sums>
 __device__ __forceinline__ void store_result(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                              int first_token, const Alphas&, const Sums& sums) {
   if (consumer.k_group != 0 || consumer.product != 0) return;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void store_result(const Params& params, const Ring&, 
     for (int which = 0; which < Fusion::PARTIAL_PRODUCTS; which++) {
       const int product = Fusion::PARTIAL_PRODUCTS < PRODUCTS ? params.product : which;
 #pragma unroll
-      for (int n8 = 0; n8 < HELD_N8; n8++)
+      for (int n8 = 0; n8 < N8; n8++)
 #pragma unroll
         for (int token = 0; token < 2; token++) {
           const int row = first_token + 8 * n8 + lane % 4 * 2 + token;

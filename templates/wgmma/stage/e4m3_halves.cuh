@@ -11,7 +11,7 @@
 
 namespace ws {
 
-static_assert(K_BLOCKS <= 4 && SUM_PARTS == 2 && TileWidths::COUNT == 1 && TOKENS % 16 == 0, "host and device agree");
+static_assert(K_BLOCKS <= 4 && SUM_PARTS == 2 && TOKENS % 16 == 0, "host and device agree");
 
 using Fragments = Line;
 

@@ -8,9 +8,10 @@ inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
 // The first warp that loads.
 enum : int { PRODUCER_WARP = CONSUMER_WARPS + 4 * DECODERS };
 // That load for a tile group.
-enum : int { PRODUCER_WARPS = 1 + Tokens::WARPS };
-// Registers change hands between whole warpgroups: then there are warps that only make up the number.
-inline constexpr int THREADS = 32 * PRODUCER_WARP + (CONSUMER_REGISTERS > 0 ? 128 : 32 * TILE_GROUPS * PRODUCER_WARPS);
+enum : int { PRODUCER_WARPS = 1 + Tokens::WARPS, STORING_WARP = PRODUCER_WARP + TILE_GROUPS * PRODUCER_WARPS };
+// Registers change hands between whole warpgroups: then there are warps that only make up the number. Who stores tiles may be behind those.
+inline constexpr int WARPS = CONSUMER_REGISTERS > 0 && STORING_WARP < PRODUCER_WARP + 4 ? PRODUCER_WARP + 4 : STORING_WARP + STORES_APART;
+inline constexpr int THREADS = 32 * WARPS;
 static_assert(CONSUMER_REGISTERS == 0 || TILE_GROUPS * PRODUCER_WARPS <= 4, "who loads is one warpgroup");
 static_assert(CONSUMER_WARPS / 4 * CONSUMER_REGISTERS + DECODERS * DECODER_REGISTERS + PRODUCER_REGISTERS <= THREADS / 128 * LAUNCH_REGISTERS,
               "nobody waits for registers that there are none of");
@@ -44,6 +45,10 @@ __device__ __forceinline__ void load_tokens(const Params& params, const TensorMa
 template <class Rows>
 __device__ void decode_weights(const Params& params, const Ring& ring, const Schedule& schedule, int warp);
 
+// By a warp, if one stores tiles (epilogue/apart.cuh).
+template <class Tiles>
+__device__ void store_tiles(const Params& params, const Ring& ring, const Tiles& schedule);
+
 // Who multiplies has nothing to load.
 struct InlineProducer {
   __device__ void operator()(u32) const {}
@@ -54,6 +59,12 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
                                     Consume consume) {
   const int warp = warp_index();
   const auto bring = [&] {
+    if constexpr (STORES_APART) {
+      if (warp == STORING_WARP) {
+        store_tiles(params, ring, schedule);
+        return;
+      }
+    }
     const int producer = warp - PRODUCER_WARP, tile_group = TILE_GROUPS == 1 ? 0 : producer / PRODUCER_WARPS;
     const int role = producer - tile_group * PRODUCER_WARPS;
     if (role == 0) {
@@ -66,8 +77,11 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
   };
   const auto multiply = [&] {
     const ConsumerId consumer(warp / 4);
-    for_each_tile(params, schedule, consumer.tile_group,
-                  [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); });
+    const auto multiply_tile = [&](const Tile& tile, u32 stage) { consume(tile, consumer, stage, InlineProducer()); };
+    if constexpr (STORES_APART)
+      for_each_found_tile(ring, consumer.tile_group, multiply_tile);
+    else
+      for_each_tile(params, schedule, consumer.tile_group, multiply_tile);
     finish_stores();
   };
   if constexpr (CONSUMER_REGISTERS == 0) {
@@ -79,7 +93,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
       multiply();
   } else if (warp >= PRODUCER_WARP) {
     // All warps of a warpgroup by one instruction.
-    change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
+    if (STORING_WARP < PRODUCER_WARP + 4 || warp < PRODUCER_WARP + 4) change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
     bring();
   } else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
     if constexpr (DECODERS > 0) {

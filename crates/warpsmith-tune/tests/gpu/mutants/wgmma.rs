@@ -86,12 +86,30 @@ pub(super) fn mutants() -> Vec<Mutant> {
                 "const int pieces = tile.columns()",
                 "if (threadIdx.x < 128) for (int i = 0; i < 8; i++) __nanosleep(20000);\n  const int pieces = tile.columns()",
             )],
-            ..staged(
+            ..turns(
                 "a tile staged over the one before",
                 "if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);",
                 "",
             )
         },
+        // Who stores is late.
+        Mutant {
+            races: true,
+            also: &[(
+                "if (thread >= ROWS * OF_ROW) return;",
+                "if (THREADS == 32) for (int i = 0; i < 8; i++) __nanosleep(20000);\n  if (thread >= ROWS * OF_ROW) return;",
+            )],
+            ..staged(
+                "a tile staged over one that is being stored",
+                "mbarrier_wait(ring.stored(consumer.tile_group), tile.turn & 1);",
+                "",
+            )
+        },
+        staged(
+            "the last tile stored by nobody",
+            "if (found_tile(consumer.tile_group, tile.turn + 1).rows > 0) {",
+            "if (true) {",
+        ),
         Mutant {
             races: true,
             also: &[(

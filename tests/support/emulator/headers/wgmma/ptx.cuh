@@ -87,7 +87,7 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
 
 }  // namespace ws
 
-#define WS_DECLARE_SUMS(COUNT) \
+#define WS_DECLARE_SUMS(COUNT, NAMES) \
   inline void declare_sums() { emu_wgmma::declare(COUNT); }
 
 #define WS_CLEAR_SUMS(WIDTH, MOVES) \
@@ -110,8 +110,6 @@ inline u32 mov_shared_memory(const void* variable) { return emu_shared_address(v
   inline void wgmma<WIDTH>(const u32(&a)[4], u64 tokens) {         \
     emu_wgmma::mma_async(WIDTH, WS_KIND_##TYPE, true, a, 0, tokens);      \
   }
-
-#define WS_DECLARE_PROMOTED_SUMS(COUNT) WS_DECLARE_SUMS(COUNT)
 
 #define WS_CLEAR_TOTALS(WIDTH, SUMS_WIDTH, MOVES) \
   template <>                                     \
