@@ -349,9 +349,9 @@ impl WgmmaLayout {
 
     /// The widths, in tokens, that a tile may be multiplied in, ascending: the first that holds its rows is taken. A group
     /// that is divided evenly has no tiles below half of TOKENS, but tall tiles are for groups that are not divided. Each
-    /// width is code, which takes time to compile (a tall one more), and in a persistent kernel registers, where they are
-    /// scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it costs 3. Sums of e4m3 values are in
-    /// twice as many registers: with a fourth width ptxas serialises the instructions.
+    /// width is code, which takes time to compile (a tall one more), and in a persistent kernel whose widths bring their sums
+    /// together registers, where they are scarce: with 128 tokens a fourth width costs 20 %, with 192 it gains 5, with 200 it
+    /// costs 3.
     pub(crate) fn widths(&self, variant: &Variant) -> impl Iterator<Item = u32> + use<> {
         let tokens = variant.tile.tokens;
         let step = self.width_step();

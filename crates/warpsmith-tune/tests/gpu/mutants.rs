@@ -78,7 +78,12 @@ impl Mutant {
     /// Rows of all groups together: some more than a tile has.
     fn rows(&self) -> u32 {
         match () {
-            () if ["t256x", "t192x", "t144x", "t112x"].iter().any(|tile| self.variant.contains(tile)) => 420,
+            () if ["t256x", "t192x", "t144x", "t112x", "s14.ping_pong"]
+                .iter()
+                .any(|tile| self.variant.contains(tile)) =>
+            {
+                420
+            }
             () if self.variant.contains("t160x") => 90,
             () if self.variant.contains("pair") => 150,
             // More than an atom of scales has.

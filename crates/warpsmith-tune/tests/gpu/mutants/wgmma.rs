@@ -20,6 +20,8 @@ pub(super) fn mutants() -> Vec<Mutant> {
     let persistent = of("wgmma.t64x64x64.s4.interleaved.ws2.tma.persistent", Format::F16);
     let staged = of("wgmma.t64x64x64.s8.interleaved.ws2.shared.persistent", Format::F16);
     let turns = of("wgmma.t64x64x64.s4.ping_pong.ws4.shared.persistent", Format::F16);
+    // With room for a tile's stages, so that a warpgroup can be a tile ahead.
+    let ahead = of("wgmma.t64x64x64.s14.ping_pong.ws4.shared.persistent", Format::F16);
     let bf16 = of("wgmma.t64x64x128.s2.interleaved.ws2.direct", Format::Bf16);
     let decoded = of("wgmma.t64x64x128.s2.interleaved.ws2.shared", Format::Nvfp4);
     let prepass = of("wgmma.t64x64x128.s2.interleaved.ws2.shared.prepass", Format::Nvfp4);
@@ -86,7 +88,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
                 "const int pieces = tile.columns()",
                 "if (threadIdx.x < 128) for (int i = 0; i < 8; i++) __nanosleep(20000);\n  const int pieces = tile.columns()",
             )],
-            ..turns(
+            ..ahead(
                 "a tile staged over the one before",
                 "if constexpr (PERSISTENT && !SCRATCH_IS_SHARED) group_sync(consumer);",
                 "",
