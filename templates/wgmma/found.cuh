@@ -1,4 +1,4 @@
-// Tiles that the warp which stores them has found for those who multiply them: a search takes these as long as one of their products.
+// Tiles that the warp which stores them has found for those who multiply them, who need not search.
 #pragma once
 
 namespace ws {

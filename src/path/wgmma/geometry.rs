@@ -292,7 +292,7 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
             many_widths: stores_apart
                 && consumers <= 2
                 && problem.bias_format().is_none()
-                && (!rounds || tokens >= HALVED_TOKENS),
+                && (!rounds || tokens >= FIVE_HALVED_TOKENS),
             has_few: problem.groups().is_none() && !variant.persistent && variant.cluster.multicast() == 1,
             stores_apart,
             found_offset,
@@ -329,7 +329,7 @@ const RAGGED_TOKENS: u32 = 64;
 const TALL_TOKENS: u32 = 160;
 const TALLEST_TOKENS: u32 = 192;
 /// Of e4m3 values in halves tiles with fewer have no five widths: those are multiples of 16.
-const HALVED_TOKENS: u32 = 128;
+const FIVE_HALVED_TOKENS: u32 = 128;
 
 impl WgmmaLayout {
     /// As if 128 of K were decoded at a time: what no kernel undercuts that decodes into registers.

@@ -48,14 +48,13 @@ pub(super) fn definitions(sums: Sums, compute: Format, is_decoded: bool) -> Stri
     let promotes = compute == Format::E4m3;
     let names = Names { apart: sums.apart };
     let parts = sums.promotion.parts;
-    let of_width = |width: u32| match promotes {
+    let declare = |width: u32| match promotes {
         true => names.declared("sum", width / parts) + " " + &names.declared("total", width),
         false => names.declared("sum", width),
     };
-    let declared = if sums.apart {
-        sums.widths.iter().map(|width| of_width(*width)).collect::<Vec<_>>().join(" ")
-    } else {
-        of_width(sums.tokens)
+    let declared = match sums.apart {
+        true => sums.widths.iter().map(|width| declare(*width)).collect::<Vec<_>>().join(" "),
+        false => declare(sums.tokens),
     };
     let text = format!(
         r#"namespace ws {{

@@ -236,27 +236,23 @@ impl Work<'_> {
         if self.is_ragged && self.problem.compute_format() == Format::E4m3 && registers.stage != Stage::Halves {
             return false;
         }
-        let decoders = self.variant.warps.decoders();
-        match registers.shifted {
-            Some(Shifted { launch, consumer, producer, decoder }) => {
-                self.consumers * consumer + decoders * decoder + producer <= (self.consumers + decoders + 1) * launch
-            }
-            None => self.fits(registers.needed),
-        }
+        // Where registers change hands, who stores is one of the warpgroup that loads.
+        let has_place = self.producer_warps < WARPS_OF_GROUP;
+        registers.shifted.map_or_else(|| self.fits(registers.needed), |_| has_place)
     }
 
-    fn consumer_threads(&self) -> u32 {
+    /// Of the warpgroups that multiply or decode.
+    fn working_threads(&self) -> u32 {
         128 * (self.consumers + self.variant.warps.decoders())
     }
 
     pub(super) fn threads(&self) -> u32 {
-        self.consumer_threads() + 32 * (self.producer_warps + u32::from(self.stores_apart))
+        self.working_threads() + 32 * (self.producer_warps + u32::from(self.stores_apart))
     }
 
-    /// The same where registers change hands, between whole warpgroups: who stores may be behind those, with what all have at the launch.
+    /// The same where registers change hands, between whole warpgroups.
     pub(super) fn shifted_threads(&self) -> u32 {
-        let is_behind = self.stores_apart && self.producer_warps == WARPS_OF_GROUP;
-        self.consumer_threads() + 32 * (WARPS_OF_GROUP + u32::from(is_behind))
+        self.working_threads() + 32 * WARPS_OF_GROUP
     }
 
     /// What a thread has that gathers, with so many registers beside the addresses of rows.

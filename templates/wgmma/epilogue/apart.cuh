@@ -10,7 +10,7 @@
 
 namespace ws {
 
-static_assert(PERSISTENT && K_GROUPS * PRODUCT_GROUPS == 1, "checked by the host: nobody else uses scratch memory");
+static_assert(PERSISTENT && K_GROUPS * PRODUCT_GROUPS == 1, "host and device agree: nobody else uses scratch memory");
 
 // The barrier that who multiplies arrives at when a tile is staged.
 enum : int { STAGED_THREADS = GROUP_THREADS + 32 };

@@ -3,7 +3,8 @@
 
 namespace ws {
 
-// Of the first 8·N8 of the tokens that the thread holds: value(held, n8, token) is the element of the thread's column `held` and token 8·n8 + 2·(lane % 4) + token.
+// Of the first 8·N8 of the tokens that the thread holds: value(held, n8, token) is the element of the thread's column `held` and token
+// 8·n8 + 2·(lane % 4) + token.
 template <int N8, class Out = Output, class Value>
 __device__ __forceinline__ void store_tile(const Params& params, const Ring&, const Tile& tile, const ConsumerId& consumer,
                                            int first_token, Value value) {

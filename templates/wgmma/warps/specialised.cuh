@@ -9,10 +9,9 @@ inline constexpr int CONSUMER_WARPS = CONSUMER_THREADS / 32;
 enum : int { PRODUCER_WARP = CONSUMER_WARPS + 4 * DECODERS };
 // That load for a tile group.
 enum : int { PRODUCER_WARPS = 1 + Tokens::WARPS, STORING_WARP = PRODUCER_WARP + TILE_GROUPS * PRODUCER_WARPS };
-// Registers change hands between whole warpgroups: then there are warps that only make up the number. Who stores tiles may be behind those.
-inline constexpr int WARPS = CONSUMER_REGISTERS > 0 && STORING_WARP < PRODUCER_WARP + 4 ? PRODUCER_WARP + 4 : STORING_WARP + STORES_APART;
-inline constexpr int THREADS = 32 * WARPS;
-static_assert(CONSUMER_REGISTERS == 0 || TILE_GROUPS * PRODUCER_WARPS <= 4, "who loads is one warpgroup");
+// Registers change hands between whole warpgroups: then there are warps that only make up the number.
+inline constexpr int THREADS = 32 * (CONSUMER_REGISTERS > 0 ? PRODUCER_WARP + 4 : STORING_WARP + STORES_APART);
+static_assert(CONSUMER_REGISTERS == 0 || STORING_WARP + STORES_APART <= PRODUCER_WARP + 4, "who loads and who stores are one warpgroup");
 static_assert(CONSUMER_WARPS / 4 * CONSUMER_REGISTERS + DECODERS * DECODER_REGISTERS + PRODUCER_REGISTERS <= THREADS / 128 * LAUNCH_REGISTERS,
               "nobody waits for registers that there are none of");
 
@@ -93,7 +92,7 @@ __device__ __forceinline__ void run(const Params& params, const TensorMaps& maps
       multiply();
   } else if (warp >= PRODUCER_WARP) {
     // All warps of a warpgroup by one instruction.
-    if (STORING_WARP < PRODUCER_WARP + 4 || warp < PRODUCER_WARP + 4) change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
+    change_registers<LAUNCH_REGISTERS, PRODUCER_REGISTERS>();
     bring();
   } else if (DECODERS > 0 && warp >= CONSUMER_WARPS) {
     if constexpr (DECODERS > 0) {

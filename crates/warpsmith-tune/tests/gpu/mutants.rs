@@ -77,13 +77,9 @@ impl Mutant {
 
     /// Rows of all groups together: some more than a tile has.
     fn rows(&self) -> u32 {
+        const NEED_MANY: [&str; 5] = ["t256x", "t192x", "t144x", "t112x", "s14.ping_pong"];
         match () {
-            () if ["t256x", "t192x", "t144x", "t112x", "s14.ping_pong"]
-                .iter()
-                .any(|tile| self.variant.contains(tile)) =>
-            {
-                420
-            }
+            () if NEED_MANY.iter().any(|part| self.variant.contains(part)) => 420,
             () if self.variant.contains("t160x") => 90,
             () if self.variant.contains("pair") => 150,
             // More than an atom of scales has.
