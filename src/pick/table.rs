@@ -171,15 +171,16 @@ impl Table {
         is_better
     }
 
-    /// As [`Table::insert`] for what was measured just now: decisions for fewer rows up to the same M, which would go before it there,
-    /// are taken out, unless their evidence is better.
+    /// As [`Table::insert`] for what was measured just now, beside what the table chose: the decision for the same, and those for fewer
+    /// rows up to the same M, which would go before it there, are taken out, however many candidates they had; unless they are newer.
     pub fn supersede(&mut self, entry: Entry) -> bool {
         let (from, to) = entry.m().into_inner();
         self.entries.retain(|_, known| {
             let is_like =
                 (known.device(), known.sms(), known.target()) == (entry.device(), entry.sms(), entry.target());
-            let is_within = *known.m().end() == to && *known.m().start() > from;
-            !(is_like && is_within && known.problem() == entry.problem() && entry.compare(known).is_ge())
+            let is_within = *known.m().end() == to && *known.m().start() >= from;
+            let is_newer = known.evidence().date > entry.evidence().date;
+            !(is_like && is_within && known.problem() == entry.problem() && !is_newer)
         });
         self.insert(entry)
     }
@@ -273,23 +274,29 @@ mod tests {
     /// A line for fewer rows goes before one for more: an old one would for ever.
     #[test]
     fn what_is_measured_now_is_not_hidden_by_what_was_measured_before() {
-        let line = |rows: &str, date: &str| -> Entry {
+        let line = |rows: &str, candidates: u32, date: &str| -> Entry {
             let variant = "wgmma.t64x64x128.s5.interleaved.ws2.shared";
             format!(
                 "NVIDIA H200 | 132 SMs | sm_90a | dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared | m {rows} | {variant} | 20.000 us | \
-                 7.000x baseline | 1.000x heuristic | spread 0.0100 | 13 candidates | driver 13.0 | NVRTC 13.0.88 | {date}"
+                 7.000x baseline | 1.000x heuristic | spread 0.0100 | {candidates} candidates | driver 13.0 | NVRTC 13.0.88 | {date}"
             )
             .parse()
             .unwrap()
         };
-        let (old, later, other) =
-            (line("57..=64", "2026-01-01"), line("57..=64", "2026-12-01"), line("33..=48", "2026-01-01"));
-        let new = line("49..=64", "2026-11-28");
-        for (known, left) in [(&old, 1), (&later, 2), (&other, 2)] {
+        let new = line("49..=64", 13, "2026-11-28");
+        for (rows, candidates, date, left) in [
+            ("57..=64", 13, "2026-01-01", 1),
+            ("57..=64", 100, "2026-11-28", 1),
+            ("49..=64", 100, "2026-11-28", 1),
+            ("57..=64", 13, "2026-12-01", 2),
+            ("33..=48", 13, "2026-01-01", 2),
+        ] {
             let mut table = Table::new();
-            assert!(table.insert(known.clone()) && table.supersede(new.clone()));
-            assert_eq!(table.len(), left, "{known}");
+            assert!(table.insert(line(rows, candidates, date)) && table.supersede(new.clone()));
+            assert_eq!((table.len(), table.entries().any(|entry| *entry == new)), (left, true), "{rows} {date}");
         }
+        let mut table = Table::new();
+        assert!(table.insert(line("49..=64", 13, "2026-12-01")) && !table.supersede(new), "a newer one stays");
     }
 
     #[test]
