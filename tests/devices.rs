@@ -41,7 +41,7 @@ fn what_is_picked_for_every_preset_compiles_without_spills() {
     capabilities.sort_unstable();
     capabilities.dedup();
     assert_eq!(capabilities, ["10.0", "10.3", "11.0", "12.0", "12.1", "8.0", "8.6", "8.7", "8.9", "9.0"]);
-    common::on_all_cores(Arch::ALL, |arch| compiles(&toolchain, arch, common::step(2)));
+    common::on_all_cores(Arch::ALL, |arch| compiles(&toolchain, arch, common::step(3)));
 }
 
 /// What is right on an H200 is what every other device runs: kernels of the path `mma` have one text for all.

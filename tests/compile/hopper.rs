@@ -45,7 +45,7 @@ fn sampled_variants_for_prepared_weights_compile_without_a_warning() {
     let tall = space(&decoded, &Arch::H200).filter(|spec| spec.variant().tile.tokens >= 192 && !spec.variant().prepass);
     let tall: Vec<Spec> = tall.collect();
     specs.extend(tall.iter().step_by((tall.len() / 6).max(1)).copied());
-    let specs = common::thinned(specs, 6);
+    let specs = common::thinned(specs, 8);
     assert_compiled(&toolchain, &specs, "sampled variants for prepared weights", warning);
 }
 
@@ -171,7 +171,7 @@ fn prepared_mxfp4_takes_hardly_more_registers() {
     let _turn = turn();
     let registers = Mutex::new(Vec::new());
     let mut pairs = Vec::new();
-    for (index, operation) in common::thinned(every_operation().into_iter().enumerate().step_by(2), 2) {
+    for (index, operation) in common::thinned(every_operation().into_iter().enumerate().step_by(2), 3) {
         let a = [Format::Bf16, Format::F16][index / 2 % 2];
         let problem = moved(operation.n(272).k(448).a(a).b(Format::Mxfp4).c(a).prepared(), index);
         for spec in sampled(&problem, &Arch::H200, 2, index) {

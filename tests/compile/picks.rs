@@ -31,7 +31,7 @@ fn the_default_picks_compile_without_spills() {
     let (known, specs): (Vec<_>, Vec<_>) = default_picks(suite(), archs).into_iter().partition(is_known);
     let said = compile_all(&toolchain, &known, |spec, cubin| Some(format!("{spec}: {:?}", slow(cubin))));
     eprintln!("{} known to spill: {}", known.len(), said.join("\n"));
-    let specs = common::thinned(specs, 30);
+    let specs = common::thinned(specs, 40);
     assert_compiled(&toolchain, &specs, &format!("default picks for {} architectures", archs.len()), slow);
 }
 
@@ -50,7 +50,7 @@ const REFERENCE: &str = include_str!("reference.cu");
 fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
     let _turn = turn();
-    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 15);
+    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 20);
     let compile = |source: &Source| compile(&toolchain, source, Arch::H200.target()).unwrap();
     let reference = Source::new("reference", REFERENCE, &[], vec!["reference".to_owned()]);
     let (mut times, mut units) = (Vec::new(), Vec::new());
@@ -98,6 +98,6 @@ fn what_the_tables_name_compiles_without_spills() {
             specs.push(spec);
         }
     }
-    let specs = common::thinned(specs, 24);
+    let specs = common::thinned(specs, 36);
     assert_compiled(&toolchain, &specs, "kernels of the tables", slow);
 }
