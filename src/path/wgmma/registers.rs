@@ -43,6 +43,9 @@ const LINES_REGISTERS: u32 = 60;
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Of two warpgroups that multiply lines and one that loads.
 const LINES_HANDED_OVER: (u32, u32) = (232, 40);
+/// Of two that multiply e4m3 values and one that gathers their rows, with three warps or, where one stores, with two.
+const GATHERED_HANDED_OVER: (u32, u32) = (216, 72);
+const GATHERED_BY_TWO_HANDED_OVER: (u32, u32) = (208, 88);
 /// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
 /// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
@@ -367,7 +370,11 @@ impl Work<'_> {
         if needed <= LINES_REGISTERS_MAX && self.fits(needed) {
             return Some(self.kept(Stage::Lines, accumulators, needed));
         }
-        let shifted = Shifted::without_decoders(LINES_HANDED_OVER);
+        let shifted = Shifted::without_decoders(match (self.problem.is_gathered(), self.stores_apart) {
+            (false, _) => LINES_HANDED_OVER,
+            (true, false) => GATHERED_HANDED_OVER,
+            (true, true) => GATHERED_BY_TWO_HANDED_OVER,
+        });
         let is_short = self.variant.persistent || !self.moves_rows();
         let may_shift = is_short && self.consumers == 2 && self.k_groups == 1 && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
@@ -389,8 +396,8 @@ impl Work<'_> {
         let shifted = Shifted::without_decoders(match (self.consumers, self.problem.is_gathered()) {
             (2, false) if self.stores_apart => LINES_HANDED_OVER,
             (2, false) => (240, 24),
-            (2, true) if self.stores_apart => (208, 88),
-            (2, true) => (216, 72),
+            (2, true) if self.stores_apart => GATHERED_BY_TWO_HANDED_OVER,
+            (2, true) => GATHERED_HANDED_OVER,
             (3, false) => (160, 32),
             (3, true) => (144, 80),
             _ => return None,
