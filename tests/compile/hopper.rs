@@ -84,7 +84,10 @@ fn sampled_variants_of_e4m3_tokens_compile_without_a_warning() {
     specs.extend(picker.schedule(&dual).unwrap().specs());
     specs.extend(picker.schedule(&dual.expanded()).unwrap().specs());
     let experts = Problem::dual_gemm(Activation::Silu).n(768).k(2048).a(Format::E4m3).grouped(128).gathered();
-    specs.extend(picker.schedule(&experts.experts_per_token(8).expanded().m_up_to(65536)).unwrap().specs());
+    let experts = experts.experts_per_token(8);
+    specs.extend(picker.schedule(&experts.expanded().m_up_to(65536)).unwrap().specs());
+    let few = experts.n(14336).k(4096).grouped(8).experts_per_token(2);
+    specs.extend(picker.schedule(&few.prepared().m_up_to(16384)).unwrap().specs());
     let mut specs = common::thinned(specs, 8);
     // Who gathers has an address for each of its rows, and fewer warps where one stores tiles.
     let gathered = Problem::dual_gemm(Activation::Silu).n(256).k(4096).a(Format::E4m3).grouped(8).gathered().prepared();
