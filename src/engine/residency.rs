@@ -219,6 +219,9 @@ impl<L: Loader> Residency<L> {
             self.make_room()?;
             let fetched = self.cache.cubin(spec)?;
             (tier, fetching) = (fetched.tier(), fetched.elapsed());
+            if let Some(kernel) = fetched.built().cubin().resources().iter().find(|kernel| kernel.has_spills()) {
+                tracing::warn!(%kernel, "registers are spilled: right, but another variant may be faster");
+            }
             let kernel = self.load(&spec.name(), || self.loader.load(fetched.built()))?;
             loading = Some(self.counters.loaded(L::load_time(&kernel)));
             Ok::<_, Error>(kernel)

@@ -113,6 +113,24 @@ fn render(spec: &Spec) -> Result<Source> {
     Ok(Source::new(spec.name(), text, &[], [symbol]))
 }
 
+/// The same, with more at hand than a thread of so many has registers for.
+fn render_spilling(spec: &Spec) -> Result<Source> {
+    let symbol = spec.symbol();
+    let text = format!(
+        "extern \"C\" __global__ void __launch_bounds__(1024, 2) {symbol}(int* x, int n) {{
+            int r[40];
+            #pragma unroll
+            for (int i = 0; i < 40; i++) r[i] = x[i * n];
+            __syncthreads();
+            #pragma unroll
+            for (int i = 0; i < 40; i++) for (int j = 0; j < 8; j++) r[i] = r[i] * r[j * 5] + n;
+            #pragma unroll
+            for (int i = 0; i < 40; i++) x[i * n] = r[i];
+        }}\n"
+    );
+    Ok(Source::new(spec.name(), text, &[], [symbol]))
+}
+
 /// A residency with its worker.
 struct Shop {
     residency: Arc<Residency<Pretence>>,
@@ -135,6 +153,10 @@ impl Shop {
     }
 
     fn with(toolchain: Toolchain, picker: Picker) -> Self {
+        Self::rendering(render, toolchain, picker)
+    }
+
+    fn rendering(render: fn(&Spec) -> Result<Source>, toolchain: Toolchain, picker: Picker) -> Self {
         // SAFETY: nobody loads what it makes.
         let cache = unsafe { KernelCache::builder().render(render) }.toolchain(toolchain).no_disk().build();
         let residency = Arc::new(Residency::new(Pretence::default(), Arc::new(cache), picker));
@@ -182,6 +204,23 @@ fn soon(what: &str, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(60), "{what}");
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_kernel_that_spills_is_told_once() {
+    let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: a_kernel_that_spills_is_told_once: {error}"));
+    let Ok(toolchain) = toolchain else { return };
+    let picker = || Picker::new("NVIDIA H200", &Arch::H200);
+    for (render, told) in [(render as fn(&Spec) -> Result<Source>, 0), (render_spilling, 1)] {
+        let shop = Shop::rendering(render, toolchain.clone(), picker());
+        let spec = shop.chosen(&problem(), 64);
+        let lines = warpsmith_testing::cubins::logged(|| {
+            for _ in 0..2 {
+                assert_eq!(*shop.residency.kernel(&spec).unwrap().value, spec);
+            }
+        });
+        assert_eq!(lines.matches("registers are spilled").count(), told, "{lines}");
     }
 }
 
