@@ -182,7 +182,7 @@ fn prepared_mxfp4_takes_hardly_more_registers() {
     let _turn = turn();
     let registers = Mutex::new(Vec::new());
     let mut pairs = Vec::new();
-    for (index, operation) in common::thinned(every_operation().into_iter().enumerate().step_by(2), 3) {
+    for (index, operation) in common::thinned(every_operation().into_iter().enumerate().step_by(2), 2) {
         let a = [Format::Bf16, Format::F16][index / 2 % 2];
         let problem = moved(operation.n(272).k(448).a(a).b(Format::Mxfp4).c(a).prepared(), index);
         for spec in sampled(&problem, &Arch::H200, 2, index) {

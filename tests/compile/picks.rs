@@ -50,7 +50,7 @@ const REFERENCE: &str = include_str!("reference.cu");
 fn the_default_picks_for_prepared_weights_compile_soon_and_without_spills() {
     let Some(toolchain) = common::toolchain("default picks for prepared weights") else { return };
     let _turn = turn();
-    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 20);
+    let specs = common::thinned(default_picks(prepared_suite(), &[Arch::H200]), 15);
     let compile = |source: &Source| compile(&toolchain, source, Arch::H200.target()).unwrap();
     let reference = Source::new("reference", REFERENCE, &[], vec!["reference".to_owned()]);
     let (mut times, mut units) = (Vec::new(), Vec::new());
