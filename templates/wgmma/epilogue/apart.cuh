@@ -30,13 +30,10 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   for (int row = thread / OF_ROW; row < rows; row += ROWS) {
     const int to = Destination::row(params, tile.first_row + row);
     if (!Destination::is_there(params, to)) continue;
-    const long long at = static_cast<long long>(to) * N + tile.first_column();
 #pragma unroll
     for (int first = 0; first < PIECES; first += OF_ROW) {
       const int piece = first + thread % OF_ROW;
-      if (piece < pieces)
-        *reinterpret_cast<uint4*>(params.c + at * Output::BYTES + piece * 16) =
-            *reinterpret_cast<const uint4*>(staged + row * STAGED_ROW + piece * 16);
+      if (piece < pieces) store_piece(params, tile, staged + row * STAGED_ROW, to, piece);
     }
   }
 }

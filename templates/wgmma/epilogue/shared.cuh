@@ -23,9 +23,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Ring& rin
     if (token < tile.rows && piece < pieces) {
       const int to = Destination::row(params, tile.first_row + token);
       if (!Destination::is_there(params, to)) continue;
-      const long long at = static_cast<long long>(to) * N + tile.first_column();
-      *reinterpret_cast<uint4*>(params.c + at * Output::BYTES + piece * 16) =
-          *reinterpret_cast<const uint4*>(staged + row * STAGED_ROW + piece * 16);
+      store_piece(params, tile, staged + row * STAGED_ROW, to, piece);
     }
   }
   if constexpr (PERSISTENT && SCRATCH_IS_SHARED) group_sync(consumer);

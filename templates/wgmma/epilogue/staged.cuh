@@ -43,4 +43,10 @@ __device__ __forceinline__ void stage_tile(const Ring& ring, const ConsumerId& c
   }
 }
 
+// 16 bytes of a row in shared memory → that row of C.
+__device__ __forceinline__ void store_piece(const Params& params, const Tile& tile, const u8* row, int to, int piece) {
+  const long long at = static_cast<long long>(to) * N + tile.first_column();
+  *reinterpret_cast<uint4*>(params.c + at * Output::BYTES + piece * 16) = *reinterpret_cast<const uint4*>(row + piece * 16);
+}
+
 }  // namespace ws
