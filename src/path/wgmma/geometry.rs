@@ -255,13 +255,20 @@ pub(in crate::path) fn geometry(problem: &Problem, variant: &Variant) -> Geometr
     let may_store_apart = variant.persistent && variant.epilogue == Epilogue::Shared && is_plain;
     // Of three that gather rows it takes one's place.
     let beside = if problem.is_gathered() { token_warps.min(2) } else { token_warps };
-    let apart = may_store_apart
-        .then(|| [is_ragged, is_ragged && !rounds].map(|is_ragged| of(beside, true, is_ragged)))
-        .and_then(|ways| ways.into_iter().find(Work::is_at_ease));
+    let at_ease = |is_ragged| {
+        let work = of(beside, true, is_ragged);
+        work.registers_at_ease().map(|registers| (work, registers))
+    };
+    // Of e4m3 values in one width, if there are no registers for more.
+    let in_one_width = || if rounds && is_ragged { at_ease(false) } else { None };
+    let apart = if may_store_apart { at_ease(is_ragged).or_else(in_one_width) } else { None };
     let stores_apart = apart.is_some();
-    // Sums of e4m3 values are in twice as many registers: ptxas serialises their instructions (C7520).
-    let work = apart.unwrap_or_else(|| of(token_warps, false, is_ragged && !(rounds && variant.persistent)));
-    let registers = work.registers();
+    let (work, registers) = apart.unwrap_or_else(|| {
+        // Sums of e4m3 values are in twice as many registers: ptxas serialises their instructions (C7520).
+        let work = of(token_warps, false, is_ragged && !(rounds && variant.persistent));
+        let registers = work.registers();
+        (work, registers)
+    });
     let found_offset = shared_bytes.next_multiple_of(FOUND_BYTES);
     let shared_bytes =
         if stores_apart { found_offset.saturating_add(2 * tile_groups * FOUND_BYTES) } else { shared_bytes };

@@ -233,15 +233,18 @@ impl Work<'_> {
         self.is_ragged && self.stores_apart && self.consumers == 2
     }
 
-    /// Whether threads have what they need where a warp of its own stores tiles; of e4m3 values those in halves alone gain by several widths.
-    pub(super) fn is_at_ease(&self) -> bool {
+    /// If threads have what they need where a warp of its own stores tiles; of e4m3 values those in halves alone gain by several widths.
+    pub(super) fn registers_at_ease(&self) -> Option<Registers> {
         let registers = self.registers();
         if self.is_ragged && self.problem.compute_format() == Format::E4m3 && registers.stage != Stage::Halves {
-            return false;
+            return None;
         }
-        // Where registers change hands, who stores is one of the warpgroup that loads.
-        let has_place = self.producer_warps < WARPS_OF_GROUP;
-        registers.shifted.map_or_else(|| self.fits(registers.needed), |_| has_place)
+        let is_at_ease = match registers.shifted {
+            // Who stores is one of the warpgroup that loads.
+            Some(_) => self.producer_warps < WARPS_OF_GROUP,
+            None => self.fits(registers.needed),
+        };
+        is_at_ease.then_some(registers)
     }
 
     /// Of the warpgroups that multiply or decode.
@@ -363,6 +366,15 @@ impl Work<'_> {
         self.kept(Stage::Rounded, accumulators, needed)
     }
 
+    /// Of two warpgroups that multiply e4m3 values, and of the one that loads.
+    fn handed_over_to_two(&self) -> (u32, u32) {
+        match (self.problem.is_gathered(), self.stores_apart) {
+            (false, _) => LINES_HANDED_OVER,
+            (true, false) => GATHERED_HANDED_OVER,
+            (true, true) => GATHERED_BY_TWO_HANDED_OVER,
+        }
+    }
+
     /// 128 of K at a time, if there are registers for it, or can be.
     fn lines(&self) -> Option<Registers> {
         let accumulators = 2 * self.totals();
@@ -370,11 +382,7 @@ impl Work<'_> {
         if needed <= LINES_REGISTERS_MAX && self.fits(needed) {
             return Some(self.kept(Stage::Lines, accumulators, needed));
         }
-        let shifted = Shifted::without_decoders(match (self.problem.is_gathered(), self.stores_apart) {
-            (false, _) => LINES_HANDED_OVER,
-            (true, false) => GATHERED_HANDED_OVER,
-            (true, true) => GATHERED_BY_TWO_HANDED_OVER,
-        });
+        let shifted = Shifted::without_decoders(self.handed_over_to_two());
         let is_short = self.variant.persistent || !self.moves_rows();
         let may_shift = is_short && self.consumers == 2 && self.k_groups == 1 && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
@@ -394,10 +402,8 @@ impl Work<'_> {
             return None;
         }
         let shifted = Shifted::without_decoders(match (self.consumers, self.problem.is_gathered()) {
-            (2, false) if self.stores_apart => LINES_HANDED_OVER,
-            (2, false) => (240, 24),
-            (2, true) if self.stores_apart => GATHERED_BY_TWO_HANDED_OVER,
-            (2, true) => GATHERED_HANDED_OVER,
+            (2, false) if !self.stores_apart => (240, 24),
+            (2, _) => self.handed_over_to_two(),
             (3, false) => (160, 32),
             (3, true) => (144, 80),
             _ => return None,
