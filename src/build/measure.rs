@@ -168,7 +168,7 @@ mod tests {
         assert!(of_image(b"", "").is_err());
     }
 
-    /// Kernels with a stack, spills, static and dynamic shared memory, a bound, and a function of their own.
+    /// Kernels with a stack and a function of their own, beside one that spills.
     const KERNELS: &str = r#"
 __device__ __noinline__ float helper(const float* x, int n) {
     float l[40];
@@ -177,19 +177,6 @@ __device__ __noinline__ float helper(const float* x, int n) {
 }
 extern "C" __global__ void plain(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2.0f; }
 extern "C" __global__ void calls(float* x, int n) { x[0] = helper(x, n); asm volatile("bar.sync 1, 64;"); }
-extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x, int n) {
-    extern __shared__ float dynamic[];
-    __shared__ float fixed[256];
-    float r[40];
-    #pragma unroll
-    for (int i = 0; i < 40; i++) r[i] = x[i * n + threadIdx.x];
-    fixed[threadIdx.x & 255] = r[3] + dynamic[n];
-    __syncthreads();
-    #pragma unroll
-    for (int i = 0; i < 40; i++) for (int j = 0; j < 8; j++) r[i] = r[i] * r[j * 5] + fixed[(i + threadIdx.x) & 255];
-    #pragma unroll
-    for (int i = 0; i < 40; i++) x[i * n + threadIdx.x] = r[i];
-}
 "#;
 
     #[test]
@@ -203,7 +190,8 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x, int n) {
         if toolchains.is_empty() {
             eprintln!("SKIPPED machine_code_and_report_agree: no NVRTC here");
         }
-        let source = crate::build::Source::new("k.cu", KERNELS, &[], ["plain", "calls", "spills"]);
+        let text = KERNELS.to_owned() + &crate::build::testing::spilling("spills");
+        let source = crate::build::Source::new("k.cu", text, &[], ["plain", "calls", "spills"]);
         for toolchain in &toolchains {
             for target in ["sm_80", "sm_90a", "sm_100a", "sm_120a"] {
                 let cubin = crate::build::compile(toolchain, &source, target).unwrap();

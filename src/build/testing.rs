@@ -1,4 +1,4 @@
-//! A kernel for the tests of caches.
+//! Kernels for tests.
 
 use super::Cubin;
 
@@ -19,4 +19,24 @@ pub fn cubin(tail: &[u8]) -> Cubin {
         "log": "",
     });
     Cubin::from_parts(serde_json::from_value(about).unwrap(), [EMPTY, tail].concat()).unwrap()
+}
+
+/// The text of a kernel with spills, static and dynamic shared memory, and a bound.
+pub fn spilling(symbol: &str) -> String {
+    format!(
+        r#"extern "C" __global__ void __launch_bounds__(1024, 2) {symbol}(float* x, int n) {{
+    extern __shared__ float dynamic[];
+    __shared__ float fixed[256];
+    float r[40];
+    #pragma unroll
+    for (int i = 0; i < 40; i++) r[i] = x[i * n + threadIdx.x];
+    fixed[threadIdx.x & 255] = r[3] + dynamic[n];
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 40; i++) for (int j = 0; j < 8; j++) r[i] = r[i] * r[j * 5] + fixed[(i + threadIdx.x) & 255];
+    #pragma unroll
+    for (int i = 0; i < 40; i++) x[i * n + threadIdx.x] = r[i];
+}}
+"#
+    )
 }

@@ -13,7 +13,7 @@ use super::residency::{RECLAIM_AT, RETIRED_MAX, Residency};
 use super::rows::Rows;
 use super::warm_up::WarmUp;
 use super::worker::Worker;
-use crate::build::{Built, Source, Toolchain};
+use crate::build::{Built, Source, Toolchain, testing};
 use crate::cache::{KernelCache, Seal, Tier};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -113,22 +113,15 @@ fn render(spec: &Spec) -> Result<Source> {
     Ok(Source::new(spec.name(), text, &[], [symbol]))
 }
 
-/// The same, with more at hand than a thread of so many has registers for.
+/// The same, of one that spills.
 fn render_spilling(spec: &Spec) -> Result<Source> {
     let symbol = spec.symbol();
-    let text = format!(
-        "extern \"C\" __global__ void __launch_bounds__(1024, 2) {symbol}(int* x, int n) {{
-            int r[40];
-            #pragma unroll
-            for (int i = 0; i < 40; i++) r[i] = x[i * n];
-            __syncthreads();
-            #pragma unroll
-            for (int i = 0; i < 40; i++) for (int j = 0; j < 8; j++) r[i] = r[i] * r[j * 5] + n;
-            #pragma unroll
-            for (int i = 0; i < 40; i++) x[i * n] = r[i];
-        }}\n"
-    );
-    Ok(Source::new(spec.name(), text, &[], [symbol]))
+    Ok(Source::new(spec.name(), testing::spilling(&symbol), &[], [symbol]))
+}
+
+/// None where there is no NVRTC.
+fn toolchain(test: &str) -> Option<Toolchain> {
+    Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()
 }
 
 /// A residency with its worker.
@@ -140,13 +133,12 @@ struct Shop {
 impl Shop {
     /// None where there is no NVRTC.
     fn open(test: &str) -> Option<Self> {
-        let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()?;
-        Some(Self::with(toolchain, Picker::new("NVIDIA H200", &Arch::H200)))
+        Some(Self::with(toolchain(test)?, Picker::new("NVIDIA H200", &Arch::H200)))
     }
 
     /// With choices that take no time.
     fn open_pinned(test: &str, problems: &[Problem]) -> Option<Self> {
-        let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: {test}: {error}")).ok()?;
+        let toolchain = toolchain(test)?;
         let builder = Picker::builder("NVIDIA H200", &Arch::H200);
         let pinned = problems.iter().fold(builder, |builder, problem| builder.pin(problem, &baseline(problem)));
         Some(Self::with(toolchain, pinned.build().unwrap()))
@@ -209,11 +201,9 @@ fn soon(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn a_kernel_that_spills_is_told_once() {
-    let toolchain = Toolchain::find().map_err(|error| eprintln!("SKIPPED: a_kernel_that_spills_is_told_once: {error}"));
-    let Ok(toolchain) = toolchain else { return };
-    let picker = || Picker::new("NVIDIA H200", &Arch::H200);
+    let Some(toolchain) = toolchain("a_kernel_that_spills_is_told_once") else { return };
     for (render, told) in [(render as fn(&Spec) -> Result<Source>, 0), (render_spilling, 1)] {
-        let shop = Shop::rendering(render, toolchain.clone(), picker());
+        let shop = Shop::rendering(render, toolchain.clone(), Picker::new("NVIDIA H200", &Arch::H200));
         let spec = shop.chosen(&problem(), 64);
         let lines = warpsmith_testing::cubins::logged(|| {
             for _ in 0..2 {
