@@ -476,13 +476,37 @@ pub(super) fn of_family(
     covers: &mut Covers,
     limit: f64,
 ) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
-    let Question { problem, arch, constants: c, .. } = *question;
+    let one = fitting(question, variant)?;
+    let (us, more) = of_epilogues(question, variant, &one, covers, limit);
+    // Of e4m3 values a tile that a warp of its own stores may be multiplied in another way; of the others blocks that store directly
+    // take no less than these.
+    let is_apart = matches!(one.layout, Layout::Wgmma(layout) if layout.rounds() && layout.stores_apart);
+    let staged = Variant { epilogue: Epilogue::Tma, ..*variant };
+    let Some(other) = is_apart.then(|| fitting(question, &staged)).flatten() else { return Some((us, more)) };
+    let (us_of_others, more_of_others) = of_epilogues(question, &staged, &other, covers, limit);
+    let mut of_each = more_of_others.map(|more| us_of_others + more);
+    of_each[variant.epilogue as usize] = us + more[variant.epilogue as usize];
+    let least = of_each.into_iter().fold(f64::INFINITY, f64::min);
+    Some((least, of_each.map(|us| us - least)))
+}
+
+/// A variant with one stage, if there are registers for it.
+fn fitting(Question { problem, arch, .. }: &Question<'_>, variant: &Variant) -> Option<Geometry> {
     let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
-    if one.registers > arch.registers_per_thread(one.threads) {
-        return None;
-    }
+    (one.registers <= arch.registers_per_thread(one.threads)).then_some(one)
+}
+
+/// As [`of_family`], of those whose geometry is that of `one` but for the stages.
+fn of_epilogues(
+    question: &Question<'_>,
+    variant: &Variant,
+    one: &Geometry,
+    covers: &mut Covers,
+    limit: f64,
+) -> (f64, [f64; Epilogue::ALL.len()]) {
+    let Question { problem, arch, constants: c, .. } = *question;
     let cover = covers.get(question, variant, &one.layout);
-    let block = Block::of(problem, variant, &one, &cover, c);
+    let block = Block::of(problem, variant, one, &cover, c);
     let (tail, more_tail) = one.layout.tails(problem, variant, &block, &cover, c);
     let device = Device::new(problem, variant, arch, &cover, c);
     let cycle = 1e-3 / c.ghz;
@@ -508,11 +532,11 @@ pub(super) fn of_family(
     let change = rounds.change(variant, &block, tail, c);
     let launches = launches(variant);
     let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
-    let idle = question.idle(variant, &one, &device, block.start);
+    let idle = question.idle(variant, one, &device, block.start);
     let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
     let more = more_tail.map(|more| launches * more * cycle * ROUNDING);
     let us = question.call(question.beside(variant, once), times, change, launches * cycle, limit);
-    Some((us * ROUNDING, more))
+    (us * ROUNDING, more)
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.
