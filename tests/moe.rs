@@ -58,6 +58,7 @@ fn experts() -> Vec<Experts> {
     [
         "experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised",
         "experts.silu:f16:h4096:i1536:residual:route.softmax:f32:e128:k8:renormalised",
+        "experts.silu:bf16:h2048:i768:e4m3:shared:residual:route.softmax:bf16:e128:k8:renormalised",
         "experts.silu:bf16:h2048:i512:shared:route.softmax:bf16:e512:k10:renormalised",
         "experts.gelu_tanh:bf16:h2816:i704:route.given:e128:k8",
         "experts.swiglu_oai:bf16:h1088:i320:mxfp4:shared:residual:route.softmax:f16:e32:k4",

@@ -184,6 +184,10 @@ impl<'s> RouteNames<'s> {
 struct ExpertsNames<'s> {
     symbol: &'s str,
     format: &'static str,
+    compute: &'static str,
+    decode: &'static str,
+    products: &'static str,
+    decode_bytes: u32,
     activation: &'static str,
     limit: u32,
     weights: String,
@@ -214,14 +218,21 @@ impl<'s> ExpertsNames<'s> {
     fn new(experts: &Experts, symbol: &'s str) -> Result<Self> {
         let route = RouteNames::new(experts.route(), symbol);
         let (tile, format, activation) = (experts.tile()?, experts.token_format().word(), experts.activation());
+        let e4m3 = experts.is_e4m3().then(|| Format::E4m3.word());
         Ok(Self {
             symbol,
             format,
+            // What holds e4m3 values exactly.
+            compute: if e4m3.is_some() { Format::F16.word() } else { format },
+            decode: e4m3.unwrap_or(format),
+            products: e4m3.unwrap_or("half"),
+            decode_bytes: experts.decode_bytes(),
             activation: activation.word(),
             limit: activation.limit().unwrap_or(0),
-            weights: match experts.weights_format() {
-                Format::Mxfp4 => format!("mxfp4/{format}"),
-                weights => weights.word().to_owned(),
+            weights: match (e4m3, experts.weights_format()) {
+                (Some(e4m3), _) => e4m3.to_owned(),
+                (None, Format::Mxfp4) => format!("mxfp4/{format}"),
+                (None, weights) => weights.word().to_owned(),
             },
             hidden: experts.hidden_size(),
             intermediate: experts.intermediate_size(),

@@ -12,10 +12,10 @@ use crate::problem::{Activation, Problem};
 use crate::spelling::{prefixed, spelled};
 
 /// A mixture of gated experts, for few tokens: what a [`Route`], up, down and a [`Combine`](crate::spec::Combine) do, in one launch.
-/// Weights are prepared for 16-bit values; rows of h are rounded to the format of the tokens, those of experts are not.
+/// Weights are prepared for 16-bit values, or for e4m3 ones; rows of h are rounded to the format of the tokens, those of experts are not.
 ///
 /// # Spelling
-/// `experts.ACT:FORMAT:hH:iI[:mxfp4][:shared][:residual]:ROUTE`, ROUTE that of a [`Route`], for example
+/// `experts.ACT:FORMAT:hH:iI[:mxfp4|:e4m3][:shared][:residual]:ROUTE`, ROUTE that of a [`Route`], for example
 /// `experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised`.
 /// `Display` writes it and `FromStr` reads exactly what `Display` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,7 @@ pub struct Experts {
     activation: Activation,
     format: Format,
     weights: Format,
+    is_e4m3: bool,
     hidden: u32,
     intermediate: u32,
     route: Route,
@@ -60,11 +61,13 @@ impl Experts {
     /// Seconds that a launch takes beside reading weights, between what an H200 and an H100 were measured to; bytes of these that it reads
     /// in a second at most, as its warps decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
     const START: f64 = 6.3e-6;
-    const READ_AT_MOST: f64 = 3.2e12;
+    const READ_AT_MOST: f64 = 3.42e12;
+    const READ_AT_MOST_E4M3: f64 = 3.0e12;
     const READ: f64 = 0.87;
-    /// The same share of kernels of their own, and seconds that their launches take more.
+    /// The same share of kernels of their own, and seconds that their launches take more, of which e4m3 products have two quantisers'.
     const READ_APART: f64 = 0.84;
-    const LAUNCHES_APART: f64 = 3.7e-6;
+    const LAUNCHES_APART: f64 = 2.1e-6;
+    const LAUNCHES_APART_E4M3: f64 = 4.65e-6;
     /// What a block of Hopper may have.
     const SHARED_MAX: u32 = 227 << 10;
 
@@ -74,6 +77,7 @@ impl Experts {
             activation,
             format: Format::F16,
             weights: Format::Nvfp4,
+            is_e4m3: false,
             hidden: 0,
             intermediate: 0,
             route,
@@ -91,6 +95,13 @@ impl Experts {
     /// The format of the weights: NVFP4 or MXFP4.
     pub fn weights(mut self, format: Format) -> Self {
         self.weights = format;
+        self
+    }
+
+    /// Products are those of e4m3 values: tokens and rows of h are rounded as [`Quantise::e4m3`](super::Quantise::e4m3) says, a row under a
+    /// factor of its own, and weights, which are NVFP4, are prepared for it.
+    pub fn e4m3(mut self) -> Self {
+        self.is_e4m3 = true;
         self
     }
 
@@ -131,6 +142,12 @@ impl Experts {
     /// The format of the weights.
     pub fn weights_format(&self) -> Format {
         self.weights
+    }
+
+    /// Whether products are those of e4m3 values.
+    #[must_use]
+    pub fn is_e4m3(&self) -> bool {
+        self.is_e4m3
     }
 
     /// Elements of a token.
@@ -190,9 +207,10 @@ impl Experts {
     /// Those of [`Experts::check`].
     pub fn tokens_on(&self, arch: &Arch) -> Result<u32> {
         let most = self.most_tokens()?;
-        let lost_per_byte = 1.0 / Self::read_bytes_per_s(arch) - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
+        let lost_per_byte = 1.0 / self.read_bytes_per_s(arch) - 1.0 / (Self::READ_APART * arch.memory_bytes_per_s());
         let lost = lost_per_byte * self.weight_bytes()?;
-        let is_faster = |tokens: &u32| lost * self.hit_share(*tokens) <= Self::LAUNCHES_APART;
+        let apart = if self.is_e4m3 { Self::LAUNCHES_APART_E4M3 } else { Self::LAUNCHES_APART };
+        let is_faster = |tokens: &u32| lost * self.hit_share(*tokens) <= apart;
         Ok((1..=most).take_while(is_faster).count() as u32)
     }
 
@@ -202,11 +220,12 @@ impl Experts {
     /// Those of [`Experts::layouts`].
     pub fn predicted_us(&self, arch: &Arch, tokens: u32) -> Result<f64> {
         let bytes = self.weight_bytes()? * self.hit_share(tokens);
-        Ok(1e6 * (Self::START + bytes / Self::read_bytes_per_s(arch)))
+        Ok(1e6 * (Self::START + bytes / self.read_bytes_per_s(arch)))
     }
 
-    fn read_bytes_per_s(arch: &Arch) -> f64 {
-        Self::READ_AT_MOST.min(Self::READ * arch.memory_bytes_per_s())
+    fn read_bytes_per_s(&self, arch: &Arch) -> f64 {
+        let most = if self.is_e4m3 { Self::READ_AT_MOST_E4M3 } else { Self::READ_AT_MOST };
+        most.min(Self::READ * arch.memory_bytes_per_s())
     }
 
     /// Share of the experts that so many tokens hit on average.
@@ -225,9 +244,9 @@ impl Experts {
     /// # Errors
     /// Unsupported, if there is no such layout.
     pub fn layouts(&self) -> Result<[PreparedLayout; 2]> {
-        let layout = |products, n, k| {
-            PreparedLayout::new(products, self.format, self.local_count(), n, k)?.weights(self.weights)
-        };
+        let compute = if self.is_e4m3 { Format::E4m3 } else { self.format };
+        let layout =
+            |products, n, k| PreparedLayout::new(products, compute, self.local_count(), n, k)?.weights(self.weights);
         Ok([layout(2, self.intermediate, self.hidden)?, layout(1, self.hidden, self.intermediate)?])
     }
 
@@ -243,6 +262,11 @@ impl Experts {
     pub(crate) fn cell_bytes(&self) -> Result<usize> {
         let rows = self.tile()?.tokens * self.route.experts_per_token();
         Ok(2 * rows as usize * self.intermediate as usize * 2)
+    }
+
+    /// Bytes of shared memory that weights are looked up in: eight magnitudes of each byte that a scale may have.
+    pub(crate) fn decode_bytes(&self) -> u32 {
+        if self.is_e4m3 { 256 * 8 } else { 0 }
     }
 
     pub(crate) fn tile(&self) -> Result<ExpertsTile> {
@@ -263,6 +287,9 @@ impl Experts {
         }
         if !matches!(weights, Format::Nvfp4 | Format::Mxfp4) {
             return Err(Error::unsupported(format!("weights are nvfp4 or mxfp4, not {weights}")));
+        }
+        if self.is_e4m3 && weights != Format::Nvfp4 {
+            return Err(Error::unsupported(format!("e4m3: weights are nvfp4, not {weights}")));
         }
         for (name, size) in [("hidden", hidden), ("intermediate", intermediate)] {
             if size == 0 || !size.is_multiple_of(Self::STEP) || size > Problem::EXTENT_MAX {
@@ -305,7 +332,9 @@ impl Experts {
         let body = (x + 2 * batch * up_warps * 64).max(rows.saturating_mul(2 * intermediate + 64));
         let out = 2 * tokens * warps * 64;
         let lists = 13 * self.local_count() + rows * (3 * 4 + 16 + 32) + 2 * Self::BLOCKS_MAX + 96;
-        ring.saturating_add(body).saturating_add(out + lists)
+        // Each row's factor and what it is made of.
+        let factors = if self.is_e4m3 { 16 * (tokens + rows) } else { 0 };
+        ring.saturating_add(body).saturating_add(self.decode_bytes() + out + lists + factors)
     }
 }
 
@@ -313,8 +342,12 @@ impl fmt::Display for Experts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { activation, format, hidden, intermediate, .. } = self;
         write!(f, "experts.{activation}:{format}:h{hidden}:i{intermediate}")?;
-        let parts =
-            [(self.weights == Format::Mxfp4, ":mxfp4"), (self.has_shared, ":shared"), (self.has_residual, ":residual")];
+        let parts = [
+            (self.weights == Format::Mxfp4, ":mxfp4"),
+            (self.is_e4m3, ":e4m3"),
+            (self.has_shared, ":shared"),
+            (self.has_residual, ":residual"),
+        ];
         parts.into_iter().filter(|(has, _)| *has).try_for_each(|(_, word)| f.write_str(word))?;
         write!(f, ":{}", self.route)
     }
@@ -324,7 +357,7 @@ spelled!(Experts, "experts", parse);
 
 fn parse(text: &str) -> Result<Experts> {
     let wrong = |segment: &str| {
-        let grammar = "experts.ACT:FORMAT:hH:iI[:mxfp4][:shared][:residual]:ROUTE";
+        let grammar = "experts.ACT:FORMAT:hH:iI[:mxfp4|:e4m3][:shared][:residual]:ROUTE";
         Error::parse(format!("`{segment}`: expected {grammar}"))
     };
     let at = text.find(":route.").ok_or_else(|| wrong(text))?;
@@ -342,6 +375,7 @@ fn parse(text: &str) -> Result<Experts> {
     if segments.next_if_eq(&"mxfp4").is_some() {
         experts.weights = Format::Mxfp4;
     }
+    experts.is_e4m3 = segments.next_if_eq(&"e4m3").is_some();
     experts.has_shared = segments.next_if_eq(&"shared").is_some();
     experts.has_residual = segments.next_if_eq(&"residual").is_some();
     match segments.next() {
@@ -365,6 +399,7 @@ mod tests {
         for text in [
             "experts.silu:bf16:h2048:i768:route.softmax:bf16:e128:k8:renormalised",
             "experts.swiglu_oai:f16:h64:i64:mxfp4:shared:residual:route.given:e1:k1",
+            "experts.silu:bf16:h256:i192:e4m3:shared:route.given:e8:k2",
             "experts.gelu_tanh:f16:h7168:i2048:residual:route.sigmoid_bias:f32:e48:k8:g4:keep2:local12-24",
         ] {
             assert_eq!(named(text).to_string(), text);
@@ -376,6 +411,7 @@ mod tests {
             "experts:bf16:h64:i64:route.given:e8:k2",
             "experts.silu:bf16:h64:i64:residual:shared:route.given:e8:k2",
             "experts.silu:bf16:h64:i64:route.given:e8",
+            "experts.silu:bf16:h64:i64:shared:e4m3:route.given:e8:k2",
             "",
         ] {
             assert!(text.parse::<Experts>().unwrap_err().is_parse(), "{text}");
@@ -408,6 +444,7 @@ mod tests {
         assert!(refusal(Experts { activation: Activation::SiluClamp(0), ..good }).contains("limit = 0"));
         assert!(refusal(good.format(Format::F32)).ends_with("not f32"));
         assert!(refusal(good.weights(Format::Bf16)).ends_with("not bf16"));
+        assert!(refusal(good.weights(Format::Mxfp4).e4m3()).ends_with("e4m3: weights are nvfp4, not mxfp4"));
         assert!(refusal(good.sizes(2000, 768)).contains("hidden = 2000"));
         assert!(refusal(good.sizes(2048, 0)).contains("intermediate = 0"));
         assert!(refusal(Experts { route: Route::new(Scoring::Given).experts(4).k(5), ..good }).contains("k = 5"));
@@ -431,26 +468,33 @@ mod tests {
             let experts = named(&format!("experts.silu:bf16:{sizes}:{route}"));
             [Arch::H200, Arch::H100].map(|arch| experts.tokens_on(&arch).unwrap())
         };
-        // docs/measurements/2026-11-28-few.md.
-        assert_eq!(tokens("h2048:i768", ROUTE), [5, 8]);
-        assert_eq!(tokens("h2048:i512", "route.softmax:bf16:e512:k10"), [6, 8]);
+        // docs/measurements/2026-11-29-few-e4m3.md.
+        assert_eq!(tokens("h2048:i768", ROUTE), [7, 8]);
+        assert_eq!(tokens("h2048:i512", "route.softmax:bf16:e512:k10"), [8, 8]);
         assert_eq!(tokens("h4096:i1536", ROUTE), [1, 7]);
         assert_eq!(tokens("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), [0, 3]);
         assert_eq!(tokens("h64:i64", "route.given:e32:k32"), [8, 8]);
+        assert_eq!(tokens("h2048:i768:e4m3", ROUTE)[0], 4);
+        assert_eq!(tokens("h4096:i1536:e4m3", ROUTE)[0], 0);
     }
 
     #[test]
     fn what_was_measured_is_predicted() {
-        // docs/measurements/2026-11-28-few.md and 2026-11-25-h100-few.md.
+        // docs/measurements/2026-11-29-few-e4m3.md and 2026-11-25-h100-few.md.
         let (small, large) = ("h2048:i768", "h4096:i1536");
+        let (small_e4m3, large_e4m3) = ("h2048:i768:e4m3", "h4096:i1536:e4m3");
         let measured = [
-            (Arch::H200, small, 1, 11.93),
-            (Arch::H200, small, 4, 27.78),
-            (Arch::H200, small, 8, 47.52),
-            (Arch::H200, large, 1, 29.27),
+            (Arch::H200, small, 1, 11.43),
+            (Arch::H200, small, 4, 26.77),
+            (Arch::H200, small, 8, 45.86),
+            (Arch::H200, large, 1, 27.97),
             (Arch::H100, small, 1, 15.60),
             (Arch::H100, small, 8, 57.67),
             (Arch::H100, large, 4, 111.3),
+            (Arch::H200, small_e4m3, 1, 13.46),
+            (Arch::H200, small_e4m3, 4, 32.06),
+            (Arch::H200, small_e4m3, 8, 55.71),
+            (Arch::H200, large_e4m3, 1, 32.41),
         ];
         for (arch, sizes, tokens, us) in measured {
             let predicted = named(&format!("experts.silu:bf16:{sizes}:{ROUTE}")).predicted_us(&arch, tokens).unwrap();

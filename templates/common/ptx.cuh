@@ -190,4 +190,15 @@ __device__ __forceinline__ u32 cvt_e4m3x2(float low, float high) {
   return result;
 }
 
+// The other way, exactly: two of the four e4m3 values in a word, its low ones or its high ones. Where there is the one above.
+template <int HALF>
+__device__ __forceinline__ u32 cvt_f16x2_e4m3x2(u32 word) {
+  u32 result;
+  if constexpr (HALF == 0)
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }" : "=r"(result) : "r"(word));
+  else
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high; }" : "=r"(result) : "r"(word));
+  return result;
+}
+
 }  // namespace ws

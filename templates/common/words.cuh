@@ -28,6 +28,12 @@ __device__ __forceinline__ u32 ld_shared_2(u32 shared) {
   return v;
 }
 
+__device__ __forceinline__ u32 ld_shared_1(u32 shared) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(shared));
+  return v;
+}
+
 __device__ __forceinline__ void st_shared_4(u32 shared, u32 a) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared), "r"(a) : "memory");
 }

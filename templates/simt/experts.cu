@@ -19,10 +19,18 @@
 #include "common/words.cuh"
 #include "simt/ptx.cuh"
 #include "simt/values.cuh"
-#include "common/compute/<{ format }>.cuh"
+
+namespace ws {
+
+// What weights are looked up in, if they are.
+enum : int { DECODE_OFFSET = 0, DECODE_BYTES = <{ decode_bytes }> };
+
+}  // namespace ws
+
+#include "common/compute/<{ compute }>.cuh"
 #include "common/output/<{ format }>.cuh"
 #include "simt/addend/<{ format }>.cuh"
-#include "wgmma/decode/<{ format }>.cuh"
+#include "wgmma/decode/<{ decode }>.cuh"
 #include "wgmma/weights/<{ weights }>.cuh"
 
 namespace ws {
@@ -52,6 +60,7 @@ inline constexpr int K_BLOCKS = 1;
 inline constexpr int BLOCK_CODES = sizeof(WeightBlock::codes) / 4;
 inline constexpr int SLICE_SCALES = sizeof(WeightBlock::scales) / 4;
 inline constexpr int SLICE_BYTES = BLOCK_CODES + SLICE_SCALES;
+inline constexpr int SCALE_LANES = 32 * 16 / SLICE_SCALES;  // that have 16 bytes of scales together
 
 inline constexpr int UP_BLOCKS = HIDDEN / 64;                    // along K
 inline constexpr int UP_SLICES = INTERMEDIATE / 8;               // of an expert: eight columns of the gate and of up
@@ -114,13 +123,14 @@ struct RouteParams {
 #include "simt/route/score/<{ score }>.cuh"
 
 #include "common/activation/<{ activation }>.cuh"
-#include "wgmma/rows/half.cuh"
 
 namespace ws {
 
 extern "C" {
 extern __shared__ __align__(1024) u8 shared_memory[];
 }
+
+__device__ __forceinline__ u32 shared_base() { return static_cast<u32>(__cvta_generic_to_shared(shared_memory)); }
 
 inline constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 32);
 
@@ -143,23 +153,22 @@ enum : int {
   H_BYTES = ROWS * H_STRIDE,
   BODY_BYTES = X_BYTES + 2 * BATCH_BYTES > H_BYTES ? X_BYTES + 2 * BATCH_BYTES : H_BYTES,
   OUT_BYTES = TOKENS * WARPS * 64,
-  RING = 0,
+  RING = DECODE_OFFSET + DECODE_BYTES,
   BODY = RING + RING_BYTES,
   OUT = BODY + BODY_BYTES,
   LISTS = OUT + 2 * OUT_BYTES,
-  SHARED_BYTES = LISTS + sizeof(Lists),
+  LISTS_END = LISTS + sizeof(Lists),
 };
-static_assert(SHARED_BYTES <= <{ shared_bytes }>, "the host gives as much");
 
-// Where a column of a row lies, in elements, in the order in which lanes take them: [block of 64][half][c][step][upper][2].
-__device__ __forceinline__ int fragment_place(int column) {
-  const int block = column / 64, step = column % 64 / 16, inside = column % 16;
-  return block * 64 + step / 2 * 32 + inside % 8 / 2 * 8 + step % 2 * 4 + inside / 8 * 2 + column % 2;
-}
+// Eight elements of x a piece.
+inline constexpr int X_PIECES = ceil_div(TOKENS * UP_BLOCKS * 8, THREADS);  // of a thread
 
 }  // namespace ws
 
+#include "simt/experts/products/<{ products }>.cuh"
 #include "simt/experts/exchange.cuh"
+
+static_assert(ws::SHARED_BYTES <= <{ shared_bytes }>, "the host gives as much");
 
 namespace ws {
 
@@ -168,18 +177,24 @@ struct Share {
   int number, numbers, hits;
 };
 
-// Where a lane finds a block of a slice.
+// Where a lane finds a block of a slice: 16 bytes of codes, and those of scales that it reads, which others read, too.
 struct Place {
-  const u8* codes;
-  int scales;  // from there
+  const u8 *codes, *scales;
 
   __device__ __forceinline__ void set(const u8* product, u32 tile, int blocks, int quarter, int block) {
-    codes = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES + quarter * BLOCK_CODES + lane_index() * 16;
-    scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);
+    const u8* const from = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES;
+    codes = from + quarter * BLOCK_CODES + lane_index() * 16;
+    scales = from + 4 * BLOCK_CODES + quarter * SLICE_SCALES + lane_index() / SCALE_LANES * 16;
+  }
+  // Asks for the block so many behind it, to a place of a ring. Lanes copy the same scales several times, so that neither a predicate nor
+  // a branch is between the two copies: before copies that follow each other ptxas puts three loads of nothing on sm_90a.
+  __device__ __forceinline__ void ask(u32 to, int blocks) const {
+    cp_async_16(to + lane_index() * 16, codes + blocks * BLOCK_BYTES, true);
+    cp_async_16(to + BLOCK_CODES + lane_index() / SCALE_LANES * 16, scales + blocks * BLOCK_BYTES, true);
   }
 };
 
-// A warp's ring. Each place of it is asked for again as soon as it is read.
+// A warp's ring. Each place of it is asked for again as soon as it is read. A lane reads nothing but what it has copied.
 struct Ring {
   u32 begin, at;
 
@@ -188,39 +203,18 @@ struct Ring {
     __syncwarp();
     begin = at = ring;
   }
-  __device__ __forceinline__ void ask(const u8* codes, int scales) {
-    const u32 to = at + lane_index() * 16;
-    cp_async_16(to, codes, true);
-    cp_async_16_if(lane_index() < SLICE_SCALES / 16, to + BLOCK_CODES, codes + scales, 0);
-  }
   __device__ __forceinline__ void go_on() {
-    cp_async_commit_group();
     at += SLICE_BYTES;
     if (at == begin + AHEAD * SLICE_BYTES) at = begin;
   }
-  // The block whose turn it is, whatever it is of, to registers.
-  __device__ __forceinline__ WholeRows take() const {
+  // The block there, whose turn it is, whatever it is of, to registers.
+  __device__ __forceinline__ WholeRows take(u32 from) const {
     cp_async_wait_group<AHEAD - 1>();
-    __syncwarp();
     WholeRows rows;
-    rows.load(at, 0, lane_index());
+    rows.load(from, 0, lane_index());
     return rows;
   }
 };
-
-// Products of a slice's block, whose tokens are at `b`; two sums in turn, as the next of one waits for the last.
-__device__ __forceinline__ void multiply(float (&sums)[2][4], const WholeRows& rows, const uint4 (&b)[2]) {
-  u32 a[4][4];
-#pragma unroll
-  for (int step = 0; step < 4; step++) rows.decode(a[step], step);
-  rows.finish(a, 0);
-#pragma unroll
-  for (int step = 0; step < 4; step++) {
-    const uint4& of = b[step / 2];
-    const u32 low = step % 2 == 0 ? of.x : of.z, high = step % 2 == 0 ? of.y : of.w;
-    Compute::mma(sums[step % 2], a[step][0], a[step][1], a[step][2], a[step][3], low, high);
-  }
-}
 
 // A warp's sums for a slice, [token][16 rows].
 __device__ __forceinline__ void store_sums(u32 to, const float (&of)[4], int tokens) {
@@ -260,13 +254,15 @@ struct Down {
   __device__ void go_to(const ExpertsParams& params, const Lists& lists, int hit_, int block) {
     hit = hit_;
     place.set(params.down, lists.hit[hit] * DOWN_TILES + slice / 4, DOWN_BLOCKS, slice % 4, block);
+    ask_for_down_units(params, lists.hit[hit], slice * 16);
     blocks = min(DOWN_BLOCKS - block, left);
     left -= blocks;
   }
-  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring) {
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, u32 to) {
     if (blocks > 0) {
-      ring.ask(place.codes, place.scales);
+      place.ask(to, 0);
       place.codes += BLOCK_BYTES;
+      place.scales += BLOCK_BYTES;
       if (--blocks == 0) {
         if (left > 0)
           go_to(params, lists, hit + 1, 0);
@@ -274,7 +270,7 @@ struct Down {
           begin(params, lists, share, slice + share.numbers);
       }
     }
-    ring.go_on();
+    cp_async_commit_group();
   }
 };
 
@@ -288,13 +284,13 @@ struct Up {
     if (!is_there) return;
     const int slice = neighbours * UP_GROUPS + warp_index() / UP_WARPS, hit = slice / UP_SLICES, at = slice % UP_SLICES;
     place.set(params.up, lists.hit[hit] * UP_TILES + at / 4, UP_BLOCKS, at % 4, warp_index() % UP_WARPS * UP_STEPS);
+    ask_for_up_units(params, lists.hit[hit], at * 8);
   }
-  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, u32 to, Down& down,
                                       int step) {
-    if (!is_there) return down.ask(params, lists, share, ring);
-    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS)
-      ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
-    ring.go_on();
+    if (!is_there) return down.ask(params, lists, share, to);
+    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS) place.ask(to, step);
+    cp_async_commit_group();
   }
 };
 
@@ -311,13 +307,13 @@ __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lis
     const u32 from = sums + nth * UP_WARPS * tokens * 64 + token * 64 + pair * 8;
     load_sums<UP_WARPS>(gate, from, tokens * 64);
     load_sums<UP_WARPS>(up, from + 32, tokens * 64);
-    const int expert = lists.hit[hit];
+    const int expert = lists.hit[hit], column = slice % UP_SLICES * 8 + pair * 2;
+    const UpUnits units(params, expert, column, token);
     float h[2];
 #pragma unroll
     for (int j = 0; j < 2; j++)
-      h[j] = activate(lists.alpha[0][expert] * (WeightFormat::unit() * gate[j])) *
-             linear(lists.alpha[1][expert] * (WeightFormat::unit() * up[j]));
-    const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(slice % UP_SLICES * 8 + pair * 2);
+      h[j] = activate(lists.alpha[0][expert] * units.of_gate(gate[j], j)) * linear(lists.alpha[1][expert] * units.of_up(up[j], j));
+    const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(column);
     exchange.put(element, Output::round(h[0], h[1]));
   }
 }
@@ -342,9 +338,12 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     for (int step = 0; step < UP_STEPS; step++) {
       const WholeRows now = rows;
       const uint4 b[2] = {ld_shared_16(of_lane + step * 1024), ld_shared_16(of_lane + step * 1024 + 512)};
+      // Where a slice is all that is ahead, its blocks have the same places again.
+      const u32 to = SLICES_AHEAD == 1 ? ring.begin + step * SLICE_BYTES : ring.at;
       __syncwarp();
-      next.ask(params, lists, share, ring, down, step);
-      rows = ring.take();
+      next.ask(params, lists, share, to, down, step);
+      if (SLICES_AHEAD > 1) ring.go_on();
+      rows = ring.take(SLICES_AHEAD > 1 ? ring.at : step + 1 < UP_STEPS ? to + SLICE_BYTES : ring.begin);
       if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, now, b);
     }
 #pragma unroll
@@ -384,6 +383,7 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
     for (int hit = at / DOWN_BLOCKS; at < end; hit++) {
       const int row = lists.row[hit][lane / 4], until = min(end, (hit + 1) * DOWN_BLOCKS);
       u32 from = h + row * H_STRIDE + (at - hit * DOWN_BLOCKS) * 128 + lane % 4 * 16;
+      const DownUnits units(params, lists, hit, slice * 16 + lane / 4);
       float sums[2][4] = {};
 #pragma unroll 1
       for (; at < until; at++, from += 128) {
@@ -391,8 +391,9 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
         uint4 b[2] = {};
         if (row >= 0) b[0] = ld_shared_16(from), b[1] = ld_shared_16(from + 64);
         __syncwarp();
-        down.ask(params, lists, share, ring);
-        rows = ring.take();
+        down.ask(params, lists, share, ring.at);
+        ring.go_on();
+        rows = ring.take(ring.at);
         multiply(sums, now, b);
       }
       const float alpha = lists.alpha[2][lists.hit[hit]];
@@ -400,7 +401,7 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
 #pragma unroll
       for (int i = 0; i < 4; i++)
         if (lists.row[hit][lane % 4 * 2 + i % 2] >= 0)
-          totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * (WeightFormat::unit() * (sums[0][i] + sums[1][i])));
+          totals[i] += lists.weight[hit][lane % 4 * 2 + i % 2] * (alpha * units.of(sums[0][i] + sums[1][i], i / 2, i % 2));
     }
     store_sums(out + warp * tokens * 64, totals, tokens);
     __syncthreads();
@@ -423,9 +424,10 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
 extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const __grid_constant__ ws::ExpertsParams params) {
   using namespace ws;
   Lists& lists = *reinterpret_cast<Lists*>(shared_memory + LISTS);
-  const u32 base = static_cast<u32>(__cvta_generic_to_shared(shared_memory));
+  const u32 base = shared_base();
   const int tokens = params.tokens, thread = threadIdx.x, lane = lane_index(), warp = warp_index();
   launch_dependents();
+  prepare_products();
   for (int i = thread; i < WORDS; i += THREADS) lists.bits[i] = 0;
   for (int i = thread; i < ROWS; i += THREADS) {
     *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
@@ -435,7 +437,6 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   __syncthreads();
   wait_for_dependencies();
   // All on their way at once: x, which becomes what lanes take, what chooses, and by who does not choose the number and factors.
-  constexpr int X_PIECES = ceil_div(TOKENS * UP_BLOCKS * 8, THREADS);
   uint4 x[X_PIECES];
 #pragma unroll
   for (int nth = 0; nth < X_PIECES; nth++)
@@ -460,16 +461,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
         lists.alpha[j][i] = params.alpha[j] ? params.alpha[j][i * params.alpha_step[j]] : params.alpha_value[j];
     if (counts) lists.ticket = ticket, lists.half = half;
   }
-#pragma unroll
-  for (int nth = 0; nth < X_PIECES; nth++) {
-    // The lower or the upper eight elements of a step.
-    const int i = thread + nth * THREADS, piece = i % 8, block = i / 8 % UP_BLOCKS, token = i / 8 / UP_BLOCKS;
-    const int step = piece / 2, upper = piece % 2;
-    if (token >= tokens) break;
-    u8* const half = shared_memory + BODY + block * 1024 + step / 2 * 512;
-    u32* const to = reinterpret_cast<u32*>(half + token * 64 + step % 2 * 8 + upper * 4);
-    to[0] = x[nth].x, to[4] = x[nth].y, to[8] = x[nth].z, to[12] = x[nth].w;
-  }
+  look_at_x(x, tokens);
   __syncthreads();
   // Which of those that have tokens an expert is: how many are before it.
   int hits = 0;
@@ -496,7 +488,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     for (int nth = 0; nth < SLICES_AHEAD; nth++) {
       Up up;
       up.begin(params, lists, share, share.number + nth * share.numbers);
-      for (int step = 0; step < UP_STEPS; step++) up.ask(params, lists, share, ring, down, step);
+      for (int step = 0; step < UP_STEPS; step++, ring.go_on()) up.ask(params, lists, share, ring.at, down, step);
     }
     if (!is_short) down.begin(params, lists, share, share.number);
   };
@@ -517,11 +509,12 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   if (share.number < share.numbers) {
     begin_up();
     weigh();
+    finish_x(x, tokens);
     WholeRows rows;
     int own = 0;
     for (;;) {
       exchange.clear(share.number, share.numbers);
-      rows = ring.take();
+      rows = ring.take(ring.at);
       do_up(params, lists, share, exchange, ring, rows, down, body);
       if (thread == 0) lists.taken[own] = share.number;
       own++;
@@ -536,14 +529,15 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     is_past();
     load_h(params, lists, exchange, body);
     __syncthreads();
+    round_h(tokens);
     for (bool is_first = true;; is_first = false) {
       if (!is_first) {
         // Begun and left when a number was added.
         share.number = lists.taken[own - 1];
         ring.reset(ring.begin);
         down.begin(params, lists, share, share.number);
-        for (int i = 0; i < AHEAD; i++) down.ask(params, lists, share, ring);
-        rows = ring.take();
+        for (int i = 0; i < AHEAD; i++, ring.go_on()) down.ask(params, lists, share, ring.at);
+        rows = ring.take(ring.at);
       }
       do_down(params, lists, share, ring, rows, down, body, base + OUT);
       if (--own == 0) break;

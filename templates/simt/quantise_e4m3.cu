@@ -11,7 +11,7 @@
 #include "common/ptx.cuh"
 #include "simt/ptx.cuh"
 #include "simt/values.cuh"
-#include "common/quantise/round.cuh"
+#include "common/quantise/e4m3.cuh"
 #include "simt/quantise/x/<{ x }>.cuh"
 
 namespace ws {
@@ -38,37 +38,20 @@ struct QuantiseE4m3Params {
   u32 rows;
 };
 
-// NaN and infinities are no numbers.
-__device__ __forceinline__ bool is_number(float x) { return (__float_as_uint(x) & 0x7FFFFFFFu) < 0x7F800000u; }
-
-// The nearest e4m3 byte; NaN of what is no number. The largest quotient is 448, or a rounding more.
-__device__ __forceinline__ u32 e4m3_of(float x, float factor) {
-  if (!is_number(x)) return 0x7F;
-  const float magnitude = fabsf(__fdiv_rn(x, factor));
-  return e4m3_byte(rounded<0x3C800000u, 3>(magnitude)) | (__float_as_uint(x) >> 24 & 0x80u);  // normal from 2^-6 on
-}
-
-// Of the largest finite magnitude of what has it, as bits.
-__device__ __forceinline__ float factor_of(u32 largest) {
-  return largest == 0 ? 1.0f : fmaxf(__fdiv_rn(__uint_as_float(largest), 448.0f), 0x1p-126f);
-}
-
 // How values under a factor become bytes.
 class Rounding {
-  float factor, reciprocal;
-  bool is_quick;
+  E4m3Factor factor;
 
  public:
-  __device__ __forceinline__ explicit Rounding(float factor)
-      : factor(factor), reciprocal(__frcp_rn(factor)), is_quick(QuickQuotients::can_be(factor)) {}
+  __device__ __forceinline__ explicit Rounding(float factor) : factor(factor) {}
 
   // 16 values, those of x from `at` on, four a word. The other way is a loop over memory: it is seldom gone, and its code and
   // registers would be in the way of all.
   __device__ __forceinline__ void all(const X (&x)[2], const u8* memory, long long at, u32 (&words)[4]) const {
     if constexpr (HAS_CVT_E4M3) {
-      if (is_quick) {
+      if (factor.is_quick) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) words[i] = four(x[i / 2], i % 2 * 4);
+        for (int i = 0; i < 4; i++) words[i] = factor.four(x[i / 2], i % 2 * 4);
         return;
       }
     }
@@ -76,23 +59,8 @@ class Rounding {
     for (int i = 0; i < 16; i++) {
 #pragma unroll
       for (int word = 0; word < 3; word++) words[word] = words[word] >> 8 | words[word + 1] << 24;
-      words[3] = words[3] >> 8 | e4m3_of(X::one(memory, at + i), factor) << 24;
+      words[3] = words[3] >> 8 | factor.one(X::one(memory, at + i)) << 24;
     }
-  }
-
- private:
-  // Of eight values, from `first` on.
-  __device__ __forceinline__ u32 four(const X& x, int first) const {
-    const u32 low = cvt_e4m3x2(quotient(x.at(first)), quotient(x.at(first + 1)));
-    return low | cvt_e4m3x2(quotient(x.at(first + 2)), quotient(x.at(first + 3))) << 16;
-  }
-
-  // x / factor, rounded once: the reciprocal is, and its mantissa is not that of all ones (P. Markstein, "Computation of elementary
-  // functions on the IBM RISC System/6000 processor", 1990). An infinity becomes NaN, zeros keep their sign.
-  __device__ __forceinline__ float quotient(float x) const {
-    const float near = __fmul_rn(x, reciprocal);
-    const float more = __fmaf_rn(near, factor, -x);
-    return __fmaf_rn(more, -reciprocal, near);
   }
 };
 
@@ -125,15 +93,7 @@ __device__ __forceinline__ void ask_for_row(const QuantiseE4m3Params& params, u3
 }
 
 // The largest of their finite magnitudes, as bits.
-__device__ __forceinline__ u32 largest_of(const X (&x)[2]) {
-  u32 largest = 0;
-#pragma unroll
-  for (int i = 0; i < 16; i++) {
-    const float magnitude = fabsf(x[i / 8].at(i % 8));
-    if (is_number(magnitude)) largest = max(largest, __float_as_uint(magnitude));
-  }
-  return largest;
-}
+__device__ __forceinline__ u32 largest_of(const X (&x)[2]) { return max(largest_finite<8>(x[0]), largest_finite<8>(x[1])); }
 
 // Rounds them and puts them in their places, by all threads of a row; `is_inside` says whether this one has any.
 __device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X (&x)[2], long long at,

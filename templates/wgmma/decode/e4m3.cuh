@@ -25,26 +25,27 @@ struct Decode {
   // The entry of byte or mantissa 0, in shared memory.
   __device__ static u32 table(u32 base) { return base + DECODE_OFFSET + 8 * SMALL; }
 
+  // Of a scale's byte, as a signed number: -1 is zero, -2 is NaN, from -3 on there are the smallest scales, eight for each power of two
+  // from 2^-12 on.
+  __device__ static Magnitudes of_byte(int byte) {
+    if (byte == -2) return {0x7F7F7F7Fu, 0x7F7F7F7Fu};
+    const u32 bits = byte >= 0 ? (120u << 3) + byte : ((127u - 12) << 3) - byte - 3;
+    const float scale = byte == -1 ? 0.f : __uint_as_float(bits << 20);
+    return {cvt_e4m3x2(0.f, 0.5f * scale) | cvt_e4m3x2(scale, 1.5f * scale) << 16,
+            cvt_e4m3x2(2.f * scale, 3.f * scale) | cvt_e4m3x2(4.f * scale, 6.f * scale) << 16};
+  }
+
   // By all threads, before they meet.
   __device__ static void make_table(u32 base) {
     const int index = static_cast<int>(threadIdx.x) - SMALL;
     if (index >= MANTISSAS) return;
     // Any byte with this mantissa whose magnitudes are normal numbers; of small scales the byte is the index.
     const int byte = index < 0 ? index : 64 + index;
-    u32 low, high;
-    if (index == -2) {
-      low = high = 0x7F7F7F7Fu;
-    } else {
-      // -1 is zero; from -3 on the smallest scales, eight for each power of two from 2^-12 on; 64 is 2.
-      const u32 bits = index >= 0 ? (128u << 3) + index : ((127u - 12) << 3) - index - 3;
-      const float scale = index == -1 ? 0.f : __uint_as_float(bits << 20);
-      low = cvt_e4m3x2(0.f, 0.5f * scale) | cvt_e4m3x2(scale, 1.5f * scale) << 16;
-      high = cvt_e4m3x2(2.f * scale, 3.f * scale) | cvt_e4m3x2(4.f * scale, 6.f * scale) << 16;
-    }
-    st_shared_8(table(base) + 8 * index, low - byte * 0x01010100u, high - byte * 0x01010101u);
+    const Magnitudes of = of_byte(byte);
+    st_shared_8(table(base) + 8 * index, of.low - byte * 0x01010100u, of.high - byte * 0x01010101u);
   }
 
-  // Of a scale's byte, as a signed number.
+  // The same, by the table.
   __device__ __forceinline__ static Magnitudes magnitudes(u32 table, int byte) {
     const uint2 entry = ld_shared_8(table + 8 * min(byte, byte & 7));
     return {entry.x + byte * 0x01010100u, entry.y + byte * 0x01010101u};

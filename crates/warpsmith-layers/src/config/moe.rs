@@ -201,17 +201,18 @@ impl MoeConfig {
     }
 
     /// The whole layer for few tokens in one launch on devices of this architecture, by logits and by given ids, where that is the faster
-    /// way: of products of 16-bit values without a bias, whose experts are gated and small and have prepared weights.
+    /// way: of products of 16-bit or e4m3 values without a bias, whose experts are gated and small and have prepared weights.
     #[must_use]
     pub fn few_tokens(&self, arch: &Arch) -> Vec<Experts> {
         let (expert, route) = (&self.expert, &self.route);
-        let is_other = !expert.is_gated() || expert.bias_format().is_some() || expert.rounded().is_some();
+        let is_other = !expert.is_gated() || expert.bias_format().is_some() || expert.rounded() == Some(Format::Nvfp4);
         if is_other || self.has_weighted_inputs || self.has_shared_gate {
             return Vec::new();
         }
         let experts =
             Experts::new(expert.activation(), *route).format(expert.token_format()).weights(expert.weight_format());
         let experts = experts.sizes(expert.hidden_size(), expert.padded_size());
+        let experts = if expert.rounded() == Some(Format::E4m3) { experts.e4m3() } else { experts };
         let experts = if self.shared.is_some() { experts.shared() } else { experts };
         let experts = if self.has_residual { experts.residual() } else { experts };
         let is_prepared = |problem: &Problem| problem.native(arch).is_prepared();

@@ -35,7 +35,7 @@ fn is_warm(spelling: &str) {
         let problems = manifest.problems().map(|(problem, _)| problem.to_string());
         let beside = manifest.routes().map(ToString::to_string).chain(manifest.combines().map(ToString::to_string));
         let quantisers = manifest.quantisers().map(ToString::to_string);
-        // And those of few tokens, of 16-bit products.
+        // And those of few tokens.
         let experts = manifest
             .to_string()
             .lines()

@@ -2,6 +2,7 @@
 
 use cudarc::driver::CudaSlice;
 use half::bf16;
+use warpsmith::format::Format;
 use warpsmith::internal::build::Simt;
 use warpsmith::internal::run::{ExpertsKernel, ExpertsOperands, experts, first_place};
 use warpsmith::run::{PreparedWeights, Weights};
@@ -16,16 +17,21 @@ use crate::small::Mutant;
 const LIMIT: u32 = 8;
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Several slices a block and blocks without any; K that warps do not share evenly; experts elsewhere; a shared expert, a residual.
-pub const LAYERS: [&str; 4] = [
+/// Several slices a block and blocks without any; K that warps do not share evenly; experts elsewhere; a shared expert, a residual;
+/// products of e4m3 values, too.
+pub const LAYERS: [&str; 7] = [
     MUTATED,
+    MUTATED_E4M3,
     "moe.swiglu_oai:f16:h320:i320:softmax:f16:e8:k8:residual",
     "moe.silu:bf16:h256:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:local20-35:shared64:residual",
+    "moe.silu:bf16:h320:i96:sigmoid_bias:e60:k8:g4:keep2:renormalised:local20-35:shared64:e4m3:residual",
     "moe.gelu:f16:h1088:i64:sigmoid:e5:k2:mxfp4",
+    "moe.gelu_tanh:f16:h1088:i320:sigmoid:e5:k2:e4m3",
 ];
 
 /// Without a shared expert or a residual; tokens in bf16.
 const MUTATED: &str = "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised";
+const MUTATED_E4M3: &str = "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised:e4m3";
 const HIDDEN: usize = 256;
 const ROW: usize = 192;
 const K: usize = 4;
@@ -39,12 +45,19 @@ fn config(layer: &str) -> Result<LayerConfig, String> {
 pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
     let (stream, host) = (&bench.stream, HostLayer::random(&config(layer)?, 0xFE3));
     // Before the device is one's own: others have it meanwhile.
-    let of_counts = [1, 2, 5, 8].map(|count| {
-        let of_host = HostTokens::random(host.config(), count, 0.0, u64::from(count));
-        let [which, columns] = of_host.everything();
-        let reference = host.reference(&of_host, &which, &columns);
-        (count, of_host, which, columns, reference)
-    });
+    let counts = [1, 2, 5, 8].map(|count| (count, false));
+    // Of dense tokens the bounds of e4m3 products are wide.
+    let sparsely = is_e4m3(host.config()).then(|| counts.map(|(count, _)| (count, true)));
+    let all = counts.into_iter().chain(sparsely.into_iter().flatten());
+    let of_counts: Vec<_> = all
+        .map(|(count, is_sparse)| {
+            let dense = HostTokens::random(host.config(), count, 0.0, u64::from(count));
+            let of_host = if is_sparse { dense.sparse(u64::from(count)) } else { dense };
+            let [which, columns] = of_host.everything();
+            let reference = host.reference(&of_host, &which, &columns);
+            (count, of_host, which, columns, reference)
+        })
+        .collect();
     let _turn = bench.alone();
     let device = host.upload(&bench.engine(), stream, LIMIT).map_err(text)?;
     for (count, of_host, which, columns, reference) in of_counts {
@@ -82,17 +95,23 @@ pub fn is_right(bench: &Bench, layer: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn mutated() -> MoeConfig {
-    MUTATED.parse().unwrap()
+fn is_e4m3(config: &LayerConfig) -> bool {
+    config.rounded() == Some(Format::E4m3)
 }
 
-fn simt() -> Simt {
-    mutated().few_tokens(&Arch::H100)[0].into()
+/// The layer that a kernel is of.
+fn layer_of(kernel: &ExpertsKernel) -> Result<LayerConfig, String> {
+    config(if kernel.experts().is_e4m3() { MUTATED_E4M3 } else { MUTATED })
+}
+
+fn simt(layer: &str) -> Simt {
+    let config: MoeConfig = layer.parse().unwrap();
+    config.few_tokens(&Arch::H100)[0].into()
 }
 
 /// None can hang, and none reads or writes where nothing of its own is.
 pub fn mutants() -> Vec<Mutant> {
-    let mutant = Mutant::of(simt());
+    let mutant = Mutant::of(simt(MUTATED));
     vec![
         mutant("a token without its rows", "if (row >= 0) b[0] =", "if (row >= 0 && lane / 4 != 1) b[0] ="),
         mutant("the neighbour's weight", "lists.weight[hit][lane % 4 * 2 + i % 2]", "lists.weight[hit][lane % 4 * 2]"),
@@ -103,8 +122,8 @@ pub fn mutants() -> Vec<Mutant> {
         mutant("the lower half of a step of x", "token * 64 + step % 2 * 8 + upper * 4)", "token * 64 + step % 2 * 8)"),
         mutant(
             "scales of the first quarter",
-            "scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);",
-            "scales = 2048 - quarter * BLOCK_CODES;",
+            "4 * BLOCK_CODES + quarter * SLICE_SCALES + lane",
+            "4 * BLOCK_CODES + lane",
         ),
         mutant("a block of down left out", "end = min(at + run, all);", "end = min(at + run, all - 1);"),
         mutant("a warp's sums left out", "warp = 0; warp < COUNT; warp++", "warp = 1; warp < COUNT; warp++"),
@@ -119,19 +138,76 @@ pub fn mutants() -> Vec<Mutant> {
     ]
 }
 
+/// Of e4m3 products. None can hang, either.
+pub fn mutants_of_e4m3() -> Vec<Mutant> {
+    let mutant = Mutant::of(simt(MUTATED_E4M3));
+    vec![
+        mutant("halves of a lane's columns exchanged", "inside / 8 * 32 + c * 8", "(1 - inside / 8) * 32 + c * 8"),
+        mutant(
+            "x in the order of 16-bit products",
+            "piece % 2 * 512 + token * 64 + piece / 2 * 16",
+            "piece / 4 * 512 + token * 64 + piece % 4 * 16",
+        ),
+        mutant("the first token's factor", "factors().of_x[token].factor", "factors().of_x[0].factor"),
+        mutant("the factor of h left out", "row >= 0 ? factors().of_h[row].factor", "row >= 0 ? 1.f"),
+        mutant("the neighbour row's factor of h", "factors().of_h[i / PIECES]", "factors().of_h[i / PIECES ^ 1]"),
+        mutant(
+            "a factor of h that is too small",
+            "factor_of(factors().largest_of_h[row])",
+            "factor_of(factors().largest_of_h[row] - 0x01000000u)",
+        ),
+        mutant(
+            "an eighth's largest of x",
+            "if (is_inside && lane_index() % 8 == 0) atomicMax",
+            "if (is_inside && lane_index() == 0) atomicMax",
+        ),
+        mutant(
+            "factors of the gate's rows for up",
+            "up_units_of(params, expert, column) + INTERMEDIATE))",
+            "up_units_of(params, expert, column)))",
+        ),
+        mutant(
+            "factors of the first expert's rows",
+            "static_cast<u64>(expert) * HIDDEN",
+            "static_cast<u64>(0) * HIDDEN",
+        ),
+        mutant("the same factor for both columns", "columns[i] = of_columns[8 * i];", "columns[i] = of_columns[0];"),
+        mutant(
+            "h that is not rounded",
+            "st_shared_16(at, words.x",
+            "if (threadIdx.x > THREADS) st_shared_16(at, words.x",
+        ),
+        mutant(
+            "four of a lane's eight twice",
+            "rows.low.four(of_low >> 16, low << 4,",
+            "rows.low.four(of_low, low << 4,",
+        ),
+        mutant("a digit of weights left out", "low = prmt(lower[0], lower[1], which);", "low = 0;"),
+        mutant("the exponent of four magnitudes left out", "entry.y + (byte >> 3) * 0x04040404u", "entry.y"),
+        mutant(
+            "a factor of x that is too small",
+            "factor_of(factors().largest_of_x[token])",
+            "factor_of(factors().largest_of_x[token] - 0x01000000u)",
+        ),
+    ]
+}
+
 /// What a GPU may let pass, as blocks go as fast as each other.
 pub fn races() -> Vec<Mutant> {
-    let mutant = Mutant::of(simt());
+    let mutant = Mutant::of(simt(MUTATED));
+    let e4m3 = Mutant::of(simt(MUTATED_E4M3));
     let (waits, never) = ("if (begun >= numbers && done >= enough) return -1;", "return -1;");
     vec![
         mutant("no wait for h", waits, never).with(&[("exchange(params.cells, ", "exchange(nullptr, ")]),
         mutant("cells that are not there yet", waits, never).with(&[("while (!are_there);", "while (false);")]),
+        e4m3("x that is not rounded yet", "  __syncthreads();\n}\n\n// All rows of h", "}\n\n// All rows of h"),
+        e4m3("h that is not rounded yet", "  __syncthreads();\n}\n\n// Products", "}\n\n// Products"),
     ]
 }
 
 /// What only the launch after the next one would notice.
 pub fn left_over() -> Vec<Mutant> {
-    let mutant = Mutant::of(simt());
+    let mutant = Mutant::of(simt(MUTATED));
     vec![
         mutant("cells that are not cleared", "exchange.clear(share.number, share.numbers);", ""),
         mutant("always the same half", "params.state[2] = 1 - lists.half;", "params.state[2] = lists.half;"),
@@ -159,9 +235,10 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     }
 }
 
-fn host() -> Result<(HostLayer, HostTokens), String> {
-    let config = config(MUTATED)?;
-    Ok((HostLayer::random(&config, 0xFE3), HostTokens::random(&config, TOKENS, 0.0, 7)))
+fn host(config: &LayerConfig) -> Result<(HostLayer, HostTokens), String> {
+    let tokens = HostTokens::random(config, TOKENS, 0.0, 7);
+    let tokens = if is_e4m3(config) { tokens.sparse(7) } else { tokens };
+    Ok((HostLayer::random(config, 0xFE3), tokens))
 }
 
 /// Memory for h, with NaNs.
@@ -171,17 +248,19 @@ fn room_for_h(bench: &Bench) -> Result<CudaSlice<bf16>, String> {
 
 /// What a kernel gives, where the factors of down's experts are changed.
 fn result_of(bench: &Bench, kernel: &ExpertsKernel, change: impl Fn(&mut [f32])) -> Result<Vec<bf16>, String> {
-    result_with(bench, kernel, &mut room_for_h(bench)?, change)
+    let (_, tokens) = host(&layer_of(kernel)?)?;
+    result_with(bench, kernel, &tokens, &mut room_for_h(bench)?, change)
 }
 
 fn result_with(
     bench: &Bench,
     kernel: &ExpertsKernel,
+    tokens: &HostTokens,
     h: &mut CudaSlice<bf16>,
     change: impl Fn(&mut [f32]),
 ) -> Result<Vec<bf16>, String> {
-    let (engine, stream, config) = (bench.engine(), &bench.stream, config(MUTATED)?);
-    let (host, tokens) = host()?;
+    let (engine, stream, config) = (bench.engine(), &bench.stream, layer_of(kernel)?);
+    let (host, _) = host(&config)?;
     let (mut prepared, mut alphas): (Vec<PreparedWeights>, Vec<_>) = (Vec::new(), Vec::new());
     for (problem, which) in config.problems(LIMIT).map_err(text)?.iter().zip([&[0, 1][..], &[2]]) {
         let mut given = Vec::new();
@@ -212,7 +291,7 @@ fn result_with(
 /// Whether the oracle refuses what a kernel gives.
 fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let out = result_of(bench, kernel, |_| {})?;
-    let (engine, stream, (host, tokens)) = (bench.engine(), &bench.stream, host()?);
+    let (engine, stream, (host, tokens)) = (bench.engine(), &bench.stream, host(&layer_of(kernel)?)?);
     let [which, columns] = tokens.everything();
     let reference = host.reference(&tokens, &which, &columns).map_err(text)?;
     let device = host.upload(&engine, stream, LIMIT).map_err(text)?;
@@ -222,18 +301,21 @@ fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     Ok(found.check(&reference, &which, &columns).is_err())
 }
 
+/// What mutants must be, of each layer that there are such of.
+pub const OF_MUTANTS: [&str; 2] = [MUTATED, MUTATED_E4M3];
+
 /// Half by half, a launch writes every word of its rows, and leaves nothing of the launch before, nor anything counted.
-pub fn nothing_is_left_over(bench: &Bench) -> Result<(), String> {
-    is_left_over(bench, &nothing())?.map_or(Ok(()), Err)
+pub fn nothing_is_left_over(bench: &Bench, layer: &str) -> Result<(), String> {
+    is_left_over(bench, &nothing(layer))?.map_or(Ok(()), Err)
 }
 
 /// What is not as it should be in counters and cells, behind each of three launches.
 pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, String> {
     let kernel = kernel_of(bench, mutant)?;
     let _turn = bench.alone();
-    let mut h = room_for_h(bench)?;
+    let (mut h, (_, tokens)) = (room_for_h(bench)?, host(&layer_of(&kernel)?)?);
     for launch in 0..3 {
-        result_with(bench, &kernel, &mut h, |_| {})?;
+        result_with(bench, &kernel, &tokens, &mut h, |_| {})?;
         let (counters, halves) = first_place(&kernel, &bench.stream).map_err(text)?;
         if counters[..2] != [0, 0] {
             return Ok(Some(format!("launch {launch}: {counters:?} is counted when it has ended")));
@@ -251,14 +333,14 @@ pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, St
 }
 
 /// In more places than have cells, and again in each.
-pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench) -> Result<(), String> {
-    let kernel = kernel_of(bench, &nothing())?;
+pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench, layer: &str) -> Result<(), String> {
+    let kernel = kernel_of(bench, &nothing(layer))?;
     let _turn = bench.alone();
     let mut places = (0..6).map(|_| room_for_h(bench)).collect::<Result<Vec<_>, _>>()?;
-    let first = result_of(bench, &kernel, |_| {})?;
+    let (first, (_, tokens)) = (result_of(bench, &kernel, |_| {})?, host(&layer_of(&kernel)?)?);
     for turn in 0..3 {
         for (at, h) in places.iter_mut().enumerate() {
-            if result_with(bench, &kernel, h, |_| {})? != first {
+            if result_with(bench, &kernel, &tokens, h, |_| {})? != first {
                 return Err(format!("turn {turn} in place {at} differs"));
             }
         }
@@ -267,10 +349,10 @@ pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench) -> Result<(),
 }
 
 /// An expert whose factor is no number makes NaN of the tokens that chose it, and changes no bit of others.
-pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench) -> Result<(), String> {
-    let kernel = kernel_of(bench, &nothing())?;
+pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench, layer: &str) -> Result<(), String> {
+    let kernel = kernel_of(bench, &nothing(layer))?;
     let _turn = bench.alone();
-    let (host, tokens) = host()?;
+    let (host, tokens) = host(&layer_of(&kernel)?)?;
     let (ids, _) = host.chosen(&tokens).map_err(text)?;
     let plain = result_of(bench, &kernel, |_| {})?;
     for (wrong, what) in [(ids[0], f32::NAN), (ids[K], f32::INFINITY)] {
@@ -289,13 +371,13 @@ pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench) -> Result
     Ok(())
 }
 
-fn nothing() -> Mutant {
-    Mutant::of(simt())("nothing", "namespace ws {", "namespace ws {")
+fn nothing(layer: &str) -> Mutant {
+    Mutant::of(simt(layer))("nothing", "namespace ws {", "namespace ws {")
 }
 
 /// With nothing wrong it is not refused.
-pub fn the_kernel_itself_is_right(bench: &Bench) -> Result<(), String> {
-    match is_killed(bench, &nothing()) {
+pub fn the_kernel_itself_is_right(bench: &Bench, layer: &str) -> Result<(), String> {
+    match is_killed(bench, &nothing(layer)) {
         Ok(()) => Err("what is right is refused".to_owned()),
         Err(why) if why == "nothing is found wrong" => Ok(()),
         Err(why) => Err(why),

@@ -124,19 +124,28 @@ fn main() -> ExitCode {
             let name = format!("experts: few tokens: {layer}");
             trials.push(trial(&bench, name, move |bench| few::is_right(bench, layer)));
         }
-        let name = "experts: few tokens: a kernel by hand".to_owned();
-        trials.push(trial(&bench, name, few::the_kernel_itself_is_right));
-        trials.push(trial(&bench, "experts: few tokens: nothing is left over".to_owned(), few::nothing_is_left_over));
+        for layer in few::OF_MUTANTS {
+            let right: [(&str, fn(&Bench, &str) -> Result<(), String>); 4] = [
+                ("a kernel by hand", few::the_kernel_itself_is_right),
+                ("nothing is left over", few::nothing_is_left_over),
+                ("bits do not depend on how rows are exchanged", few::bits_do_not_depend_on_how_rows_are_exchanged),
+                (
+                    "a factor that is no number stays with its tokens",
+                    few::a_factor_that_is_no_number_stays_with_its_tokens,
+                ),
+            ];
+            for (what, is_so) in right {
+                let name = format!("experts: few tokens: {what}: {layer}");
+                trials.push(trial(&bench, name, move |bench| is_so(bench, layer)));
+            }
+        }
         for mutant in few::left_over() {
             trials.push(trial(&bench, mutant.name(), move |bench| {
                 few::is_left_over(bench, &mutant)?.map(drop).ok_or_else(|| "nothing is left over".to_owned())
             }));
         }
-        let name = "experts: few tokens: bits do not depend on how rows are exchanged".to_owned();
-        trials.push(trial(&bench, name, few::bits_do_not_depend_on_how_rows_are_exchanged));
-        let name = "experts: a factor that is no number stays with its tokens".to_owned();
-        trials.push(trial(&bench, name, few::a_factor_that_is_no_number_stays_with_its_tokens));
-        for (mutants, is_sought) in [(few::mutants(), true), (few::races(), emulated::is_all())] {
+        let sought = [few::mutants(), few::mutants_of_e4m3()].concat();
+        for (mutants, is_sought) in [(sought, true), (few::races(), emulated::is_all())] {
             for mutant in mutants {
                 let trial = trial(&bench, mutant.name(), move |bench| few::is_killed(bench, &mutant));
                 trials.push(if is_sought { trial } else { trial.with_ignored_flag(true) });
@@ -144,7 +153,8 @@ fn main() -> ExitCode {
         }
     }
     trials.push(Trial::test("experts: mutants of few tokens are up to date", || {
-        small::are_up_to_date(&[few::mutants(), few::races(), few::left_over()].concat()).map_err(Into::into)
+        small::are_up_to_date(&[few::mutants(), few::mutants_of_e4m3(), few::races(), few::left_over()].concat())
+            .map_err(Into::into)
     }));
     for case in quantise::all() {
         trials.push(trial(&bench, case.name(), move |bench| quantise::is_right(bench, &case)));

@@ -114,4 +114,23 @@ inline u32 emulated_e4m3(float value) {
 }
 inline u32 cvt_e4m3x2(float low, float high) { return emulated_e4m3(low) | emulated_e4m3(high) << 8; }
 
+// A value of e4m3 as f16, exactly: 2^-6 is its smallest normal number, which has the exponent 9 there.
+inline u32 f16_of_emulated_e4m3(u32 byte) {
+  const u32 sign = (byte & 0x80) << 8;
+  u32 exponent = byte >> 3 & 15, mantissa = byte & 7;
+  if (exponent == 15 && mantissa == 7) return sign | 0x7FFF;
+  if (exponent == 0 && mantissa == 0) return sign;
+  exponent += 8;
+  if (exponent == 8) {
+    exponent = 9;
+    while (mantissa < 8) mantissa *= 2, exponent--;
+  }
+  return sign | exponent << 10 | (mantissa & 7) << 7;
+}
+template <int HALF>
+inline u32 cvt_f16x2_e4m3x2(u32 word) {
+  const u32 two = HALF == 0 ? word : word >> 16;
+  return f16_of_emulated_e4m3(two & 0xFF) | f16_of_emulated_e4m3(two >> 8 & 0xFF) << 16;
+}
+
 }  // namespace ws

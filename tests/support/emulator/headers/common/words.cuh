@@ -15,6 +15,7 @@ inline uint4 ld_shared_16(u32 shared) { return emulated_ld_shared<uint4>(shared)
 inline uint2 ld_shared_8(u32 shared) { return emulated_ld_shared<uint2>(shared); }
 inline u32 ld_shared_4(u32 shared) { return emulated_ld_shared<u32>(shared); }
 inline u32 ld_shared_2(u32 shared) { return emulated_ld_shared<u16>(shared); }
+inline u32 ld_shared_1(u32 shared) { return emulated_ld_shared<u8>(shared); }
 inline void st_shared_4(u32 shared, u32 a) {
   __builtin_memcpy(emu_shared(shared, 4, 4, "st.shared"), &a, 4);
   emu_generic_write(shared, 4);
