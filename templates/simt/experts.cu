@@ -60,7 +60,6 @@ inline constexpr int K_BLOCKS = 1;
 inline constexpr int BLOCK_CODES = sizeof(WeightBlock::codes) / 4;
 inline constexpr int SLICE_SCALES = sizeof(WeightBlock::scales) / 4;
 inline constexpr int SLICE_BYTES = BLOCK_CODES + SLICE_SCALES;
-inline constexpr int SCALE_LANES = 32 * 16 / SLICE_SCALES;  // that have 16 bytes of scales together
 
 inline constexpr int UP_BLOCKS = HIDDEN / 64;                    // along K
 inline constexpr int UP_SLICES = INTERMEDIATE / 8;               // of an expert: eight columns of the gate and of up
@@ -177,24 +176,18 @@ struct Share {
   int number, numbers, hits;
 };
 
-// Where a lane finds a block of a slice: 16 bytes of codes, and those of scales that it reads, which others read, too.
+// Where a lane finds a block of a slice.
 struct Place {
-  const u8 *codes, *scales;
+  const u8* codes;
+  int scales;  // from there
 
   __device__ __forceinline__ void set(const u8* product, u32 tile, int blocks, int quarter, int block) {
-    const u8* const from = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES;
-    codes = from + quarter * BLOCK_CODES + lane_index() * 16;
-    scales = from + 4 * BLOCK_CODES + quarter * SLICE_SCALES + lane_index() / SCALE_LANES * 16;
-  }
-  // Asks for the block so many behind it, to a place of a ring. Lanes copy the same scales several times, so that neither a predicate nor
-  // a branch is between the two copies: before copies that follow each other ptxas puts three loads of nothing on sm_90a.
-  __device__ __forceinline__ void ask(u32 to, int blocks) const {
-    cp_async_16(to + lane_index() * 16, codes + blocks * BLOCK_BYTES, true);
-    cp_async_16(to + BLOCK_CODES + lane_index() / SCALE_LANES * 16, scales + blocks * BLOCK_BYTES, true);
+    codes = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES + quarter * BLOCK_CODES + lane_index() * 16;
+    scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);
   }
 };
 
-// A warp's ring. Each place of it is asked for again as soon as it is read. A lane reads nothing but what it has copied.
+// A warp's ring. Each place of it is asked for again as soon as it is read.
 struct Ring {
   u32 begin, at;
 
@@ -203,15 +196,22 @@ struct Ring {
     __syncwarp();
     begin = at = ring;
   }
+  __device__ __forceinline__ void ask(const u8* codes, int scales) {
+    const u32 to = at + lane_index() * 16;
+    cp_async_16(to, codes, true);
+    cp_async_16_if(lane_index() < SLICE_SCALES / 16, to + BLOCK_CODES, codes + scales, 0);
+  }
   __device__ __forceinline__ void go_on() {
+    cp_async_commit_group();
     at += SLICE_BYTES;
     if (at == begin + AHEAD * SLICE_BYTES) at = begin;
   }
-  // The block there, whose turn it is, whatever it is of, to registers.
-  __device__ __forceinline__ WholeRows take(u32 from) const {
+  // The block whose turn it is, whatever it is of, to registers.
+  __device__ __forceinline__ WholeRows take() const {
     cp_async_wait_group<AHEAD - 1>();
+    __syncwarp();
     WholeRows rows;
-    rows.load(from, 0, lane_index());
+    rows.load(at, 0, lane_index());
     return rows;
   }
 };
@@ -258,11 +258,10 @@ struct Down {
     blocks = min(DOWN_BLOCKS - block, left);
     left -= blocks;
   }
-  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, u32 to) {
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring) {
     if (blocks > 0) {
-      place.ask(to, 0);
+      ring.ask(place.codes, place.scales);
       place.codes += BLOCK_BYTES;
-      place.scales += BLOCK_BYTES;
       if (--blocks == 0) {
         if (left > 0)
           go_to(params, lists, hit + 1, 0);
@@ -270,7 +269,7 @@ struct Down {
           begin(params, lists, share, slice + share.numbers);
       }
     }
-    cp_async_commit_group();
+    ring.go_on();
   }
 };
 
@@ -286,11 +285,12 @@ struct Up {
     place.set(params.up, lists.hit[hit] * UP_TILES + at / 4, UP_BLOCKS, at % 4, warp_index() % UP_WARPS * UP_STEPS);
     ask_for_up_units(params, lists.hit[hit], at * 8);
   }
-  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, u32 to, Down& down,
+  __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
                                       int step) {
-    if (!is_there) return down.ask(params, lists, share, to);
-    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS) place.ask(to, step);
-    cp_async_commit_group();
+    if (!is_there) return down.ask(params, lists, share, ring);
+    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS)
+      ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
+    ring.go_on();
   }
 };
 
@@ -338,12 +338,9 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     for (int step = 0; step < UP_STEPS; step++) {
       const WholeRows now = rows;
       const uint4 b[2] = {ld_shared_16(of_lane + step * 1024), ld_shared_16(of_lane + step * 1024 + 512)};
-      // Where a slice is all that is ahead, its blocks have the same places again.
-      const u32 to = SLICES_AHEAD == 1 ? ring.begin + step * SLICE_BYTES : ring.at;
       __syncwarp();
-      next.ask(params, lists, share, to, down, step);
-      if (SLICES_AHEAD > 1) ring.go_on();
-      rows = ring.take(SLICES_AHEAD > 1 ? ring.at : step + 1 < UP_STEPS ? to + SLICE_BYTES : ring.begin);
+      next.ask(params, lists, share, ring, down, step);
+      rows = ring.take();
       if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, now, b);
     }
 #pragma unroll
@@ -391,9 +388,8 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
         uint4 b[2] = {};
         if (row >= 0) b[0] = ld_shared_16(from), b[1] = ld_shared_16(from + 64);
         __syncwarp();
-        down.ask(params, lists, share, ring.at);
-        ring.go_on();
-        rows = ring.take(ring.at);
+        down.ask(params, lists, share, ring);
+        rows = ring.take();
         multiply(sums, now, b);
       }
       const float alpha = lists.alpha[2][lists.hit[hit]];
@@ -488,7 +484,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     for (int nth = 0; nth < SLICES_AHEAD; nth++) {
       Up up;
       up.begin(params, lists, share, share.number + nth * share.numbers);
-      for (int step = 0; step < UP_STEPS; step++, ring.go_on()) up.ask(params, lists, share, ring.at, down, step);
+      for (int step = 0; step < UP_STEPS; step++) up.ask(params, lists, share, ring, down, step);
     }
     if (!is_short) down.begin(params, lists, share, share.number);
   };
@@ -514,7 +510,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     int own = 0;
     for (;;) {
       exchange.clear(share.number, share.numbers);
-      rows = ring.take(ring.at);
+      rows = ring.take();
       do_up(params, lists, share, exchange, ring, rows, down, body);
       if (thread == 0) lists.taken[own] = share.number;
       own++;
@@ -536,8 +532,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
         share.number = lists.taken[own - 1];
         ring.reset(ring.begin);
         down.begin(params, lists, share, share.number);
-        for (int i = 0; i < AHEAD; i++, ring.go_on()) down.ask(params, lists, share, ring.at);
-        rows = ring.take(ring.at);
+        for (int i = 0; i < AHEAD; i++) down.ask(params, lists, share, ring);
+        rows = ring.take();
       }
       do_down(params, lists, share, ring, rows, down, body, base + OUT);
       if (--own == 0) break;

@@ -122,8 +122,8 @@ pub fn mutants() -> Vec<Mutant> {
         mutant("the lower half of a step of x", "token * 64 + step % 2 * 8 + upper * 4)", "token * 64 + step % 2 * 8)"),
         mutant(
             "scales of the first quarter",
-            "4 * BLOCK_CODES + quarter * SLICE_SCALES + lane",
-            "4 * BLOCK_CODES + lane",
+            "scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);",
+            "scales = 2048 - quarter * BLOCK_CODES;",
         ),
         mutant("a block of down left out", "end = min(at + run, all);", "end = min(at + run, all - 1);"),
         mutant("a warp's sums left out", "warp = 0; warp < COUNT; warp++", "warp = 1; warp < COUNT; warp++"),
@@ -179,11 +179,15 @@ pub fn mutants_of_e4m3() -> Vec<Mutant> {
         ),
         mutant(
             "four of a lane's eight twice",
-            "rows.low.four(of_low >> 16, low << 4,",
-            "rows.low.four(of_low, low << 4,",
+            "const u32 low = a[2 * four], high = a[2 * four + 1];",
+            "const u32 low = a[0], high = a[1];",
         ),
-        mutant("a digit of weights left out", "low = prmt(lower[0], lower[1], which);", "low = 0;"),
-        mutant("the exponent of four magnitudes left out", "entry.y + (byte >> 3) * 0x04040404u", "entry.y"),
+        mutant("the scale of the other row", "block + BLOCK_CODES + lane * 2 + 1)", "block + BLOCK_CODES + lane * 2)"),
+        mutant(
+            "a table of half of the scales",
+            "for (int i = threadIdx.x; i < 256;",
+            "for (int i = threadIdx.x; i < 64;",
+        ),
         mutant(
             "a factor of x that is too small",
             "factor_of(factors().largest_of_x[token])",
