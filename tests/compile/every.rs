@@ -19,7 +19,7 @@ fn sampled_variants_of_every_suite_problem_compile() {
         let arch = [Arch::A100, Arch::L40S, Arch::H200][seed % 3];
         specs.extend(sampled(&problem, &arch, 1, 37 * seed));
     }
-    let specs = common::thinned(specs, 7);
+    let specs = common::thinned(specs, 9);
     assert_compiled(&toolchain, &specs, "sampled variants", |_| None);
 }
 
@@ -37,7 +37,7 @@ fn sampled_variants_of_mxfp4_weights_compile_without_spills() {
         specs.extend(sampled(&problem, &[Arch::A100, Arch::L40S, Arch::H200, Arch::RTX5090][index % 4], 2, index));
         specs.extend(sampled(&problem.prepared(), &Arch::H200, 2, index));
     }
-    let specs = common::thinned(specs, 7);
+    let specs = common::thinned(specs, 9);
     assert_compiled(&toolchain, &specs, "sampled variants of MXFP4 weights", slow_or_warning);
 }
 

@@ -144,11 +144,11 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
     match task {
         "families" => {
             let families = families::all(bench.arch());
-            families.iter().step_by(61 * step(2)).try_for_each(|family| families::passes_the_gate(bench, family))
+            families.iter().step_by(61 * step(3)).try_for_each(|family| families::passes_the_gate(bench, family))
         }
         "mutants" => {
             let mutants = mutants::all(bench.arch());
-            mutants.iter().step_by(34 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            mutants.iter().step_by(34 * step(3)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         "small" => {
             prepare::all().iter().step_by(5).try_for_each(|case| prepare::is_what_the_host_prepares(bench, case))?;
@@ -168,7 +168,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
                 .step_by(2)
                 .try_for_each(|layer| few::nothing_is_left_over(bench, layer))?;
             let mutants = [few::races(), few::mutants(), few::mutants_of_e4m3()].concat();
-            mutants.iter().skip(turn()).step_by(7 * step(2)).try_for_each(|mutant| few::is_killed(bench, mutant))
+            mutants.iter().skip(turn()).step_by(7 * step(3)).try_for_each(|mutant| few::is_killed(bench, mutant))
         }
         "wgmma" => {
             many_tiles::are_right(bench)?;
@@ -177,7 +177,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let prepared = families.iter().filter(|family| family.name().contains(":prepared"));
             prepared
                 .skip(turn() * 17)
-                .step_by(340 * step(2))
+                .step_by(340 * step(3))
                 .try_for_each(|family| families::passes_the_gate(bench, family))
         }
         // The path that multiplies NVFP4 as it is: some families and mutants.
@@ -187,11 +187,11 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let of_path = families.iter().filter(|family| family.name().ends_with(&format!(" on {path}")));
             of_path
                 .skip(turn() * 7)
-                .step_by(75 * step(2))
+                .step_by(75 * step(3))
                 .try_for_each(|family| families::passes_the_gate(bench, family))?;
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with(&path));
-            of_path.skip(turn() * 5).step_by(46 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 5).step_by(46 * step(3)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         EVERY_LANE => {
             let families = families::all(bench.arch());
@@ -206,7 +206,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
         "mutants of wgmma" => {
             let mutants = mutants::all(bench.arch());
             let of_path = mutants.iter().filter(|mutant| mutant.variant.starts_with("wgmma"));
-            of_path.skip(turn() * 9).step_by(80 * step(2)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
+            of_path.skip(turn() * 9).step_by(80 * step(3)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
         }
         fault => {
             let wrong = WRONG.iter().find(|wrong| wrong.mutant.what == fault);
