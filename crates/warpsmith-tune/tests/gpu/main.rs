@@ -48,6 +48,9 @@ use bench::Bench;
 
 type Test = fn(&Bench) -> Result<(), String>;
 
+/// What is to be so of a layer's kernel.
+type OfLayer = fn(&Bench, &str) -> Result<(), String>;
+
 fn main() -> ExitCode {
     // In a worker that a trial has started, this does not return.
     warpsmith_tune::serve_if_asked();
@@ -125,7 +128,7 @@ fn main() -> ExitCode {
             trials.push(trial(&bench, name, move |bench| few::is_right(bench, layer)));
         }
         for layer in few::OF_MUTANTS {
-            let right: [(&str, fn(&Bench, &str) -> Result<(), String>); 4] = [
+            let right: [(&str, OfLayer); 4] = [
                 ("a kernel by hand", few::the_kernel_itself_is_right),
                 ("nothing is left over", few::nothing_is_left_over),
                 ("bits do not depend on how rows are exchanged", few::bits_do_not_depend_on_how_rows_are_exchanged),
