@@ -201,7 +201,7 @@ pub fn mutants() -> Vec<Mutant> {
             "const float more = __fmaf_rn(near, factor, -x) == 0.0f ? -0.0f : __fmaf_rn(near, factor, -x);",
         ),
         mutant("the order of K as given", "  transpose(words);\n", ""),
-        mutant("halves exchanged", "words[i] = four(", "words[i % 2 * 2 + i / 2] = four("),
+        mutant("halves exchanged", "words[i] = factor.four(", "words[i % 2 * 2 + i / 2] = factor.four("),
         mutant("neighbours' words not exchanged", "int distance = 1; distance < 4", "int distance = 2; distance < 4"),
         mutant(
             "the largest of a warp",

@@ -67,7 +67,7 @@ pub(super) fn mutants() -> Vec<Mutant> {
             "cvt_e4m3x2(2.f * scale, 3.f * scale)",
             "cvt_e4m3x2(2.f * scale, 3.125f * scale)",
         ),
-        mutant("one table entry", "(128u << 3) + index", "(128u << 3) + (index == 3 ? 2 : index)"),
+        mutant("one table entry", "(120u << 3) + byte", "(120u << 3) + (byte == 67 ? 66 : byte)"),
         mutant("the mantissas' entries alone", "min(byte, byte & 7)", "(byte & 7)"),
         mutant("a mantissa of two bits", "byte & 7)", "byte & 3)"),
         mutant("scales of the neighbour's block", "BLOCK_CODES + thread * 2", "BLOCK_CODES + (thread ^ 1) * 2"),
