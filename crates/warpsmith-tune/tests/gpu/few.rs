@@ -235,10 +235,14 @@ pub fn is_killed(bench: &Bench, mutant: &Mutant) -> Result<(), String> {
     }
 }
 
-fn host(config: &LayerConfig) -> Result<(HostLayer, HostTokens), String> {
+fn host(config: &LayerConfig) -> HostLayer {
+    HostLayer::random(config, 0xFE3)
+}
+
+/// Of e4m3 products few elements are not 0: the bounds of others are wide.
+fn tokens(config: &LayerConfig) -> HostTokens {
     let tokens = HostTokens::random(config, TOKENS, 0.0, 7);
-    let tokens = if is_e4m3(config) { tokens.sparse(7) } else { tokens };
-    Ok((HostLayer::random(config, 0xFE3), tokens))
+    if is_e4m3(config) { tokens.sparse(7) } else { tokens }
 }
 
 /// Memory for h, with NaNs.
@@ -248,19 +252,17 @@ fn room_for_h(bench: &Bench) -> Result<CudaSlice<bf16>, String> {
 
 /// What a kernel gives, where the factors of down's experts are changed.
 fn result_of(bench: &Bench, kernel: &ExpertsKernel, change: impl Fn(&mut [f32])) -> Result<Vec<bf16>, String> {
-    let (_, tokens) = host(&layer_of(kernel)?)?;
-    result_with(bench, kernel, &tokens, &mut room_for_h(bench)?, change)
+    result_with(bench, kernel, &mut room_for_h(bench)?, change)
 }
 
 fn result_with(
     bench: &Bench,
     kernel: &ExpertsKernel,
-    tokens: &HostTokens,
     h: &mut CudaSlice<bf16>,
     change: impl Fn(&mut [f32]),
 ) -> Result<Vec<bf16>, String> {
     let (engine, stream, config) = (bench.engine(), &bench.stream, layer_of(kernel)?);
-    let (host, _) = host(&config)?;
+    let (host, tokens) = (host(&config), tokens(&config));
     let (mut prepared, mut alphas): (Vec<PreparedWeights>, Vec<_>) = (Vec::new(), Vec::new());
     for (problem, which) in config.problems(LIMIT).map_err(text)?.iter().zip([&[0, 1][..], &[2]]) {
         let mut given = Vec::new();
@@ -291,7 +293,8 @@ fn result_with(
 /// Whether the oracle refuses what a kernel gives.
 fn is_refused(bench: &Bench, kernel: &ExpertsKernel) -> Result<bool, String> {
     let out = result_of(bench, kernel, |_| {})?;
-    let (engine, stream, (host, tokens)) = (bench.engine(), &bench.stream, host(&layer_of(kernel)?)?);
+    let (engine, stream, config) = (bench.engine(), &bench.stream, layer_of(kernel)?);
+    let (host, tokens) = (host(&config), tokens(&config));
     let [which, columns] = tokens.everything();
     let reference = host.reference(&tokens, &which, &columns).map_err(text)?;
     let device = host.upload(&engine, stream, LIMIT).map_err(text)?;
@@ -313,9 +316,9 @@ pub fn nothing_is_left_over(bench: &Bench, layer: &str) -> Result<(), String> {
 pub fn is_left_over(bench: &Bench, mutant: &Mutant) -> Result<Option<String>, String> {
     let kernel = kernel_of(bench, mutant)?;
     let _turn = bench.alone();
-    let (mut h, (_, tokens)) = (room_for_h(bench)?, host(&layer_of(&kernel)?)?);
+    let mut h = room_for_h(bench)?;
     for launch in 0..3 {
-        result_with(bench, &kernel, &tokens, &mut h, |_| {})?;
+        result_with(bench, &kernel, &mut h, |_| {})?;
         let (counters, halves) = first_place(&kernel, &bench.stream).map_err(text)?;
         if counters[..2] != [0, 0] {
             return Ok(Some(format!("launch {launch}: {counters:?} is counted when it has ended")));
@@ -337,10 +340,10 @@ pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench, layer: &str) 
     let kernel = kernel_of(bench, &nothing(layer))?;
     let _turn = bench.alone();
     let mut places = (0..6).map(|_| room_for_h(bench)).collect::<Result<Vec<_>, _>>()?;
-    let (first, (_, tokens)) = (result_of(bench, &kernel, |_| {})?, host(&layer_of(&kernel)?)?);
+    let first = result_of(bench, &kernel, |_| {})?;
     for turn in 0..3 {
         for (at, h) in places.iter_mut().enumerate() {
-            if result_with(bench, &kernel, &tokens, h, |_| {})? != first {
+            if result_with(bench, &kernel, h, |_| {})? != first {
                 return Err(format!("turn {turn} in place {at} differs"));
             }
         }
@@ -352,8 +355,8 @@ pub fn bits_do_not_depend_on_how_rows_are_exchanged(bench: &Bench, layer: &str) 
 pub fn a_factor_that_is_no_number_stays_with_its_tokens(bench: &Bench, layer: &str) -> Result<(), String> {
     let kernel = kernel_of(bench, &nothing(layer))?;
     let _turn = bench.alone();
-    let (host, tokens) = host(&layer_of(&kernel)?)?;
-    let (ids, _) = host.chosen(&tokens).map_err(text)?;
+    let config = layer_of(&kernel)?;
+    let (ids, _) = host(&config).chosen(&tokens(&config)).map_err(text)?;
     let plain = result_of(bench, &kernel, |_| {})?;
     for (wrong, what) in [(ids[0], f32::NAN), (ids[K], f32::INFINITY)] {
         let found = result_of(bench, &kernel, |factors| factors[wrong as usize] = what)?;
