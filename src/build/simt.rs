@@ -208,6 +208,7 @@ struct ExpertsNames<'s> {
     tokens: u32,
     blocks: u32,
     warps: u32,
+    step_blocks: u32,
     up_warps: u32,
     ahead: u32,
     batch: u32,
@@ -251,8 +252,9 @@ impl<'s> ExpertsNames<'s> {
             tokens: tile.tokens,
             blocks: Experts::BLOCKS_MAX,
             warps: Experts::WARPS,
+            step_blocks: tile.step_blocks,
             up_warps: tile.up_warps,
-            ahead: Experts::AHEAD,
+            ahead: Experts::AHEAD / tile.step_blocks,
             batch: tile.batch,
             shared_bytes: tile.shared_bytes,
         })

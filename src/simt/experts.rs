@@ -7,7 +7,7 @@ use super::Route;
 use super::Scoring;
 use crate::arch::Arch;
 use crate::error::{Error, Result};
-use crate::format::{Coding, Format, PreparedLayout, Words};
+use crate::format::{Format, PreparedLayout};
 use crate::problem::{Activation, Problem};
 use crate::spelling::{prefixed, spelled};
 
@@ -37,6 +37,8 @@ pub struct Experts {
 pub(crate) struct ExpertsTile {
     /// Tokens at most.
     pub(crate) tokens: u32,
+    /// Blocks along K that a warp takes at a time.
+    pub(crate) step_blocks: u32,
     /// Warps that share K of a slice of up.
     pub(crate) up_warps: u32,
     /// Slices × tokens whose sums are added up at a time.
@@ -60,8 +62,8 @@ impl Experts {
     const SIZE_MAX: u64 = 6 << 20;
     /// Seconds that a launch takes beside reading weights, between what an H200 and an H100 were measured to; bytes of these that it reads
     /// in a second at most, as its warps decode for an instruction of few columns; share of what memory gives that it reads at where that is less.
-    const START: f64 = 6.3e-6;
-    const READ_AT_MOST: f64 = 3.2e12;
+    const START: f64 = 6.0e-6;
+    const READ_AT_MOST: f64 = 3.7e12;
     const READ_AT_MOST_E4M3: f64 = 2.9e12;
     const READ: f64 = 0.87;
     /// The same share of kernels of their own, and seconds that their launches take more, of which e4m3 products have two quantisers'.
@@ -303,12 +305,13 @@ impl Experts {
     /// As many tokens as there is room for.
     fn fitted(&self) -> Result<ExpertsTile> {
         let blocks = self.hidden / Self::STEP;
+        let step_blocks = if (self.hidden | self.intermediate).is_multiple_of(2 * Self::STEP) { 2 } else { 1 };
         let up_warps = [4, 8].into_iter().find(|warps| blocks.div_ceil(*warps) <= Self::AHEAD).unwrap_or(Self::WARPS);
         let groups = Self::WARPS / up_warps;
         let tiles = (1..=Self::TOKENS_MAX).rev().flat_map(|tokens| [128, 64, 32, 16, 8].map(|batch| (tokens, batch)));
         let tiles = tiles.filter(|(tokens, batch)| *batch >= tokens * groups).map(|(tokens, batch)| {
-            let shared_bytes = self.shared_bytes(tokens, up_warps, batch);
-            ExpertsTile { tokens, up_warps, batch, shared_bytes }
+            let tile = ExpertsTile { tokens, step_blocks, up_warps, batch, shared_bytes: 0 };
+            ExpertsTile { shared_bytes: self.shared_bytes(&tile), ..tile }
         });
         let mut least = u32::MAX;
         for tile in tiles {
@@ -322,12 +325,14 @@ impl Experts {
     }
 
     /// As templates/simt/experts.cu lays it out, which checks it.
-    fn shared_bytes(&self, tokens: u32, up_warps: u32, batch: u32) -> u32 {
+    fn shared_bytes(&self, tile: &ExpertsTile) -> u32 {
         let Self { hidden, intermediate, .. } = *self;
+        let ExpertsTile { tokens, step_blocks, up_warps, batch, .. } = *tile;
         let (warps, rows) = (Self::WARPS, tokens * self.route.experts_per_token());
-        let slice = PreparedLayout::block_bytes_of(Coding::Halves(Words::F16), self.weights) as u32 / 4;
-        let steps = (hidden / Self::STEP).div_ceil(up_warps);
-        let ring = warps * Self::AHEAD.next_multiple_of(steps) * slice;
+        // Codes of 16 rows of each block, and room for the scales of all.
+        let step = step_blocks * 512 + 128;
+        let steps = (hidden / Self::STEP / step_blocks).div_ceil(up_warps);
+        let ring = warps * (Self::AHEAD / step_blocks).next_multiple_of(steps) * step;
         let x = hidden / Self::STEP * 1024;
         let body = (x + 2 * batch * up_warps * 64).max(rows.saturating_mul(2 * intermediate + 64));
         let out = 2 * tokens * warps * 64;
@@ -468,11 +473,11 @@ mod tests {
             let experts = named(&format!("experts.silu:bf16:{sizes}:{route}"));
             [Arch::H200, Arch::H100].map(|arch| experts.tokens_on(&arch).unwrap())
         };
-        // docs/measurements/2026-11-28-few.md and 2026-11-29-few-e4m3.md.
-        assert_eq!(tokens("h2048:i768", ROUTE), [5, 8]);
-        assert_eq!(tokens("h2048:i512", "route.softmax:bf16:e512:k10"), [6, 8]);
-        assert_eq!(tokens("h4096:i1536", ROUTE), [1, 7]);
-        assert_eq!(tokens("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), [0, 3]);
+        // docs/measurements/2026-11-29-few-steps.md and 2026-11-29-few-e4m3.md.
+        assert_eq!(tokens("h2048:i768", ROUTE), [8, 8]);
+        assert_eq!(tokens("h2048:i512", "route.softmax:bf16:e512:k10"), [8, 8]);
+        assert_eq!(tokens("h4096:i1536", ROUTE), [7, 7]);
+        assert_eq!(tokens("h4096:i14336", "route.softmax:f32:e8:k2:renormalised"), [3, 3]);
         assert_eq!(tokens("h64:i64", "route.given:e32:k32"), [8, 8]);
         assert_eq!(tokens("h2048:i768:e4m3", ROUTE)[0], 4);
         assert_eq!(tokens("h4096:i1536:e4m3", ROUTE)[0], 0);
@@ -480,21 +485,23 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_predicted() {
-        // docs/measurements/2026-11-28-few.md, 2026-11-25-h100-few.md and 2026-11-29-few-e4m3.md.
+        // docs/measurements/2026-11-29-few-steps.md and 2026-11-25-h100-few.md.
         let (small, large) = ("h2048:i768", "h4096:i1536");
         let (small_e4m3, large_e4m3) = ("h2048:i768:e4m3", "h4096:i1536:e4m3");
         let measured = [
-            (Arch::H200, small, 1, 11.93),
-            (Arch::H200, small, 4, 27.78),
-            (Arch::H200, small, 8, 47.52),
-            (Arch::H200, large, 1, 29.27),
+            (Arch::H200, small, 1, 11.25),
+            (Arch::H200, small, 4, 25.75),
+            (Arch::H200, small, 8, 43.38),
+            (Arch::H200, large, 1, 27.18),
+            (Arch::H200, large, 4, 81.42),
+            (Arch::H200, large, 7, 137.8),
             (Arch::H100, small, 1, 15.60),
             (Arch::H100, small, 8, 57.67),
             (Arch::H100, large, 4, 111.3),
-            (Arch::H200, small_e4m3, 1, 13.79),
-            (Arch::H200, small_e4m3, 4, 33.66),
-            (Arch::H200, small_e4m3, 8, 58.32),
-            (Arch::H200, large_e4m3, 1, 33.98),
+            (Arch::H200, small_e4m3, 1, 13.74),
+            (Arch::H200, small_e4m3, 4, 32.36),
+            (Arch::H200, small_e4m3, 8, 55.27),
+            (Arch::H200, large_e4m3, 1, 32.51),
         ];
         for (arch, sizes, tokens, us) in measured {
             let predicted = named(&format!("experts.silu:bf16:{sizes}:{ROUTE}")).predicted_us(&arch, tokens).unwrap();

@@ -59,19 +59,30 @@ inline constexpr int BLOCK_BYTES = sizeof(WeightBlock);
 inline constexpr int K_BLOCKS = 1;
 inline constexpr int BLOCK_CODES = sizeof(WeightBlock::codes) / 4;
 inline constexpr int SLICE_SCALES = sizeof(WeightBlock::scales) / 4;
-inline constexpr int SLICE_BYTES = BLOCK_CODES + SLICE_SCALES;
+
+// What a warp takes at a time: blocks of a slice that are neighbours along K. Each lane copies four bytes of their scales, where these
+// are fewer the same ones to another place: a branch around a copy costs more.
+inline constexpr int STEP_BLOCKS = <{ step_blocks }>;
+inline constexpr int SCALES_ROOM = 32 * 4 / STEP_BLOCKS;
+inline constexpr int SLICE_BYTES = BLOCK_CODES + SCALES_ROOM;    // in the ring
+inline constexpr int STEP_BYTES = STEP_BLOCKS * SLICE_BYTES;
+static_assert(SCALES_ROOM % SLICE_SCALES == 0, "whole ones again");
 
 inline constexpr int UP_BLOCKS = HIDDEN / 64;                    // along K
 inline constexpr int UP_SLICES = INTERMEDIATE / 8;               // of an expert: eight columns of the gate and of up
 inline constexpr int UP_TILES = ceil_div(INTERMEDIATE, 32);
 inline constexpr int UP_WARPS = <{ up_warps }>;                  // that share K of a slice
-inline constexpr int UP_STEPS = ceil_div(UP_BLOCKS, UP_WARPS);   // blocks of a slice that a warp has
+inline constexpr int SLICE_STEPS = UP_BLOCKS / STEP_BLOCKS;      // of a slice
+inline constexpr int UP_STEPS = ceil_div(SLICE_STEPS, UP_WARPS); // of these that a warp has
 inline constexpr int UP_GROUPS = WARPS / UP_WARPS;               // slices at a time, which are neighbours
 inline constexpr int DOWN_BLOCKS = INTERMEDIATE / 64;
+inline constexpr int DOWN_STEPS = DOWN_BLOCKS / STEP_BLOCKS;     // of a slice of an expert
 inline constexpr int DOWN_SLICES = HIDDEN / 16;
 inline constexpr int DOWN_TILES = ceil_div(HIDDEN, 64);
 
-// Blocks that a warp has under way: those of whole slices of up.
+static_assert(SLICE_STEPS * STEP_BLOCKS == UP_BLOCKS && DOWN_STEPS * STEP_BLOCKS == DOWN_BLOCKS, "whole steps");
+
+// Steps that a warp has under way: those of whole slices of up.
 inline constexpr int SLICES_AHEAD = ceil_div(<{ ahead }>, UP_STEPS);
 inline constexpr int AHEAD = SLICES_AHEAD * UP_STEPS;
 
@@ -133,11 +144,17 @@ __device__ __forceinline__ u32 shared_base() { return static_cast<u32>(__cvta_ge
 
 inline constexpr int WORDS = ceil_div(LOCAL_EXPERTS, 32);
 
+// An expert that has tokens, and these, a bit each.
+struct Hit {
+  unsigned short expert, tokens;
+};
+static_assert(LOCAL_EXPERTS <= 1 << 16, "a half of a word");
+
 struct Lists {
   int ids[ROWS];               // of slots; local ones, or -1
   float weights[ROWS];
   u32 bits[WORDS];             // experts that have tokens
-  int hit[ROWS];               // these, ascending
+  alignas(4) Hit hit[ROWS];    // these, ascending
   float alpha[3][LOCAL_EXPERTS];
   alignas(16) short row[ROWS][8];  // of one of these and a token: the row of h, which is the slot, or -1
   float weight[ROWS][8];
@@ -146,7 +163,7 @@ struct Lists {
 };
 
 enum : int {
-  RING_BYTES = WARPS * AHEAD * SLICE_BYTES,
+  RING_BYTES = WARPS * AHEAD * STEP_BYTES,
   X_BYTES = UP_BLOCKS * 1024,
   BATCH_BYTES = BATCH_ROWS * UP_WARPS * 64,  // [slice][warp][token][16 rows]
   H_BYTES = ROWS * H_STRIDE,
@@ -176,15 +193,21 @@ struct Share {
   int number, numbers, hits;
 };
 
-// Where a lane finds a block of a slice.
+// Where a lane finds a step of a slice.
 struct Place {
   const u8* codes;
   int scales;  // from there
 
   __device__ __forceinline__ void set(const u8* product, u32 tile, int blocks, int quarter, int block) {
+    const int at = lane_index() * 4;
     codes = product + (static_cast<u64>(tile) * blocks + block) * BLOCK_BYTES + quarter * BLOCK_CODES + lane_index() * 16;
-    scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);
+    scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES) + at / SCALES_ROOM * BLOCK_BYTES + at % SLICE_SCALES - lane_index() * 16;
   }
+};
+
+// What a lane has of a step.
+struct Rows {
+  WholeRows of[STEP_BLOCKS];
 };
 
 // A warp's ring. Each place of it is asked for again as soon as it is read.
@@ -197,21 +220,24 @@ struct Ring {
     begin = at = ring;
   }
   __device__ __forceinline__ void ask(const u8* codes, int scales) {
-    const u32 to = at + lane_index() * 16;
-    cp_async_16(to, codes, true);
-    cp_async_16_if(lane_index() < SLICE_SCALES / 16, to + BLOCK_CODES, codes + scales, 0);
+    const int lane = lane_index(), of_scales = lane * 4 / SCALES_ROOM * SLICE_BYTES + lane * 4 % SCALES_ROOM;
+#pragma unroll
+    for (int block = 0; block < STEP_BLOCKS; block++)
+      cp_async_16(at + block * SLICE_BYTES + lane * 16, codes + block * BLOCK_BYTES, true);
+    cp_async_4(at + BLOCK_CODES + of_scales, codes + scales, true);
   }
   __device__ __forceinline__ void go_on() {
     cp_async_commit_group();
-    at += SLICE_BYTES;
-    if (at == begin + AHEAD * SLICE_BYTES) at = begin;
+    at += STEP_BYTES;
+    if (at == begin + AHEAD * STEP_BYTES) at = begin;
   }
-  // The block whose turn it is, whatever it is of, to registers.
-  __device__ __forceinline__ WholeRows take() const {
+  // The step whose turn it is, whatever it is of, to registers.
+  __device__ __forceinline__ Rows take() const {
     cp_async_wait_group<AHEAD - 1>();
     __syncwarp();
-    WholeRows rows;
-    rows.load(at, 0, lane_index());
+    Rows rows;
+#pragma unroll
+    for (int block = 0; block < STEP_BLOCKS; block++) rows.of[block].load(at + block * SLICE_BYTES, 0, lane_index());
     return rows;
   }
 };
@@ -239,30 +265,30 @@ __device__ __forceinline__ void load_sums(float (&to)[2], u32 from, int of_warp)
   }
 }
 
-// What of down is asked for next: of each slice a warp has a run of the blocks of all experts, one behind the other.
+// What of down is asked for next: of each slice a warp has a run of the steps of all experts, one behind the other.
 struct Down {
   Place place;
-  int slice, hit, blocks, left;  // blocks of this expert, and of the run behind them
+  int slice, hit, steps, left;  // steps of this expert, and of the run behind them
 
   __device__ void begin(const ExpertsParams& params, const Lists& lists, const Share& share, int at) {
     slice = at;
-    blocks = 0;
-    const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS), first = warp_index() * run;
+    steps = 0;
+    const int all = share.hits * DOWN_STEPS, run = ceil_div(all, WARPS), first = warp_index() * run;
     left = slice < DOWN_SLICES ? min(run, all - first) : 0;
-    if (left > 0) go_to(params, lists, first / DOWN_BLOCKS, first % DOWN_BLOCKS);
+    if (left > 0) go_to(params, lists, first / DOWN_STEPS, first % DOWN_STEPS);
   }
-  __device__ void go_to(const ExpertsParams& params, const Lists& lists, int hit_, int block) {
+  __device__ void go_to(const ExpertsParams& params, const Lists& lists, int hit_, int step) {
     hit = hit_;
-    place.set(params.down, lists.hit[hit] * DOWN_TILES + slice / 4, DOWN_BLOCKS, slice % 4, block);
-    ask_for_down_units(params, lists.hit[hit], slice * 16);
-    blocks = min(DOWN_BLOCKS - block, left);
-    left -= blocks;
+    place.set(params.down, lists.hit[hit].expert * DOWN_TILES + slice / 4, DOWN_BLOCKS, slice % 4, step * STEP_BLOCKS);
+    ask_for_down_units(params, lists.hit[hit].expert, slice * 16);
+    steps = min(DOWN_STEPS - step, left);
+    left -= steps;
   }
   __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring) {
-    if (blocks > 0) {
+    if (steps > 0) {
       ring.ask(place.codes, place.scales);
-      place.codes += BLOCK_BYTES;
-      if (--blocks == 0) {
+      place.codes += STEP_BLOCKS * BLOCK_BYTES;
+      if (--steps == 0) {
         if (left > 0)
           go_to(params, lists, hit + 1, 0);
         else
@@ -273,7 +299,7 @@ struct Down {
   }
 };
 
-// Blocks of up's neighbours `neighbours`, or of down where there are none.
+// Steps of up's neighbours `neighbours`, or of down where there are none.
 struct Up {
   Place place;
   bool is_there;
@@ -282,50 +308,54 @@ struct Up {
     is_there = neighbours < share.hits * (UP_SLICES / UP_GROUPS);
     if (!is_there) return;
     const int slice = neighbours * UP_GROUPS + warp_index() / UP_WARPS, hit = slice / UP_SLICES, at = slice % UP_SLICES;
-    place.set(params.up, lists.hit[hit] * UP_TILES + at / 4, UP_BLOCKS, at % 4, warp_index() % UP_WARPS * UP_STEPS);
-    ask_for_up_units(params, lists.hit[hit], at * 8);
+    place.set(params.up, lists.hit[hit].expert * UP_TILES + at / 4, UP_BLOCKS, at % 4,
+              warp_index() % UP_WARPS * (UP_STEPS * STEP_BLOCKS));
+    ask_for_up_units(params, lists.hit[hit].expert, at * 8);
   }
   __device__ __forceinline__ void ask(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring, Down& down,
                                       int step) {
     if (!is_there) return down.ask(params, lists, share, ring);
-    if (UP_BLOCKS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < UP_BLOCKS)
-      ring.ask(place.codes + step * BLOCK_BYTES, place.scales);
+    if (SLICE_STEPS % UP_WARPS == 0 || warp_index() % UP_WARPS * UP_STEPS + step < SLICE_STEPS)
+      ring.ask(place.codes + step * (STEP_BLOCKS * BLOCK_BYTES), place.scales);
     ring.go_on();
   }
 };
 
-// The sums of `count` slices to h.
+// The sums of `count` slices to h. Few tokens have chosen an expert: lanes take those only, two of a slice at a time.
 __device__ __forceinline__ void finish_up(const ExpertsParams& params, const Lists& lists, const Share& share,
                                           const Exchange& exchange, u32 sums, int first, int count) {
-  const int tokens = params.tokens;
-  for (int i = threadIdx.x; i < count * tokens * 4; i += THREADS) {
-    const int pair = i % 4, token = i / 4 % tokens, nth = i / 4 / tokens;
+  const int tokens = params.tokens, are_several = tokens > 1;
+  for (int i = threadIdx.x; i < count << (2 + are_several); i += THREADS) {
+    const int pair = i % 4, nth = i >> (2 + are_several);
     const int slice = (first + nth / UP_GROUPS * share.numbers) * UP_GROUPS + nth % UP_GROUPS;
-    const int hit = slice / UP_SLICES, row = lists.row[hit][token];
-    if (row < 0) continue;
-    float gate[2], up[2];
-    const u32 from = sums + nth * UP_WARPS * tokens * 64 + token * 64 + pair * 8;
-    load_sums<UP_WARPS>(gate, from, tokens * 64);
-    load_sums<UP_WARPS>(up, from + 32, tokens * 64);
-    const int expert = lists.hit[hit], column = slice % UP_SLICES * 8 + pair * 2;
-    const UpUnits units(params, expert, column, token);
-    float h[2];
+    const int hit = slice / UP_SLICES, expert = lists.hit[hit].expert, column = slice % UP_SLICES * 8 + pair * 2;
+    u32 left = lists.hit[hit].tokens;
+    if (i / 4 & are_several) left &= left - 1;
+    while (left) {
+      const int token = __ffs(left) - 1, row = lists.row[hit][token];
+      float gate[2], up[2];
+      const u32 from = sums + nth * UP_WARPS * tokens * 64 + token * 64 + pair * 8;
+      load_sums<UP_WARPS>(gate, from, tokens * 64);
+      load_sums<UP_WARPS>(up, from + 32, tokens * 64);
+      const UpUnits units(params, expert, column, token);
+      float h[2];
 #pragma unroll
-    for (int j = 0; j < 2; j++)
-      h[j] = activate(lists.alpha[0][expert] * units.of_gate(gate[j], j)) * linear(lists.alpha[1][expert] * units.of_up(up[j], j));
-    const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(column);
-    exchange.put(element, Output::round(h[0], h[1]));
+      for (int j = 0; j < 2; j++)
+        h[j] = activate(lists.alpha[0][expert] * units.of_gate(gate[j], j)) * linear(lists.alpha[1][expert] * units.of_up(up[j], j));
+      const long long element = static_cast<long long>(row) * INTERMEDIATE + fragment_place(column);
+      exchange.put(element, Output::round(h[0], h[1]));
+      left &= left - 1;
+      if (are_several) left &= left - 1;
+    }
   }
 }
 
-// Each block is in registers before the one ahead of it is multiplied: `rows` are the first, and those of down's first when it ends.
-// Leaves what is asked for of down under way.
 __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& lists, const Share& share,
-                                      const Exchange& exchange, Ring& ring, WholeRows& rows, Down& down, u32 x) {
+                                      const Exchange& exchange, Ring& ring, Down& down, u32 x) {
   const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
   const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
   // Columns of mma without a token are the last one's.
-  const u32 of_lane = x + min(lane / 4, tokens - 1) * 64 + lane % 4 * 16 + warp * (UP_STEPS * 1024);
+  const u32 of_lane = x + min(lane / 4, tokens - 1) * 64 + lane % 4 * 16 + warp * (UP_STEPS * STEP_BLOCKS * 1024);
   const int batch = BATCH_ROWS / UP_GROUPS / tokens;
   u32 sums_at = x + X_BYTES;
   int first = share.number, nth = 0;
@@ -336,12 +366,17 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     float sums[2][4] = {};
 #pragma unroll 4
     for (int step = 0; step < UP_STEPS; step++) {
-      const WholeRows now = rows;
-      const uint4 b[2] = {ld_shared_16(of_lane + step * 1024), ld_shared_16(of_lane + step * 1024 + 512)};
+      const Rows rows = ring.take();
+      uint4 b[STEP_BLOCKS][2];
+#pragma unroll
+      for (int block = 0; block < STEP_BLOCKS; block++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(of_lane + (step * STEP_BLOCKS + block) * 1024 + half * 512);
       __syncwarp();
       next.ask(params, lists, share, ring, down, step);
-      rows = ring.take();
-      if (UP_BLOCKS % UP_WARPS == 0 || warp * UP_STEPS + step < UP_BLOCKS) multiply(sums, now, b);
+      if (SLICE_STEPS % UP_WARPS == 0 || warp * UP_STEPS + step < SLICE_STEPS)
+#pragma unroll
+        for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], b[block]);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[0][i] += sums[1][i];
@@ -358,9 +393,9 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
 }
 
 __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists& lists, const Share& share, Ring& ring,
-                                        WholeRows& rows, Down& down, u32 h, u32 sums_at) {
+                                        Down& down, u32 h, u32 sums_at) {
   const int tokens = params.tokens, lane = lane_index(), warp = warp_index();
-  const int all = share.hits * DOWN_BLOCKS, run = ceil_div(all, WARPS);
+  const int all = share.hits * DOWN_STEPS, run = ceil_div(all, WARPS);
   u32 out = sums_at;
 #pragma unroll 1
   for (int slice = share.number; slice < DOWN_SLICES; slice += share.numbers) {
@@ -377,23 +412,26 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
     }
     float totals[4] = {};
 #pragma unroll 1
-    for (int hit = at / DOWN_BLOCKS; at < end; hit++) {
-      const int row = lists.row[hit][lane / 4], until = min(end, (hit + 1) * DOWN_BLOCKS);
-      u32 from = h + row * H_STRIDE + (at - hit * DOWN_BLOCKS) * 128 + lane % 4 * 16;
+    for (int hit = at / DOWN_STEPS; at < end; hit++) {
+      const int row = lists.row[hit][lane / 4], until = min(end, (hit + 1) * DOWN_STEPS);
+      // A token that has not chosen the expert has another's row, whose sums nobody adds.
+      u32 from = h + max(row, 0) * H_STRIDE + (at - hit * DOWN_STEPS) * (STEP_BLOCKS * 128) + lane % 4 * 16;
       const DownUnits units(params, lists, hit, slice * 16 + lane / 4);
       float sums[2][4] = {};
 #pragma unroll 1
-      for (; at < until; at++, from += 128) {
-        const WholeRows now = rows;
-        uint4 b[2] = {};
-        if (row >= 0) b[0] = ld_shared_16(from), b[1] = ld_shared_16(from + 64);
+      for (; at < until; at++, from += STEP_BLOCKS * 128) {
+        const Rows rows = ring.take();
+        uint4 b[STEP_BLOCKS][2];
+#pragma unroll
+        for (int block = 0; block < STEP_BLOCKS; block++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(from + block * 128 + half * 64);
         __syncwarp();
         down.ask(params, lists, share, ring);
-        rows = ring.take();
-        multiply(sums, now, b);
+#pragma unroll
+        for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], b[block]);
       }
-      const float alpha = lists.alpha[2][lists.hit[hit]];
-      // A token that has not chosen the expert has zeros here: times a scale that is NaN they would be NaN.
+      const float alpha = lists.alpha[2][lists.hit[hit].expert];
 #pragma unroll
       for (int i = 0; i < 4; i++)
         if (lists.row[hit][lane % 4 * 2 + i % 2] >= 0)
@@ -426,6 +464,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   prepare_products();
   for (int i = thread; i < WORDS; i += THREADS) lists.bits[i] = 0;
   for (int i = thread; i < ROWS; i += THREADS) {
+    lists.hit[i] = {};
     *reinterpret_cast<uint4*>(lists.row[i]) = make_uint4(~0u, ~0u, ~0u, ~0u);
 #pragma unroll
     for (int j = 0; j < 8; j++) lists.weight[i][j] = 0.f;
@@ -468,7 +507,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     hit = __popc(lists.bits[local / 32] & ((1u << local % 32) - 1));
 #pragma unroll 4
     for (int word = 0; word < local / 32; word++) hit += __popc(lists.bits[word]);
-    lists.hit[hit] = local;
+    atomicOr(reinterpret_cast<u32*>(&lists.hit[hit]), u32(local) | 1u << (16 + warp));
     lists.row[hit][warp] = warp * K + lane;
   }
   __syncthreads();
@@ -477,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
   Ring ring;
   Down down;
   const auto begin_up = [&] {
-    ring.reset(base + RING + warp * (AHEAD * SLICE_BYTES));
+    ring.reset(base + RING + warp * (AHEAD * STEP_BYTES));
     // Up is asked for first; where that is less than what goes ahead, down goes on.
     const bool is_short = share.number + (SLICES_AHEAD - 1) * share.numbers >= share.hits * (UP_SLICES / UP_GROUPS);
     if (is_short) down.begin(params, lists, share, share.number);
@@ -506,12 +545,10 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
     begin_up();
     weigh();
     finish_x(x, tokens);
-    WholeRows rows;
     int own = 0;
     for (;;) {
       exchange.clear(share.number, share.numbers);
-      rows = ring.take();
-      do_up(params, lists, share, exchange, ring, rows, down, body);
+      do_up(params, lists, share, exchange, ring, down, body);
       if (thread == 0) lists.taken[own] = share.number;
       own++;
       __syncthreads();
@@ -533,9 +570,8 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1) <{ symbol }>(const 
         ring.reset(ring.begin);
         down.begin(params, lists, share, share.number);
         for (int i = 0; i < AHEAD; i++) down.ask(params, lists, share, ring);
-        rows = ring.take();
       }
-      do_down(params, lists, share, ring, rows, down, body, base + OUT);
+      do_down(params, lists, share, ring, down, body, base + OUT);
       if (--own == 0) break;
       __syncthreads();
     }

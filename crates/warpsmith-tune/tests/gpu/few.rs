@@ -17,7 +17,7 @@ use crate::small::Mutant;
 const LIMIT: u32 = 8;
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Several slices a block and blocks without any; K that warps do not share evenly; experts elsewhere; a shared expert, a residual;
+/// Several slices a block and blocks without any; K that warps do not share evenly, in steps of a block and of two; experts elsewhere; a shared expert, a residual;
 /// products of e4m3 values, too.
 pub const LAYERS: [&str; 7] = [
     MUTATED,
@@ -30,10 +30,10 @@ pub const LAYERS: [&str; 7] = [
 ];
 
 /// Without a shared expert or a residual; tokens in bf16.
-const MUTATED: &str = "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised";
-const MUTATED_E4M3: &str = "moe.silu:bf16:h256:i192:softmax:e60:k4:renormalised:e4m3";
+const MUTATED: &str = "moe.silu:bf16:h256:i256:softmax:e60:k4:renormalised";
+const MUTATED_E4M3: &str = "moe.silu:bf16:h256:i256:softmax:e60:k4:renormalised:e4m3";
 const HIDDEN: usize = 256;
-const ROW: usize = 192;
+const ROW: usize = 256;
 const K: usize = 4;
 const TOKENS: u32 = 7;
 
@@ -113,18 +113,21 @@ fn simt(layer: &str) -> Simt {
 pub fn mutants() -> Vec<Mutant> {
     let mutant = Mutant::of(simt(MUTATED));
     vec![
-        mutant("a token without its rows", "if (row >= 0) b[0] =", "if (row >= 0 && lane / 4 != 1) b[0] ="),
+        mutant("the first row for a token", "h + max(row, 0) *", "h + max(lane / 4 == 1 ? 0 : row, 0) *"),
+        mutant("the first token's sums", "tokens * 64 + token * 64 + pair", "tokens * 64 + pair"),
         mutant("the neighbour's weight", "lists.weight[hit][lane % 4 * 2 + i % 2]", "lists.weight[hit][lane % 4 * 2]"),
-        mutant("two experts exchanged", "lists.hit[hit] = local;", "lists.hit[hit] = local ^ 1;"),
+        mutant("two experts exchanged", "u32(local) | 1u <<", "u32(local ^ 1) | 1u <<"),
         mutant("the factor of up for the gate", "activate(lists.alpha[0][expert]", "activate(lists.alpha[1][expert]"),
-        mutant("another expert's factor", "lists.alpha[2][lists.hit[hit]];", "lists.alpha[2][0];"),
+        mutant("another expert's factor", "lists.alpha[2][lists.hit[hit].expert];", "lists.alpha[2][0];"),
         mutant("halves of a step of h exchanged", "inside / 8 * 2 + column", "(1 - inside / 8) * 2 + column"),
         mutant("the lower half of a step of x", "token * 64 + step % 2 * 8 + upper * 4)", "token * 64 + step % 2 * 8)"),
         mutant(
             "scales of the first quarter",
-            "scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES);",
-            "scales = 2048 - quarter * BLOCK_CODES;",
+            "scales = 2048 + quarter * (SLICE_SCALES - BLOCK_CODES)",
+            "scales = 2048 - quarter * BLOCK_CODES",
         ),
+        mutant("scales of the first block of two", "at / SCALES_ROOM * BLOCK_BYTES", "0"),
+        mutant("the first block of two twice", "codes + block * BLOCK_BYTES", "codes"),
         mutant("a block of down left out", "end = min(at + run, all);", "end = min(at + run, all - 1);"),
         mutant("a warp's sums left out", "warp = 0; warp < COUNT; warp++", "warp = 1; warp < COUNT; warp++"),
         mutant("the first sums of two", "sums[0][i] += sums[1][i];", "sums[0][i] += 0.f;"),

@@ -194,7 +194,7 @@ struct DownUnits {
   float columns[2], tokens[2];
 
   __device__ DownUnits(const ExpertsParams& params, const Lists& lists, int hit, int column) {
-    const float* const of_columns = down_units_of(params, lists.hit[hit], column);
+    const float* const of_columns = down_units_of(params, lists.hit[hit].expert, column);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int row = lists.row[hit][lane_index() % 4 * 2 + i];
