@@ -332,6 +332,7 @@ impl Arch {
 
     /// Registers that one thread may use in a block of `threads` threads.
     #[must_use]
+    #[inline]
     pub fn registers_per_thread(&self, threads: u32) -> u32 {
         // Each of the four schedulers has a quarter of them and of the warps; warps get units of 256, so 8 per thread.
         let warps = threads.max(1).div_ceil(32).next_multiple_of(4);
@@ -340,6 +341,7 @@ impl Arch {
 
     /// Blocks of this size that one SM holds at a time.
     #[must_use]
+    #[inline]
     pub fn blocks_per_sm(&self, threads: u32, shared_bytes: u32, registers: u32) -> u32 {
         let by_threads = self.threads_per_sm / threads.max(1);
         let by_shared = self.shared_per_sm / shared_bytes.saturating_add(SHARED_RESERVED_PER_BLOCK);

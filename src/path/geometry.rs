@@ -56,6 +56,7 @@ pub(crate) struct Grid {
 }
 
 impl Geometry {
+    #[inline]
     pub(crate) fn new(problem: &Problem, variant: &Variant, arch: &Arch) -> Self {
         let mut geometry = variant.path.geometry(problem, variant);
         let resident = arch.blocks_per_sm(geometry.threads, geometry.shared_bytes, geometry.registers);

@@ -140,6 +140,7 @@ impl MatrixPath {
     }
 
     /// Sizes of a block; how many of them an SM should hold is not known yet.
+    #[inline]
     fn geometry(self, problem: &Problem, variant: &Variant) -> Geometry {
         ask!(self, geometry::geometry(problem, variant))
     }

@@ -95,9 +95,16 @@ impl Axes {
         // Partial sums are stored directly, everything else can be staged.
         let staged = self.epilogues.get(1).copied().unwrap_or(Epilogue::Direct);
         let epilogue = if way.needs_finish() { Epilogue::Direct } else { staged };
-        let tiles = self.k.iter().map(|&k| Tile { tokens, k, ..way.tile });
-        let all = tiles.flat_map(|tile| self.warps.iter().map(move |&warps| Variant { tile, warps, epilogue, ..*way }));
-        all.filter(|variant| Spec::can_combine(problem, variant)).collect()
+        let mut families = Vec::new();
+        for &k in self.k {
+            for &warps in self.warps {
+                let variant = Variant { tile: Tile { tokens, k, ..way.tile }, warps, epilogue, ..*way };
+                if Spec::can_combine(problem, &variant) {
+                    families.push(variant);
+                }
+            }
+        }
+        families
     }
 }
 

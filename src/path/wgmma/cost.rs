@@ -170,9 +170,12 @@ pub(in crate::path) fn tails(
     cover: &Cover,
     c: &Constants,
 ) -> (f64, [f64; Epilogue::ALL.len()]) {
-    let stores = stores(problem, variant, cover, c);
+    let mut stores = stores(problem, variant, cover, c);
     let least = stores.iter().copied().fold(f64::INFINITY, f64::min);
-    (meet(layout, problem, variant, cover, c) + least, stores.map(|cycles| cycles - least))
+    for cycles in &mut stores {
+        *cycles -= least;
+    }
+    (meet(layout, problem, variant, cover, c) + least, stores)
 }
 
 /// What each epilogue takes for the result: every warpgroup stores its part, by way of the same shared memory and the same few

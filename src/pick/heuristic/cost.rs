@@ -85,6 +85,7 @@ impl Device {
     }
 
     /// Blocks that have a tile together, and SMs that can have one.
+    #[inline]
     pub(super) fn shares(variant: &Variant, arch: &Arch, c: &Constants) -> (f64, f64) {
         let splits = f64::from(variant.split_k * variant.cluster.splits() * variant.cluster.tile_blocks());
         let share = if variant.cluster.blocks() == 4 { c.cluster_of_four } else { 1.0 };
@@ -92,6 +93,7 @@ impl Device {
     }
 
     /// With any number of splits, on any number of SMs.
+    #[inline]
     pub(super) fn of(
         problem: &Problem,
         variant: &Variant,
@@ -135,12 +137,14 @@ fn rounds(even: f64, spread: f64) -> f64 {
 }
 
 /// A mean near the largest: what runs side by side hinders each other a little.
+#[inline]
 pub(super) fn together<const COUNT: usize>(times: [f64; COUNT]) -> f64 {
-    let fourth = |time: f64| {
+    let mut sum = 0.0;
+    for time in times {
         let square = time * time;
-        square * square
-    };
-    times.into_iter().map(fourth).sum::<f64>().sqrt().sqrt()
+        sum += square * square;
+    }
+    sum.sqrt().sqrt()
 }
 
 /// The loop of a block of which `beside` run on an SM, in cycles, by what limits it.
@@ -312,6 +316,7 @@ fn call(spec: &Spec, block: &Block, shared: &Shared<'_>) -> Prediction {
 }
 
 /// Launches of the matrix kernel.
+#[inline]
 pub(super) fn launches(variant: &Variant) -> f64 {
     if variant.fusion == Fusion::TwoPass { 2.0 } else { 1.0 }
 }
@@ -342,10 +347,12 @@ impl LaunchOverhead {
 
 /// What a launch takes at either end of its loops, in µs: every block waits for its first stage, which comes no sooner than
 /// those of all others, and works off its last one. `first` is the bytes of all first stages, `last` the cycles of a last one.
+#[inline]
 pub(super) fn ends_us(first: f64, last: f64, arch: &Arch, c: &Constants) -> f64 {
     c.fill * first / bytes_per_us(arch, c) + c.drain * last * 1e-3 / c.ghz
 }
 
+#[inline]
 fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
     arch.memory_bytes_per_s() * c.memory_share * 1e-6
 }
@@ -353,6 +360,7 @@ fn bytes_per_us(arch: &Arch, c: &Constants) -> f64 {
 /// What blocks take that the grid has for groups without rows, in cycles: they come last and find out that there is nothing
 /// for them, as many at a time as find room; what has room beside the last of the others takes nothing. An SM has `resident`
 /// blocks at a time.
+#[inline]
 pub(super) fn idle_cycles(grid: f64, device: &Device, resident: f64, start: f64) -> f64 {
     let slots = device.sms * resident;
     let rounds = (device.blocks / slots).ceil();
