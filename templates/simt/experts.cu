@@ -355,7 +355,7 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
   const int tokens = params.tokens, lane = lane_index(), all = share.hits * (UP_SLICES / UP_GROUPS);
   const int warp = warp_index() % UP_WARPS, group = warp_index() / UP_WARPS;
   // Columns of mma without a token are the last one's.
-  const u32 of_lane = x + min(lane / 4, tokens - 1) * 64 + lane % 4 * 16 + warp * (UP_STEPS * STEP_BLOCKS * 1024);
+  const u32 of_lane = x + min(lane / 4, tokens - 1) * 64 + lane % 4 * 16;
   const int batch = BATCH_ROWS / UP_GROUPS / tokens;
   u32 sums_at = x + X_BYTES;
   int first = share.number, nth = 0;
@@ -366,15 +366,18 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
     float sums[2][4] = {};
 #pragma unroll 4
     for (int step = 0; step < UP_STEPS; step++) {
+      const int nth_of_slice = warp * UP_STEPS + step;
+      const bool is_of_slice = SLICE_STEPS % UP_WARPS == 0 || nth_of_slice < SLICE_STEPS;
+      const u32 from = of_lane + (is_of_slice ? nth_of_slice : 0) * (STEP_BLOCKS * 1024);
       const Rows rows = ring.take();
       uint4 b[STEP_BLOCKS][2];
 #pragma unroll
       for (int block = 0; block < STEP_BLOCKS; block++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(of_lane + (step * STEP_BLOCKS + block) * 1024 + half * 512);
+        for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(from + block * 1024 + half * 512);
       __syncwarp();
       next.ask(params, lists, share, ring, down, step);
-      if (SLICE_STEPS % UP_WARPS == 0 || warp * UP_STEPS + step < SLICE_STEPS)
+      if (is_of_slice)
 #pragma unroll
         for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], b[block]);
     }

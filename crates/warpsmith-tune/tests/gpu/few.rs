@@ -186,7 +186,7 @@ pub fn mutants_of_e4m3() -> Vec<Mutant> {
             "const u32 low = a[0], high = a[1];",
         ),
         mutant("the scale of the other row", "block + BLOCK_CODES + lane * 2 + 1)", "block + BLOCK_CODES + lane * 2)"),
-        mutant("no table of scales", "for (int i = threadIdx.x; i < 256;", "for (int i = threadIdx.x; i < 0;"),
+        mutant("the next byte's entry", "static_cast<signed char>(i)", "static_cast<signed char>(i + 1)"),
         mutant(
             "a factor of x that is too small",
             "factor_of(factors().largest_of_x[token])",
