@@ -60,12 +60,14 @@ struct MainLoop : LineFactors {
     if (!EAGER && held >= 0) Ring::release(held);
   }
 
-  // To the next stage of this warpgroup, and whether there is one. The one before is done with but for what is under way.
+  // To the next stage of this warpgroup, and whether there is one. The one before is done with but for what is under way. There is none
+  // behind one of fewer BLOCKS than others; ptxas (12.9) crashes over code of e4m3 values that could go on there if K is split.
+  template <int BLOCKS = K_BLOCKS>
   __device__ bool go_on() {
     held = at.empty();
     at.template advance<STAGE_STEP>();
     index += K_GROUPS;
-    return index < tile.k_tiles;
+    return BLOCKS == K_BLOCKS && index < tile.k_tiles;
   }
 
   __device__ void run() {

@@ -53,7 +53,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
         Ring::release(loop.at.empty());
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (loop.go_on()) {
+      if (loop.template go_on<BLOCKS>()) {
         loop.wait_and_load();
         wgmma_wait_group<1>();  // only the last stage ends in the middle of a line
         decode_block(loop.rows, loop.a[0]);

@@ -50,7 +50,7 @@ __device__ __forceinline__ void multiply_stage(Loop& loop) {
         Ring::release(loop.at.empty());
       }
       loop.inline_producer(loop.first_stage + loop.index);
-      if (loop.go_on()) {
+      if (loop.template go_on<BLOCKS>()) {
         loop.wait_and_load();
         decode_first_line(loop, loop.a[0]);
       }
