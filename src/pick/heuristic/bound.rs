@@ -240,6 +240,8 @@ impl<'a> Node<'a> {
             if layout.ragged {
                 cover = &self.height.ragged;
             }
+            // Of e4m3 values blocks that stay may have one width all the same, and pay for none.
+            layout.ragged &= !layout.rounds();
         }
         let deep = deep(&self.plain);
         let of = |layout| Block::of(problem, &deep, &Geometry { layout, ..geometry }, cover, constants);

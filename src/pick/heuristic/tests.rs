@@ -94,13 +94,14 @@ proptest! {
 }
 
 /// A depth at which places stay their warpgroups' below one at which they do not; tiles of e4m3 values for which shallower ones
-/// have no registers; e4m3 tiles that are sooner where no warp of its own stores them.
+/// have no registers; e4m3 tiles that are sooner where no warp of its own stores them, or in one width where others have several.
 #[test]
 fn what_was_missed_once_is_found() {
     for (problem, m) in [
         ("gemm:f16*nvfp4>f16:n16:k640:prepared", 233),
         ("dual_gemm.silu:e4m3*nvfp4>f16:n4096:k256:prepared", 420),
         ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n1968:k2624:prepared:skew116", 452),
+        ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n4112:k5376:prepared:top2", 1122),
     ] {
         let problem: Problem = problem.parse().unwrap();
         let load = problem.load(m);
