@@ -494,7 +494,7 @@ mod tests {
             (Arch::H200, small, 8, 43.38),
             (Arch::H200, large, 1, 27.18),
             (Arch::H200, large, 4, 81.42),
-            (Arch::H200, large, 7, 137.8),
+            (Arch::H200, large, 6, 120.0),
             (Arch::H100, small, 1, 15.60),
             (Arch::H100, small, 8, 57.67),
             (Arch::H100, large, 4, 111.3),

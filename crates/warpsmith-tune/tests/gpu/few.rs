@@ -17,8 +17,8 @@ use crate::small::Mutant;
 const LIMIT: u32 = 8;
 const WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Several slices a block and blocks without any; K that warps do not share evenly, in steps of a block and of two; experts elsewhere; a shared expert, a residual;
-/// products of e4m3 values, too.
+/// Several slices a block and blocks without any; K that warps do not share evenly, in steps of a block and of two; experts elsewhere;
+/// a shared expert, a residual; products of e4m3 values, too.
 pub const LAYERS: [&str; 7] = [
     MUTATED,
     MUTATED_E4M3,
