@@ -210,6 +210,27 @@ struct Rows {
   WholeRows of[STEP_BLOCKS];
 };
 
+// And of the tokens that it is multiplied with.
+struct Columns {
+  uint4 of[STEP_BLOCKS][2];
+};
+
+// Of blocks that are so many bytes apart, in two halves each.
+template <int BYTES>
+__device__ __forceinline__ Columns load_columns(u32 from) {
+  Columns columns;
+#pragma unroll
+  for (int block = 0; block < STEP_BLOCKS; block++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) columns.of[block][half] = ld_shared_16(from + block * BYTES + half * (BYTES / 2));
+  return columns;
+}
+
+__device__ __forceinline__ void multiply_step(float (&sums)[2][4], const Rows& rows, const Columns& columns) {
+#pragma unroll
+  for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], columns.of[block]);
+}
+
 // A warp's ring. Each place of it is asked for again as soon as it is read.
 struct Ring {
   u32 begin, at;
@@ -370,16 +391,10 @@ __device__ __forceinline__ void do_up(const ExpertsParams& params, const Lists& 
       const bool is_of_slice = SLICE_STEPS % UP_WARPS == 0 || nth_of_slice < SLICE_STEPS;
       const u32 from = of_lane + (is_of_slice ? nth_of_slice : 0) * (STEP_BLOCKS * 1024);
       const Rows rows = ring.take();
-      uint4 b[STEP_BLOCKS][2];
-#pragma unroll
-      for (int block = 0; block < STEP_BLOCKS; block++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(from + block * 1024 + half * 512);
+      const Columns columns = load_columns<1024>(from);
       __syncwarp();
       next.ask(params, lists, share, ring, down, step);
-      if (is_of_slice)
-#pragma unroll
-        for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], b[block]);
+      if (is_of_slice) multiply_step(sums, rows, columns);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[0][i] += sums[1][i];
@@ -424,15 +439,10 @@ __device__ __forceinline__ void do_down(const ExpertsParams& params, const Lists
 #pragma unroll 1
       for (; at < until; at++, from += STEP_BLOCKS * 128) {
         const Rows rows = ring.take();
-        uint4 b[STEP_BLOCKS][2];
-#pragma unroll
-        for (int block = 0; block < STEP_BLOCKS; block++)
-#pragma unroll
-          for (int half = 0; half < 2; half++) b[block][half] = ld_shared_16(from + block * 128 + half * 64);
+        const Columns columns = load_columns<128>(from);
         __syncwarp();
         down.ask(params, lists, share, ring);
-#pragma unroll
-        for (int block = 0; block < STEP_BLOCKS; block++) multiply(sums, rows.of[block], b[block]);
+        multiply_step(sums, rows, columns);
       }
       const float alpha = lists.alpha[2][lists.hit[hit].expert];
 #pragma unroll
