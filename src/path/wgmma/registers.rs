@@ -43,9 +43,9 @@ const LINES_REGISTERS: u32 = 60;
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Of two warpgroups that multiply lines and one that loads.
 const LINES_HANDED_OVER: (u32, u32) = (232, 40);
-/// Of two that multiply e4m3 values and one that gathers their rows, with three warps or, where one stores, with two.
-const GATHERED_HANDED_OVER: (u32, u32) = (216, 72);
-const GATHERED_BY_TWO_HANDED_OVER: (u32, u32) = (208, 88);
+/// Of two that multiply e4m3 values and one that gathers their rows: with two warps, where another stores; with slots, or with three warps; of what
+/// needs more.
+const GATHERED_HANDED_OVER: [(u32, u32); 3] = [(200, 104), (208, 88), (216, 72)];
 /// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
 /// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
@@ -366,12 +366,14 @@ impl Work<'_> {
         self.kept(Stage::Rounded, accumulators, needed)
     }
 
-    /// Of two warpgroups that multiply e4m3 values, and of the one that loads.
-    fn handed_over_to_two(&self) -> (u32, u32) {
-        match (self.problem.is_gathered(), self.stores_apart) {
-            (false, _) => LINES_HANDED_OVER,
-            (true, false) => GATHERED_HANDED_OVER,
-            (true, true) => GATHERED_BY_TWO_HANDED_OVER,
+    /// Of two warpgroups that multiply e4m3 values with so many registers, and of the one that loads.
+    fn handed_over_to_two(&self, needed: u32) -> (u32, u32) {
+        let [two, usual, most] = GATHERED_HANDED_OVER;
+        match self.stores_apart {
+            _ if !self.problem.is_gathered() => LINES_HANDED_OVER,
+            true if !self.problem.has_slots() => two,
+            false if needed > usual.0 => most,
+            _ => usual,
         }
     }
 
@@ -382,7 +384,7 @@ impl Work<'_> {
         if needed <= LINES_REGISTERS_MAX && self.fits(needed) {
             return Some(self.kept(Stage::Lines, accumulators, needed));
         }
-        let shifted = Shifted::without_decoders(self.handed_over_to_two());
+        let shifted = Shifted::without_decoders(self.handed_over_to_two(needed));
         let is_short = self.variant.persistent || !self.moves_rows();
         let may_shift = is_short && self.consumers == 2 && self.k_groups == 1 && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
@@ -401,15 +403,15 @@ impl Work<'_> {
         if self.k_groups > 1 || (self.variant.split_k > 1 && moves_rows) {
             return None;
         }
+        let needed = working + self.factors(FACTORS_REGISTERS);
         let shifted = Shifted::without_decoders(match (self.consumers, self.problem.is_gathered()) {
             (2, false) if !self.stores_apart => (240, 24),
-            (2, _) => self.handed_over_to_two(),
+            (2, _) => self.handed_over_to_two(needed),
             (3, false) => (160, 32),
             (3, true) => (144, 80),
             _ => return None,
         });
-        let may_shift = working + self.factors(FACTORS_REGISTERS) <= shifted.consumer;
-        may_shift.then(|| self.shifted(Stage::Halves, accumulators, shifted))
+        (needed <= shifted.consumer).then(|| self.shifted(Stage::Halves, accumulators, shifted))
     }
 
     /// What others have decoded.
