@@ -9,6 +9,7 @@ use super::wgmma::{RELEASED, STAGE};
 pub(super) fn gathered() -> Vec<Mutant> {
     let variant = "wgmma.t32x64x256.s2.interleaved.ws2.direct";
     let mutant = Mutant::of_moved(variant, Format::E4m3);
+    let of_lines = Mutant::of_moved("wgmma.t32x64x128.s3.interleaved.ws2.direct", Format::E4m3);
     vec![
         mutant("factors of the product's rows", "is_there ? number : 0), is_there", "is_there ? row : 0), is_there"),
         mutant(
@@ -17,7 +18,9 @@ pub(super) fn gathered() -> Vec<Mutant> {
             "(i + 1) * LINE_BLOCKS <= blocks_of(k_tile)",
         ),
         mutant("rows of 16-bit values", "static_cast<long long>(K) * (128 / LINE_K)", "static_cast<long long>(K) * 2"),
-        mutant("the first line twice", "from[round] + i * 128", "from[round]"),
+        mutant("the first line twice", "(later * LINES + i) * 128", "later * LINES * 128"),
+        of_lines("the first stage again", "(later * LINES + i) * 128", "i * 128"),
+        of_lines("addresses that stay", "share.advance(AT_ONCE)", "share.advance(0)"),
     ]
 }
 
