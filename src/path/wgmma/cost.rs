@@ -25,8 +25,11 @@ const PROMOTION: f64 = 0.25;
 
 /// Tiles of more tokens whose weights are decoded 64 of K at a time take so many times as long as those with 128: 8192 tokens of 128
 /// experts, N 768, K 2048, 754 µs where 587 were predicted (H200).
-const SHORT_LINES_ABOVE: u32 = 96;
+const TALL_ABOVE: u32 = 96;
 const SHORT_LINES: f64 = 1.28;
+/// The same of 128 of K at a time with sums of all tokens of a line: 16384 gathered rows of 8 experts, N 3584, K 4096, 988 µs where 894 were
+/// predicted, 1101 for 950 with 112 tokens, 65536 of 128 511 for 427 (H200).
+const TALL_LINES: f64 = 1.15;
 
 /// Of weights that others decode: cycles of a token that a warpgroup promotes in a step, and of a step beside that. From the times of
 /// five kernels (H200, docs/measurements/2026-11-24-h200-decoders.md).
@@ -108,8 +111,11 @@ pub(in crate::path) fn block(
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
     let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
-    let has_short_lines = layout.stage == Stage::Rounded && tile.tokens > SHORT_LINES_ABOVE;
-    let lines_cost = if has_short_lines { SHORT_LINES } else { 1.0 };
+    let lines_cost = match layout.stage {
+        Stage::Rounded if tile.tokens > TALL_ABOVE => SHORT_LINES,
+        Stage::Lines if tile.tokens > TALL_ABOVE => TALL_LINES,
+        _ => 1.0,
+    };
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
     let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
@@ -154,7 +160,8 @@ pub(in crate::path) fn block(
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
-        hold: c.hold,
+        // Halves give a stage back at its end.
+        hold: if layout.stage == Stage::Halves { 0.0 } else { c.hold },
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],

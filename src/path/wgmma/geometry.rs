@@ -339,9 +339,9 @@ const TALLEST_TOKENS: u32 = 192;
 const FIVE_HALVED_TOKENS: u32 = 128;
 
 impl WgmmaLayout {
-    /// As if 128 of K were decoded at a time: what no kernel undercuts that decodes into registers.
-    pub(crate) fn in_lines(self) -> Self {
-        Self { stage: Stage::Lines, ..self }
+    /// As if tokens were multiplied in halves: what no kernel undercuts that decodes into registers.
+    pub(crate) fn in_halves(self) -> Self {
+        Self { stage: Stage::Halves, ..self }
     }
 
     /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.

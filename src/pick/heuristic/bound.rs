@@ -247,7 +247,7 @@ impl<'a> Node<'a> {
         let of = |layout| Block::of(problem, &deep, &Geometry { layout, ..geometry }, cover, constants);
         let block = match geometry.layout {
             Layout::Wgmma(layout) if layout.rounds() => {
-                of(Layout::Wgmma(layout.in_lines())).least(&of(Layout::Wgmma(layout.decoded())))
+                of(Layout::Wgmma(layout.in_halves())).least(&of(Layout::Wgmma(layout.decoded())))
             }
             layout => of(layout),
         };
