@@ -43,9 +43,10 @@ const LINES_REGISTERS: u32 = 60;
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Of two warpgroups that multiply lines and one that loads.
 const LINES_HANDED_OVER: (u32, u32) = (232, 40);
-/// Of two that multiply e4m3 values and one that gathers their rows: with two warps, where another stores; with slots, or with three warps; of what
-/// needs more.
+/// Of two that multiply e4m3 values and one that gathers their rows: with two warps, where another stores; with three, or if who multiplies needs
+/// more; if they need more still. Of those with two warps slots need so many more.
 const GATHERED_HANDED_OVER: [(u32, u32); 3] = [(200, 104), (208, 88), (216, 72)];
+const GATHERED_SLOTS: u32 = 16;
 /// With more tokens than this there are no registers for two sums of each; from the second on, of stages of 128 of K, one warpgroup
 /// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
@@ -369,9 +370,10 @@ impl Work<'_> {
     /// Of two warpgroups that multiply e4m3 values with so many registers, and of the one that loads.
     fn handed_over_to_two(&self, needed: u32) -> (u32, u32) {
         let [two, usual, most] = GATHERED_HANDED_OVER;
+        let slots = if self.problem.has_slots() { GATHERED_SLOTS } else { 0 };
         match self.stores_apart {
             _ if !self.problem.is_gathered() => LINES_HANDED_OVER,
-            true if !self.problem.has_slots() => two,
+            true if slots == 0 || needed + slots <= two.0 => two,
             false if needed > usual.0 => most,
             _ => usual,
         }
