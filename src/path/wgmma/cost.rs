@@ -135,8 +135,10 @@ pub(in crate::path) fn block(
     // Warpgroups that never meet drift apart, and the slowest holds the stages.
     let drifts = variant.persistent && variant.epilogue == Epilogue::Direct && tiles > 1.0;
     let drift = if drifts { c.drift } else { 1.0 };
-    let (ragged, ragged_turn) = if layout.ragged { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
-    let short = short(layout, variant, c);
+    // In halves a warpgroup does one after the other, while the tensor cores have another's, and the widths of a tile cost nothing.
+    let is_halved = layout.stage == Stage::Halves;
+    let (ragged, ragged_turn) = if layout.ragged && !is_halved { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
+    let short = if is_halved { 0.0 } else { short(layout, variant, c) };
     // Every block sorts the groups for itself.
     let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups.min(TABLE_FITTED)));
     // As tall as the tile is: a tile with few rows waits for its tokens all the same.
@@ -152,16 +154,17 @@ pub(in crate::path) fn block(
         tensor: products * multiply,
         decode: products * (decode * drift + ragged + short + issue),
         ingress: bytes / c.ingress,
-        serial: match is_decoded {
+        serial: match layout.stage {
             // All warpgroups ask at the same time, and promote at the same time.
-            true => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
-            false => passes * (multiply.max(decode_chain) + c.turn + ragged_turn),
+            Stage::Decoded => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
+            Stage::Halves => passes * (multiply + decode.max(decode_chain) + c.turn),
+            _ => passes * (multiply.max(decode_chain) + c.turn + ragged_turn),
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
-        // Halves give a stage back at its end.
-        hold: if layout.stage == Stage::Halves { 0.0 } else { c.hold },
+        // They give a stage back at its end.
+        hold: if is_halved { 0.0 } else { c.hold },
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],

@@ -339,9 +339,9 @@ const TALLEST_TOKENS: u32 = 192;
 const FIVE_HALVED_TOKENS: u32 = 128;
 
 impl WgmmaLayout {
-    /// As if tokens were multiplied in halves: what no kernel undercuts that decodes into registers.
-    pub(crate) fn in_halves(self) -> Self {
-        Self { stage: Stage::Halves, ..self }
+    /// As if tokens were multiplied in halves, and by lines: the less of each is what no kernel undercuts that decodes into registers.
+    pub(crate) fn in_halves_or_lines(self) -> [Self; 2] {
+        [Stage::Halves, Stage::Lines].map(|stage| Self { stage, ..self })
     }
 
     /// As if others decoded the weights, at no cost that depends on how many: what no such kernel undercuts.

@@ -247,7 +247,8 @@ impl<'a> Node<'a> {
         let of = |layout| Block::of(problem, &deep, &Geometry { layout, ..geometry }, cover, constants);
         let block = match geometry.layout {
             Layout::Wgmma(layout) if layout.rounds() => {
-                of(Layout::Wgmma(layout.in_halves())).least(&of(Layout::Wgmma(layout.decoded())))
+                let [halves, lines] = layout.in_halves_or_lines().map(|layout| of(Layout::Wgmma(layout)));
+                halves.least(&lines).least(&of(Layout::Wgmma(layout.decoded())))
             }
             layout => of(layout),
         };
