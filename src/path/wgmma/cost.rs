@@ -135,8 +135,9 @@ pub(in crate::path) fn block(
     // Warpgroups that never meet drift apart, and the slowest holds the stages.
     let drifts = variant.persistent && variant.epilogue == Epilogue::Direct && tiles > 1.0;
     let drift = if drifts { c.drift } else { 1.0 };
-    // In halves a warpgroup does one after the other, while the tensor cores have another's, and the widths of a tile cost nothing.
-    let is_halved = layout.stage == Stage::Halves;
+    // In halves a warpgroup does one after the other, while the tensor cores have another's, and the widths of a tile cost nothing. Expanded
+    // weights, of which nothing is decoded, are told as before: no halves of those were compared with this.
+    let is_halved = layout.stage == Stage::Halves && !is_expanded;
     let (ragged, ragged_turn) = if layout.ragged && !is_halved { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
     let short = if is_halved { 0.0 } else { short(layout, variant, c) };
     // Every block sorts the groups for itself.
@@ -157,7 +158,7 @@ pub(in crate::path) fn block(
         serial: match layout.stage {
             // All warpgroups ask at the same time, and promote at the same time.
             Stage::Decoded => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
-            Stage::Halves => passes * (multiply + decode.max(decode_chain) + c.turn),
+            _ if is_halved => passes * (multiply + decode.max(decode_chain) + c.turn),
             _ => passes * (multiply.max(decode_chain) + c.turn + ragged_turn),
         },
         serial_per_stage: passes * (c.stage + if is_uniform { c.uniform } else { 0.0 }),
