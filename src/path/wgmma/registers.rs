@@ -369,11 +369,13 @@ impl Work<'_> {
 
     /// Of two warpgroups that multiply e4m3 values with so many registers, and of the one that loads.
     fn handed_over_to_two(&self, needed: u32) -> (u32, u32) {
+        if !self.problem.is_gathered() {
+            return LINES_HANDED_OVER;
+        }
         let [two, usual, most] = GATHERED_HANDED_OVER;
-        let slots = if self.problem.has_slots() { GATHERED_SLOTS } else { 0 };
         match self.stores_apart {
-            _ if !self.problem.is_gathered() => LINES_HANDED_OVER,
-            true if slots == 0 || needed + slots <= two.0 => two,
+            // Without slots, who needs more does not leave storing to another.
+            true if !self.problem.has_slots() || needed + GATHERED_SLOTS <= two.0 => two,
             false if needed > usual.0 => most,
             _ => usual,
         }

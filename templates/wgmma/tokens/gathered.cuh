@@ -21,7 +21,7 @@ struct Tokens {
   // apart, so that its chunk has one of two places in them.
   static constexpr int STEP = THREADS / 8, ROUNDS = ceil_div(TOKENS, STEP);
   // Stages between two steps of the addresses. One that a single copy reads before it is written again ptxas keeps where no copy can read it, and
-  // moves it, once the copy before has read its own: of a stage of one line tall tiles take 10 % longer then.
+  // moves it, once the copy before has read its own.
   static constexpr int AT_ONCE = LINES > 1 ? 1 : K_TILES_PER_SPLIT < 8 ? K_TILES_PER_SPLIT : 8;
   static_assert(ROUNDS <= 32, "a bit for each row");
   static_assert(STEP % 4 == 0, "two places in the swizzle");
@@ -92,6 +92,7 @@ struct Tokens {
     for (int pass = 0; pass < PASSES; pass++) {
 #pragma unroll 1
       for (int first = 0; first < tile.k_tiles; first += AT_ONCE) {
+        // Of the first the loop has said so, which compilers do not see.
 #pragma unroll
         for (int later = 0; later < AT_ONCE; later++)
           if (later == 0 || first + later < tile.k_tiles) ask(tile.first_k_tile + first + later, later);
