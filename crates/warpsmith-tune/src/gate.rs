@@ -16,6 +16,7 @@
 //! other element is measured against its [`Expected`]. The comparison is "is it right?", not "is it wrong?", so that no
 //! NaN slips through.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 
@@ -103,9 +104,9 @@ impl Guarded {
 
     /// The bytes of the result in the buffer: values, or codes and then scales.
     #[must_use]
-    pub fn found(&self, buffer: &[u8]) -> Vec<u8> {
-        let scales = self.scales().map_or(&[][..], |scales| &buffer[scales]);
-        [&buffer[self.result()], scales].concat()
+    pub fn found<'b>(&self, buffer: &'b [u8]) -> Cow<'b, [u8]> {
+        let result = &buffer[self.result()];
+        self.scales().map_or(Cow::Borrowed(result), |scales| [result, &buffer[scales]].concat().into())
     }
 
     /// The buffer before the launch: canaries and poison. Codes are poisoned as is right for a reference

@@ -17,6 +17,7 @@ mod ahead;
 mod clock;
 mod cores;
 mod drawn;
+mod fetched;
 mod footprint;
 pub mod gate;
 pub mod layer;

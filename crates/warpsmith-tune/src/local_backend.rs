@@ -161,7 +161,7 @@ impl LocalBackend {
 
     fn check(&mut self, kernel: &Arc<Kernel>) -> Result<Admission> {
         let mut worst = 0.0f64;
-        let mut c = Vec::new();
+        let mut c = digest(&[]);
         for Stand { trial, .. } in [&self.awkward, &self.timed] {
             let checked = trial.check(kernel)?;
             if !checked.verdict().passed() {
@@ -172,9 +172,9 @@ impl LocalBackend {
                 return Ok(Admission::Refused(Rejection::NotRepeatable));
             }
             worst = worst.max(checked.verdict().worst());
-            c = checked.c().to_vec();
+            c = digest(&checked.c());
         }
-        self.held.push(*kernel.spec(), Held { kernel: Arc::clone(kernel), c: digest(&c) });
+        self.held.push(*kernel.spec(), Held { kernel: Arc::clone(kernel), c });
         Ok(Admission::Passed { worst })
     }
 
@@ -235,9 +235,9 @@ impl Backend for LocalBackend {
         let Some((kernel, c)) = self.held(spec) else { return Ok(Timed::Absent) };
         launching()?;
         let timed = self.timed.trial.time_one(&kernel, self.setup.way(), Pace::BRIEF);
-        match timed.and_then(|timing| Ok((timing, self.timed.trial.last_result()?))) {
+        match timed.and_then(|timing| Ok((timing, self.timed.trial.digest_of_last()?))) {
             // Launched closely, perhaps dependently, it still gives the bits that were checked.
-            Ok((timing, last)) if digest(&last) == c => Ok(Timed::Took(timing.median_us)),
+            Ok((timing, last)) if last == c => Ok(Timed::Took(timing.median_us)),
             Ok(_) => Ok(Timed::Failed(Rejection::NotRepeatable)),
             Err(error) => Ok(Timed::Failed(self.rejection(&kernel, &error)?)),
         }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use cudarc::driver::{CudaSlice, CudaStream};
 use serde::{Deserialize, Serialize};
 
+use super::fetched::{Fetched, Spare};
 use super::gate::{GateReport, Guarded};
 use super::operands::HostOperands;
 use super::set::{Set, refused};
 use crate::oracle::Reference;
-use warpsmith::internal::Raise;
+use warpsmith::internal::build::Digest;
+use warpsmith::internal::{Raise, digest};
 use warpsmith::run::{Kernel, MatrixMut, Operands, PreparedWeights, Workspace};
 use warpsmith::{Error, Result};
 
@@ -83,6 +85,8 @@ pub struct Trial<'a> {
     sets: Vec<Set>,
     /// As many results, when something is timed.
     results: Vec<CudaSlice<u8>>,
+    /// Of results on the host.
+    spare: Spare,
     limit: Duration,
 }
 
@@ -93,7 +97,9 @@ pub struct Checked {
     kernel: Arc<Kernel>,
     verdict: GateReport,
     repeatable: bool,
-    c: Vec<u8>,
+    guarded: Guarded,
+    /// With what is around the result; none, if nobody asks for it.
+    buffer: Option<Fetched>,
 }
 
 impl Checked {
@@ -116,13 +122,13 @@ impl Checked {
 
     /// The result `[m, N]`, as bytes of its format; of NVFP4, codes and then scales.
     #[must_use]
-    pub fn c(&self) -> &[u8] {
-        &self.c
+    pub fn c(&self) -> Cow<'_, [u8]> {
+        self.buffer.as_deref().map(|buffer| self.guarded.found(buffer)).unwrap_or_default()
     }
 
     /// The same without the bytes of the result, which may be many.
     pub fn without_result(self) -> Self {
-        Self { c: Vec::new(), ..self }
+        Self { buffer: None, ..self }
     }
 
     fn right(&self) -> Result<&Kernel> {
@@ -180,7 +186,7 @@ impl<'a> Trial<'a> {
         let sets = vec![Set::upload(stream, host, shared.first().or(kept.first()).cloned())?];
         let (stream, problem, m) = (Arc::clone(stream), host.problem, host.m);
         let rows = host.groups().into_iter().map(|rows| rows.len() as u32).collect();
-        let (further_rows, results, limit) = (Vec::new(), Vec::new(), LIMIT);
+        let (further_rows, results, spare, limit) = (Vec::new(), Vec::new(), Spare::default(), LIMIT);
         Ok(Self {
             stream,
             problem,
@@ -195,6 +201,7 @@ impl<'a> Trial<'a> {
             kept,
             sets,
             results,
+            spare,
             limit,
         })
     }
@@ -234,10 +241,10 @@ impl<'a> Trial<'a> {
         let verdict = self.guarded.judge(&first, &self.reference)?;
         let mut repeatable = true;
         for launching in [Launching::Plain, Launching::Dependent] {
-            repeatable &= self.result_of(kernel, launching)? == first;
+            repeatable &= *self.result_of(kernel, launching)? == *first;
         }
-        let c = self.guarded.found(&first);
-        Ok(Checked { kernel: Arc::clone(kernel), verdict, repeatable, c })
+        let (kernel, guarded) = (Arc::clone(kernel), self.guarded.clone());
+        Ok(Checked { kernel, verdict, repeatable, guarded, buffer: Some(first) })
     }
 
     /// Times a kernel that has passed, in microseconds per call, with operands that are not in the L2 cache.
@@ -301,12 +308,10 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// The result of the last call that was timed, as [`Checked::c`]: of the rows that are checked.
-    pub(super) fn last_result(&self) -> Result<Vec<u8>> {
+    /// Of the result of the last call that was timed, as [`Checked::c`]: of the rows that are checked.
+    pub(super) fn digest_of_last(&self) -> Result<Digest> {
         let last = self.results.last().ok_or_else(|| Error::internal("nothing was timed"))?;
-        let buffer = self.stream.clone_dtoh(last).map_err(refused)?;
-        wait(&self.stream, self.limit)?;
-        Ok(self.guarded.found(&buffer))
+        Ok(digest(&self.guarded.found(&self.fetch(last)?)))
     }
 
     fn timer(&self, pace: Pace) -> Result<Timer> {
@@ -345,7 +350,7 @@ impl<'a> Trial<'a> {
         Ok(needed)
     }
 
-    fn result_of(&self, kernel: &Kernel, launching: Launching) -> Result<Vec<u8>> {
+    fn result_of(&self, kernel: &Kernel, launching: Launching) -> Result<Fetched> {
         let stream = &self.stream;
         let mut workspace = self.poisoned_workspace(kernel)?;
         let mut buffer = self.untouched.try_clone().map_err(refused)?;
@@ -353,8 +358,12 @@ impl<'a> Trial<'a> {
             launching.launch(kernel, stream, self.sets[0].operands(c, &mut workspace))
         })?;
         wait(stream, self.limit)?;
-        let found = stream.clone_dtoh(&buffer).map_err(refused)?;
-        wait(stream, self.limit)?;
+        self.fetch(&buffer)
+    }
+
+    fn fetch(&self, result: &CudaSlice<u8>) -> Result<Fetched> {
+        let found = self.spare.fetch(&self.stream, result)?;
+        wait(&self.stream, self.limit)?;
         Ok(found)
     }
 

@@ -124,7 +124,7 @@ fn on_device(args: &Args, gpu: &Gpu, cases: &[Case], made: &[Made], out: &mut Ou
                 Ok(_) => match measure(gpu, &mut trial, choice, args) {
                     Err(error) => Outcome::Failed(error.to_string()),
                     Ok((checked, timing)) if checked.passed() => {
-                        out.write(case, checked.c())?;
+                        out.write(case, &checked.c())?;
                         Outcome::Passed { worst: checked.verdict().worst(), timing }
                     }
                     Ok((checked, _)) => Outcome::Wrong(checked.to_string()),

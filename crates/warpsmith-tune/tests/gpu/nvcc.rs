@@ -108,7 +108,7 @@ pub fn is_not_faster(bench: &Bench) -> Result<(), String> {
         let host = HostOperands::random(&problem, &[m], Spread::Every, 5);
         let anything = reference(m, problem.columns(), None)?;
         let first = Trial::new(&bench.stream, &host, &anything).and_then(|trial| trial.check(&own)).map_err(text)?;
-        let same = reference(m, problem.columns(), Some(first.c()))?;
+        let same = reference(m, problem.columns(), Some(&first.c()))?;
         let mut trial = Trial::new(&bench.stream, &host, &same).map_err(text)?;
         let (own, others) = (trial.check(&own).map_err(text)?, trial.check(&others).map_err(text)?);
         let turns = trial.time_in_turn(&[&own, &others], TURNS, Launching::Plain, Pace::NORMAL).map_err(text)?;
