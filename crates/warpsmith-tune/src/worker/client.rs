@@ -1,6 +1,6 @@
 //! The measurer's side: asks, waits, and starts another worker when one is lost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::measure::{Admission, Rejection};
 use super::super::measurer::{Backend, Notice, Timed};
@@ -87,7 +87,7 @@ impl Client {
                 process
             }
         };
-        let number = process.next_number();
+        let (number, begun) = (process.next_number(), Instant::now());
         let open = protocol::line(&Request { number, what: Asked::open(&self.setup)? })?;
         let reply = process.ask(open, number, self.opening).map_err(|silence| {
             Error::driver(format!("the worker did not get ready: {}", told(silence.why, self.opening)))
@@ -103,7 +103,7 @@ impl Client {
             Answer::Failed(failure) => return Err(failure.into()),
             answer => return Err(unexpected(&answer)),
         };
-        tracing::info!(device = device.name(), starts = self.starts, "worker ready");
+        tracing::info!(device = device.name(), starts = self.starts, took = ?begun.elapsed(), "worker ready");
         (self.is_told, self.device) = (true, Some(device));
         Ok(self.process.insert(process))
     }
@@ -111,11 +111,13 @@ impl Client {
     fn ask(&mut self, what: Asked, image: &[u8]) -> Result<Reached> {
         let deadline = self.deadline;
         let process = self.running()?;
+        let (asked, begun) = (what.word(), Instant::now());
         let number = process.next_number();
         let mut bytes = protocol::line(&Request { number, what })?;
         bytes.extend_from_slice(image);
         let reached = match process.ask(bytes, number, deadline) {
             Ok(reply) => {
+                tracing::debug!(asked, took = ?begun.elapsed(), "worker answered");
                 if reply.last {
                     self.process = None;
                 }

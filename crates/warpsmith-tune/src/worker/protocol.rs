@@ -81,6 +81,18 @@ pub(super) enum Asked {
     },
 }
 
+impl Asked {
+    /// For a log.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "open",
+            Self::Admit { .. } => "admit",
+            Self::Screen { .. } => "screen",
+            Self::Duel { .. } => "duel",
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reply {
     /// The number of the request.
