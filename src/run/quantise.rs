@@ -46,6 +46,7 @@ pub struct QuantiseOperands<'a> {
     row_factors: Option<MemoryMut<'a, f32>>,
     given: Option<(f32, Option<Memory<'a, f32>>)>,
     own: Option<MemoryMut<'a, f32>>,
+    settled: bool,
 }
 
 impl<'a> QuantiseOperands<'a> {
@@ -58,7 +59,7 @@ impl<'a> QuantiseOperands<'a> {
         scales: impl Into<MemoryMut<'a, u8>>,
     ) -> Self {
         let (codes, scales) = (codes.into(), Some(scales.into()));
-        Self { m, x: x.into(), codes, scales, row_factors: None, given: None, own: None }
+        Self { m, x: x.into(), codes, scales, row_factors: None, given: None, own: None, settled: false }
     }
 
     /// From `x`, `[m, K]`, to e4m3 `values`, `[m, K]`, and a factor for each of the m rows, or `[m, ⌈K/128⌉]` of them
@@ -70,7 +71,16 @@ impl<'a> QuantiseOperands<'a> {
         factors: impl Into<MemoryMut<'a, f32>>,
     ) -> Self {
         let (codes, row_factors) = (values.into(), Some(factors.into()));
-        Self { m, x: x.into(), codes, scales: None, row_factors, given: None, own: None }
+        Self { m, x: x.into(), codes, scales: None, row_factors, given: None, own: None, settled: false }
+    }
+
+    /// A dependent launch to e4m3 reads `x` and writes at once, and ends behind what is before it in the stream.
+    ///
+    /// # Safety
+    /// `x` was written, and what is written to was free, when the kernel before it in the stream let the next one begin.
+    pub(crate) unsafe fn settled(mut self) -> Self {
+        self.settled = true;
+        self
     }
 
     /// The tensor's factor, a number or one on the device, positive and normal: needed where it is given, and only there.
@@ -91,7 +101,7 @@ const PIECES: usize = 6;
 
 impl Pieces for QuantiseOperands<'_> {
     fn visit<'b, V: Visit<'b>>(&'b mut self, visitor: &mut V) -> Result<()> {
-        let Self { m: _, x, codes, scales, row_factors, given, own } = self;
+        let Self { m: _, x, codes, scales, row_factors, given, own, settled: _ } = self;
         visitor.values(0, x)?;
         visitor.write(1, codes)?;
         if let Some(scales) = scales {

@@ -186,9 +186,10 @@ extern "C" __global__ void __launch_bounds__(ws::THREADS, 1)
   const int expert = threadIdx.x, item = WARPS - 1 - warp_index(), rank = cluster_rank(), blocks = gridDim.x;
   const int token = item < params.share ? rank * params.share + item : params.tokens;
   masks.begin(rank, blocks);
-  launch_dependents();
   shared.begin(params);
   wait_for_dependencies();
+  // Not before: what comes next may begin with what was there when this began (a quantiser that is settled).
+  launch_dependents();
   __syncthreads();
   Score::Choice choice{-1};
   if (token < params.tokens) choice = Score::pick(params, token);

@@ -3,6 +3,7 @@
 use warpsmith::engine::Engine;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
+use warpsmith::internal::run::settled;
 use warpsmith::pick::Policy;
 use warpsmith::run::{LaunchStream, Matrix, Memory, MemoryMut, QuantiseOperands, Quantiser};
 use warpsmith::spec::Quantise;
@@ -61,11 +62,31 @@ impl RowQuantiser {
         x: Matrix<'_>,
         into: &mut RoundedRows<'_>,
     ) -> Result<()> {
+        self.0.launch_dependent(stream, self.operands(rows, x, into)?)
+    }
+
+    /// As [`RowQuantiser::launch`]; where rows become e4m3 they do so beside the kernel before.
+    ///
+    /// # Safety
+    /// `x` was written, and nobody needed `into`, when the kernel before in the stream let the next one begin.
+    pub(crate) unsafe fn launch_settled(
+        &self,
+        stream: &impl LaunchStream,
+        rows: u32,
+        x: Matrix<'_>,
+        into: &mut RoundedRows<'_>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let operands = unsafe { settled(self.operands(rows, x, into)?) };
+        self.0.launch_dependent(stream, operands)
+    }
+
+    fn operands<'a>(&self, rows: u32, x: Matrix<'a>, into: &'a mut RoundedRows<'_>) -> Result<QuantiseOperands<'a>> {
         let RoundedRows { values, scales, factor } = into;
         let bytes = values.elements() as usize;
         let values = values.part(0..bytes).ok_or_else(not_in_parts)?;
         let x = as_values(x)?;
-        let operands = match self.is_nvfp4() {
+        Ok(match self.is_nvfp4() {
             true => {
                 let bytes = scales.elements() as usize;
                 let scales = scales.part(0..bytes).ok_or_else(not_in_parts)?;
@@ -76,8 +97,7 @@ impl RowQuantiser {
                 let factors = scales.numbers_mut::<f32>().ok_or_else(not_in_parts)?;
                 QuantiseOperands::e4m3(rows, x, values, factors)
             }
-        };
-        self.0.launch_dependent(stream, operands)
+        })
     }
 
     /// What it has made, to be multiplied.

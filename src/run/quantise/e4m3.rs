@@ -32,7 +32,8 @@ pub(super) fn launch(
         none("own factor"),
         Line { name: "row factors", needed: u64::from(m) * u64::from(quantise.row_factors()), alignment: 4 },
     ];
-    let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m };
+    let settled = operands.settled.into();
+    let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m, settled };
     let launch = SimtLaunch {
         entry: QUANTISE,
         grid: m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX),
@@ -40,7 +41,8 @@ pub(super) fn launch(
         cluster: 1,
     };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
-    // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes.
+    // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes,
+    // unless whoever made the operands has promised that these are settled.
     unsafe { kernel.launch(stream, operands, &lines, params, &[launch], is_dependent) }
 }
 
@@ -53,6 +55,7 @@ struct Params {
     values: u64,
     factors: u64,
     rows: u32,
+    settled: i32,
 }
 
 #[cfg(test)]
@@ -66,8 +69,9 @@ mod tests {
     fn the_parameters_lie_as_on_the_device_side() {
         let source = include_str!("../../../templates/simt/quantise_e4m3.cu");
         let names = fields_of(source, "QuantiseE4m3Params");
-        assert_eq!(names, ["x", "values", "factors", "rows"]);
+        assert_eq!(names, ["x", "values", "factors", "rows", "settled"]);
         assert_eq!((size_of::<Params>(), offset_of!(Params, factors), offset_of!(Params, rows)), (32, 16, 24));
+        assert_eq!(offset_of!(Params, settled), 28);
         assert!(source.contains(&format!("THREADS = {THREADS};")));
     }
 }

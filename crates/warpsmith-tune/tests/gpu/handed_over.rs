@@ -8,8 +8,9 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 use warpsmith::format::Format;
 use warpsmith::internal::build::Source;
-use warpsmith::run::Kernel;
-use warpsmith::spec::{Activation, Problem};
+use warpsmith::internal::run::settled;
+use warpsmith::run::{Kernel, QuantiseOperands};
+use warpsmith::spec::{Activation, Problem, Quantise};
 
 use crate::bench::{Bench, changed, text};
 use crate::uploaded::{Call, DeviceMatrix, kernel};
@@ -32,6 +33,9 @@ extern "C" __global__ void hand_over(const __grid_constant__ Copies copies) {
       copies.to[which][i] = copies.from[which][i];
 }
 "#;
+
+/// 448 as e4m3.
+const LARGEST: u8 = 0x7E;
 
 /// As in [`HAND_OVER`].
 #[derive(Clone, Copy, Default)]
@@ -62,6 +66,13 @@ impl Copies {
         self.from[free] = written.device_ptr(stream).0;
         self.bytes[free] = bytes as u64;
         Ok(written)
+    }
+
+    /// What was taken lives until the stream is done.
+    fn launch(&self, stream: &Arc<CudaStream>, hand_over: &CudaFunction) -> Result<(), String> {
+        let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1024, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: its parameter is `Copies`, with addresses of slices that live until the stream is done.
+        unsafe { stream.launch_builder(hand_over).arg(self).launch(one) }.map(drop).map_err(text)
     }
 }
 
@@ -96,9 +107,7 @@ fn is_right(bench: &Bench, hand_over: &CudaFunction, kernel: Arc<Kernel>, rows: 
     if let Some(offsets) = &mut call.offsets {
         written.push(copies.take(stream, offsets)?);
     }
-    let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1024, 1, 1), shared_mem_bytes: 0 };
-    // SAFETY: its parameter is `Copies`, with addresses of slices that live until the stream is done.
-    unsafe { stream.launch_builder(hand_over).arg(&copies).launch(one) }.map_err(text)?;
+    copies.launch(stream, hand_over)?;
     call.launch(bench, Kernel::launch_dependent)?;
     let found = call.found(bench)?;
     drop(written);
@@ -153,6 +162,34 @@ pub fn is_waited_for(bench: &Bench) -> Result<(), String> {
         let too_early = changed(&source, &[(from, to)])?;
         if is_right(bench, &hand_over, bench.kernel_of(kernel.spec(), &too_early)?, rows)? {
             return Err(format!("{variant} reads {what} without waiting, and that was not seen"));
+        }
+    }
+    Ok(())
+}
+
+/// A quantiser waits for who writes x, unless it is said that x is settled: then it takes what was there before.
+pub fn x_is_waited_for(bench: &Bench) -> Result<(), String> {
+    let _turn = bench.alone();
+    let (hand_over, stream) = (compiled(bench)?, &bench.stream);
+    for of in [Quantise::new().k(1088).e4m3(), Quantise::new().k(1088).e4m3().k_factors()] {
+        let quantiser = bench.engine().quantise(&of).map_err(text)?;
+        for is_settled in [false, true] {
+            let mut x = stream.clone_htod(&vec![half::f16::ONE; 1088]).map_err(text)?;
+            let mut values = stream.alloc_zeros::<u8>(1088).map_err(text)?;
+            let mut factors = stream.alloc_zeros::<f32>(of.row_factors() as usize).map_err(text)?;
+            let mut copies = Copies::default();
+            let written = copies.take(stream, &mut x)?;
+            copies.launch(stream, &hand_over)?;
+            let operands = QuantiseOperands::e4m3(1, &x, &mut values, &mut factors);
+            // SAFETY: nobody else uses what is written, and any x will do.
+            let operands = if is_settled { unsafe { settled(operands) } } else { operands };
+            quantiser.launch_dependent(stream, operands).map_err(text)?;
+            let values = stream.clone_dtoh(&values).map_err(text)?;
+            drop(written);
+            let expected = if is_settled { 0 } else { LARGEST };
+            if values.iter().any(|value| *value != expected) {
+                return Err(format!("{of}: x is {} early", if is_settled { "not read" } else { "read" }));
+            }
         }
     }
     Ok(())

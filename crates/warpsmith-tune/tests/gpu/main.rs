@@ -216,6 +216,8 @@ fn main() -> ExitCode {
         trials.push(trial(&bench, name, graphs::replays_are_bit_identical));
         let name = "a dependent launch waits for what is written last before it".to_owned();
         trials.push(trial(&bench, name, handed_over::is_waited_for));
+        let name = "a quantiser waits for x unless it is settled".to_owned();
+        trials.push(trial(&bench, name, handed_over::x_is_waited_for));
     }
     trials.push(trial(&bench, "bad operands are refused before a launch".to_owned(), graphs::bad_operands_are_refused));
     trials.push(trial(&bench, "a launch allocates nothing on the host".to_owned(), allocations::a_launch_makes_none));
