@@ -8,6 +8,7 @@
 //! [`Timer::time`] is for one kind of call, [`Timer::time_in_turn`] for several that are to be compared; [`Pace`] says how
 //! exact.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -125,6 +126,8 @@ pub struct Timer {
     stream: Arc<CudaStream>,
     limit: Duration,
     pace: Pace,
+    /// Sets that in turn keep operands out of the L2 cache, if not all are needed for that.
+    cold: Option<usize>,
 }
 
 impl Timer {
@@ -142,7 +145,7 @@ impl Timer {
                  `CudaContext::disable_event_tracking` first",
             ));
         }
-        Ok(Self { stream: Arc::clone(stream), limit: Duration::from_secs(20), pace: Pace::NORMAL })
+        Ok(Self { stream: Arc::clone(stream), limit: Duration::from_secs(20), pace: Pace::NORMAL, cold: None })
     }
 
     /// How long to wait for the device before it is given up, at each step.
@@ -159,6 +162,14 @@ impl Timer {
         self
     }
 
+    /// So many sets, one behind the other, keep operands out of the L2 cache: where a round of all takes longer than a burst,
+    /// turns take parts of it, each at least as long.
+    #[must_use]
+    pub fn cold(mut self, sets: usize) -> Self {
+        self.cold = Some(sets.max(1));
+        self
+    }
+
     /// Times `launch(set)`, which puts one call on operand set `set` (of `0..sets`) into the timer's stream and does
     /// nothing else with the device. The calls are replayed, so what they use lives as long as `launch` does.
     ///
@@ -166,7 +177,8 @@ impl Timer {
     /// Those of `launch`; driver, if capture or replay fails or something still runs after the limit.
     pub fn time(&self, sets: usize, mut launch: impl FnMut(usize) -> Result<()>) -> Result<Timing> {
         // Borrowed, so that what it owns is there until the last replay is done.
-        let recording = self.record(sets, &mut launch)?;
+        let per_call = self.estimate(sets, &mut launch)?;
+        let recording = self.record(0..sets.max(1), per_call, &mut launch)?;
         self.rest();
         let repeated = |count| vec![&recording; count];
         let samples = self.replay(&repeated(self.pace.warm_ups), &repeated(self.pace.replays))?;
@@ -189,18 +201,28 @@ impl Timer {
         turns: usize,
         mut launch: impl FnMut(usize, usize) -> Result<()>,
     ) -> Result<Vec<Vec<f64>>> {
-        let recordings = (0..kinds).map(|kind| self.record(sets, &mut |set| launch(kind, set)));
-        let recordings = recordings.collect::<Result<Vec<_>>>()?;
+        let per_call = (0..kinds).map(|kind| self.estimate(sets, &mut |set| launch(kind, set)));
+        let per_call = per_call.collect::<Result<Vec<_>>>()?;
+        let parts = parts_of(sets, self.cold.unwrap_or(sets), per_call.iter().sum());
+        let mut recordings = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let of_kind = |(kind, per_call): (usize, &Duration)| {
+                self.record(part.clone(), *per_call, &mut |set| launch(kind, set))
+            };
+            recordings.push(per_call.iter().enumerate().map(of_kind).collect::<Result<Vec<_>>>()?);
+        }
         self.rest();
-        let warm_ups: Vec<&Recording> = recordings.iter().collect();
         let order: Vec<usize> = (0..turns).flat_map(|turn| kinds_of(turn, kinds)).collect();
-        let replays: Vec<&Recording> = order.iter().map(|kind| &recordings[*kind]).collect();
-        let burst = burst(recordings.iter().map(|recording| recording.takes).sum(), kinds);
+        let part_of = |place: usize| &recordings[place / kinds.max(1) % parts.len()];
+        let replays: Vec<&Recording> = order.iter().enumerate().map(|(place, kind)| &part_of(place)[*kind]).collect();
+        let takes = |part: &Vec<Recording>| part.iter().map(|recording| recording.takes).sum();
+        let burst = burst(recordings.iter().map(takes).max().unwrap_or_default(), kinds);
         let mut samples = Vec::with_capacity(replays.len());
         for (number, replays) in replays.chunks(burst).enumerate() {
             if number > 0 {
                 thread::sleep(BETWEEN);
             }
+            let warm_ups: Vec<&Recording> = part_of(number * burst).iter().collect();
             samples.extend(self.replay(&warm_ups, replays)?);
         }
         Ok(by_kind(&order, &samples, kinds))
@@ -212,12 +234,15 @@ impl Timer {
         }
     }
 
-    /// A graph of whole rounds of the sets. What `launch` uses must outlive it, so `launch` stays the caller's.
-    fn record(&self, sets: usize, launch: &mut impl FnMut(usize) -> Result<()>) -> Result<Recording> {
-        let sets = sets.max(1);
-        let per_call = self.estimate(sets, launch)?;
-        let calls = rounds(self.pace.replay, per_call, sets, CALLS_MAX) * sets;
-        let graph = self.capture((0..calls).map(|call| call % sets), launch)?;
+    /// A graph of whole rounds of some sets. What `launch` uses must outlive it, so `launch` stays the caller's.
+    fn record(
+        &self,
+        sets: Range<usize>,
+        per_call: Duration,
+        launch: &mut impl FnMut(usize) -> Result<()>,
+    ) -> Result<Recording> {
+        let calls = rounds(self.pace.replay, per_call, sets.len(), CALLS_MAX) * sets.len();
+        let graph = self.capture((0..calls).map(|call| sets.start + call % sets.len()), launch)?;
         wait(&self.stream, self.limit)?;
         Ok(Recording { graph, calls, takes: per_call * calls as u32 })
     }
@@ -247,7 +272,7 @@ impl Timer {
     /// A first look: one round of every set, launched one by one. The kernel has run before, or not; it only sets how
     /// many calls a graph takes.
     fn estimate(&self, sets: usize, launch: &mut impl FnMut(usize) -> Result<()>) -> Result<Duration> {
-        let (start, end) = (self.event()?, self.event()?);
+        let (start, end, sets) = (self.event()?, self.event()?, sets.max(1));
         launch(0)?;
         self.stamp(&start)?;
         (0..sets).try_for_each(launch)?;
@@ -318,6 +343,14 @@ fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> u
     (times(all, per_call).min(calls_max) / sets).max(1)
 }
 
+/// The sets in even parts, each of at least `least` of them, so that one turn and its warm-up are a burst, if a call of all kinds
+/// takes so long; all at once, if they are.
+fn parts_of(sets: usize, least: usize, call: Duration) -> Vec<Range<usize>> {
+    let sets = sets.max(1);
+    let parts = sets / times(BURST / 2, call).max(least).clamp(1, sets);
+    (0..parts).map(|part| part * sets / parts..(part + 1) * sets / parts).collect()
+}
+
 /// Replays of a burst: whole turns of `kinds`, of which one takes so long.
 fn burst(turn: Duration, kinds: usize) -> usize {
     times(BURST, turn).max(1).saturating_mul(kinds.max(1))
@@ -382,6 +415,23 @@ mod tests {
         assert_eq!(burst(Duration::from_micros(600), 2), 132);
         assert_eq!(burst(ms(100), 3), 3);
         assert_eq!(burst(ms(1), 0), 40);
+    }
+
+    #[test]
+    fn long_rounds_are_cut_into_bursts() {
+        let ms = Duration::from_millis;
+        let begins = |sets, least, call| -> Vec<usize> {
+            let parts = parts_of(sets, least, call);
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert_eq!(parts.last().unwrap().end, sets.max(1));
+            parts.iter().map(|part| part.start).collect()
+        };
+        assert_eq!(begins(9, 2, ms(1)), [0]);
+        assert_eq!(begins(9, 2, ms(9)), [0, 2, 4, 6]);
+        assert_eq!(begins(9, 4, ms(9)), [0, 4]);
+        assert_eq!(begins(9, 9, ms(90)), [0]);
+        assert_eq!(begins(9, 1, ms(90)).len(), 9);
+        assert_eq!((begins(0, 0, ms(1)), begins(1, 7, ms(1))), (vec![0], vec![0]));
     }
 
     #[test]

@@ -300,7 +300,7 @@ impl<'a> Trial<'a> {
         launching: Launching,
         pace: Pace,
     ) -> Result<Vec<Vec<f64>>> {
-        let (sets, timer) = (self.make_sets(kernels)?, self.timer(pace)?);
+        let (sets, timer) = (self.make_sets(kernels)?, self.timer(pace)?.cold(self.cold_sets(kernels)));
         let workspaces = kernels.iter().map(|kernel| kernel.workspace(&self.stream, self.m));
         let mut workspaces = workspaces.collect::<Result<Vec<_>>>()?;
         timer.time_in_turn(sets, kernels.len(), turns, |kernel, set| {
@@ -325,10 +325,15 @@ impl<'a> Trial<'a> {
         })
     }
 
+    /// Operand sets that keep the kernels' operands out of the L2 cache.
+    fn cold_sets(&self, kernels: &[&Kernel]) -> usize {
+        let sets = |kernel: &&Kernel| operand_sets_of(&self.problem, &self.rows, kernel.spec().arch().l2_bytes());
+        kernels.iter().map(sets).max().unwrap_or(1)
+    }
+
     /// Makes as many operand sets as keep the kernels' operands out of the L2 cache, and says how many those are.
     fn make_sets(&mut self, kernels: &[&Kernel]) -> Result<usize> {
-        let sets = |kernel: &&Kernel| operand_sets_of(&self.problem, &self.rows, kernel.spec().arch().l2_bytes());
-        let cold = kernels.iter().map(sets).max().unwrap_or(1);
+        let cold = self.cold_sets(kernels);
         let further = &self.further_rows;
         // The last has the rows of the first, whose result is known.
         let needed = if further.is_empty() { cold } else { cold.max(further.len() + 2) };
