@@ -347,7 +347,7 @@ fn rounds(all: Duration, per_call: Duration, sets: usize, calls_max: usize) -> u
 /// takes so long; all at once, if they are.
 fn parts_of(sets: usize, least: usize, call: Duration) -> Vec<Range<usize>> {
     let sets = sets.max(1);
-    let parts = sets / times(BURST / 2, call).max(least).clamp(1, sets);
+    let parts = sets.div_ceil(times(BURST / 2, call).max(1)).min(sets / least.clamp(1, sets));
     (0..parts).map(|part| part * sets / parts..(part + 1) * sets / parts).collect()
 }
 
@@ -428,6 +428,7 @@ mod tests {
         };
         assert_eq!(begins(9, 2, ms(1)), [0]);
         assert_eq!(begins(9, 2, ms(9)), [0, 2, 4, 6]);
+        assert_eq!(begins(9, 2, ms(4)), [0, 4]);
         assert_eq!(begins(9, 4, ms(9)), [0, 4]);
         assert_eq!(begins(9, 9, ms(90)), [0]);
         assert_eq!(begins(9, 1, ms(90)).len(), 9);
