@@ -29,6 +29,9 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "mlp.silu:f16:h64:i96:e4m3",
         "mlp.silu:f16:h64:i96:bias_f16:ungated:e4m3",
         "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:weighted_inputs:e4m3:residual",
+        "linear:bf16:n16:k192:bias_f32:e4m3:expanded",
+        "mlp.silu:f16:h64:i96:e4m3:expanded",
+        "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:weighted_inputs:e4m3:expanded:residual",
         "linear:bf16:n16:k192:bias_f32:nvfp4",
         "mlp.silu:f16:h64:i96:bias_f16:ungated:nvfp4",
         "moe.silu:bf16:h64:i64:sigmoid:e16:k1:shared64:weighted_inputs:nvfp4:residual",
@@ -57,6 +60,10 @@ fn a_spelling_is_read_as_it_is_written_and_no_other() {
         "mlp.silu:e4m3:bf16:h64:i64",
         "mlp.silu:bf16:h64:i64:nvfp4:mxfp4",
         "mlp.silu:bf16:h64:i64:e4m3:nvfp4",
+        "mlp.silu:bf16:h64:i64:expanded",
+        "mlp.silu:bf16:h64:i64:expanded:e4m3",
+        "mlp.silu:bf16:h64:i64:nvfp4:expanded",
+        "moe.silu:bf16:h64:i64:softmax:e8:k2:expanded",
         "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:nvfp4",
         "moe.silu:bf16:h64:i64:softmax:e8:k2:residual:e4m3",
         "moe.silu:bf16:h64:i64",
@@ -91,6 +98,9 @@ fn builders_give_what_is_spelt() {
     assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).ungated().to_string(), "mlp.silu:f16:h64:i96:ungated");
     assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).e4m3().to_string(), "mlp.silu:f16:h64:i96:e4m3");
     assert_eq!(LinearConfig::new(16, 64).e4m3().to_string(), "linear:f16:n16:k64:e4m3");
+    assert_eq!(LinearConfig::new(16, 64).expanded().to_string(), "linear:f16:n16:k64:e4m3:expanded");
+    assert_eq!(MlpConfig::new(Activation::Silu, 64, 96).expanded().e4m3().to_string(), "mlp.silu:f16:h64:i96:e4m3");
+    assert_eq!(moe.expanded().shared_expert().unwrap().to_string(), "mlp.silu:f16:h5120:i8192:e4m3:expanded");
     assert_eq!(LinearConfig::new(16, 64).e4m3().nvfp4().to_string(), "linear:f16:n16:k64:nvfp4");
     assert_eq!(moe.nvfp4().shared_expert().unwrap().to_string(), "mlp.silu:f16:h5120:i8192:nvfp4");
     assert_eq!(moe.e4m3().shared_expert().unwrap().to_string(), "mlp.silu:f16:h5120:i8192:e4m3");
@@ -110,6 +120,8 @@ fn known_layers_are_spelt_as_they_are() {
         "qwen3-30b:",
         "qwen3-30b:mxfp4",
         "qwen3-30b:e4m3:nvfp4",
+        "qwen3-30b:expanded",
+        "qwen3-30b:nvfp4:expanded",
         "qwen3-30b:residual",
         ":e4m3",
         "qwen3-30b:skew5:e4m3",
@@ -121,13 +133,18 @@ fn known_layers_are_spelt_as_they_are() {
     for (name, _) in KNOWN {
         let layer = named(&format!("{name}:e4m3")).unwrap();
         assert!(layer.rounded() == Some(Format::E4m3) && layer == named(name).unwrap().e4m3());
+        let expanded = named(&format!("{name}:e4m3:expanded")).unwrap();
+        assert!(expanded.rounded() == Some(Format::E4m3) && expanded == layer.expanded() && expanded != layer);
+        assert!(expanded.problems(64).unwrap().iter().all(|problem| problem.is_expanded()));
         let layer = named(&format!("{name}:nvfp4")).unwrap();
         assert!(layer.rounded() == Some(Format::Nvfp4) && layer == named(name).unwrap().nvfp4());
         assert_eq!(named(name).unwrap().rounded(), None);
     }
-    for (name, known, skew) in
-        [("qwen3-30b:skew100", "qwen3-30b", 100), ("mixtral-8x7b:e4m3:skew5", "mixtral-8x7b:e4m3", 5)]
-    {
+    for (name, known, skew) in [
+        ("qwen3-30b:skew100", "qwen3-30b", 100),
+        ("mixtral-8x7b:e4m3:skew5", "mixtral-8x7b:e4m3", 5),
+        ("qwen3-30b:e4m3:expanded:skew5", "qwen3-30b:e4m3:expanded", 5),
+    ] {
         let (LayerConfig::Moe(skewed), LayerConfig::Moe(known)) = (named(name).unwrap(), named(known).unwrap()) else {
             panic!("{name}");
         };

@@ -1,9 +1,8 @@
 //! Layers of published models.
 
-use warpsmith::format::Format;
 use warpsmith::internal::spelling::prefixed;
 
-use super::{LayerConfig, ROUNDED};
+use super::{LayerConfig, Rounded};
 
 /// Names and spellings.
 pub const KNOWN: &[(&str, &str)] = &[
@@ -16,8 +15,8 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("llama-3.1-8b", "mlp.silu:bf16:h4096:i14336"),
 ];
 
-/// The layer of this name, behind which `:e4m3` or `:nvfp4` may stand: the same with products of
-/// [e4m3](LayerConfig::e4m3) or [NVFP4](LayerConfig::nvfp4) values; and behind that, of experts, `:skewS`: see
+/// The layer of this name, behind which `:e4m3`, `:e4m3:expanded` or `:nvfp4` may stand: the same with products of
+/// [e4m3](LayerConfig::e4m3) values, of those by [expanded](LayerConfig::expanded) weights, or of [NVFP4](LayerConfig::nvfp4) values; and behind that, of experts, `:skewS`: see
 /// [`MoeConfig::skew`](super::MoeConfig::skew).
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
@@ -25,9 +24,10 @@ pub fn named(name: &str) -> Option<LayerConfig> {
     let name = words.next()?;
     let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
     let mut layer: LayerConfig = spelling.parse().ok()?;
-    if let Some(format) = words.peek().and_then(|word| ROUNDED.into_iter().find(|format| format.word() == *word)) {
-        words.next();
-        layer = if format == Format::E4m3 { layer.e4m3() } else { layer.nvfp4() };
+    let rest: Vec<_> = words.clone().collect();
+    if let Some(rounded) = Rounded::ALL.into_iter().find(|rounded| rest.starts_with(rounded.words())) {
+        words.nth(rounded.words().len() - 1);
+        layer = rounded.of(layer);
     }
     if let (LayerConfig::Moe(moe), Some(skew)) = (layer, words.peek().and_then(|word| prefixed(word, "skew"))) {
         words.next();

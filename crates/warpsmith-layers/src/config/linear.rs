@@ -9,15 +9,15 @@ use warpsmith::{Error, Result};
 
 use super::segments::Segments;
 use super::{
-    check_extent, check_format, check_rows, check_weights, multiplied, padded, quantiser, rounded_of, rounded_word,
-    weights_of, weights_word,
+    Rounded, check_extent, check_format, check_rows, check_weights, multiplied, padded, quantiser, rounded_of,
+    rounded_word, weighed, weights_of, weights_word,
 };
 
 /// `y = α·x·Wᵀ`, W `[N, K]` NVFP4, or said to be MXFP4, with a factor for each row of W and a bias, as far as there are such. K is a
 /// multiple of 16, of MXFP4 32; where it is none of 64, a layer multiplies with zeros behind it.
 ///
 /// # Spelling
-/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3|:nvfp4]`, such as `linear:bf16:n6144:k4096`.
+/// `linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3[:expanded]|:nvfp4]`, such as `linear:bf16:n6144:k4096`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct LinearConfig {
@@ -27,7 +27,7 @@ pub struct LinearConfig {
     has_row_scale: bool,
     bias: Option<Format>,
     weights: Format,
-    rounded: Option<Format>,
+    rounded: Option<Rounded>,
 }
 
 impl LinearConfig {
@@ -62,13 +62,19 @@ impl LinearConfig {
 
     /// The product is one of e4m3 values: see [`MlpConfig::e4m3`](super::MlpConfig::e4m3).
     pub fn e4m3(mut self) -> Self {
-        self.rounded = Some(Format::E4m3);
+        self.rounded = Some(Rounded::E4m3);
+        self
+    }
+
+    /// The product is one of e4m3 values, by expanded weights: see [`MlpConfig::expanded`](super::MlpConfig::expanded).
+    pub fn expanded(mut self) -> Self {
+        self.rounded = Some(Rounded::Expanded);
         self
     }
 
     /// The product is one of NVFP4 values: see [`MlpConfig::nvfp4`](super::MlpConfig::nvfp4).
     pub fn nvfp4(mut self) -> Self {
-        self.rounded = Some(Format::Nvfp4);
+        self.rounded = Some(Rounded::Nvfp4);
         self
     }
 
@@ -103,7 +109,7 @@ impl LinearConfig {
     /// What x becomes before the product takes it, e4m3 or nvfp4, if it does not stay what it is.
     #[must_use]
     pub fn rounded(&self) -> Option<Format> {
-        self.rounded
+        self.rounded.map(Rounded::format)
     }
 
     /// What makes x so.
@@ -123,6 +129,7 @@ impl LinearConfig {
             check_extent("K", k, check_weights(weights)?)?;
             let a = multiplied(format, weights, rounded)?;
             let problem = Problem::gemm().n(n).k(padded(k)).a(a).b(weights).c(format).m_up_to(check_rows(tokens, 1)?);
+            let problem = weighed(problem, rounded);
             let problem = if has_row_scale { problem.row_scale() } else { problem };
             let problem = bias.map_or(problem, |bias| problem.bias(bias));
             problem.check().map(|()| problem)
@@ -147,7 +154,8 @@ impl FromStr for LinearConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3|:nvfp4]");
+            let mut segments =
+                Segments::of(text, "linear:FORMAT:nN:kK[:row_scale][:bias_F][:mxfp4][:e4m3[:expanded]|:nvfp4]");
             if let rest @ 1.. = segments.head("linear")?.len() {
                 return Err(segments.wrong(&text[..rest]));
             }

@@ -9,15 +9,15 @@ use warpsmith::{Error, Result};
 
 use super::segments::Segments;
 use super::{
-    check, check_rows, first, has_gate, multiplied, padded, quantiser, rounded_of, rounded_word, weights_of,
-    weights_word,
+    Rounded, check, check_rows, first, has_gate, multiplied, padded, quantiser, rounded_of, rounded_word, weighed,
+    weights_of, weights_word,
 };
 
 /// `y = h·Wdownᵀ`, `h = act(x·Wgateᵀ) ⊙ (x·Wupᵀ)`, or without a gate `h = act(x·Wupᵀ)`; gate and up `[I, H]`, down
 /// `[H, I]`, all NVFP4, or said to be MXFP4. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
 ///
 /// # Spelling
-/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3[:expanded]|:nvfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
 /// activation that has no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
@@ -29,7 +29,7 @@ pub struct MlpConfig {
     intermediate: u32,
     bias: Option<Format>,
     weights: Format,
-    rounded: Option<Format>,
+    rounded: Option<Rounded>,
 }
 
 impl MlpConfig {
@@ -62,7 +62,14 @@ impl MlpConfig {
     /// NVFP4 weights rounded. Less exact than products of 16-bit values, so that nothing but this chooses it; h and y stay what
     /// they are.
     pub fn e4m3(mut self) -> Self {
-        self.rounded = Some(Format::E4m3);
+        self.rounded = Some(Rounded::E4m3);
+        self
+    }
+
+    /// As [`MlpConfig::e4m3`], by weights that are those rounded values in memory: a byte each, 1.8 times what they take otherwise. For
+    /// many rows, such as those of prompts; few take longer, as more is read.
+    pub fn expanded(mut self) -> Self {
+        self.rounded = Some(Rounded::Expanded);
         self
     }
 
@@ -70,7 +77,7 @@ impl MlpConfig {
     /// the largest of all tokens of a call, so that a token's bits depend on those beside it; of chunks each has its own. Less exact
     /// than products of 16-bit or of e4m3 values, so that nothing but this chooses it; h and y stay what they are.
     pub fn nvfp4(mut self) -> Self {
-        self.rounded = Some(Format::Nvfp4);
+        self.rounded = Some(Rounded::Nvfp4);
         self
     }
 
@@ -105,7 +112,13 @@ impl MlpConfig {
     /// What x and h become before products take them, e4m3 or nvfp4, if they do not stay what they are.
     #[must_use]
     pub fn rounded(&self) -> Option<Format> {
-        self.rounded
+        self.rounded.map(Rounded::format)
+    }
+
+    /// Whether weights are [expanded](MlpConfig::expanded).
+    #[must_use]
+    pub fn is_expanded(&self) -> bool {
+        self.rounded == Some(Rounded::Expanded)
     }
 
     /// What makes x and h so.
@@ -153,7 +166,7 @@ impl MlpConfig {
         check(format, weights, hidden, intermediate)?;
         let a = multiplied(format, weights, rounded)?;
         let finished = |problem: Problem| {
-            let problem = problem.a(a).b(weights).c(format).m_up_to(rows);
+            let problem = weighed(problem.a(a).b(weights).c(format).m_up_to(rows), rounded);
             bias.map_or(problem, |bias| problem.bias(bias))
         };
         let up = first(activation, is_gated).n(padded(intermediate)).k(hidden);
@@ -201,7 +214,8 @@ impl FromStr for MlpConfig {
 
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let mut segments = Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4]");
+            let mut segments =
+                Segments::of(text, "mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3[:expanded]|:nvfp4]");
             let activation: Activation = segments.head("mlp.")?.parse()?;
             let format = segments.next().parse()?;
             let mlp = Self::new(activation, segments.extent("h")?, segments.extent("i")?).format(format);

@@ -71,6 +71,15 @@ impl LayerConfig {
         }
     }
 
+    /// With products of e4m3 values whose weights are expanded: see [`MlpConfig::expanded`].
+    pub fn expanded(self) -> Self {
+        match self {
+            Self::Linear(of) => Self::Linear(of.expanded()),
+            Self::Mlp(of) => Self::Mlp(of.expanded()),
+            Self::Moe(of) => Self::Moe(of.expanded()),
+        }
+    }
+
     /// With products of NVFP4 values: see [`MlpConfig::nvfp4`].
     pub fn nvfp4(self) -> Self {
         match self {
@@ -207,32 +216,73 @@ fn weights_of(segments: &mut Segments<'_>) -> Format {
     if segments.is_next(Format::Mxfp4.word()) { Format::Mxfp4 } else { Format::Nvfp4 }
 }
 
-/// What rows may become before products take them.
-const ROUNDED: [Format; 2] = [Format::E4m3, Format::Nvfp4];
+/// What rows become before products take them, and what their weights are then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Rounded {
+    E4m3,
+    /// E4m3, by weights that are values already.
+    Expanded,
+    Nvfp4,
+}
+
+impl Rounded {
+    /// What a spelling may say, the longer of two that begin alike first.
+    const ALL: [Self; 3] = [Self::Expanded, Self::E4m3, Self::Nvfp4];
+
+    /// Of rows.
+    fn format(self) -> Format {
+        match self {
+            Self::E4m3 | Self::Expanded => Format::E4m3,
+            Self::Nvfp4 => Format::Nvfp4,
+        }
+    }
+
+    /// How a spelling says it.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::E4m3 => &["e4m3"],
+            Self::Expanded => &["e4m3", "expanded"],
+            Self::Nvfp4 => &["nvfp4"],
+        }
+    }
+
+    fn of(self, layer: LayerConfig) -> LayerConfig {
+        match self {
+            Self::E4m3 => layer.e4m3(),
+            Self::Expanded => layer.expanded(),
+            Self::Nvfp4 => layer.nvfp4(),
+        }
+    }
+}
 
 /// How a spelling says that.
-fn rounded_word(rounded: Option<Format>) -> String {
-    rounded.map_or_else(String::new, |format| format!(":{format}"))
+fn rounded_word(rounded: Option<Rounded>) -> String {
+    rounded.map_or(&[][..], Rounded::words).iter().map(|word| format!(":{word}")).collect()
 }
 
 /// The other way round.
-fn rounded_of(segments: &mut Segments<'_>) -> Option<Format> {
-    ROUNDED.into_iter().find(|format| segments.is_next(format.word()))
+fn rounded_of(segments: &mut Segments<'_>) -> Option<Rounded> {
+    Rounded::ALL.into_iter().find(|rounded| segments.are_next(rounded.words()))
 }
 
 /// The format that products take tokens in. Refuses weights that are not multiplied with such.
-fn multiplied(format: Format, weights: Format, rounded: Option<Format>) -> Result<Format> {
-    match (rounded, weights) {
+fn multiplied(format: Format, weights: Format, rounded: Option<Rounded>) -> Result<Format> {
+    match (rounded.map(Rounded::format), weights) {
         (None, _) => Ok(format),
         (Some(to), Format::Nvfp4) => Ok(to),
         (Some(to), other) => Err(Error::unsupported(format!("{to}: weights are nvfp4, not {other}"))),
     }
 }
 
+/// A problem whose weights are what layers of these products take.
+fn weighed(problem: Problem, rounded: Option<Rounded>) -> Problem {
+    if rounded == Some(Rounded::Expanded) { problem.expanded() } else { problem }
+}
+
 /// What rounds rows of so many elements; to NVFP4 with the factor of their own maximum.
-fn quantiser(format: Format, k: u32, to: Format) -> Quantise {
+fn quantiser(format: Format, k: u32, to: Rounded) -> Quantise {
     let quantise = Quantise::new().k(k).x(format);
-    if to == Format::E4m3 { quantise.e4m3() } else { quantise.own() }
+    if to.format() == Format::E4m3 { quantise.e4m3() } else { quantise.own() }
 }
 
 /// What multiplies all factors of a problem's weights, in a row, by that of its tokens, if these have one of their own.

@@ -11,7 +11,7 @@ use warpsmith::spec::{Activation, Arch, Combine, Problem, Quantise, Route, Scori
 use warpsmith::{Error, Result};
 
 use super::segments::Segments;
-use super::{MlpConfig, ROUNDED, check_rows};
+use super::{MlpConfig, Rounded, check_rows};
 
 /// A mixture of experts: each token goes to k of E experts, whose rows are added by their weights, then a shared expert's row
 /// and the residual, as far as there are such. An expert is an [MLP](MlpConfig) of its own weights; a shared expert is one with
@@ -22,7 +22,7 @@ use super::{MlpConfig, ROUNDED, check_rows};
 /// (Llama-4); a token then has one expert.
 ///
 /// # Spelling
-/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3|:nvfp4][:residual][:skewS]`,
+/// `moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4][:e4m3[:expanded]|:nvfp4][:residual][:skewS]`,
 /// where ROUTE is that of a [`Route`](warpsmith::spec::Route) without `route.`, and without the format of its logits where that is f32, such as
 /// `moe.silu:bf16:h2048:i768:softmax:e128:k8:renormalised`.
 ///
@@ -96,6 +96,12 @@ impl MoeConfig {
     /// Products of all experts, and of a shared one, are those of e4m3 values: see [`MlpConfig::e4m3`].
     pub fn e4m3(mut self) -> Self {
         self.expert = self.expert.e4m3();
+        self
+    }
+
+    /// The same by expanded weights: see [`MlpConfig::expanded`]. Few tokens are several launches then.
+    pub fn expanded(mut self) -> Self {
+        self.expert = self.expert.expanded();
         self
     }
 
@@ -206,7 +212,7 @@ impl MoeConfig {
     pub fn few_tokens(&self, arch: &Arch) -> Vec<Experts> {
         let (expert, route) = (&self.expert, &self.route);
         let is_other = !expert.is_gated() || expert.bias_format().is_some() || expert.rounded() == Some(Format::Nvfp4);
-        if is_other || self.has_weighted_inputs || self.has_shared_gate {
+        if is_other || expert.is_expanded() || self.has_weighted_inputs || self.has_shared_gate {
             return Vec::new();
         }
         let experts =
@@ -305,7 +311,7 @@ impl FromStr for MoeConfig {
 
 fn parse(text: &str) -> Result<MoeConfig> {
     const GRAMMAR: &str = "moe.ACT:FORMAT:hH:iI:ROUTE[:sharedS[:shared_gate]][:weighted_inputs][:bias_F][:ungated][:mxfp4]\
-                           [:e4m3|:nvfp4][:residual][:skewS], ROUTE that of a router";
+                           [:e4m3[:expanded]|:nvfp4][:residual][:skewS], ROUTE that of a router";
     let mut segments = Segments::of(text, GRAMMAR);
     let activation: Activation = segments.head("moe.")?.parse()?;
     let format = segments.next().parse()?;
@@ -313,7 +319,7 @@ fn parse(text: &str) -> Result<MoeConfig> {
     let is_of_others = |segment: &str| {
         ["shared", "bias_", "skew"].iter().any(|word| segment.starts_with(word))
             || [WEIGHTED_INPUTS, "ungated", "mxfp4", "residual"].contains(&segment)
-            || ROUNDED.iter().any(|format| format.word() == segment)
+            || Rounded::ALL.iter().any(|rounded| rounded.words()[0] == segment)
     };
     let route = segments.joined(|segment| !is_of_others(segment));
     let mut moe = MoeConfig::new(activation, hidden, intermediate, routed(&route)?).format(format);

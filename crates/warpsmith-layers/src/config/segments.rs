@@ -41,6 +41,16 @@ impl<'a> Segments<'a> {
         self.rest.next_if_eq(&word).is_some()
     }
 
+    /// Takes all of these words, or none.
+    pub(super) fn are_next(&mut self, words: &[&str]) -> bool {
+        let mut rest = self.rest.clone();
+        let are = words.iter().all(|word| rest.next_if_eq(word).is_some());
+        if are {
+            self.rest = rest;
+        }
+        are
+    }
+
     /// What follows a prefix, if the next one has it.
     pub(super) fn behind<T: FromStr<Err = Error>>(&mut self, prefix: &str) -> Result<Option<T>> {
         let next = self.rest.next_if(|segment| segment.starts_with(prefix));
