@@ -16,8 +16,8 @@ pub const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// The layer of this name, behind which `:e4m3`, `:e4m3:expanded` or `:nvfp4` may stand: the same with products of
-/// [e4m3](LayerConfig::e4m3) values, of those by [expanded](LayerConfig::expanded) weights, or of [NVFP4](LayerConfig::nvfp4) values; and behind that, of experts, `:skewS`: see
-/// [`MoeConfig::skew`](super::MoeConfig::skew).
+/// [e4m3](LayerConfig::e4m3) values, of those by [expanded](LayerConfig::expanded) weights, or of [NVFP4](LayerConfig::nvfp4)
+/// values; and behind that, of experts, `:skewS`: see [`MoeConfig::skew`](super::MoeConfig::skew).
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
     let mut words = name.split(':').peekable();

@@ -17,8 +17,8 @@ use super::{
 /// `[H, I]`, all NVFP4, or said to be MXFP4. Gated is every activation that there is for a gate, unless it is said to be [ungated](MlpConfig::ungated).
 ///
 /// # Spelling
-/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3[:expanded]|:nvfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is not said of an
-/// activation that has no gate.
+/// `mlp.ACT:FORMAT:hH:iI[:bias_F][:ungated][:mxfp4][:e4m3[:expanded]|:nvfp4]`, such as `mlp.silu:bf16:h4096:i14336`. `ungated` is
+/// not said of an activation that has no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct MlpConfig {
