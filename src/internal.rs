@@ -178,20 +178,12 @@ pub mod run {
     pub use crate::run::load_lock::LoadTime;
     use crate::run::places::Places;
     pub use crate::run::prepare::Preparer;
+    pub use crate::run::quantise::settled;
     pub use crate::run::quantise_weights::{WeightOperands, WeightQuantiser};
-    use crate::run::{Combiner, Device, QuantiseOperands, Quantiser, Router, SimtKernel};
+    use crate::run::{Combiner, Device, Quantiser, Router, SimtKernel};
     use crate::simt::{Combine, Experts, Quantise, QuantiseWeights, Route, Simt};
     use cudarc::driver::CudaStream;
     use std::sync::Arc;
-
-    /// A dependent launch to e4m3 then reads x and writes at once, and ends behind what is before it in the stream.
-    ///
-    /// # Safety
-    /// x was written, and what is written to was free, when the kernel before it in the stream let the next one begin.
-    pub unsafe fn settled(operands: QuantiseOperands<'_>) -> QuantiseOperands<'_> {
-        // SAFETY: the caller's promise.
-        unsafe { operands.settled() }
-    }
 
     /// That of [`Experts`] from machine code of one's own.
     ///

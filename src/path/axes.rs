@@ -9,6 +9,8 @@ pub(crate) const TILE_K: [u32; 3] = [64, 128, 256];
 /// Tokens of a tile at most.
 pub(super) const TILE_TOKENS_MAX: u32 = 256;
 
+/// Of tiles that share many rows taller ones have few registers, where a path does not say more.
+pub(super) const TOKENS_EVEN: u32 = 208;
 /// Sums are shared in parts of so many tokens.
 pub(super) const TOKENS_SHARED: u32 = 32;
 
@@ -21,6 +23,10 @@ pub struct Axes {
     pub tokens: &'static [u32],
     /// Tiles of up to so many tokens are worth searching however few rows there are.
     pub tokens_always: u32,
+    /// Tiles of at most so many tokens are worth searching that share more rows than the tallest has.
+    pub tokens_even: u32,
+    /// Those that share rows evenly are worth searching in multiples of so many tokens, too.
+    pub tokens_step: u32,
     /// Columns of a tile.
     pub columns: [u32; 4],
     /// K of a tile.

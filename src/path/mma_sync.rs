@@ -1,7 +1,7 @@
 //! What paths have in common whose warps all load, by `cp.async`, and all multiply, by an `mma.sync` of 16 rows of weights and
 //! 8 tokens: the CUDA of it is `templates/mma_sync`.
 
-use super::axes::{Axes, TILE_COLUMNS, TILE_K, TILE_TOKENS_MAX, TOKENS_SHARED};
+use super::axes::{Axes, TILE_COLUMNS, TILE_K, TILE_TOKENS_MAX, TOKENS_EVEN, TOKENS_SHARED};
 use super::cost::{Block, Constants, Cover, steps};
 use super::geometry::{Grid, K_BLOCK};
 use super::names::{Cuda, Names, templates};
@@ -97,6 +97,8 @@ pub(super) const fn axes(path: MatrixPath) -> Axes {
         path,
         tokens: &TOKENS,
         tokens_always: TOKENS_SHARED,
+        tokens_even: TOKENS_EVEN,
+        tokens_step: 1,
         columns: TILE_COLUMNS,
         k: &TILE_K,
         stages: &STAGES,

@@ -32,7 +32,7 @@ mod operand;
 mod operands;
 pub(crate) mod places;
 pub(crate) mod prepare;
-mod quantise;
+pub(crate) mod quantise;
 pub(crate) mod quantise_weights;
 mod raw;
 mod retired;

@@ -74,15 +74,6 @@ impl<'a> QuantiseOperands<'a> {
         Self { m, x: x.into(), codes, scales: None, row_factors, given: None, own: None, settled: false }
     }
 
-    /// A dependent launch to e4m3 reads `x` and writes at once, and ends behind what is before it in the stream.
-    ///
-    /// # Safety
-    /// `x` was written, and what is written to was free, when the kernel before it in the stream let the next one begin.
-    pub(crate) unsafe fn settled(mut self) -> Self {
-        self.settled = true;
-        self
-    }
-
     /// The tensor's factor, a number or one on the device, positive and normal: needed where it is given, and only there.
     pub fn factor(mut self, factor: impl Into<Alpha<'a>>) -> Self {
         self.given = Some(factor.into().parts());
@@ -95,6 +86,14 @@ impl<'a> QuantiseOperands<'a> {
         self.own = Some(factor.into());
         self
     }
+}
+
+/// The same operands: a dependent launch to e4m3 then reads x and writes at once, and ends behind what is before it in the stream.
+///
+/// # Safety
+/// x was written, and what is written to was free, when the kernel before it in the stream let the next one begin.
+pub unsafe fn settled(operands: QuantiseOperands<'_>) -> QuantiseOperands<'_> {
+    QuantiseOperands { settled: true, ..operands }
 }
 
 const PIECES: usize = 6;

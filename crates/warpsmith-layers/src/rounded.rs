@@ -3,7 +3,6 @@
 use warpsmith::engine::Engine;
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::internal::run::settled;
 use warpsmith::pick::Policy;
 use warpsmith::run::{LaunchStream, Matrix, Memory, MemoryMut, QuantiseOperands, Quantiser};
 use warpsmith::spec::Quantise;
@@ -62,26 +61,21 @@ impl RowQuantiser {
         x: Matrix<'_>,
         into: &mut RoundedRows<'_>,
     ) -> Result<()> {
-        self.0.launch_dependent(stream, self.operands(rows, x, into)?)
+        self.put(stream, self.operands(rows, x, into)?)
     }
 
-    /// As [`RowQuantiser::launch`]; where rows become e4m3 they do so beside the kernel before.
-    ///
-    /// # Safety
-    /// `x` was written, and nobody needed `into`, when the kernel before in the stream let the next one begin.
-    pub(crate) unsafe fn launch_settled(
-        &self,
-        stream: &impl LaunchStream,
-        rows: u32,
-        x: Matrix<'_>,
-        into: &mut RoundedRows<'_>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        let operands = unsafe { settled(self.operands(rows, x, into)?) };
+    /// Puts those launches into the stream.
+    pub(crate) fn put(&self, stream: &impl LaunchStream, operands: QuantiseOperands<'_>) -> Result<()> {
         self.0.launch_dependent(stream, operands)
     }
 
-    fn operands<'a>(&self, rows: u32, x: Matrix<'a>, into: &'a mut RoundedRows<'_>) -> Result<QuantiseOperands<'a>> {
+    /// What it works on.
+    pub(crate) fn operands<'a>(
+        &self,
+        rows: u32,
+        x: Matrix<'a>,
+        into: &'a mut RoundedRows<'_>,
+    ) -> Result<QuantiseOperands<'a>> {
         let RoundedRows { values, scales, factor } = into;
         let bytes = values.elements() as usize;
         let values = values.part(0..bytes).ok_or_else(not_in_parts)?;

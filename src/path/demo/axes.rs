@@ -10,6 +10,8 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         path: MatrixPath::Demo,
         tokens: &[8],
         tokens_always: 8,
+        tokens_even: 8,
+        tokens_step: 1,
         columns: TILE_COLUMNS,
         k: &TILE_K,
         stages: &[1],

@@ -1,7 +1,7 @@
 //! The values that are worth searching, and the plainest of them.
 
 use super::geometry::{K_DEPTH, ROWS};
-use crate::path::axes::{Axes, TILE_TOKENS_MAX};
+use crate::path::axes::{Axes, TILE_TOKENS_MAX, TOKENS_EVEN};
 use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
@@ -27,6 +27,8 @@ pub(in crate::path) fn axes(_: &Problem) -> Axes {
         tokens: &TOKENS,
         // Each may be the only one of its kind.
         tokens_always: TILE_TOKENS_MAX,
+        tokens_even: TOKENS_EVEN,
+        tokens_step: 1,
         columns: [64, 128, 192, 256],
         k: &[K_DEPTH],
         stages: &STAGES,

@@ -1,8 +1,9 @@
 //! The values that are worth searching, and the plainest of them.
 
 use super::geometry::{Sharing, tile_columns};
+use super::registers::{HALVES_STEP, WIDEST_TOKENS};
 use crate::format::Format;
-use crate::path::axes::{Axes, TILE_K, TOKENS_SHARED};
+use crate::path::axes::{Axes, TILE_K, TILE_TOKENS_MAX, TOKENS_SHARED};
 use crate::path::{Cluster, Epilogue, Fusion, MatrixPath, Rows, Tile, Variant, Warps};
 use crate::problem::Problem;
 
@@ -37,15 +38,18 @@ const SHARING: [(u32, Cluster); 8] = [
 /// For a problem that the path takes.
 pub(in crate::path) fn axes(problem: &Problem) -> Axes {
     let step = tile_columns(problem);
+    let is_rounded = problem.compute_format() == Format::E4m3;
     Axes {
         path: MatrixPath::Wgmma,
         tokens: &TOKENS,
         tokens_always: TOKENS_SHARED,
+        tokens_even: if is_rounded { TILE_TOKENS_MAX } else { WIDEST_TOKENS },
+        tokens_step: if is_rounded { HALVES_STEP } else { 1 },
         columns: [step, 2 * step, 3 * step, 4 * step],
         k: &TILE_K,
         stages: &STAGES,
         fusions: Fusion::ALL,
-        warps: if problem.compute_format() == Format::E4m3 && !problem.is_expanded() { &ROUNDED_WARPS } else { &WARPS },
+        warps: if is_rounded && !problem.is_expanded() { &ROUNDED_WARPS } else { &WARPS },
         sharing: &SHARING,
         epilogues: Epilogue::ALL,
         persistent: &[false, true],

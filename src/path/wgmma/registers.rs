@@ -51,6 +51,8 @@ const GATHERED_SLOTS: u32 = 16;
 /// more is worth more than two lines' fragments; with factors along K there are none for those.
 const SUM_TOKENS: u32 = 128;
 const HALVED_TOKENS: u32 = 96;
+/// Halves are of a multiple of 8 tokens.
+pub(super) const HALVES_STEP: u32 = 16;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
 /// More of these where rows are grouped or gathered, and what all of them may be at the launch then: above, ptxas spills in one
@@ -61,7 +63,7 @@ const HALVES_OF_GROUPS_MAX: u32 = 208;
 const SHARED_K_REGISTERS: u32 = 56;
 /// 16-bit tiles with more tokens are wide: ptxas has too few registers. In ragged groups those with fewer are, by the depth of a stage, and
 /// where rows have slots.
-const WIDEST_TOKENS: u32 = 208;
+pub(super) const WIDEST_TOKENS: u32 = 208;
 /// Beside the accumulators of four warpgroups that have a ragged tile: half a K block of A fragments is held at a time (templates/wgmma/stage/half.cuh).
 const HALF_BLOCK_REGISTERS: u32 = 46;
 /// More of three and of four such, or products wait for each other all the same; of four that store by themselves, too.
@@ -189,7 +191,7 @@ impl Work<'_> {
         let may_halve = self.tiles_per_part == 1
             && (!self.is_ragged || self.stores_apart)
             && is_halved
-            && tokens.is_multiple_of(16);
+            && tokens.is_multiple_of(HALVES_STEP);
         let halves = may_halve.then(|| self.halves()).flatten();
         let may_have_lines =
             tile.k == LINES_K && self.tiles_per_part == 1 && !self.is_ragged && warps != Warps::Uniform;

@@ -12,7 +12,6 @@ use std::collections::{BinaryHeap, HashMap};
 use super::bound::{self, Covers, Height, Node, Question};
 use super::cost;
 use super::terms::Prediction;
-use crate::format::Format;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
 use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
@@ -30,8 +29,6 @@ pub struct Ranked {
 const EVEN_TILES: u32 = 8;
 /// And of a tall group's.
 const TALL_TILES: u32 = 2;
-/// Of 16-bit values taller tiles have few registers.
-const WIDE: u32 = 208;
 
 /// Variants that differ in stages and epilogue only.
 #[derive(Clone, Copy)]
@@ -274,16 +271,12 @@ fn tallest(load: &Load, axes: &Axes) -> u32 {
 pub(super) fn heights(problem: &Problem, load: &Load, axes: &Axes) -> Vec<u32> {
     let shared = |rows: f64, tiles: u32| axes.path.legal_tokens((rows.ceil().max(1.0) as u32).div_ceil(tiles));
     // Of more rows than the tallest tile has, as many ways from the fewest tiles on.
-    let (is_e4m3, last) = (problem.compute_format() == Format::E4m3, axes.tokens.last().copied().unwrap_or(1));
-    let most = if is_e4m3 { last } else { last.min(WIDE) };
-    let is_more = load.average() > f64::from(last);
-    let fewest = if is_more { (load.average() / f64::from(most)).ceil() as u32 } else { 1 };
-    let evenly = |ways: u32| (fewest..fewest + ways).map(|tiles| shared(load.average(), tiles));
-    let even = evenly(EVEN_TILES);
-    // e4m3 values are multiplied in halves of multiples of 8.
-    let halved = evenly(if is_e4m3 { EVEN_TILES } else { 0 }).map(|tokens| tokens.next_multiple_of(16));
+    let is_more = load.average() > f64::from(axes.tokens.last().copied().unwrap_or(0));
+    let fewest = if is_more { (load.average() / f64::from(axes.tokens_even)).ceil() as u32 } else { 1 };
+    let even = (fewest..fewest + EVEN_TILES).map(|tiles| shared(load.average(), tiles));
+    let even = even.flat_map(|tokens| [tokens, tokens.next_multiple_of(axes.tokens_step)]);
     let tall = problem.groups().map(|_| (1..=TALL_TILES).map(|tiles| shared(load.tall(), tiles)));
-    let all = axes.tokens.iter().copied().chain(even).chain(halved).chain(tall.into_iter().flatten());
+    let all = axes.tokens.iter().copied().chain(even).chain(tall.into_iter().flatten());
     let tallest = tallest(load, axes);
     let mut heights: Vec<u32> = all.filter(|tokens| *tokens <= tallest).collect();
     heights.sort_unstable();

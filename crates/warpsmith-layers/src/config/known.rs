@@ -1,8 +1,7 @@
 //! Layers of published models.
 
-use warpsmith::internal::spelling::prefixed;
-
-use super::{LayerConfig, Rounded};
+use super::segments::Segments;
+use super::{LayerConfig, rounded_of};
 
 /// Names and spellings.
 pub const KNOWN: &[(&str, &str)] = &[
@@ -20,18 +19,17 @@ pub const KNOWN: &[(&str, &str)] = &[
 /// values; and behind that, of experts, `:skewS`: see [`MoeConfig::skew`](super::MoeConfig::skew).
 #[must_use]
 pub fn named(name: &str) -> Option<LayerConfig> {
-    let mut words = name.split(':').peekable();
-    let name = words.next()?;
+    let mut segments = Segments::of(name, "NAME[:e4m3[:expanded]|:nvfp4][:skewS]");
+    let name = segments.next();
     let (_, spelling) = KNOWN.iter().find(|(known, _)| *known == name)?;
     let mut layer: LayerConfig = spelling.parse().ok()?;
-    let rest: Vec<_> = words.clone().collect();
-    if let Some(rounded) = Rounded::ALL.into_iter().find(|rounded| rest.starts_with(rounded.words())) {
-        words.nth(rounded.words().len() - 1);
+    if let Some(rounded) = rounded_of(&mut segments) {
         layer = rounded.of(layer);
     }
-    if let (LayerConfig::Moe(moe), Some(skew)) = (layer, words.peek().and_then(|word| prefixed(word, "skew"))) {
-        words.next();
+    if let LayerConfig::Moe(moe) = layer
+        && let Some(skew) = segments.number("skew").ok()?
+    {
         layer = LayerConfig::Moe(moe.skew(skew));
     }
-    words.next().is_none().then_some(layer)
+    segments.end().is_ok().then_some(layer)
 }

@@ -2,7 +2,7 @@
 
 use warpsmith::format::Format;
 use warpsmith::internal::Raise;
-use warpsmith::internal::run::ExpertsOperands;
+use warpsmith::internal::run::{ExpertsOperands, settled};
 use warpsmith::run::{CombineOperands, LaunchStream, Matrix, MatrixMut, RouteOperands, Values};
 use warpsmith::spec::Scoring;
 use warpsmith::{Error, Result};
@@ -86,14 +86,14 @@ impl<S: LaunchStream> Launches<'_, S> {
             let given = match quantisers {
                 None => given.into(),
                 Some([quantiser, _]) => {
-                    let into = &mut pieces.x_rounded;
-                    match (&moe.shared, &moe.weigher, self.only) {
-                        (_, Some(_), _) | (None, None, Some(_)) => quantiser.launch(stream, count, given, into)?,
-                        // SAFETY: the kernel before is the router. It lets this one begin when all before itself has ended:
-                        // whoever wrote x, and whoever read the rounded rows of another call. It uses neither itself.
-                        (None, None, None) => unsafe { quantiser.launch_settled(stream, count, given, into)? },
-                        // What a shared expert gets, too, is rounded already.
-                        (Some(_), None, _) => {}
+                    // What a shared expert gets, too, is rounded already.
+                    if moe.shared.is_none() || moe.weigher.is_some() {
+                        let operands = quantiser.operands(count, given, &mut pieces.x_rounded)?;
+                        let is_behind_router = self.only.is_none() && moe.weigher.is_none();
+                        // SAFETY: the router lets this one begin when all before itself has ended: whoever wrote x, and whoever
+                        // read the rounded rows of another call. It uses neither itself.
+                        let operands = if is_behind_router { unsafe { settled(operands) } } else { operands };
+                        quantiser.put(stream, operands)?;
                     }
                     quantiser.made(&pieces.x_rounded)?
                 }
