@@ -54,6 +54,7 @@ pub(in crate::path) fn cuda() -> Cuda {
             "wgmma/rows/e4m3.cuh",
             "wgmma/rows/expanded.cuh",
             "wgmma/rows/half.cuh",
+            "wgmma/schedule/bands.cuh",
             "wgmma/schedule/grouped.cuh",
             "wgmma/schedule/single.cuh",
             "wgmma/stage/decoded.cuh",

@@ -1,10 +1,10 @@
-//! Groups of many tiles beside groups of one and of none, in every way that a block makes its table of groups.
+//! Groups of many tiles beside groups of one and of none, in every way that a block makes its table of groups; tall tiles in bands.
 
 use warpsmith::format::Format;
-use warpsmith::spec::Problem;
-use warpsmith_tune::{HostOperands, Spread};
+use warpsmith::spec::{Problem, Spec};
+use warpsmith_tune::{HostOperands, Spread, Trial};
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, changed, text};
 
 /// Rows of a tile: 8 are not sorted, 64 are.
 const VARIANTS: [&str; 6] = [
@@ -33,4 +33,36 @@ pub fn are_right(bench: &Bench) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Of a band have rows more tiles, and of columns there are more, than the order is left as it is for. The last bands are lower.
+const BANDS: [&str; 3] = [
+    "wgmma.t128x64x64.s4.single.ws1.shared.persistent",
+    "wgmma.t128x64x64.s4.single.ws1.shared",
+    "wgmma.t136x64x64.s4.single.ws1.direct.persistent",
+];
+
+pub fn are_right_in_bands(bench: &Bench) -> Result<(), String> {
+    let problem = Problem::gemm().n(65 * 64 + 16).k(64).a(Format::F16).prepared();
+    let groups = [vec![1200, 0, 200, 901, 1], vec![1], vec![0, 0]];
+    let mut hosts = vec![HostOperands::random(&problem, &[17 * 128 + 5], Spread::Every, 3)];
+    hosts.extend(
+        groups
+            .iter()
+            .map(|rows| HostOperands::random(&problem.clone().grouped(rows.len() as u32), rows, Spread::Every, 3)),
+    );
+    for host in &hosts {
+        let reference = host.reference().map_err(text)?;
+        BANDS.iter().try_for_each(|variant| bench.is_right(variant, host, &reference))?;
+    }
+    // Every band is the first one's tokens.
+    let spec = Spec::new(&hosts[0].problem, &BANDS[0].parse().map_err(text)?, bench.arch()).map_err(text)?;
+    let source = warpsmith::internal::build::render(&spec).map_err(text)?;
+    let source =
+        changed(&source, &[("first + place % here", "place % here")]).map_err(|from| format!("no {from:?}"))?;
+    let kernel = bench.kernel_of(&spec, &source)?;
+    let _turn = bench.alone();
+    let reference = hosts[0].reference().map_err(text)?;
+    let checked = Trial::new(&bench.stream, &hosts[0], &reference).map_err(text)?.check(&kernel).map_err(text)?;
+    if checked.passed() { Err("bands that are all the first pass".to_owned()) } else { Ok(()) }
 }
