@@ -31,6 +31,7 @@ const COMMON: Cuda = Cuda {
         "common/activation/silu_clamp.cuh",
         "common/activation/swiglu_oai.cuh",
         "common/async.cuh",
+        "common/bands.cuh",
         "common/base.cuh",
         "common/bias/bf16.cuh",
         "common/bias/column.cuh",

@@ -1,5 +1,4 @@
-// Blocks of an ungrouped problem: x walks the tiles of tokens (so that blocks which share weights run together),
-// y the tiles of columns, z the splits of K.
+// Blocks of an ungrouped problem.
 #pragma once
 
 #include "common/groups/single.cuh"
@@ -7,10 +6,11 @@
 namespace ws {
 
 __device__ __forceinline__ bool schedule(const Params& params, Block& block) {
+  const TilePlace place = tile_place();
   block.group = 0;
-  block.first_row = blockIdx.x * TOKENS;
+  block.first_row = place.token_tile * TOKENS;
   block.rows = params.m - block.first_row;
-  schedule_columns(block);
+  schedule_columns(block, place.column_tile);
   return block.rows > 0;
 }
 

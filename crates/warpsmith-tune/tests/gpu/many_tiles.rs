@@ -35,34 +35,42 @@ pub fn are_right(bench: &Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Of a band have rows more tiles, and of columns there are more, than the order is left as it is for. The last bands are lower.
+/// Rows have more tiles than a band, and columns more than the order is left as it is for.
 const BANDS: [&str; 3] = [
     "wgmma.t128x64x64.s4.single.ws1.shared.persistent",
     "wgmma.t128x64x64.s4.single.ws1.shared",
     "wgmma.t136x64x64.s4.single.ws1.direct.persistent",
 ];
+const BANDS_AS_GIVEN: [&str; 2] =
+    ["mma.t64x64x64.s3.single.uniform.direct", "mma.t128x64x64.s3.single.uniform.direct.k2"];
 
 pub fn are_right_in_bands(bench: &Bench) -> Result<(), String> {
-    let problem = Problem::gemm().n(65 * 64 + 16).k(64).a(Format::F16).prepared();
+    right_in_bands(bench, &Problem::gemm().n(65 * 64 + 16).k(64).a(Format::F16).prepared(), &BANDS)
+}
+
+pub fn as_given_are_right_in_bands(bench: &Bench) -> Result<(), String> {
+    right_in_bands(bench, &Problem::gemm().n(3 * 64 + 16).k(128).a(Format::F16), &BANDS_AS_GIVEN)
+}
+
+/// In bands of which the last is lower; and bands that are all the first are not.
+fn right_in_bands(bench: &Bench, problem: &Problem, variants: &[&str]) -> Result<(), String> {
     let groups = [vec![1200, 0, 200, 901, 1], vec![1], vec![0, 0]];
-    let mut hosts = vec![HostOperands::random(&problem, &[17 * 128 + 5], Spread::Every, 3)];
-    hosts.extend(
-        groups
-            .iter()
-            .map(|rows| HostOperands::random(&problem.clone().grouped(rows.len() as u32), rows, Spread::Every, 3)),
-    );
+    let mut hosts = vec![HostOperands::random(problem, &[17 * 128 + 5], Spread::Every, 3)];
+    let grouped = |rows: &Vec<u32>| problem.clone().grouped(rows.len() as u32);
+    hosts.extend(groups.iter().map(|rows| HostOperands::random(&grouped(rows), rows, Spread::Every, 3)));
     for host in &hosts {
         let reference = host.reference().map_err(text)?;
-        BANDS.iter().try_for_each(|variant| bench.is_right(variant, host, &reference))?;
+        variants.iter().try_for_each(|variant| bench.is_right(variant, host, &reference))?;
     }
-    // Every band is the first one's tokens.
-    let spec = Spec::new(&hosts[0].problem, &BANDS[0].parse().map_err(text)?, bench.arch()).map_err(text)?;
+
+    let host = &hosts[0];
+    let spec = Spec::new(&host.problem, &variants[0].parse().map_err(text)?, bench.arch()).map_err(text)?;
     let source = warpsmith::internal::build::render(&spec).map_err(text)?;
     let source =
         changed(&source, &[("first + place % here", "place % here")]).map_err(|from| format!("no {from:?}"))?;
     let kernel = bench.kernel_of(&spec, &source)?;
+    let reference = host.reference().map_err(text)?;
     let _turn = bench.alone();
-    let reference = hosts[0].reference().map_err(text)?;
-    let checked = Trial::new(&bench.stream, &hosts[0], &reference).map_err(text)?.check(&kernel).map_err(text)?;
-    if checked.passed() { Err("bands that are all the first pass".to_owned()) } else { Ok(()) }
+    let checked = Trial::new(&bench.stream, host, &reference).map_err(text)?.check(&kernel).map_err(text)?;
+    if checked.passed() { Err(format!("{spec}: bands that are all the first pass")) } else { Ok(()) }
 }
