@@ -31,7 +31,6 @@ const COMMON: Cuda = Cuda {
         "common/activation/silu_clamp.cuh",
         "common/activation/swiglu_oai.cuh",
         "common/async.cuh",
-        "common/bands.cuh",
         "common/base.cuh",
         "common/bias/bf16.cuh",
         "common/bias/column.cuh",

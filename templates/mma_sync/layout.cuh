@@ -9,8 +9,6 @@
 // are added in shared memory at the end, always in the same order.
 #pragma once
 
-#include "common/bands.cuh"
-
 namespace ws {
 
 inline constexpr int PLACES = WARPS_TOKENS * WARPS_COLUMNS;  // of warps in the tile
@@ -112,18 +110,10 @@ __device__ __forceinline__ u32 shared_address(int offset) {
   return static_cast<u32>(__cvta_generic_to_shared(shared_memory)) + offset;
 }
 
-// A block's tile, with and without groups: x walks the tiles of tokens, so that blocks which share weights run together, y
-// those of columns; many tall ones are taken in bands.
-__device__ __forceinline__ TilePlace tile_place() {
-  constexpr int TALL = 64, BAND = 8;
-  if constexpr (TOKENS < TALL) return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y)};
-  return in_bands<BAND, ceil_div(N, COLUMNS)>(blockIdx.y * gridDim.x + blockIdx.x, gridDim.x);
-}
-
-// A tile of columns, and the part of K that z stands for.
-__device__ __forceinline__ void schedule_columns(Block& block, int column_tile) {
+// What y and z of the grid stand for, with and without groups: a tile of columns and a part of K.
+__device__ __forceinline__ void schedule_columns(Block& block) {
   constexpr int PER_SPLIT = ceil_div(K_TILES, SPLITS);
-  block.first_column = column_tile * COLUMNS;
+  block.first_column = blockIdx.y * COLUMNS;
   block.columns = N - block.first_column;
   block.split = SPLITS == 1 ? 0 : blockIdx.z;  // a constant where it can be one: registers are scarce
   block.first_k_tile = block.split * PER_SPLIT;

@@ -1,4 +1,5 @@
-// Blocks of an ungrouped problem.
+// Blocks of an ungrouped problem: x walks the tiles of tokens (so that blocks which share weights run together),
+// y the tiles of columns, z the splits of K.
 #pragma once
 
 #include "common/groups/single.cuh"
@@ -6,11 +7,10 @@
 namespace ws {
 
 __device__ __forceinline__ bool schedule(const Params& params, Block& block) {
-  const TilePlace place = tile_place();
   block.group = 0;
-  block.first_row = place.token_tile * TOKENS;
+  block.first_row = blockIdx.x * TOKENS;
   block.rows = params.m - block.first_row;
-  schedule_columns(block, place.column_tile);
+  schedule_columns(block);
   return block.rows > 0;
 }
 

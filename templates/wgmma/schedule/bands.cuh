@@ -1,23 +1,36 @@
-// Which tiles are taken in bands.
+// The order of many tall tiles. Blocks that run at once have tiles that follow each other, and what these read of tokens and
+// weights should come from the L2 cache: memory takes energy, and energy is what bounds tall tiles. Where all tokens, or all
+// weights of a group, are too many for it, token tiles are taken in bands of a few, and all of a band have a column tile before
+// the next one is begun: the band's tokens stay in the cache while the weights pass by.
 #pragma once
-
-#include "common/bands.cuh"
 
 namespace ws {
 
-enum : int { TALL = 128 };
-// Where blocks that run at once have one column tile after the other of one token tile or two, all weights are read for each.
-enum : bool { IN_BANDS = TOKENS >= TALL && COLUMN_TILES > 64 && MULTICAST == 1 };
-
-// Token tiles of a band at most: 16 MB of tokens where these are long.
 enum : int {
-  TOKEN_TILE_BYTES = TOKENS * (K / LINE_K) * 128,
-  BAND_FITS = (16 << 20) / (TOKEN_TILE_BYTES + 1),
+  TALL = 128,
+  CACHED = 24 << 20,  // what stays in the cache beside what passes by
+  TOKEN_LINES = ceil_div(K, LINE_K),
+  CACHED_TILES = CACHED / (TOKENS * 128) / TOKEN_LINES,
+  // Token tiles of a band at most: 16 MB where these are long.
+  BAND_FITS = (16 << 20) / (TOKENS * 128) / TOKEN_LINES,
   BAND = BAND_FITS < 4 ? 4 : BAND_FITS > 8 ? 8 : BAND_FITS
 };
+// Without bands column tiles of groups follow each other, so that blocks which run at once have one token tile or two of them.
+enum : bool {
+  GROUPS_IN_BANDS =
+      TOKENS >= TALL && COLUMN_TILES > 64 && MULTICAST == 1 && u64{PRODUCTS} * N * (K / K_BLOCK) * BLOCK_BYTES / 64 > CACHED
+};
 
-__device__ __forceinline__ TilePlace in_bands(int ordinal, int token_tiles) {
-  return in_bands<BAND, COLUMN_TILES>(ordinal, token_tiles);
+struct TilePlace {
+  int token_tile, column_tile;
+};
+
+// The `ordinal`th of token_tiles × COLUMN_TILES, of which there is one at least. Bands are alike but for the last.
+__device__ __forceinline__ TilePlace in_bands(int ordinal, int token_tiles, int bands) {
+  const int height = ceil_div(token_tiles, bands);
+  const int band = ordinal / (height * COLUMN_TILES), first = band * height;
+  const int here = min(height, token_tiles - first), place = ordinal - first * COLUMN_TILES;
+  return {first + place % here, place / here};
 }
 
 }  // namespace ws

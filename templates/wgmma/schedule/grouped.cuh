@@ -2,9 +2,10 @@
 // from the offsets, in a time that is linear in the groups.
 //
 // A group of more than TOKENS rows is divided evenly into tiles of a multiple of 8 rows. A block for each tile: x walks the
-// tiles of columns, y those of tokens of all groups (in bands, where they are many), z the splits of K; the grid has room for
-// every way to divide the rows, and blocks that no group needs end at once. Persistent: as many blocks as run at once, in a
-// static schedule: each takes its share of the tiles, to and fro over the blocks, so that all end at about the same time.
+// tiles of columns, y those of tokens of all groups, z the splits of K; the grid has room for every way to divide the rows, and
+// blocks that no group needs end at once. Persistent: as many blocks as run at once, in a static schedule: each takes its
+// share of the tiles, to and fro over the blocks, so that all end at about the same time. Where a group has many weights, both
+// have tall tiles in bands.
 #pragma once
 
 #include "common/groups/grouped.cuh"
@@ -236,12 +237,12 @@ struct Schedule {
       const int turn = index % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
       const int ordinal = index * gridDim.x + turn;
       tile.take_split(0);
-      if constexpr (IN_BANDS) return find_in_bands(ordinal, tile);
+      if constexpr (GROUPS_IN_BANDS) return find_in_bands(ordinal, tile);
       tile.column_tile = ordinal % COLUMN_TILES;
       return table.find(ordinal / COLUMN_TILES, tile);
     } else {
       tile.take_split(SPLITS * CLUSTER_SPLITS == 1 ? 0 : blockIdx.z);
-      if constexpr (IN_BANDS) return index == 0 && find_in_bands(blockIdx.y * gridDim.x + blockIdx.x, tile);
+      if constexpr (GROUPS_IN_BANDS) return index == 0 && find_in_bands(blockIdx.y * gridDim.x + blockIdx.x, tile);
       tile.column_tile = blockIdx.x;
       return index == 0 && table.find(blockIdx.y, tile);
     }
@@ -250,7 +251,7 @@ struct Schedule {
  private:
   __device__ bool find_in_bands(int ordinal, Tile& tile) const {
     if (ordinal >= table.token_tiles * COLUMN_TILES) return false;
-    const TilePlace place = in_bands(ordinal, table.token_tiles);
+    const TilePlace place = in_bands(ordinal, table.token_tiles, ceil_div(table.token_tiles, BAND));
     tile.column_tile = place.column_tile;
     return table.find(place.token_tile, tile);
   }

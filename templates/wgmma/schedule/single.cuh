@@ -1,6 +1,6 @@
 // The tiles of a block of an ungrouped problem. A block for each: x walks the tiles of columns, y those of tokens, z the
-// splits of K; many are taken in bands. Persistent: as many blocks as run at once, each with several; tiles that follow each
-// other have the same weights.
+// splits of K. Persistent: as many blocks as run at once, each with several; tiles that follow each other have the same
+// weights, in bands where tokens are too many for the L2 cache.
 #pragma once
 
 #include "common/groups/single.cuh"
@@ -13,31 +13,28 @@ struct Schedule {
 
   // The `index`th tile of this block; false behind the last.
   __device__ bool tile(const Params& params, int index, Tile& tile) const {
+    tile.group = 0;
     if constexpr (PERSISTENT) {
       const int token_tiles = ceil_div(params.m, TOKENS), ordinal = blockIdx.x + index * gridDim.x;
-      if constexpr (TOKENS < TALL) {
-        take(params, {ordinal % token_tiles, ordinal / token_tiles}, tile);
-        return tile.column_tile < COLUMN_TILES;
+      if (TOKENS >= TALL && token_tiles > CACHED_TILES) {
+        if (ordinal >= token_tiles * COLUMN_TILES) return false;
+        const TilePlace place = in_bands(ordinal, token_tiles, ceil_div(token_tiles, BAND));
+        tile.first_row = place.token_tile * TOKENS;
+        tile.column_tile = place.column_tile;
+      } else {
+        tile.first_row = ordinal % token_tiles * TOKENS;
+        tile.column_tile = ordinal / token_tiles;
       }
-      if (ordinal >= token_tiles * COLUMN_TILES) return false;
-      take(params, in_bands(ordinal, token_tiles), tile);
-      return true;
+      tile.rows = params.m - tile.first_row;
+      tile.take_split(0);
+      return tile.column_tile < COLUMN_TILES;
     } else {
-      if constexpr (IN_BANDS)
-        take(params, in_bands(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y), tile);
-      else
-        take(params, {static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x)}, tile);
+      tile.first_row = blockIdx.y * TOKENS;
+      tile.rows = params.m - tile.first_row;
+      tile.column_tile = blockIdx.x;
+      tile.take_split(SPLITS * CLUSTER_SPLITS == 1 ? 0 : blockIdx.z);
       return index == 0;
     }
-  }
-
- private:
-  __device__ static void take(const Params& params, const TilePlace& place, Tile& tile) {
-    tile.group = 0;
-    tile.first_row = place.token_tile * TOKENS;
-    tile.rows = params.m - tile.first_row;
-    tile.column_tile = place.column_tile;
-    tile.take_split(PERSISTENT || SPLITS * CLUSTER_SPLITS == 1 ? 0 : blockIdx.z);
   }
 };
 

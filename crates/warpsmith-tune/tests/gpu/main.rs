@@ -253,8 +253,6 @@ fn main() -> ExitCode {
     let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());
     trials.push(trial(&hopper, "groups of many tiles are right".to_owned(), many_tiles::are_right));
     trials.push(trial(&hopper, "many tiles in bands are right".to_owned(), many_tiles::are_right_in_bands));
-    let as_given = "many tiles in bands are right, weights as given".to_owned();
-    trials.push(trial(&bench, as_given, many_tiles::as_given_are_right_in_bands));
     trials.push(trial(&hopper, "decoders leave no task out".to_owned(), decoders::leave_no_task_out));
     let plans: [(&str, Test); 8] = [
         ("right for every M", plan::is_right_for_every_m),
