@@ -47,7 +47,7 @@ pub fn are_right_in_bands(bench: &Bench) -> Result<(), String> {
     let problem = Problem::gemm().n(65 * 64 + 16).k(64).a(Format::F16).prepared();
     let groups = [vec![1200, 0, 200, 901, 1], vec![1], vec![0, 0]];
     let mut hosts = vec![HostOperands::random(&problem, &[17 * 128 + 5], Spread::Every, 3)];
-    let grouped = |rows: &Vec<u32>| problem.clone().grouped(rows.len() as u32);
+    let grouped = |rows: &Vec<u32>| problem.grouped(rows.len() as u32);
     hosts.extend(groups.iter().map(|rows| HostOperands::random(&grouped(rows), rows, Spread::Every, 3)));
     for host in &hosts {
         for variant in BANDS {
