@@ -55,6 +55,10 @@ impl Pace {
     /// a serving engine's burst, not a stress test in which the chip lowers its clocks for power.
     pub const NORMAL: Pace =
         Pace { rest: Duration::from_millis(150), replay: Duration::from_micros(1500), warm_ups: 3, replays: 25 };
+    /// A second and more under load, as long prompts are: tall tiles are then as fast as the chip's power lets them be, and what
+    /// takes more energy takes longer.
+    pub const STEADY: Pace =
+        Pace { rest: Duration::from_millis(400), replay: Duration::from_millis(10), warm_ups: 30, replays: 60 };
     /// A few milliseconds in all, to tell good from bad: exact to some per cent.
     pub const BRIEF: Pace = Pace { rest: Duration::ZERO, replay: Duration::from_micros(300), warm_ups: 1, replays: 7 };
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::value_parser;
 use warpsmith::spec::{Arch, Combine, Quantise, Route, Variant};
 use warpsmith_layers::LayerConfig;
+use warpsmith_tune::Pace;
 
 use crate::shared::layers::layer;
 use crate::shared::wanted::Wanted;
@@ -47,6 +48,10 @@ pub struct Args {
     #[arg(long, requires = "layer", value_name = "FILE")]
     pub table: Option<PathBuf>,
 
+    /// Times products and layers under steady load, as long prompts are, instead of in short bursts.
+    #[arg(long, conflicts_with_all = ["route", "combine", "quantise"])]
+    pub steady: bool,
+
     /// Numbers of tokens for layers, routers, combiners and quantisers.
     #[arg(long, value_delimiter = ',', requires = "whole", value_parser = value_parser!(u32).range(1..=1 << 20))]
     pub tokens: Vec<u32>,
@@ -58,4 +63,15 @@ pub struct Args {
     /// Which GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
+}
+
+impl Args {
+    pub fn pace(&self) -> Pace {
+        if self.steady { Pace::STEADY } else { Pace::NORMAL }
+    }
+
+    /// Said beside the times.
+    pub fn load(&self) -> &'static str {
+        if self.steady { "; under steady load" } else { "" }
+    }
 }

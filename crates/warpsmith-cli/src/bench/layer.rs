@@ -12,7 +12,7 @@ use warpsmith::pick::{Picker, Table};
 use warpsmith::spec::Arch;
 use warpsmith_layers::{LayerConfig, Step};
 use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens, Work};
-use warpsmith_tune::{Timer, operand_sets, wait};
+use warpsmith_tune::{Pace, Timer, operand_sets, wait};
 
 use super::Args;
 use crate::shared::gpu::Gpu;
@@ -41,7 +41,8 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
     let of_nvfp4 = if has(Format::Nvfp4) { format!(", of NVFP4 ones at {coded:.0}") } else { String::new() };
     say!(
         "floor: bytes at {memory:.0} GB/s or products at {matrix:.0} TFLOP/s{of_e4m3}{of_nvfp4}; medians, weights not in the \
-         L2 cache"
+         L2 cache{}",
+        args.load()
     )?;
     say!("{:>7} {:>9} {:>9} {:>6}  layer, and its steps alone", "tokens", "us", "floor us", "share")?;
     let (mut is_right, mut rows) = (true, Vec::new());
@@ -49,7 +50,7 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
         let skew = args.skew.unwrap_or_else(|| stated_skew(config));
         let bench = Bench::new(&gpu, config, tokens, skew, &arch)?;
         for tokens in tokens {
-            match bench.timed(&gpu, *tokens, &arch) {
+            match bench.timed(&gpu, *tokens, &arch, args.pace()) {
                 Ok(row) => {
                     say!("{}", row.line(config))?;
                     rows.push(row.json(config, skew));
@@ -62,7 +63,8 @@ pub fn run(args: &Args, place: &Place, cache: KernelCache) -> Result<bool> {
             }
         }
     }
-    document(&json!({ "machine": place.describe("nothing is launched").to_string(), "layers": rows }))?;
+    let machine = place.describe("nothing is launched").to_string();
+    document(&json!({ "machine": machine, "steady": args.steady, "layers": rows }))?;
     Ok(is_right)
 }
 
@@ -143,7 +145,7 @@ impl Bench {
         Ok(Self { host, skew, layers })
     }
 
-    fn timed(&self, gpu: &Gpu, tokens: u32, arch: &Arch) -> Result<Row> {
+    fn timed(&self, gpu: &Gpu, tokens: u32, arch: &Arch, pace: Pace) -> Result<Row> {
         let (stream, config) = (gpu.stream(), self.host.config());
         // As many sets as these tokens take.
         let host = |seed: usize| HostTokens::random(config, tokens, self.skew, 1 + seed as u64);
@@ -164,7 +166,7 @@ impl Bench {
         let reference = self.host.reference(&host(0), &which, &columns)?;
         let worst = all[0].found(stream, &layers[0])?.check(&reference, &which, &columns)?;
 
-        let timer = Timer::new(stream)?;
+        let timer = Timer::new(stream)?.pace(pace);
         let mut time = |only| timer.time(sets, |set| layers[set].forward(stream, &mut all[set], only));
         let floor = |only| Work::of(config, tokens, hit, only).floor_us(arch);
         let whole = [time(None)?.median_us, floor(None)];

@@ -5,6 +5,7 @@
 //! warpsmith bench --only grouped
 //! warpsmith bench --route route.softmax:bf16:e128:k8:renormalised --tokens 1,256,8192
 //! warpsmith bench --problem 'dual_gemm.silu:f16*nvfp4>f16:n4096:k7168:prepared' --m 1,16,256
+//! warpsmith bench --problem 'dual_gemm.silu:e4m3*nvfp4>f16:n14336:k4096:prepared' --m 8192 --steady
 //! ```
 //!
 //! Routers, combiners and quantisers are timed by themselves (`--route`, `--combine`, `--quantise`), beside what their bytes take; whole layers with
@@ -33,7 +34,7 @@ use warpsmith::build;
 use warpsmith::cache::KernelCache;
 use warpsmith::pick::{Choice, Picker};
 use warpsmith::spec::Spec;
-use warpsmith_tune::{HostOperands, Spread, Trial, reference};
+use warpsmith_tune::{HostOperands, Launching, Pace, Spread, Trial, reference};
 
 use crate::shared::compile::{self, Made};
 use crate::shared::gpu::Gpu;
@@ -77,8 +78,8 @@ pub fn run(args: &Args) -> Result<bool> {
         Place::Device(device) => {
             let gpu = Gpu::new(device, cache)?;
             let ceilings = ceilings::measure(gpu.stream(), gpu.engine().device().arch(), &ceilings)?;
-            say!("{ceilings}\n\n{}", table::head())?;
-            (on_device(&gpu, &items, candidates, ceilings)?, Some(ceilings))
+            say!("{ceilings}{}\n\n{}", args.load(), table::head())?;
+            (on_device(&gpu, &items, candidates, ceilings, args.pace())?, Some(ceilings))
         }
         Place::Host(..) => {
             say!("\n{}", table::head())?;
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<bool> {
     };
 
     // In the form of docs/measurements/ratios.py.
-    document(&table::json(&rows, &machine, ceilings.as_ref()))?;
+    document(&table::json(&rows, &machine, args.steady, ceilings.as_ref()))?;
     say!("")?;
     table::dual_over_plain(&rows).iter().try_for_each(|line| say!("{line}"))?;
     let wrong = rows.iter().filter(|row| row.is_wrong()).count();
@@ -125,7 +126,13 @@ fn candidates(args: &Args, picker: &Picker, cache: &KernelCache, items: &[Item])
     choices.into_iter().map(|choices| choices.into_iter().map(&mut candidate).collect()).collect()
 }
 
-fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceilings: Ceilings) -> Result<Vec<Row>> {
+fn on_device(
+    gpu: &Gpu,
+    items: &[Item],
+    candidates: Vec<Vec<Candidate>>,
+    ceilings: Ceilings,
+    pace: Pace,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (item, candidates) in items.iter().zip(candidates) {
         if !candidates.iter().any(|candidate| matches!(candidate, Ok((_, Ok(_))))) {
@@ -138,9 +145,8 @@ fn on_device(gpu: &Gpu, items: &[Item], candidates: Vec<Vec<Candidate>>, ceiling
         for candidate in candidates {
             rows.push(shown(item, candidate, |choice, _| match &mut trial {
                 Err(why) => Outcome::Failed(why.clone()),
-                Ok(trial) => {
-                    measure(gpu, trial, choice, ceilings).unwrap_or_else(|error| Outcome::Failed(error.to_string()))
-                }
+                Ok(trial) => measure(gpu, trial, choice, ceilings, pace)
+                    .unwrap_or_else(|error| Outcome::Failed(error.to_string())),
             })?);
         }
     }
@@ -168,12 +174,13 @@ fn shown(item: &Item, candidate: Candidate, outcome: impl FnOnce(&Choice, &build
 }
 
 /// Checks a kernel and, if it is right, times it both ways.
-fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, ceilings: Ceilings) -> Result<Outcome> {
+fn measure(gpu: &Gpu, trial: &mut Trial<'_>, choice: &Choice, ceilings: Ceilings, pace: Pace) -> Result<Outcome> {
     let checked = gpu.check(trial, choice)?;
     if !checked.passed() {
         return Ok(Outcome::Wrong(checked.to_string()));
     }
-    let (plain, dependent) = (trial.time(&checked)?, trial.time_dependent(&checked)?);
+    let plain = trial.time_at(&checked, Launching::Plain, pace)?;
+    let dependent = trial.time_at(&checked, Launching::Dependent, pace)?;
     let worst = checked.verdict().worst();
     Ok(Outcome::Passed(Box::new(Measured { worst, plain, dependent, ceilings })))
 }

@@ -180,11 +180,12 @@ pub fn dual_over_plain(rows: &[Row]) -> Vec<String> {
 }
 
 /// Everything, for machines: the ceilings and then the rows.
-pub fn json(rows: &[Row], machine: &str, ceilings: Option<&Ceilings>) -> Value {
+pub fn json(rows: &[Row], machine: &str, steady: bool, ceilings: Option<&Ceilings>) -> Value {
     let ceilings = ceilings.map(|ceilings| {
         json!({
             "op": "ceilings",
             "machine": machine,
+            "steady": steady,
             "copy_gb_s": ceilings.copy / 1e9,
             "read_gb_s": ceilings.read / 1e9,
             "launch_us": ceilings.launch_us,
