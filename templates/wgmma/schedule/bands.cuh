@@ -26,8 +26,8 @@ struct TilePlace {
 };
 
 // The `ordinal`th of token_tiles × COLUMN_TILES, of which there is one at least. Bands are alike but for the last.
-__device__ __forceinline__ TilePlace in_bands(int ordinal, int token_tiles, int bands) {
-  const int height = ceil_div(token_tiles, bands);
+__device__ __forceinline__ TilePlace in_bands(int ordinal, int token_tiles) {
+  const int height = ceil_div(token_tiles, ceil_div(token_tiles, BAND));
   const int band = ordinal / (height * COLUMN_TILES), first = band * height;
   const int here = min(height, token_tiles - first), place = ordinal - first * COLUMN_TILES;
   return {first + place % here, place / here};

@@ -18,7 +18,7 @@ struct Schedule {
       const int token_tiles = ceil_div(params.m, TOKENS), ordinal = blockIdx.x + index * gridDim.x;
       if (TOKENS >= TALL && token_tiles > CACHED_TILES) {
         if (ordinal >= token_tiles * COLUMN_TILES) return false;
-        const TilePlace place = in_bands(ordinal, token_tiles, ceil_div(token_tiles, BAND));
+        const TilePlace place = in_bands(ordinal, token_tiles);
         tile.first_row = place.token_tile * TOKENS;
         tile.column_tile = place.column_tile;
       } else {
