@@ -14,7 +14,7 @@ use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
-use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,11 +59,9 @@ pub(super) fn rank(
         best: Best::new(count),
     };
     let mut nodes = Nodes::new(&question, axes);
-    let first: Vec<(f64, usize)> = (0..PROBED).map_while(|_| nodes.next(f64::INFINITY)).collect();
-    first.iter().for_each(|(_, at)| search.probe(&nodes.made[*at]));
+    search.probe(&nodes);
     search.best = Best { limit: search.best.last(), ..Best::new(count) };
-    let mut first = first.into_iter();
-    while let Some((least_us, at)) = first.next().or_else(|| nodes.next(search.best.bar())) {
+    while let Some((least_us, at)) = nodes.next(search.best.bar()) {
         if search.best.is_full_below(least_us) {
             break;
         }
@@ -73,10 +71,54 @@ pub(super) fn rank(
     search.best.found.into_iter().map(ranked).collect()
 }
 
-/// So many nodes are probed, the first ones.
-const PROBED: usize = 3;
-/// With these depths of the tile and warps.
-const PROBES: [(u32, Warps); 3] = [(128, Warps::Uniform), (128, Warps::Specialised(2)), (256, Warps::Specialised(4))];
+/// A tile that is often good: of so many times the fewest columns the height that may be the best, or the one so many behind it.
+struct Probe {
+    columns: usize,
+    behind: usize,
+    k: u32,
+    warps: Warps,
+    epilogue: Epilogue,
+    cluster: Cluster,
+}
+
+impl Probe {
+    const fn new(columns: usize, behind: usize, k: u32, warpgroups: u32) -> Self {
+        let warps = Warps::Specialised(warpgroups);
+        Self { columns, behind, k, warps, epilogue: Epilogue::Shared, cluster: Cluster::None }
+    }
+
+    const fn direct(self) -> Self {
+        Self { epilogue: Epilogue::Direct, ..self }
+    }
+
+    const fn by_two(self) -> Self {
+        Self { cluster: Cluster::SplitK(2), ..self }
+    }
+
+    const fn uniform(columns: usize, behind: usize) -> Self {
+        Self { warps: Warps::Uniform, ..Self::new(columns, behind, 128, 1).direct() }
+    }
+}
+
+/// Of the path `wgmma`, without groups; with groups, in blocks that stay; of other paths.
+const ALONE: [Probe; 7] = [
+    Probe::new(1, 0, 128, 2),
+    Probe::new(1, 1, 256, 2).direct().by_two(),
+    Probe::new(2, 1, 128, 2),
+    Probe::new(1, 0, 128, 2).by_two(),
+    Probe::new(2, 0, 128, 2),
+    Probe::new(1, 0, 256, 2).direct(),
+    Probe::new(3, 0, 128, 3),
+];
+const OF_GROUPS: [Probe; 6] = [
+    Probe::new(2, 0, 256, 2),
+    Probe::new(2, 2, 128, 2),
+    Probe::new(1, 0, 256, 4).direct(),
+    Probe::new(4, 0, 256, 4),
+    Probe::new(2, 1, 128, 2),
+    Probe::new(3, 0, 256, 3),
+];
+const UNIFORM: [Probe; 3] = [Probe::uniform(1, 0), Probe::uniform(2, 0), Probe::uniform(1, 1)];
 
 struct Search<'a> {
     question: &'a Question<'a>,
@@ -92,17 +134,27 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Looks at what is often good, so that little else needs to be looked at.
-    fn probe(&mut self, node: &Node<'_>) {
-        let plain = *node.plain();
-        for (k, warps) in PROBES {
-            // Where groups have no rows, blocks that stay are often good.
-            let stays: &[bool] = if self.question.problem.groups().is_some() { &[true, false] } else { &[false] };
-            for &stays in stays {
-                let persistent = plain.persistent || stays;
-                let variant = Variant { tile: Tile { k, ..plain.tile }, warps, persistent, ..plain };
-                if Spec::can_combine(self.question.problem, &variant) {
-                    self.add_depths(&variant);
-                }
+    fn probe(&mut self, nodes: &Nodes<'_>) {
+        let (axes, problem) = (self.axes, self.question.problem);
+        let stays = axes.path == MatrixPath::Wgmma && problem.groups().is_some();
+        let probes: &[Probe] = match axes.path {
+            MatrixPath::Wgmma if stays => &OF_GROUPS,
+            MatrixPath::Wgmma => &ALONE,
+            _ => &UNIFORM,
+        };
+        for Probe { columns, behind, k, warps, epilogue, cluster } in probes {
+            let Some(plain) = nodes.least(axes.columns[columns - 1], *behind) else { continue };
+            let variant = Variant {
+                tile: Tile { k: *k, ..plain.tile },
+                warps: *warps,
+                epilogue: *epilogue,
+                cluster: *cluster,
+                persistent: plain.persistent || stays,
+                prepass: axes.prepass[0],
+                ..plain
+            };
+            if Spec::can_combine(problem, &variant) {
+                self.add_depths(&variant);
             }
         }
     }
@@ -237,6 +289,14 @@ impl<'a> Nodes<'a> {
         }
         plain.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
         Self { question, axes, heights, plain, made: Vec::with_capacity(64), queue: BinaryHeap::new() }
+    }
+
+    /// Of so many columns and products beside each other what has the least bound, or is so many behind it.
+    fn least(&self, columns: u32, behind: usize) -> Option<Variant> {
+        let beside = |plain: &&(f64, usize, Variant)| {
+            plain.2.tile.columns == columns && matches!(plain.2.fusion, Fusion::Interleaved | Fusion::Single)
+        };
+        self.plain.iter().rev().filter(beside).nth(behind).map(|plain| plain.2)
     }
 
     /// The next one's bound, or something less that is above `limit`, and where it is among those that are made.
