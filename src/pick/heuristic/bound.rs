@@ -186,26 +186,28 @@ impl<'a> Node<'a> {
         &self.plain
     }
 
-    /// What no variant takes less than, or something less that is above `limit`.
-    pub(super) fn least_us(&self, limit: f64) -> f64 {
+    /// What no variant takes less than that splits K, and none that does not; or something less that is above `limit`, or above
+    /// the other.
+    pub(super) fn least_us(&self, limit: f64) -> [f64; 2] {
         if !self.is_bounded() {
-            return self.question.constants.launch * ROUNDING;
+            return [self.question.constants.launch * ROUNDING; 2];
         }
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
         let of_kind = |prepass: &bool| {
             let plain = Variant { prepass: *prepass, ..self.plain };
             let work = self.work(&plain);
-            let us = work.split_us(&plain, limit);
-            let us = us.min(work.whole_us(&plain, us.min(limit)));
+            let split = work.split_us(&plain, limit);
+            let whole = work.whole_us(&plain, split.min(limit));
             if work.is_ragged() {
                 // Stages that are sent to several blocks are as wide as the tile.
                 let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
-                us.min(self.work(&wide).whole_us(&plain, us.min(limit)))
+                [split, whole.min(self.work(&wide).whole_us(&plain, split.min(whole).min(limit)))]
             } else {
-                us
+                [split, whole]
             }
         };
-        prepass.iter().map(of_kind).fold(f64::INFINITY, f64::min) * ROUNDING
+        let least = |[split, whole]: [f64; 2], of: [f64; 2]| [split.min(of[0]), whole.min(of[1])];
+        prepass.iter().map(of_kind).fold([f64::INFINITY; 2], least).map(|us| us * ROUNDING)
     }
 
     /// Whether what its variants share says how long they take at least. On the path `tcgen05` it does not, and there are few.
@@ -434,7 +436,7 @@ pub(super) struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// As [`Node::least_us`].
+    /// What none takes less than, or something less that is above `limit`.
     pub(super) fn least_us(&self, limit: f64) -> f64 {
         self.any_us(limit) * ROUNDING
     }

@@ -65,7 +65,7 @@ pub(super) fn rank(
         if search.best.is_full_below(least_us) {
             break;
         }
-        search.open(&nodes.made[at]);
+        search.open(&nodes.made[at].0, nodes.made[at].1);
     }
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, load, constants) };
     search.best.found.into_iter().map(ranked).collect()
@@ -159,13 +159,17 @@ impl Search<'_> {
         }
     }
 
-    fn open(&mut self, node: &Node<'_>) {
+    fn open(&mut self, node: &Node<'_>, [split_us, whole_us]: [f64; 2]) {
         let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
         let ways = node.ways();
         let combinations = combinations.entry((fusion, tile.columns)).or_default();
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
+            let is_split = way.split_k * way.cluster.splits() > 1;
+            if best.is_full_below(if is_split { split_us } else { whole_us }) {
+                continue;
+            }
             let known = ways.of(&way);
             if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us(best.bar()))) {
                 continue;
@@ -265,7 +269,8 @@ struct Nodes<'a> {
     heights: Vec<Height>,
     /// What is not made yet: a height, tile and fusion with a bound, the least last.
     plain: Vec<(f64, usize, Variant)>,
-    made: Vec<Node<'a>>,
+    /// With what those that split K, and the others, take at least.
+    made: Vec<(Node<'a>, [f64; 2])>,
     /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -308,8 +313,9 @@ impl<'a> Nodes<'a> {
             }
             self.plain.pop();
             if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
-                self.queue.push(Reverse((node.least_us(limit).to_bits(), self.made.len())));
-                self.made.push(node);
+                let least_us = node.least_us(limit);
+                self.queue.push(Reverse((least_us[0].min(least_us[1]).to_bits(), self.made.len())));
+                self.made.push((node, least_us));
             }
         }
         let Reverse((us, at)) = self.queue.pop()?;
