@@ -14,7 +14,7 @@ use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
-use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,7 @@ impl Probe {
     }
 }
 
-/// Of the path `wgmma`, without groups; with groups, in blocks that stay; of other paths.
+/// Where warps may be specialised, without groups; with groups, in blocks that stay; where they are alike.
 const ALONE: [Probe; 7] = [
     Probe::new(1, 0, 128, 2),
     Probe::new(1, 1, 256, 2).direct().by_two(),
@@ -136,11 +136,11 @@ impl Search<'_> {
     /// Looks at what is often good, so that little else needs to be looked at.
     fn probe(&mut self, nodes: &Nodes<'_>) {
         let (axes, problem) = (self.axes, self.question.problem);
-        let stays = axes.path == MatrixPath::Wgmma && problem.groups().is_some();
-        let probes: &[Probe] = match axes.path {
-            MatrixPath::Wgmma if stays => &OF_GROUPS,
-            MatrixPath::Wgmma => &ALONE,
-            _ => &UNIFORM,
+        let (specialised, has_groups) = (axes.warps.contains(&Warps::Specialised(2)), problem.groups().is_some());
+        let probes: &[Probe] = match (specialised, has_groups) {
+            (true, true) => &OF_GROUPS,
+            (true, false) => &ALONE,
+            (false, _) => &UNIFORM,
         };
         for Probe { columns, behind, k, warps, epilogue, cluster } in probes {
             let Some(plain) = nodes.least(axes.columns[columns - 1], *behind) else { continue };
@@ -149,7 +149,7 @@ impl Search<'_> {
                 warps: *warps,
                 epilogue: *epilogue,
                 cluster: *cluster,
-                persistent: plain.persistent || stays,
+                persistent: plain.persistent || (specialised && has_groups),
                 prepass: axes.prepass[0],
                 ..plain
             };

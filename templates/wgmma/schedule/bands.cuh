@@ -25,11 +25,11 @@ struct TilePlace {
   int token_tile, column_tile;
 };
 
-// The `ordinal`th of token_tiles × COLUMN_TILES, of which there is one at least. Bands are alike but for the last.
-__device__ __forceinline__ TilePlace in_bands(int ordinal, int token_tiles) {
-  const int height = ceil_div(token_tiles, ceil_div(token_tiles, BAND));
-  const int band = ordinal / (height * COLUMN_TILES), first = band * height;
-  const int here = min(height, token_tiles - first), place = ordinal - first * COLUMN_TILES;
+// The `ordinal`th of token_tiles × COLUMN_TILES, in bands or not. One division by what is not known to the compiler: registers
+// are scarce.
+__device__ __forceinline__ TilePlace tile_place(int ordinal, int token_tiles, bool in_bands) {
+  const int first = in_bands ? ordinal / (BAND * COLUMN_TILES) * BAND : 0;
+  const int here = in_bands ? min(BAND, token_tiles - first) : token_tiles, place = ordinal - first * COLUMN_TILES;
   return {first + place % here, place / here};
 }
 

@@ -251,7 +251,7 @@ struct Schedule {
  private:
   __device__ bool find_in_bands(int ordinal, Tile& tile) const {
     if (ordinal >= table.token_tiles * COLUMN_TILES) return false;
-    const TilePlace place = in_bands(ordinal, table.token_tiles);
+    const TilePlace place = tile_place(ordinal, table.token_tiles, true);
     tile.column_tile = place.column_tile;
     return table.find(place.token_tile, tile);
   }

@@ -16,15 +16,11 @@ struct Schedule {
     tile.group = 0;
     if constexpr (PERSISTENT) {
       const int token_tiles = ceil_div(params.m, TOKENS), ordinal = blockIdx.x + index * gridDim.x;
-      if (TOKENS >= TALL && token_tiles > CACHED_TILES) {
-        if (ordinal >= token_tiles * COLUMN_TILES) return false;
-        const TilePlace place = in_bands(ordinal, token_tiles);
-        tile.first_row = place.token_tile * TOKENS;
-        tile.column_tile = place.column_tile;
-      } else {
-        tile.first_row = ordinal % token_tiles * TOKENS;
-        tile.column_tile = ordinal / token_tiles;
-      }
+      const bool in_bands = TOKENS >= TALL && token_tiles > CACHED_TILES;
+      if (in_bands && ordinal >= token_tiles * COLUMN_TILES) return false;
+      const TilePlace place = tile_place(ordinal, token_tiles, in_bands);
+      tile.first_row = place.token_tile * TOKENS;
+      tile.column_tile = place.column_tile;
       tile.rows = params.m - tile.first_row;
       tile.take_split(0);
       return tile.column_tile < COLUMN_TILES;
