@@ -18,7 +18,7 @@ enum : int {
 // Without bands column tiles of groups follow each other, so that blocks which run at once have one token tile or two of them.
 enum : bool {
   GROUPS_IN_BANDS =
-      TOKENS >= TALL && COLUMN_TILES > 64 && MULTICAST == 1 && u64{PRODUCTS} * N * (K / K_BLOCK) * BLOCK_BYTES / 64 > CACHED
+      TOKENS >= TALL && COLUMN_TILES > 64 && MULTICAST == 1 && u64{TILES_PER_GROUP} * K_BLOCKS_ALL * BLOCK_BYTES > CACHED
 };
 
 struct TilePlace {
