@@ -186,11 +186,11 @@ impl<'a> Node<'a> {
         &self.plain
     }
 
-    /// What no variant takes less than that splits K, and none that does not; or something less that is above `limit`, or above
-    /// the other.
-    pub(super) fn least_us(&self, limit: f64) -> [f64; 2] {
+    /// What no variant takes less than, or something less that is above `limit`.
+    pub(super) fn least(&self, limit: f64) -> Least {
         if !self.is_bounded() {
-            return [self.question.constants.launch * ROUNDING; 2];
+            let launch = self.question.constants.launch * ROUNDING;
+            return Least { split: launch, whole: launch };
         }
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
         let of_kind = |prepass: &bool| {
@@ -201,13 +201,15 @@ impl<'a> Node<'a> {
             if work.is_ragged() {
                 // Stages that are sent to several blocks are as wide as the tile.
                 let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
-                [split, whole.min(self.work(&wide).whole_us(&plain, split.min(whole).min(limit)))]
+                Least { split, whole: whole.min(self.work(&wide).whole_us(&plain, split.min(whole).min(limit))) }
             } else {
-                [split, whole]
+                Least { split, whole }
             }
         };
-        let least = |[split, whole]: [f64; 2], of: [f64; 2]| [split.min(of[0]), whole.min(of[1])];
-        prepass.iter().map(of_kind).fold([f64::INFINITY; 2], least).map(|us| us * ROUNDING)
+        let least = |a: Least, b: Least| Least { split: a.split.min(b.split), whole: a.whole.min(b.whole) };
+        let none = Least { split: f64::INFINITY, whole: f64::INFINITY };
+        let Least { split, whole } = prepass.iter().map(of_kind).fold(none, least);
+        Least { split: split * ROUNDING, whole: whole * ROUNDING }
     }
 
     /// Whether what its variants share says how long they take at least. On the path `tcgen05` it does not, and there are few.
@@ -270,6 +272,31 @@ impl<'a> Node<'a> {
             block,
         }
     }
+}
+
+/// What variants of a [`Node`] take at least, in µs: those that split K, and the others; or something less that is more than the
+/// other.
+#[derive(Clone, Copy)]
+pub(super) struct Least {
+    split: f64,
+    whole: f64,
+}
+
+impl Least {
+    /// Any of them.
+    pub(super) fn us(&self) -> f64 {
+        self.split.min(self.whole)
+    }
+
+    /// Those that share K as `way` does.
+    pub(super) fn us_of(&self, way: &Variant) -> f64 {
+        if parts_of_k(way) > 1 { self.split } else { self.whole }
+    }
+}
+
+/// Parts of K, whoever has them.
+fn parts_of_k(variant: &Variant) -> u32 {
+    variant.split_k * variant.cluster.splits()
 }
 
 /// A [`Node`], by whether tokens are decoded before; nothing, if that does not bound its variants.
@@ -367,7 +394,7 @@ impl Work<'_> {
         let (splits, sms) = Device::shares(variant, arch, c);
         let is_whole = splits == 1.0 && sms == self.whole.sms;
         let device = if is_whole { self.whole } else { Device::of(problem, variant, self.cover, splits, sms, c) };
-        let steps = self.steps() / f64::from(variant.split_k * variant.cluster.splits());
+        let steps = self.steps() / f64::from(parts_of_k(variant));
         let blocks = self.node.geometry.blocks_per_sm;
         let rounds = Rounds::of(variant, device.busiest, blocks, |blocks| self.latency(blocks));
         let tail = self.tail(variant);

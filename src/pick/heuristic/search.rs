@@ -9,7 +9,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
-use super::bound::{self, Covers, Height, Node, Question};
+use super::bound::{self, Covers, Height, Least, Node, Question};
 use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
@@ -65,7 +65,8 @@ pub(super) fn rank(
         if search.best.is_full_below(least_us) {
             break;
         }
-        search.open(&nodes.made[at].0, nodes.made[at].1);
+        let (node, least) = &nodes.made[at];
+        search.open(node, least);
     }
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, load, constants) };
     search.best.found.into_iter().map(ranked).collect()
@@ -159,15 +160,14 @@ impl Search<'_> {
         }
     }
 
-    fn open(&mut self, node: &Node<'_>, [split_us, whole_us]: [f64; 2]) {
+    fn open(&mut self, node: &Node<'_>, least: &Least) {
         let Self { question, axes, combinations, covers, families, best, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
         let ways = node.ways();
         let combinations = combinations.entry((fusion, tile.columns)).or_default();
         families.clear();
         for (at, way) in axes.ways(node.plain()).enumerate() {
-            let is_split = way.split_k * way.cluster.splits() > 1;
-            if best.is_full_below(if is_split { split_us } else { whole_us }) {
+            if best.is_full_below(least.us_of(&way)) {
                 continue;
             }
             let known = ways.of(&way);
@@ -269,8 +269,7 @@ struct Nodes<'a> {
     heights: Vec<Height>,
     /// What is not made yet: a height, tile and fusion with a bound, the least last.
     plain: Vec<(f64, usize, Variant)>,
-    /// With what those that split K, and the others, take at least.
-    made: Vec<(Node<'a>, [f64; 2])>,
+    made: Vec<(Node<'a>, Least)>,
     /// Nodes that are not taken yet, by their bound: positive numbers have the order of their bits.
     queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -313,9 +312,9 @@ impl<'a> Nodes<'a> {
             }
             self.plain.pop();
             if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
-                let least_us = node.least_us(limit);
-                self.queue.push(Reverse((least_us[0].min(least_us[1]).to_bits(), self.made.len())));
-                self.made.push((node, least_us));
+                let least = node.least(limit);
+                self.queue.push(Reverse((least.us().to_bits(), self.made.len())));
+                self.made.push((node, least));
             }
         }
         let Reverse((us, at)) = self.queue.pop()?;
