@@ -107,11 +107,16 @@ impl Bench {
     /// The kernel of a variant, launched alone on these operands, gives the reference.
     pub fn is_right(&self, variant: &str, host: &HostOperands, reference: &Reference) -> Result<(), String> {
         let spec = Spec::new(&host.problem, &variant.parse().map_err(text)?, self.arch()).map_err(text)?;
-        let kernel = self.kernel(&spec)?;
+        let checked =
+            self.checked(&self.kernel(&spec)?, host, reference).map_err(|error| format!("{spec}: {error}"))?;
+        if checked.passed() { Ok(()) } else { Err(format!("{spec}: {checked}")) }
+    }
+
+    /// What a kernel, launched alone on these operands, is found to give.
+    pub fn checked(&self, kernel: &Arc<Kernel>, host: &HostOperands, reference: &Reference) -> Result<Checked, String> {
         let _turn = self.alone();
         let trial = Trial::new(&self.stream, host, reference).map_err(text)?;
-        let checked = trial.check(&kernel).map_err(|error| format!("{spec}: {error}"))?;
-        if checked.passed() { Ok(()) } else { Err(format!("{spec}: {checked}")) }
+        trial.check(kernel).map_err(text)
     }
 
     pub fn note(&self, spec: &Spec, m: u32, checked: &Checked) {

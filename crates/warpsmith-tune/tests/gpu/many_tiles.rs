@@ -2,7 +2,8 @@
 
 use warpsmith::format::Format;
 use warpsmith::spec::{Problem, Spec};
-use warpsmith_tune::{HostOperands, Spread, Trial};
+use warpsmith_tune::oracle::Reference;
+use warpsmith_tune::{Checked, HostOperands, Spread};
 
 use crate::bench::{Bench, changed, text};
 
@@ -46,37 +47,37 @@ const BANDS: [&str; 3] = [
 pub fn are_right_in_bands(bench: &Bench) -> Result<(), String> {
     let problem = Problem::gemm().n(65 * 64 + 16).k(64).a(Format::F16).prepared();
     let groups = [vec![1200, 0, 200, 901, 1], vec![1], vec![0, 0]];
-    let mut hosts = vec![HostOperands::random(&problem, &[17 * 128 + 5], Spread::Every, 3)];
-    let grouped = |rows: &Vec<u32>| problem.grouped(rows.len() as u32);
-    hosts.extend(groups.iter().map(|rows| HostOperands::random(&grouped(rows), rows, Spread::Every, 3)));
-    for host in &hosts {
-        for variant in BANDS {
-            if !is_right_with(bench, variant, host, &[UNCACHED])? {
-                return Err(format!("{} by {variant}: wrong in bands", host.problem));
-            }
-        }
+    let alone = HostOperands::random(&problem, &[17 * 128 + 5], Spread::Every, 3);
+    let reference = alone.reference().map_err(text)?;
+    let wrong = [UNCACHED, ("first + place % here", "place % here")];
+    if checked_with(bench, BANDS[0], &alone, &reference, &wrong)?.passed() {
+        return Err("bands that are all the first pass".to_owned());
     }
-    match is_right_with(bench, BANDS[0], &hosts[0], &[UNCACHED, ("first + place % here", "place % here")])? {
-        true => Err("bands that are all the first pass".to_owned()),
-        false => Ok(()),
-    }
+    let are_right = |host: &HostOperands, reference: &Reference| {
+        BANDS.iter().try_for_each(|variant| {
+            let checked = checked_with(bench, variant, host, reference, &[UNCACHED])?;
+            if checked.passed() { Ok(()) } else { Err(format!("{} by {variant}: {checked}", host.problem)) }
+        })
+    };
+    are_right(&alone, &reference)?;
+    groups.iter().try_for_each(|rows| {
+        let host = HostOperands::random(&problem.grouped(rows.len() as u32), rows, Spread::Every, 3);
+        are_right(&host, &host.reference().map_err(text)?)
+    })
 }
 
 const UNCACHED: (&str, &str) = ("CACHED = 24 << 20", "CACHED = 0");
 
-/// Whether a variant's kernel with these changes gives the reference.
-fn is_right_with(
+/// What a variant's kernel with these changes gives.
+fn checked_with(
     bench: &Bench,
     variant: &str,
     host: &HostOperands,
+    reference: &Reference,
     changes: &[(&'static str, &str)],
-) -> Result<bool, String> {
+) -> Result<Checked, String> {
     let spec = Spec::new(&host.problem, &variant.parse().map_err(text)?, bench.arch()).map_err(text)?;
     let source = warpsmith::internal::build::render(&spec).map_err(text)?;
     let source = changed(&source, changes).map_err(|from| format!("{from:?} is nowhere"))?;
-    let kernel = bench.kernel_of(&spec, &source)?;
-    let reference = host.reference().map_err(text)?;
-    let _turn = bench.alone();
-    let trial = Trial::new(&bench.stream, host, &reference).map_err(text)?;
-    Ok(trial.check(&kernel).map_err(text)?.passed())
+    bench.checked(&bench.kernel_of(&spec, &source)?, host, reference)
 }
