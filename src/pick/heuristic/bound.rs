@@ -1,5 +1,7 @@
 //! What no variant of many can undercut: predictions with the best value of whatever is left open.
 
+pub(super) mod family;
+
 use std::array;
 
 use super::cost::{Device, Fixed, LaunchOverhead, ends_us, idle_cycles, launches, together};
@@ -8,8 +10,8 @@ use crate::path::cost::{Block, Constants, Cover, Widths};
 use crate::path::mma_sync;
 use crate::routing::Load;
 use crate::spec::{
-    Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Epilogue, Fusion, Geometry, Layout, MatrixPath, Problem,
-    STAGES_MAX, Spec, Tile, Variant, Warps, blocks, tile_columns, tiles_per_part,
+    Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Fusion, Geometry, Layout, MatrixPath, Problem, Spec, Tile,
+    Variant, Warps, blocks, tile_columns, tiles_per_part,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -192,23 +194,16 @@ impl<'a> Node<'a> {
             let launch = self.question.constants.launch * ROUNDING;
             return Least { split: launch, whole: launch };
         }
-        let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
-        let of_kind = |prepass: &bool| {
-            let plain = Variant { prepass: *prepass, ..self.plain };
-            let work = self.work(&plain);
+        let of_kind = |Alike { prepass, work, sent }: Alike<'_>| {
+            let plain = Variant { prepass, ..self.plain };
             let split = work.split_us(&plain, limit);
             let whole = work.whole_us(&plain, split.min(limit));
-            if work.is_ragged() {
-                // Stages that are sent to several blocks are as wide as the tile.
-                let wide = Variant { cluster: Cluster::Multicast(2), ..plain };
-                Least { split, whole: whole.min(self.work(&wide).whole_us(&plain, split.min(whole).min(limit))) }
-            } else {
-                Least { split, whole }
-            }
+            let sent = sent.map_or(whole, |sent| sent.whole_us(&plain, split.min(whole).min(limit)));
+            Least { split, whole: whole.min(sent) }
         };
         let least = |a: Least, b: Least| Least { split: a.split.min(b.split), whole: a.whole.min(b.whole) };
         let none = Least { split: f64::INFINITY, whole: f64::INFINITY };
-        let Least { split, whole } = prepass.iter().map(of_kind).fold(none, least);
+        let Least { split, whole } = self.alike().map(of_kind).fold(none, least);
         Least { split: split * ROUNDING, whole: whole * ROUNDING }
     }
 
@@ -219,18 +214,17 @@ impl<'a> Node<'a> {
 
     /// Looks into it.
     pub(super) fn ways(&self) -> Ways<'_> {
-        if !self.is_bounded() {
-            return Ways(None);
-        }
+        Ways(self.is_bounded().then(|| self.alike().collect()))
+    }
+
+    fn alike(&self) -> impl Iterator<Item = Alike<'_>> {
         let prepass: &[bool] = if self.plain.prepass { &[true, false] } else { &[false] };
-        let mut works = Vec::with_capacity(prepass.len());
-        for &prepass in prepass {
+        prepass.iter().map(|&prepass| {
             let plain = Variant { prepass, ..self.plain };
             let work = self.work(&plain);
             let sent = work.is_ragged().then(|| self.work(&Variant { cluster: Cluster::Multicast(2), ..plain }));
-            works.push(Alike { prepass, work, sent });
-        }
-        Ways(Some(works))
+            Alike { prepass, work, sent }
+        })
     }
 
     fn work(&self, variant: &Variant) -> Work<'_> {
@@ -305,7 +299,7 @@ pub(super) struct Ways<'a>(Option<Vec<Alike<'a>>>);
 struct Alike<'a> {
     prepass: bool,
     work: Work<'a>,
-    /// Where stages are sent to several blocks, if that differs.
+    /// Where stages are sent to several blocks, if that differs: they are as wide as the tile.
     sent: Option<Work<'a>>,
 }
 
@@ -326,6 +320,11 @@ fn least_finish_us(c: &Constants) -> f64 {
 /// Whether the warps of a block are all alike and share K, as on the paths `mma` and `mxf4`.
 fn is_mma_sync(layout: &Layout) -> bool {
     matches!(layout, Layout::Mma(_) | Layout::Mxf4(_))
+}
+
+/// Whether weights are e4m3 values and a warp of its own stores tiles.
+fn rounds_apart(layout: &Layout) -> bool {
+    matches!(layout, Layout::Wgmma(layout) if layout.rounds() && layout.stores_apart)
 }
 
 /// Whether tokens may be decoded by a kernel before.
@@ -373,7 +372,6 @@ impl Work<'_> {
         self.layout.tails(problem, variant, &self.block, self.cover, constants).0
     }
 
-    /// A call, from the cycles of loops and what is between them, and those after them.
     /// What a call takes beside its loops, and µs of a cycle of these.
     fn beside(&self, variant: &Variant, sms: f64, blocks: f64, tail: f64) -> (f64, f64) {
         let Question { arch, constants: c, .. } = *self.node.question;
@@ -498,77 +496,6 @@ impl Way<'_> {
         let times = [busiest * steps * step, steps * rounds.latency, rounds.least * serial, rounds.least * loading];
         self.work.node.question.call(*beside, times, *change, *cycle, limit)
     }
-}
-
-/// Of all variants that differ from this one in stages and epilogue only, what none takes less than, or something less that is above
-/// `limit`; and what each epilogue takes more; `None` if there are too many warps for the registers that they need.
-pub(super) fn of_family(
-    question: &Question<'_>,
-    variant: &Variant,
-    covers: &mut Covers,
-    limit: f64,
-) -> Option<(f64, [f64; Epilogue::ALL.len()])> {
-    let one = fitting(question, variant)?;
-    let (us, more) = of_epilogues(question, variant, &one, covers, limit);
-    // Of e4m3 values a tile that a warp of its own stores may be multiplied in another way; of the others blocks that store directly
-    // take no less than these.
-    let is_apart = matches!(one.layout, Layout::Wgmma(layout) if layout.rounds() && layout.stores_apart);
-    let staged = Variant { epilogue: Epilogue::Tma, ..*variant };
-    let Some(other) = is_apart.then(|| fitting(question, &staged)).flatten() else { return Some((us, more)) };
-    let (us_of_others, more_of_others) = of_epilogues(question, &staged, &other, covers, limit);
-    let mut of_each = more_of_others.map(|more| us_of_others + more);
-    of_each[variant.epilogue as usize] = us + more[variant.epilogue as usize];
-    let least = of_each.into_iter().fold(f64::INFINITY, f64::min);
-    Some((least, of_each.map(|us| us - least)))
-}
-
-/// A variant with one stage, if there are registers for it.
-fn fitting(Question { problem, arch, .. }: &Question<'_>, variant: &Variant) -> Option<Geometry> {
-    let one = Geometry::new(problem, &Variant { stages: 1, ..*variant }, arch);
-    (one.registers <= arch.registers_per_thread(one.threads)).then_some(one)
-}
-
-/// As [`of_family`], of those whose geometry is that of `one` but for the stages.
-fn of_epilogues(
-    question: &Question<'_>,
-    variant: &Variant,
-    one: &Geometry,
-    covers: &mut Covers,
-    limit: f64,
-) -> (f64, [f64; Epilogue::ALL.len()]) {
-    let Question { problem, arch, constants: c, .. } = *question;
-    let cover = covers.get(question, variant, &one.layout);
-    let block = Block::of(problem, variant, one, &cover, c);
-    let (tail, more_tail) = one.layout.tails(problem, variant, &block, &cover, c);
-    let device = Device::new(problem, variant, arch, &cover, c);
-    let cycle = 1e-3 / c.ghz;
-    let stages = block.steps / block.steps_per_stage;
-    let last = block.serial * block.steps_per_stage;
-    let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
-    let (all, loading) = (device.busiest * block.steps, stages * block.loading);
-    // As many stages as there are at most.
-    let latency = |blocks: u32| {
-        let deepest = f64::from(question.room(blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
-        let others = if deepest < stages { (deepest - block.turns).max(block.turns) } else { stages };
-        (block.latency + block.ingress * block.steps_per_stage) / others
-    };
-    let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
-    let times = [
-        all * block.tensor,
-        all * block.decode,
-        all * block.ingress,
-        rounds.least * alone,
-        stages * rounds.latency,
-        rounds.least * loading,
-    ];
-    let change = rounds.change(variant, &block, tail, c);
-    let launches = launches(variant);
-    let first = f64::from(one.stage_bytes) * device.sms.min(device.blocks);
-    let idle = question.idle(variant, one, &device, block.start);
-    let once = launches * ((block.start + idle + tail) * cycle + ends_us(first, last, arch, c));
-    let more = more_tail.map(|more| launches * more * cycle * ROUNDING);
-    let us = question.call(question.beside(variant, once), times, change, launches * cycle, limit);
-    (us * ROUNDING, more)
 }
 
 /// Rounds that the busiest SM takes, when it is left open how many of its blocks run beside each other.

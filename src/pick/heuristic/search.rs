@@ -9,7 +9,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
-use super::bound::{self, Covers, Height, Least, Node, Question};
+use super::bound::{Covers, Height, Least, Node, Question, family};
 use super::cost;
 use super::terms::Prediction;
 use crate::path::cost::{Constants, stages};
@@ -184,7 +184,7 @@ impl Search<'_> {
                     return None;
                 }
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                let (least_us, more_us) = bound::of_family(question, &variant, covers, best.bar())?;
+                let (least_us, more_us) = family::of_family(question, &variant, covers, best.bar())?;
                 (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
             }));
         }
