@@ -165,7 +165,7 @@ pub(in crate::path) fn block(
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         // They give a stage back at its end.
-        hold: if is_halved { 0.0 } else { c.hold },
+        hold: if layout.stage == Stage::Halves { 0.0 } else { c.hold },
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],

@@ -43,6 +43,8 @@ const LINES_REGISTERS: u32 = 60;
 const LINES_REGISTERS_MAX: u32 = 168;
 /// Of two warpgroups that multiply lines and one that loads.
 const LINES_HANDED_OVER: (u32, u32) = (232, 40);
+/// Most tokens of three; with more they spill, and where results are stored directly, are f32 or have slots.
+const LINES_OF_THREE_TOKENS: u32 = 80;
 /// Of two that multiply e4m3 values and one that gathers their rows: with two warps, where another stores; with three, or if who multiplies needs
 /// more; if they need more still. Of those with two warps slots need so many more.
 const GATHERED_HANDED_OVER: [(u32, u32); 3] = [(200, 104), (208, 88), (216, 72)];
@@ -390,10 +392,21 @@ impl Work<'_> {
         if needed <= LINES_REGISTERS_MAX && self.fits(needed) {
             return Some(self.kept(Stage::Lines, accumulators, needed));
         }
-        let shifted = Shifted::without_decoders(self.handed_over_to_two(needed));
+        let shifted = match self.consumers {
+            2 => Shifted::without_decoders(self.handed_over_to_two(needed)),
+            3 if self.may_be_three() => self.handed_over(),
+            _ => return None,
+        };
         let is_short = self.variant.persistent || !self.moves_rows();
-        let may_shift = is_short && self.consumers == 2 && self.k_groups == 1 && needed <= shifted.consumer;
+        let may_shift = is_short && self.k_groups == 1 && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
+    }
+
+    /// Whether three warpgroups that multiply lines have enough of those that one gives away that loads.
+    fn may_be_three(&self) -> bool {
+        let is_plain = self.problem.c_format() != Format::F32 && !self.problem.has_slots();
+        let is_low = self.variant.tile.tokens <= LINES_OF_THREE_TOKENS;
+        is_plain && is_low && self.variant.epilogue != Epilogue::Direct && self.may_shift()
     }
 
     /// Half of the tokens at a time, if there are registers for it, or can be.
