@@ -191,6 +191,7 @@ pub(super) fn block(
         hold: c.mma_hold,
         start: c.mma_block,
         start_beside: 0.0,
+        start_behind: 0.0,
         tail: cover.width * rows / (places / 8.0) * (c.mma_store_token + c.mma_reduce_token * (turns - 1.0)),
     }
 }

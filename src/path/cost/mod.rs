@@ -43,6 +43,8 @@ pub(crate) struct Block {
     pub(crate) start: f64,
     /// More of it for each further block of an SM.
     pub(crate) start_beside: f64,
+    /// More of it for a block that comes behind another on an SM that holds one.
+    pub(crate) start_behind: f64,
     /// After the loop.
     pub(crate) tail: f64,
 }

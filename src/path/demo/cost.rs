@@ -33,6 +33,7 @@ pub(in crate::path) fn block(
         hold: 0.0,
         start: 0.0,
         start_beside: 0.0,
+        start_behind: 0.0,
         tail: 0.0,
     }
 }

@@ -54,6 +54,7 @@ pub(in crate::path) fn block(
         hold: 1.0,
         start: c.tcgen05_block,
         start_beside: 0.0,
+        start_behind: 0.0,
         tail: c.tcgen05_tail + c.tcgen05_store * sums,
     }
 }

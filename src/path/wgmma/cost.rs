@@ -47,6 +47,10 @@ fn shared_memory(layout: &WgmmaLayout, problem: &Problem, cover: &Cover) -> f64 
     (tokens + weights + ROWS + 3.0 * packed + tokens / f64::from(layout.tiles)) / 128.0
 }
 
+/// Cycles that a tall tile of e4m3 values takes longer behind another block: 2048 rows of N 14336, K 4096, expanded, 389 µs for 353 of blocks
+/// that stay, 411 for 361 with 208 tokens; 1024 rows of 4096 · 7168 89.5 for 87.1 (H200, docs/measurements/2026-11-30-lines.md).
+const HALVES_BEHIND: f64 = 4000.0;
+
 /// Expanded weights take so many times the cycles of shared memory: 1.05 to 1.3 in five kernels (H100, docs/measurements/2026-11-25-h100-expanded.md).
 const EXPANDED: f64 = 1.15;
 
@@ -168,6 +172,7 @@ pub(in crate::path) fn block(
         hold: if layout.stage == Stage::Halves { 0.0 } else { c.hold },
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
+        start_behind: if layout.stage == Stage::Halves { HALVES_BEHIND } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],
     }
 }

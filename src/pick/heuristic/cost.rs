@@ -243,7 +243,7 @@ impl CriticalSm {
             Fusion::PingPong => c.ping_pong * block.tail,
             _ if variant.persistent => c.persistent + block.tail,
             _ if resident > 1.0 => c.hidden * (block.start + block.tail),
-            _ => block.start + block.tail,
+            _ => block.start + block.start_behind + block.tail,
         };
         let between = (rounds - 1.0).max(0.0) * change;
         let others = resident.min(device.busiest).max(1.0) - 1.0;
