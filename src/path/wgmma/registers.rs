@@ -189,7 +189,9 @@ impl Work<'_> {
         }
         let tokens = tile.tokens;
         let has_lines = tile.k == K_BLOCKS_OF_LINE * K_BLOCK;
-        let is_halved = tokens > SUM_TOKENS || ((self.has_k_factors() || has_lines) && tokens >= HALVED_TOKENS);
+        let is_halved = tokens > SUM_TOKENS
+            || ((self.has_k_factors() || has_lines) && tokens >= HALVED_TOKENS)
+            || (has_lines && self.may_be_four());
         let may_halve = self.tiles_per_part == 1
             && (!self.is_ragged || self.stores_apart)
             && is_halved
@@ -363,6 +365,15 @@ impl Work<'_> {
         self.kept(Stage::Half, accumulators, needed + more)
     }
 
+    /// Whether four warpgroups that have no registers for whole tiles have some for halves: of one product of groups, in blocks that stay
+    /// and whose tiles come by shared memory; others spill.
+    fn may_be_four(&self) -> bool {
+        let Variant { fusion, epilogue, persistent, .. } = *self.variant;
+        let is_plain = self.problem.groups().is_some() && !self.problem.is_gathered() && !self.problem.has_slots();
+        let is_short = fusion == Fusion::Single && self.consumers == 4 && !self.fits(self.rounded().needed);
+        is_plain && is_short && persistent && epilogue != Epilogue::Direct
+    }
+
     /// e4m3 values, 64 of K at a time. What an instruction adds to is not yet what is kept.
     fn rounded(&self) -> Registers {
         let accumulators = 2 * self.totals();
@@ -398,7 +409,7 @@ impl Work<'_> {
             _ => return None,
         };
         let is_short = self.variant.persistent || !self.moves_rows();
-        let may_shift = is_short && self.k_groups == 1 && needed <= shifted.consumer;
+        let may_shift = is_short && (self.k_groups == 1 || !self.moves_rows()) && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
     }
 
@@ -428,6 +439,7 @@ impl Work<'_> {
             (2, _) => self.handed_over_to_two(needed),
             (3, false) => (160, 32),
             (3, true) => (144, 80),
+            (4, false) => (112, 32),
             _ => return None,
         });
         (needed <= shifted.consumer).then(|| self.shifted(Stage::Halves, accumulators, shifted))
