@@ -252,6 +252,7 @@ fn main() -> ExitCode {
     // Of prepared weights, and so for Hopper.
     let hopper = bench.clone().filter(|bench| bench.arch().capability() == Arch::H200.capability());
     trials.push(trial(&hopper, "groups of many tiles are right".to_owned(), many_tiles::are_right));
+    trials.push(trial(&hopper, "groups of many e4m3 tiles are right".to_owned(), many_tiles::are_right_rounded));
     trials.push(trial(&hopper, "many tiles in bands are right".to_owned(), many_tiles::are_right_in_bands));
     trials.push(trial(&hopper, "decoders leave no task out".to_owned(), decoders::leave_no_task_out));
     let plans: [(&str, Test); 8] = [
