@@ -57,9 +57,10 @@ const HALVED_TOKENS: u32 = 96;
 pub(super) const HALVES_STEP: u32 = 16;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
-/// More of these where rows are grouped or gathered, and what all of them may be at the launch then: above, ptxas spills in one
-/// epilogue or another.
+/// More of these where rows are grouped or gathered, of four warpgroups that gather, and what all of them may be at the launch then: above,
+/// ptxas spills in one epilogue or another.
 const HALVES_OF_GROUPS: u32 = 16;
+const HALVES_OF_GATHERED: u32 = 8;
 const HALVES_OF_GROUPS_MAX: u32 = 208;
 /// More where sums of groups are added up among warpgroups that share K, of e4m3 values.
 const SHARED_K_REGISTERS: u32 = 56;
@@ -365,13 +366,13 @@ impl Work<'_> {
         self.kept(Stage::Half, accumulators, needed + more)
     }
 
-    /// Whether four warpgroups that have no registers for whole tiles have some for halves: of one product of groups, in blocks that stay
-    /// and whose tiles come by shared memory; others spill.
+    /// Whether four warpgroups that have no registers for whole tiles have some for halves: of groups, in blocks that stay and whose tiles
+    /// come by shared memory; others spill.
     fn may_be_four(&self) -> bool {
         let Variant { fusion, epilogue, persistent, .. } = *self.variant;
-        let is_plain = self.problem.groups().is_some() && !self.problem.is_gathered() && !self.problem.has_slots();
-        let is_short = fusion == Fusion::Single && self.consumers == 4 && !self.fits(self.rounded().needed);
-        is_plain && is_short && persistent && epilogue != Epilogue::Direct
+        let is_plain = self.problem.groups().is_some() && !self.problem.has_slots() && epilogue != Epilogue::Direct;
+        let is_one = matches!(fusion, Fusion::Single | Fusion::Interleaved);
+        is_plain && is_one && persistent && self.consumers == 4 && !self.fits(self.rounded().needed)
     }
 
     /// e4m3 values, 64 of K at a time. What an instruction adds to is not yet what is kept.
@@ -424,7 +425,12 @@ impl Work<'_> {
     fn halves(&self) -> Option<Registers> {
         let accumulators = self.totals() + self.totals() / 2;
         let moves_rows = self.moves_rows();
-        let working = accumulators + HALVES_REGISTERS + if moves_rows { HALVES_OF_GROUPS } else { 0 };
+        let moved = match () {
+            () if !moves_rows => 0,
+            () if self.problem.is_gathered() && self.consumers == 4 => HALVES_OF_GATHERED,
+            () => HALVES_OF_GROUPS,
+        };
+        let working = accumulators + HALVES_REGISTERS + moved;
         let needed = working + self.factors(FACTORS_OF_LINES) + self.shared();
         if self.fits(needed) && (needed <= HALVES_OF_GROUPS_MAX || !moves_rows) && !self.has_widths() {
             return Some(self.kept(Stage::Halves, accumulators, needed));
@@ -440,6 +446,7 @@ impl Work<'_> {
             (3, false) => (160, 32),
             (3, true) => (144, 80),
             (4, false) => (112, 32),
+            (4, true) => (104, 64),
             _ => return None,
         });
         (needed <= shifted.consumer).then(|| self.shifted(Stage::Halves, accumulators, shifted))

@@ -196,7 +196,10 @@ pub fn every_lane_arrives(source: &Source) -> Result<Source, String> {
         ("if (lane == 0) mbarrier_arrive(producer.at().full);", "mbarrier_arrive(producer.at().full);"),
         // And of one that stores tiles.
         ("mbarrier_init(stored(tile_group), 1);", "mbarrier_init(stored(tile_group), 32);"),
-        ("if (lane_index() == 0) mbarrier_arrive(ring.stored(tile_group));", "mbarrier_arrive(ring.stored(tile_group));"),
+        (
+            "if (lane_index() == 0) mbarrier_arrive(ring.stored(tile_group));",
+            "mbarrier_arrive(ring.stored(tile_group));",
+        ),
     ];
     replaced(source, &changes).map_err(|from| format!("`{from}` stands nowhere"))
 }

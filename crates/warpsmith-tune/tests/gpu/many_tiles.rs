@@ -37,7 +37,9 @@ pub fn are_right(bench: &Bench) -> Result<(), String> {
 }
 
 pub fn are_right_rounded(bench: &Bench) -> Result<(), String> {
-    are_right_by(bench, &ROUNDED, &Problem::gemm().n(400).k(320).a(Format::E4m3).prepared())
+    let problem = Problem::gemm().n(400).k(320).a(Format::E4m3).prepared();
+    are_right_by(bench, &ROUNDED, &problem)?;
+    are_right_by(bench, &ROUNDED, &problem.gathered())
 }
 
 fn are_right_by(bench: &Bench, variants: &[&str], problem: &Problem) -> Result<(), String> {
