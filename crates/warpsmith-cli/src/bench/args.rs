@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, requires = "layer")]
     pub skew: Option<f64>,
 
-    /// Layers choose from this tuning table first.
+    /// Layers take the decisions of this tuning table, too; of two for the same the newer one counts.
     #[arg(long, requires = "layer", value_name = "FILE")]
     pub table: Option<PathBuf>,
 

@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = value_parser!(u32).range(1..))]
     pub tokens: Vec<u32>,
 
-    /// Chooses from this tuning table first.
+    /// Takes the decisions of this tuning table, too; of two for the same the newer one counts.
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 
