@@ -140,8 +140,9 @@ pub(in crate::path) fn block(
     let drifts = variant.persistent && variant.epilogue == Epilogue::Direct && tiles > 1.0;
     let drift = if drifts { c.drift } else { 1.0 };
     // In halves a warpgroup does one after the other, while the tensor cores have another's, and the widths of a tile cost nothing. Expanded
-    // weights, of which nothing is decoded, are told as before: no halves of those were compared with this.
-    let is_halved = layout.stage == Stage::Halves && !is_expanded;
+    // weights, of which nothing is decoded, are told as before in this: no halves of those were compared with it.
+    let has_halves = layout.stage == Stage::Halves;
+    let is_halved = has_halves && !is_expanded;
     let (ragged, ragged_turn) = if layout.ragged && !is_halved { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
     let short = if is_halved { 0.0 } else { short(layout, variant, c) };
     // Every block sorts the groups for itself.
@@ -169,10 +170,10 @@ pub(in crate::path) fn block(
         loading: passes * (loading.max(token_decoding) + c.couple * (multicast - 1.0)),
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         // They give a stage back at its end.
-        hold: if layout.stage == Stage::Halves { 0.0 } else { c.hold },
+        hold: if has_halves { 0.0 } else { c.hold },
         start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
         start_beside: c.table_beside * table,
-        start_behind: if layout.stage == Stage::Halves { HALVES_BEHIND } else { 0.0 },
+        start_behind: if has_halves { HALVES_BEHIND } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],
     }
 }

@@ -57,8 +57,8 @@ const HALVED_TOKENS: u32 = 96;
 pub(super) const HALVES_STEP: u32 = 16;
 /// Beside the accumulators, where tokens are multiplied in two halves: A fragments of one line, and the rest as elsewhere.
 const HALVES_REGISTERS: u32 = 36;
-/// More of these where rows are grouped or gathered, of four warpgroups that gather, and what all of them may be at the launch then: above,
-/// ptxas spills in one epilogue or another.
+/// More of these where rows are grouped or gathered; of four warpgroups whose rows are gathered; and what all of them may be at the launch
+/// then: above, ptxas spills in one epilogue or another.
 const HALVES_OF_GROUPS: u32 = 16;
 const HALVES_OF_GATHERED: u32 = 8;
 const HALVES_OF_GROUPS_MAX: u32 = 208;
@@ -369,10 +369,15 @@ impl Work<'_> {
     /// Whether four warpgroups that have no registers for whole tiles have some for halves: of groups, in blocks that stay and whose tiles
     /// come by shared memory; others spill.
     fn may_be_four(&self) -> bool {
-        let Variant { fusion, epilogue, persistent, .. } = *self.variant;
-        let is_plain = self.problem.groups().is_some() && !self.problem.has_slots() && epilogue != Epilogue::Direct;
+        let Variant { fusion, persistent, .. } = *self.variant;
         let is_one = matches!(fusion, Fusion::Single | Fusion::Interleaved);
-        is_plain && is_one && persistent && self.consumers == 4 && !self.fits(self.rounded().needed)
+        let is_grouped = self.problem.groups().is_some() && persistent && self.stages_rows_in_order();
+        is_grouped && is_one && self.consumers == 4 && !self.fits(self.rounded().needed)
+    }
+
+    /// Whether results come by shared memory, and their rows lie as those of the tile do.
+    fn stages_rows_in_order(&self) -> bool {
+        self.variant.epilogue != Epilogue::Direct && !self.problem.has_slots()
     }
 
     /// e4m3 values, 64 of K at a time. What an instruction adds to is not yet what is kept.
@@ -409,16 +414,15 @@ impl Work<'_> {
             3 if self.may_be_three() => self.handed_over(),
             _ => return None,
         };
-        let is_short = self.variant.persistent || !self.moves_rows();
-        let may_shift = is_short && (self.k_groups == 1 || !self.moves_rows()) && needed <= shifted.consumer;
+        let is_short = !self.moves_rows() || (self.variant.persistent && self.k_groups == 1);
+        let may_shift = is_short && needed <= shifted.consumer;
         may_shift.then(|| self.shifted(Stage::Lines, accumulators, shifted))
     }
 
     /// Whether three warpgroups that multiply lines have enough of those that one gives away that loads.
     fn may_be_three(&self) -> bool {
-        let is_plain = self.problem.c_format() != Format::F32 && !self.problem.has_slots();
-        let is_low = self.variant.tile.tokens <= LINES_OF_THREE_TOKENS;
-        is_plain && is_low && self.variant.epilogue != Epilogue::Direct && self.may_shift()
+        let is_low = self.variant.tile.tokens <= LINES_OF_THREE_TOKENS && self.problem.c_format() != Format::F32;
+        is_low && self.stages_rows_in_order() && self.may_shift()
     }
 
     /// Half of the tokens at a time, if there are registers for it, or can be.
