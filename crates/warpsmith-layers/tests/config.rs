@@ -255,6 +255,7 @@ fn what_no_layer_is_made_of_is_refused_with_value_and_limit() {
         ("linear:f16:n16:k4294967280", "K = 4294967280: must be a multiple of 16 up to 1048576"),
         ("mlp.silu:f16:h64:i64:mxfp4:nvfp4", "nvfp4: weights are nvfp4, not mxfp4"),
         ("mlp.silu:e4m3:h64:i64", "activations are f16 or bf16, not e4m3"),
+        ("mlp.swiglu_oai:f16:h64:i64:ungated", "activation swiglu_oai: gemm takes silu"),
         ("moe.silu:f16:h64:i0:softmax:e8:k2", "intermediate = 0"),
         ("moe.silu:f16:h64:i64:softmax:e8:k9", "k = 9: must be 1 to 8, the experts there are"),
         ("moe.silu:f16:h64:i64:softmax:e2000:k9", "experts = 2000: must be 1 to 1024"),

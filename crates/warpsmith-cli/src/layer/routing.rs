@@ -61,7 +61,7 @@ pub(super) struct Chosen {
     pub(super) ids: Vec<i32>,
     /// Each with what a right one may be off by.
     pub(super) weights: Vec<(f64, f64)>,
-    /// The same bit for bit, where those are known.
+    /// The same bit for bit.
     pub(super) stated: Vec<f32>,
 }
 

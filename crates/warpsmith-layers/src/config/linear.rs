@@ -106,6 +106,12 @@ impl LinearConfig {
         self.bias
     }
 
+    /// Whether rows of W have factors.
+    #[must_use]
+    pub fn has_row_scale(&self) -> bool {
+        self.has_row_scale
+    }
+
     /// What x becomes before the product takes it, e4m3 or nvfp4, if it does not stay what it is.
     #[must_use]
     pub fn rounded(&self) -> Option<Format> {

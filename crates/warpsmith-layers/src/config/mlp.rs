@@ -156,7 +156,10 @@ impl MlpConfig {
     /// # Errors
     /// Unsupported, with the value and its limit.
     pub fn problems(&self, tokens: u32) -> Result<[Problem; 2]> {
-        let problems = || self.of_rows(check_rows(tokens, 1)?);
+        let problems = || {
+            let problems = self.of_rows(check_rows(tokens, 1)?)?;
+            problems.iter().try_for_each(Problem::check).map(|()| problems)
+        };
         problems().map_err(|error: Error| error.context(self.to_string()))
     }
 

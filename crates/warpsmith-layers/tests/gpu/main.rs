@@ -1,5 +1,5 @@
 //! Layers on a GPU against the oracle: every element within its bound, nothing else written, the same bits whole, in chunks and
-//! replayed. Without a GPU every trial is counted as ignored.
+//! replayed; layers of a list, and random ones by `WARPSMITH_TEST_SEED`. Without a GPU every trial is counted as ignored.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -22,6 +22,7 @@ use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::wait;
 
 mod by_hand;
+mod random;
 use by_hand::{Hand, Mutant};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -40,6 +41,8 @@ const LAYERS: &[&str] = &[
     "linear:bf16:n64:k512:bias_f32",
     PADDED,
     "linear:bf16:n48:k16",
+    "linear:f16:n272:k192:row_scale:bias_bf16",
+    "linear:bf16:n272:k192:row_scale:e4m3",
     "mlp.silu:f16:h256:i704",
     "mlp.silu:bf16:h512:i96",
     "mlp.relu2:f16:h256:i96",
@@ -63,6 +66,8 @@ const LAYERS: &[&str] = &[
     "moe.silu:f16:h1280:i64:softmax:e16:k4:shared128:shared_gate:residual",
     "moe.silu:bf16:h256:i96:sigmoid:e16:k1:shared96:weighted_inputs",
     "moe.silu:f16:h320:i64:sigmoid:f16:e8:k1:weighted_inputs:residual",
+    "moe.silu:bf16:h256:i96:softmax:e60:k1:weighted_inputs",
+    "moe.gelu:f16:h256:i96:sigmoid_bias:bf16:e16:k1:renormalised:shared64:weighted_inputs",
     "linear:f16:n272:k256:bias_f16:mxfp4",
     "linear:bf16:n272:k288:mxfp4",
     "mlp.silu:bf16:h512:i96:mxfp4",
@@ -156,12 +161,13 @@ fn main() -> ExitCode {
         ("the same replayed", is_the_same_replayed),
     ];
     let mut trials = Vec::new();
-    for layer in LAYERS {
+    let random = random::layers().map(|layer| ("random: ", layer));
+    for (kind, layer) in LAYERS.iter().map(|layer| ("", *layer)).chain(random) {
         for (name, test) in &tests {
             let is_of_experts = layer.starts_with("moe.");
-            let is_replayed = *name == "the same replayed" && *layer == PADDED;
+            let is_replayed = *name == "the same replayed" && layer == PADDED;
             if is_of_experts || is_replayed || ["right", "the same in chunks"].contains(name) {
-                trials.push(trial(&bench, format!("layers: {layer}: {name}"), layer, *test));
+                trials.push(trial(&bench, format!("layers: {kind}{layer}: {name}"), layer, *test));
             }
         }
     }
@@ -192,6 +198,7 @@ struct Layer<'a> {
     stream: &'a Arc<CudaStream>,
     host: HostLayer,
     device: DeviceLayer,
+    is_listed: bool,
 }
 
 /// What should come of some tokens, all columns of it; nothing, of none.
@@ -236,7 +243,8 @@ impl<'a> Layer<'a> {
 
     fn of(bench: &'a Bench, engine: &Engine, host: HostLayer) -> Result<Self, String> {
         let device = host.upload(engine, &bench.stream, LIMIT).map_err(text)?;
-        Ok(Self { stream: &bench.stream, host, device })
+        let is_listed = LAYERS.contains(&&*host.config().to_string());
+        Ok(Self { stream: &bench.stream, host, device, is_listed })
     }
 
     fn tokens(&self, tokens: u32) -> HostTokens {
@@ -275,8 +283,8 @@ impl<'a> Layer<'a> {
             return if found.is_inside { Ok(()) } else { Err("memory outside is written".to_owned()) };
         };
         let worst = found.check(reference, which, columns).map_err(text)?;
-        // A check that nothing reaches is none.
-        if worst > 0.0 { Ok(()) } else { Err("nothing is off at all".to_owned()) }
+        // A check that nothing reaches is none; of random layers few tokens may all go to experts of others.
+        if worst > 0.0 || !self.is_listed { Ok(()) } else { Err("nothing is off at all".to_owned()) }
     }
 }
 

@@ -19,7 +19,7 @@ use warpsmith_layers::{GatedMlp, LayerConfig, Linear, MlpConfig, MlpWeights, Moe
 
 pub use device::{DeviceLayer, DeviceTokens, Found};
 pub use tokens::HostTokens;
-use weights::{Drawn, HostWeight, Shape};
+use weights::{Drawn, Held, HostWeight, Shape};
 pub use work::Work;
 
 use crate::oracle::layer::{self, Chosen, Expert, Kind, SharedExpert, Taken};
@@ -69,7 +69,8 @@ impl HostLayer {
                 let [k, n] = linear.columns();
                 let (format, bias) = (linear.weight_format(), linear.bias_format());
                 let shape = Shape { format, groups: 1, n, k, is_e4m3: linear.rounded() == Some(Format::E4m3) };
-                vec![HostWeight::random(&mut rng, &drawn, shape, 2.0, bias)]
+                let weight = HostWeight::random(&mut rng, &drawn, shape, 2.0, bias);
+                vec![if linear.has_row_scale() { weight.with_row_factors(&mut rng) } else { weight }]
             }
             LayerConfig::Mlp(of) => mlp(1, of),
             LayerConfig::Moe(of) => {
@@ -179,12 +180,7 @@ impl HostLayer {
         let LayerConfig::Moe(of) = &self.config else { return Ok((Vec::new(), Vec::new())) };
         let given = Given::Logits(&tokens.logits, &self.router_bias);
         let routed = route(of.route(), tokens.count() as u32, given, 1, self.scale)?;
-        // Those of a router, where their bits are known: what experts get follows from them.
-        let weights = match routed.stated.is_empty() {
-            true => routed.weights.iter().map(|(weight, _)| *weight as f32).collect(),
-            false => routed.stated,
-        };
-        Ok((routed.ids, weights))
+        Ok((routed.ids, routed.stated))
     }
 
     /// What should come out for some tokens, in some columns: `[which, columns]`. Where rows become NVFP4, all tokens are those of one
@@ -210,13 +206,13 @@ impl HostLayer {
         match &self.config {
             LayerConfig::Linear(of) => {
                 let Some(weight) = self.weights.first() else { return Err(Error::internal("a layer without weights")) };
-                let held = weight.bias_of(0, columns);
+                let held = weight.held(0, columns);
                 let weight = weight.decoded(&self.drawn, 0, columns, &held)?;
                 let (products, scaling) = Taken::new(&x, of.rounded())?.products(&weight)?;
                 gemm(&products, scaling, Activation::None, of.token_format())
             }
             LayerConfig::Mlp(of) => {
-                let held = biases(&self.weights, 0, columns);
+                let held = held(&self.weights, 0, columns);
                 layer::mlp(&x, &self.expert(&self.weights, 0, columns, &held)?, kind_of(of))
             }
             LayerConfig::Moe(of) => self.of_experts(of, tokens, &x, which, columns),
@@ -248,13 +244,13 @@ impl HostLayer {
         let is_local = |id: &i32| u32::try_from(*id).is_ok_and(|id| local.contains(&id));
         let ids: Vec<i32> =
             routed.ids.iter().map(|id| if is_local(id) { id - local.start as i32 } else { -1 }).collect();
-        let held: Vec<_> = (0..local.len()).map(|group| biases(&self.weights, group, columns)).collect();
-        let of_shared = biases(&self.shared, 0, columns);
+        let of_group: Vec<_> = (0..local.len()).map(|group| held(&self.weights, group, columns)).collect();
+        let of_shared = held(&self.shared, 0, columns);
         let shared = match self.shared.is_empty() {
             true => None,
             false => Some(self.expert(&self.shared, 0, columns, &of_shared)?),
         };
-        let expert = |id: usize| self.expert(&self.weights, id, columns, &held[id]);
+        let expert = |id: usize| self.expert(&self.weights, id, columns, &of_group[id]);
         let kind = kind_of(of.expert());
         let gates = if of.has_shared_gate() { layer::gates(x, &self.shared_gate)? } else { Vec::new() };
         let shared = shared.as_ref().map(|expert| SharedExpert { expert, weights: &gates, x: Some(x) });
@@ -268,13 +264,7 @@ impl HostLayer {
     }
 
     /// One expert, with the rows of `down` that `columns` are.
-    fn expert<'a>(
-        &self,
-        of: &[HostWeight],
-        group: usize,
-        columns: &[usize],
-        held: &'a [Vec<f32>],
-    ) -> Result<Expert<'a>> {
+    fn expert<'a>(&self, of: &[HostWeight], group: usize, columns: &[usize], held: &'a [Held]) -> Result<Expert<'a>> {
         let (all, last) = (rows_of(of, columns), of.len() - 1);
         let decoded = |nth: usize| of[nth].decoded(&self.drawn, group, &all[nth], &held[nth]);
         let gate = if last > 1 { Some(decoded(0)?) } else { None };
@@ -291,9 +281,9 @@ fn rows_of(of: &[HostWeight], columns: &[usize]) -> Vec<Vec<usize>> {
     of.iter().enumerate().map(rows).collect()
 }
 
-/// The biases of these.
-fn biases(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Vec<f32>> {
-    of.iter().zip(rows_of(of, columns)).map(|(weight, rows)| weight.bias_of(group, &rows)).collect()
+/// What the rows of these have beside their values.
+fn held(of: &[HostWeight], group: usize, columns: &[usize]) -> Vec<Held> {
+    of.iter().zip(rows_of(of, columns)).map(|(weight, rows)| weight.held(group, &rows)).collect()
 }
 
 fn kind_of(of: &MlpConfig) -> Kind {

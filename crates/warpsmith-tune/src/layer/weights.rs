@@ -88,6 +88,15 @@ pub(super) struct HostWeight {
     alpha: Vec<f32>,
     /// `[groups, n]`, if there is one.
     bias: Vec<f32>,
+    /// Of rows, `[groups, n]`, if there are any.
+    factors: Vec<f32>,
+}
+
+/// What some rows have beside their values; empty, where they have none.
+#[derive(Debug)]
+pub(super) struct Held {
+    bias: Vec<f32>,
+    factors: Vec<f32>,
 }
 
 impl HostWeight {
@@ -97,7 +106,13 @@ impl HostWeight {
         let count = bias.map_or(0, |_| shape.groups * shape.n);
         let format = bias.unwrap_or(Format::F32);
         let bias = (0..count).map(|_| rounded(format, rng.f32() - 0.5)).collect();
-        Self { shape, first: rng.usize(..SCALES), alpha, bias }
+        Self { shape, first: rng.usize(..SCALES), alpha, bias, factors: Vec::new() }
+    }
+
+    /// With a factor for each row.
+    pub(super) fn with_row_factors(mut self, rng: &mut Rng) -> Self {
+        self.factors = (0..self.shape.groups * self.shape.n).map(|_| 0.5 + rng.f32()).collect();
+        self
     }
 
     pub(super) fn shape(&self) -> Shape {
@@ -120,10 +135,11 @@ impl HostWeight {
             [one] => quantised.alpha(*one),
             all => quantised.alpha(stream.clone_htod(all)?),
         };
-        Ok(match bias {
+        let quantised = match bias {
             None => quantised,
             Some(format) => quantised.bias(self.bias_in(stream, format)?),
-        })
+        };
+        Ok(if self.factors.is_empty() { quantised } else { quantised.row_scale(stream.clone_htod(&self.factors)?) })
     }
 
     /// Codes and block scales.
@@ -154,19 +170,20 @@ impl HostWeight {
         })
     }
 
-    /// The bias of some rows of a group; empty, where there is none.
-    pub(super) fn bias_of(&self, group: usize, rows: &[usize]) -> Vec<f32> {
+    /// What some rows of a group have beside their values.
+    pub(super) fn held(&self, group: usize, rows: &[usize]) -> Held {
         let n = self.shape.n as usize;
-        rows.iter().filter_map(|row| self.bias.get(group * n + row)).copied().collect()
+        let of = |all: &[f32]| rows.iter().filter_map(|row| all.get(group * n + row)).copied().collect();
+        Held { bias: of(&self.bias), factors: of(&self.factors) }
     }
 
-    /// Some rows of a group as they are multiplied, with `held` for their bias.
+    /// Some rows of a group as they are multiplied, with what they have besides.
     pub(super) fn decoded<'a>(
         &self,
         drawn: &Drawn,
         group: usize,
         rows: &[usize],
-        held: &'a [f32],
+        held: &'a Held,
     ) -> Result<Weight<'a>> {
         let (n, k) = (self.shape.n as usize, self.shape.k as usize);
         let mut values = vec![0.0; rows.len() * k];
@@ -174,7 +191,8 @@ impl HostWeight {
             let rows = rows.iter().zip(values.chunks_exact_mut(k));
             rows.for_each(|(row, values)| self.decode_row(drawn, group * n + row, values));
         });
-        let scaling = Scaling { bias: (!held.is_empty()).then_some(held), ..self.alpha[group].into() };
+        let known = |values: &'a [f32]| (!values.is_empty()).then_some(values);
+        let scaling = Scaling { alpha: self.alpha[group], row_scale: known(&held.factors), bias: known(&held.bias) };
         Ok(Weight { values: Matrix::new(rows.len(), k, values)?, scaling })
     }
 
@@ -238,14 +256,17 @@ mod tests {
         // More than a block.
         let mut shape = Shape { format: Format::Nvfp4, groups: 5, n: 1000, k: 512, is_e4m3: false };
         let weight = HostWeight::random(&mut rng, &drawn, shape, 1.0, Some(Format::F16));
+        let weight = weight.with_row_factors(&mut rng);
         let codes = repeated(&stream, &on_device[0], weight.first, 5 * 1000 * 512 / 2).unwrap();
         let scales = repeated(&stream, &on_device[1], weight.first, 5 * 1000 * 512 / BLOCK).unwrap();
         let (codes, scales) = (stream.clone_dtoh(&codes).unwrap(), stream.clone_dtoh(&scales).unwrap());
         for (group, row) in [(0, 0), (1, 999), (4, 0), (4, 999)] {
-            let bias = weight.bias_of(group, &[row]);
-            assert_eq!(bias, [weight.bias[group * 1000 + row]]);
-            let decoded = weight.decoded(&drawn, group, &[row], &bias).unwrap();
-            assert_eq!(decoded.scaling.alpha, weight.alpha[group]);
+            let held = weight.held(group, &[row]);
+            let decoded = weight.decoded(&drawn, group, &[row], &held).unwrap();
+            let Scaling { alpha, row_scale, bias } = decoded.scaling;
+            assert_eq!(alpha, weight.alpha[group]);
+            assert_eq!(row_scale, Some(&[weight.factors[group * 1000 + row]][..]));
+            assert_eq!(bias, Some(&[weight.bias[group * 1000 + row]][..]));
             for (at, found) in decoded.values.data().iter().enumerate() {
                 let element = (group * 1000 + row) * 512 + at;
                 let code = if at % 2 == 0 { codes[element / 2] & 15 } else { codes[element / 2] >> 4 };
@@ -254,10 +275,16 @@ mod tests {
         }
         // Rounded: by a sixteenth at most, or by 2⁻¹⁰ of a power of two below 12 / 448 times the row's largest scale, 1/2.
         let is_rounded = Shape { is_e4m3: true, ..shape };
-        let rounded =
-            HostWeight { shape: is_rounded, first: weight.first, alpha: weight.alpha.clone(), bias: Vec::new() };
-        let plain = weight.decoded(&drawn, 3, &[5], &[]).unwrap();
-        let rounded = rounded.decoded(&drawn, 3, &[5], &[]).unwrap();
+        let of = |shape| HostWeight {
+            shape,
+            first: weight.first,
+            alpha: weight.alpha.clone(),
+            bias: Vec::new(),
+            factors: Vec::new(),
+        };
+        let nothing = of(shape).held(3, &[5]);
+        let plain = weight.decoded(&drawn, 3, &[5], &nothing).unwrap();
+        let rounded = of(is_rounded).decoded(&drawn, 3, &[5], &nothing).unwrap();
         let mut others = 0;
         for (rounded, plain) in rounded.values.data().iter().zip(plain.values.data()) {
             assert!((rounded - plain).abs() <= (plain.abs() / 16.0).max(6.0 / 448.0 / 1024.0), "{rounded} {plain}");
@@ -266,10 +293,10 @@ mod tests {
         assert!(others > 50, "{others}");
         // As MXFP4, the same codes with other scales.
         shape.format = Format::Mxfp4;
-        let mx = HostWeight { shape, first: weight.first, alpha: weight.alpha.clone(), bias: Vec::new() };
+        let mx = of(shape);
         let powers = repeated(&stream, &on_device[2], mx.first, 5 * 1000 * 512 / 32).unwrap();
         let powers = stream.clone_dtoh(&powers).unwrap();
-        let decoded = mx.decoded(&drawn, 4, &[999], &[]).unwrap();
+        let decoded = mx.decoded(&drawn, 4, &[999], &nothing).unwrap();
         for (at, found) in decoded.values.data().iter().enumerate() {
             let element = 4999 * 512 + at;
             let code = codes[element / 2] >> (at % 2 * 4) & 15;
@@ -278,7 +305,7 @@ mod tests {
         assert_ne!(codes[..512], codes[512..1024]);
         let squares = |group| {
             let rows: Vec<_> = (0..100).collect();
-            let values = weight.decoded(&drawn, group, &rows, &[]).unwrap().values;
+            let values = weight.decoded(&drawn, group, &rows, &nothing).unwrap().values;
             values.data().iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.data().len() as f64
         };
         assert!((squares(0).sqrt() / drawn.size - 1.0).abs() < 0.05);

@@ -1,7 +1,7 @@
 //! Which experts tokens go to, and where their rows lie.
 //!
-//! The choice is exact: what chooses is a sequence of IEEE operations that is stated, and written here once more. Weights are
-//! judged against f64. With u = 2⁻²⁴ their bound is made of:
+//! The choice is exact, and so are the bits of weights: what makes them is a sequence of IEEE operations that is stated, and written
+//! here once more. That they are right is judged against f64. With u = 2⁻²⁴ their bound is made of:
 //!
 //! * **exp(−d)**, d = largest − logit rounded once: `(d + 6)·u` relative. The rounding of d reaches the value d-fold; polynomial
 //!   (1.7 u), reduction and the sums of its last steps pay for the rest.
@@ -35,7 +35,7 @@ pub struct Routed {
     pub ids: Vec<i32>,
     /// The weight of each slot, and how far a right one may be from it; empty where ids are given.
     pub weights: Vec<(f64, f64)>,
-    /// The same bit for bit, where each is the sigmoid of a logit times the scale; else empty.
+    /// The same bit for bit.
     pub stated: Vec<f32>,
     lists: Vec<(usize, i32)>,
 }
@@ -47,7 +47,6 @@ pub struct Routed {
 pub fn route(route: &Route, tokens: u32, given: Given<'_>, tile: u32, scale: f32) -> Result<Routed> {
     let (experts, k, tokens) = (route.expert_count() as usize, route.experts_per_token() as usize, tokens as usize);
     let (mut ids, mut weights, mut stated) = (Vec::new(), Vec::new(), Vec::new());
-    let is_stated = route.scoring() == Scoring::Sigmoid && !route.is_renormalised();
     match given {
         Given::Ids(all) if all.len() == tokens * k => {
             for of_token in all.chunks(k) {
@@ -61,9 +60,7 @@ pub fn route(route: &Route, tokens: u32, given: Given<'_>, tile: u32, scale: f32
                 let logits: Vec<f32> = of_token.iter().map(|logit| settled(*logit)).collect();
                 let chosen = chosen(route, &logits, bias)?;
                 weights.extend(weights_of(route, &logits, &chosen, f64::from(scale)));
-                if is_stated {
-                    stated.extend(chosen.iter().map(|expert| sigmoid(logits[*expert]) * scale));
-                }
+                stated.extend(stated_of(route, &logits, &chosen).into_iter().map(|weight| weight * scale));
                 ids.extend(chosen.iter().map(|expert| *expert as i32));
             }
         }
@@ -155,6 +152,38 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     let first = 0.323_232_32_f32.mul_add(d, -1.454_545_5).mul_add(d, 2.121_212_2);
     let r = (0..2).fold(first, |r, _| r.mul_add((-d).mul_add(r, 1.0), r));
     if x >= 0.0 { r } else { e * r }
+}
+
+/// As a warp makes them, whose lane l has the experts l, l + 32, …, or the slot l.
+fn stated_of(route: &Route, logits: &[f32], chosen: &[usize]) -> Vec<f32> {
+    let is_softmax = route.scoring() == Scoring::Softmax;
+    // The best of all is that of the first slot, where none was excluded.
+    let most = match route.is_renormalised() {
+        true => chosen.first().map_or(0.0, |expert| logits[*expert]),
+        false => logits.iter().copied().fold(f32::MIN, f32::max),
+    };
+    let score = |logit: f32| if is_softmax { exp_of_minus(most - logit) } else { sigmoid(logit) };
+    let scores: Vec<f32> = chosen.iter().map(|expert| score(logits[*expert])).collect();
+    let all = match (is_softmax, route.is_renormalised()) {
+        (true, true) => sum_of_lanes(&scores),
+        (false, true) => sum_of_lanes(&scores) + 1e-20,
+        (true, false) => sum_of_lanes(&logits.iter().map(|logit| score(*logit)).collect::<Vec<_>>()),
+        (false, false) => return scores,
+    };
+    scores.into_iter().map(|score| score / all).collect()
+}
+
+/// Each lane's one after the other, then those of lanes half as far from each other each time.
+fn sum_of_lanes(values: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let of_lane = |lane: usize| values.iter().skip(lane).step_by(LANES).fold(0.0, |sum, value| sum + value);
+    let mut sums: [f32; LANES] = std::array::from_fn(of_lane);
+    let mut distance = LANES / 2;
+    while distance > 0 {
+        sums = std::array::from_fn(|lane| sums[lane] + sums[lane ^ distance]);
+        distance /= 2;
+    }
+    sums[0]
 }
 
 /// In f64, each with its bound.
@@ -282,7 +311,7 @@ mod tests {
         let logits: Vec<f32> = (0..8).map(|expert| (expert * 37 % 11) as f32 * 0.3).collect();
         let routed = route(&softmax, 1, Given::Logits(&logits, &[]), 8, 2.5).unwrap();
         assert!((routed.weights.iter().map(|(value, _)| value).sum::<f64>() - 2.5).abs() < 1e-12);
-        let right: Vec<f32> = routed.weights.iter().map(|(value, _)| *value as f32).collect();
+        let right = routed.stated.clone();
         assert_eq!(routed.wrong_weight(&right), None);
         assert!(routed.wrong_weight(&[right[0], f32::NAN, right[2]]).unwrap().starts_with("weight 1 is NaN"));
         assert!(routed.wrong_weight(&[right[0] * 1.000_01, right[1], right[2]]).is_some());

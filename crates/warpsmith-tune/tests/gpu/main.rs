@@ -1,7 +1,8 @@
 //! Kernels on a GPU: every family through the gate, every code and scale exactly, mutants of the CUDA itself.
 //!
 //! Without a GPU every trial is counted as ignored, but for those that emulate one. `WARPSMITH_TEST_SAMPLES` sets how many
-//! variants of each family go through the gate (default 12); `WARPSMITH_TEST_JSON` writes one line a checked kernel.
+//! variants of each family go through the gate (default 12), `WARPSMITH_TEST_SEED` which random problems do;
+//! `WARPSMITH_TEST_JSON` writes one line a checked kernel.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
@@ -28,6 +29,7 @@ mod prepare;
 mod quantise;
 mod quantise_e4m3;
 mod quantise_weights;
+mod random;
 mod raw;
 mod route;
 mod serving;
@@ -69,6 +71,11 @@ fn main() -> ExitCode {
     let arch = bench.as_ref().map_or(Arch::H200, |bench| *bench.arch());
     for family in families::all(&arch) {
         trials.push(trial(&bench, family.name(), move |bench| families::passes_the_gate(bench, &family)));
+    }
+    for seed in random::seeds() {
+        trials.push(trial(&bench, format!("random: gate: seed {seed}"), move |bench| {
+            random::passes_the_gate(bench, seed)
+        }));
     }
     trials.push(Trial::test("activations: kernels are legal", || activations::are_legal().map_err(Into::into)));
     for case in activations::all(&arch) {
