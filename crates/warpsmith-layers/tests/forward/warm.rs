@@ -5,7 +5,13 @@ use warpsmith::engine::{Manifest, Rows};
 use warpsmith_layers::{LayerConfig, MoeConfig};
 use warpsmith_testing::counting;
 
+use warpsmith_tune::layer::{DeviceTokens, HostLayer, HostTokens};
+
+use crate::random;
 use crate::scene::{Bench, Buffers, K, MOE, MOE_E4M3, MOE_NVFP4, TOKENS};
+
+/// Random layers that are made.
+const RANDOM: usize = 4;
 
 /// Behind a seal a layer of any limit is made of what its manifest has warmed up.
 #[test]
@@ -54,6 +60,36 @@ fn is_warm(spelling: &str) {
     // Another layer is not there.
     let other: MoeConfig = MOE.replace("softmax", "sigmoid").parse().unwrap();
     assert!(bench.engine.route(other.route()).unwrap_err().is_sealed());
+}
+
+/// Whatever the layer, by logits and by given experts, whole and in chunks.
+#[test]
+fn a_warm_random_layer_compiles_nothing() {
+    for spelling in random::layers().take(RANDOM) {
+        let bench = Bench::new();
+        let config: LayerConfig = spelling.parse().unwrap();
+        let rows = Rows::new(1..=TOKENS).unwrap();
+        let report = bench.engine.warm_up(&config.manifest(&rows, bench.engine.device().arch()).unwrap());
+        assert!(report.is_complete(), "{spelling}: {report}");
+        bench.engine.seal(Seal::Refuse);
+        let (before, stream) = (bench.engine.stats(), &bench.stream);
+        let host = HostLayer::random(&config, 7);
+        let layer = host.upload(&bench.engine, stream, TOKENS).unwrap();
+        for (tokens, room) in [(1, 1), (3, 3), (17, 17), (257, 257), (300, 300), (TOKENS, TOKENS), (TOKENS, 1000)] {
+            let given = HostTokens::random(&config, tokens, 0.0, 7);
+            let mut operands = DeviceTokens::new(stream, &layer, &given, layer.workspace_bytes(room)).unwrap();
+            layer.forward(stream, &mut operands, None).unwrap_or_else(|error| panic!("{spelling}: {error}"));
+            let (ids, weights) = host.chosen(&given).unwrap();
+            if !ids.is_empty() {
+                let (ids, weights) = (stream.clone_htod(&ids).unwrap(), stream.clone_htod(&weights).unwrap());
+                let put = layer.forward_chosen(stream, &mut operands, &ids, &weights);
+                put.unwrap_or_else(|error| panic!("{spelling}: {error}"));
+            }
+        }
+        let after = bench.engine.stats();
+        assert_eq!((after.cache.sealed.refusals, after.cache.compiles), (0, before.cache.compiles), "{spelling}");
+        assert_eq!(after.loads, before.loads, "{spelling}");
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use by_hand::{Hand, Mutant};
 
 const WAIT: Duration = Duration::from_secs(10);
 const TOKENS: [u32; 6] = [0, 1, 3, 8, 17, 257];
-const LIMIT: u32 = 300;
+const LIMIT: u32 = random::TOKENS_MAX;
 /// How often a graph is replayed, as long as that takes no longer: an emulated GPU takes longer for a few.
 const REPLAYS: u64 = 1000;
 const REPLAYED: Duration = Duration::from_secs(5);

@@ -6,6 +6,8 @@ use warpsmith_layers::LayerConfig;
 
 /// How many there are.
 const SEEDS: u64 = 8;
+/// Of a layer.
+pub const TOKENS_MAX: u32 = 300;
 
 pub fn layers() -> impl Iterator<Item = &'static str> {
     let first: u64 = std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -22,7 +24,7 @@ fn drawn(rng: &mut Rng) -> String {
             _ => moe(rng),
         };
         let layer: Option<LayerConfig> = text.parse().ok();
-        if layer.is_some_and(|layer| layer.problems(super::LIMIT).is_ok()) {
+        if layer.is_some_and(|layer| layer.problems(TOKENS_MAX).is_ok()) {
             return text;
         }
     }
