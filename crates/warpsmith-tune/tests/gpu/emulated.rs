@@ -18,7 +18,7 @@ use warpsmith_testing::{in_turn, step};
 use crate::bench::{Bench, text};
 use crate::families::Family;
 use crate::mutants::{self, Mutant};
-use crate::{combine, decoders, families, few, many_tiles, prepare, quantise, quantise_weights, route};
+use crate::{combine, decoders, families, few, many_tiles, prepare, quantise, quantise_weights, random, route};
 
 mod pairs;
 
@@ -66,6 +66,8 @@ fn cases() -> Vec<Case> {
         ("wgmma", "wgmma", Arch::H200),
         ("mutants of wgmma", "mutants of wgmma", Arch::H200),
         (EVERY_LANE, EVERY_LANE, Arch::H200),
+        ("random", "random", Arch::H200),
+        ("random on Blackwell", "random", with_few_sms(Arch::B200)),
     ];
     for (first, (name, task, arch)) in tasks.into_iter().enumerate() {
         // By one schedule in turn, or by all.
@@ -146,6 +148,7 @@ fn run(bench: &Bench, task: &str) -> Result<(), String> {
             let families = families::all(bench.arch());
             families.iter().step_by(61 * step(3)).try_for_each(|family| families::passes_the_gate(bench, family))
         }
+        "random" => random::seeds().take(2).try_for_each(|seed| random::passes_the_gate(bench, seed)),
         "mutants" => {
             let mutants = mutants::all(bench.arch());
             mutants.iter().step_by(34 * step(3)).try_for_each(|mutant| mutants::is_killed(bench, mutant))
