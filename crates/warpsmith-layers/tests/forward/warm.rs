@@ -65,7 +65,7 @@ fn is_warm(spelling: &str) {
 /// Whatever the layer, by logits and by given experts, whole and in chunks.
 #[test]
 fn a_warm_random_layer_compiles_nothing() {
-    for spelling in random::layers().take(RANDOM) {
+    for spelling in random::layers().iter().take(RANDOM) {
         let bench = Bench::new();
         let config: LayerConfig = spelling.parse().unwrap();
         let rows = Rows::new(1..=TOKENS).unwrap();

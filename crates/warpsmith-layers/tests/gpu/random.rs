@@ -1,17 +1,22 @@
 //! Layers as they fall: what no list has beside each other. `WARPSMITH_TEST_SEED` is the first of the seeds (default 0): another
 //! one, other layers.
 
+use std::sync::OnceLock;
+
 use fastrand::Rng;
 use warpsmith_layers::LayerConfig;
 
 /// How many there are.
 const SEEDS: u64 = 8;
-/// Of a layer.
+/// Tokens of one.
 pub const TOKENS_MAX: u32 = 300;
 
-pub fn layers() -> impl Iterator<Item = &'static str> {
-    let first: u64 = std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    (first..first + SEEDS).map(|seed| &*drawn(&mut Rng::with_seed(seed)).leak())
+/// Their spellings.
+pub fn layers() -> &'static [String] {
+    static LAYERS: OnceLock<Vec<String>> = OnceLock::new();
+    let first = || std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let seeds = || (0..SEEDS).map(|nth| first() + nth);
+    LAYERS.get_or_init(|| seeds().map(|seed| drawn(&mut Rng::with_seed(seed))).collect())
 }
 
 /// The spelling of one that there is.

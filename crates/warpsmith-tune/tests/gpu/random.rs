@@ -22,7 +22,7 @@ pub fn seeds() -> impl Iterator<Item = u64> {
     (0..SEEDS).map(move |seed| first + seed)
 }
 
-/// As many kernels of each of two kinds as a family has: what a first look picks, and what is legal.
+/// As many problems as a family has variants, each by what a first look picks and by two kernels of any axes.
 pub fn passes_the_gate(bench: &Bench, seed: u64) -> Result<(), String> {
     let samples: f64 = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
     let mut rng = Rng::with_seed(seed);
