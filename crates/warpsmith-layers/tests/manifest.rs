@@ -113,7 +113,9 @@ fn products_of_e4m3_values_are_refused_where_there_are_none() {
                     Ok(_) => assert!([Arch::H100, Arch::H200].contains(arch), "{arch}"),
                     Err(error) => {
                         assert!(error.is_unsupported() && ![Arch::H100, Arch::H200].contains(arch), "{arch}: {error}");
-                        let why = format!("on {arch}: matrix path mma takes tokens in nvfp4, f16 or bf16");
+                        let why = format!(
+                            "on {arch}: matrix path mma takes tokens in nvfp4, f16 or bf16; e4m3 ones need wgmma (sm_90a)"
+                        );
                         assert!(error.to_string().ends_with(&why), "{error}");
                     }
                 }

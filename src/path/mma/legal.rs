@@ -19,7 +19,7 @@ pub(in crate::path) fn is_on(arch: &Arch) -> bool {
 pub(in crate::path) fn takes(problem: &Problem) -> Result<(), &'static str> {
     match () {
         () if problem.is_prepared() => Err("weights as they are, not prepared ones"),
-        () if problem.a_format() == Format::E4m3 => Err("tokens in nvfp4, f16 or bf16"),
+        () if problem.a_format() == Format::E4m3 => Err("tokens in nvfp4, f16 or bf16; e4m3 ones need wgmma (sm_90a)"),
         () => Ok(()),
     }
 }
