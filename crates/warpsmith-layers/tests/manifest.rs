@@ -108,6 +108,8 @@ fn products_of_e4m3_values_are_refused_where_there_are_none() {
         let layer = named(layer).unwrap_or_else(|| layer.parse().unwrap());
         for arch in Arch::ALL {
             let picker = Picker::builder("some device", arch).build().unwrap();
+            let manifest = layer.manifest(&"1..=100".parse().unwrap(), arch);
+            assert_eq!(manifest.is_ok(), [Arch::H100, Arch::H200].contains(arch), "{arch}: {manifest:?}");
             for problem in layer.problems(100).unwrap() {
                 match picker.schedule(&problem.native(arch)) {
                     Ok(_) => assert!([Arch::H100, Arch::H200].contains(arch), "{arch}"),

@@ -3,7 +3,8 @@
 use warpsmith::Result;
 use warpsmith::engine::{Manifest, Rows};
 use warpsmith::internal::engine::with_experts;
-use warpsmith::spec::Arch;
+use warpsmith::internal::spec::baseline;
+use warpsmith::spec::{Arch, Spec};
 
 use super::LayerConfig;
 
@@ -24,7 +25,7 @@ impl LayerConfig {
     /// ```
     ///
     /// # Errors
-    /// Unsupported, if there is no such layer, or not for so many tokens.
+    /// Unsupported, if there is no such layer, or not for so many tokens, or no kernels for it on this architecture.
     pub fn manifest(&self, tokens: &Rows, arch: &Arch) -> Result<Manifest> {
         let mut manifest = Manifest::new();
         for range in tokens.ranges() {
@@ -33,7 +34,10 @@ impl LayerConfig {
                 let [fewest, rows] = [fewest, most].map(|problem| problem.m_limit().unwrap_or_default());
                 // A layer's plans begin with one row, of which there are never so few where a token chooses several experts.
                 let fewest = if first == 1 { 1 } else { fewest };
-                manifest = manifest.with(&most.native(arch), &Rows::new(fewest..=rows)?);
+                let problem = most.native(arch);
+                // What has any kernel has this one.
+                Spec::new(&problem, &baseline(&problem), arch)?;
+                manifest = manifest.with(&problem, &Rows::new(fewest..=rows)?);
             }
         }
         manifest = self.quantisers().iter().fold(manifest, Manifest::with_quantiser);
