@@ -1,5 +1,6 @@
 //! Layers on a GPU against the oracle: every element within its bound, nothing else written, the same bits whole, in chunks and
-//! replayed; layers of a list, and random ones by `WARPSMITH_TEST_SEED`. Without a GPU every trial is counted as ignored.
+//! replayed; layers of a list, and random ones by `WARPSMITH_TEST_SEED`. Without a GPU every trial is counted as ignored, and
+//! those of layers that its GPU has no kernels for.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -12,7 +13,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use half::bf16;
 use libtest_mimic::{Arguments, Trial};
 use warpsmith::cache::KernelCache;
-use warpsmith::engine::Engine;
+use warpsmith::engine::{Engine, Rows};
 use warpsmith::format::Format;
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::Device;
@@ -121,6 +122,12 @@ impl Bench {
         Ok(Self { device, cache, stream, turn: Mutex::new(()) })
     }
 
+    /// Whether there are such on this device: of e4m3 products there are on Hopper alone.
+    fn has_kernels_of(&self, layer: &str) -> bool {
+        let layer: LayerConfig = layer.parse().unwrap();
+        layer.manifest(&Rows::new(1..=LIMIT).unwrap(), self.device.arch()).is_ok()
+    }
+
     fn engine(&self) -> Engine {
         Engine::with_cache(&self.device, Arc::clone(&self.cache))
     }
@@ -185,7 +192,8 @@ fn main() -> ExitCode {
 }
 
 fn trial(bench: &Option<Arc<Bench>>, name: String, layer: &'static str, test: Test) -> Trial {
-    let (ignored, bench) = (bench.is_none(), bench.clone());
+    let ignored = bench.as_ref().is_none_or(|bench| !bench.has_kernels_of(layer));
+    let bench = bench.clone();
     let run = move || match bench {
         Some(bench) => test(&bench, layer).map_err(Into::into),
         None => Err("there is no GPU".into()),
