@@ -8,6 +8,7 @@ pub mod cubins;
 pub mod emulator;
 pub mod fallback;
 pub mod fuzz;
+pub mod layers;
 pub mod mutate;
 pub mod null;
 pub mod numbers;
@@ -40,6 +41,11 @@ pub fn examples(names: &[&str]) -> PathBuf {
 
 /// The workspace.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The first seed of what is random on a GPU: `WARPSMITH_TEST_SEED`, or 0.
+pub fn seed() -> u64 {
+    std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 

@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod launches;
-#[path = "../gpu/random.rs"]
-mod random;
 mod refusals;
 mod scene;
 mod warm;

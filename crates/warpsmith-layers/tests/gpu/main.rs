@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
@@ -18,17 +18,17 @@ use warpsmith::format::Format;
 use warpsmith::pick::{Picker, Policy};
 use warpsmith::run::Device;
 use warpsmith_layers::{LayerConfig, Step};
+use warpsmith_testing::layers;
 use warpsmith_tune::layer::{DeviceLayer, DeviceTokens, HostLayer, HostTokens};
 use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::wait;
 
 mod by_hand;
-mod random;
 use by_hand::{Hand, Mutant};
 
 const WAIT: Duration = Duration::from_secs(10);
 const TOKENS: [u32; 6] = [0, 1, 3, 8, 17, 257];
-const LIMIT: u32 = random::TOKENS_MAX;
+const LIMIT: u32 = 300;
 /// How often a graph is replayed, as long as that takes no longer: an emulated GPU takes longer for a few.
 const REPLAYS: u64 = 1000;
 const REPLAYED: Duration = Duration::from_secs(5);
@@ -105,6 +105,9 @@ const LAYERS: &[&str] = &[
     "moe.swiglu_oai:f16:h320:i64:softmax:e8:k4:shared128:shared_gate:bias_f16:nvfp4",
 ];
 
+static RANDOM: LazyLock<Vec<String>> =
+    LazyLock::new(|| layers::random(|text| text.parse().is_ok_and(|layer: LayerConfig| layer.problems(LIMIT).is_ok())));
+
 struct Bench {
     device: Device,
     cache: Arc<KernelCache>,
@@ -168,7 +171,7 @@ fn main() -> ExitCode {
         ("the same replayed", is_the_same_replayed),
     ];
     let mut trials = Vec::new();
-    let random = random::layers().iter().map(|layer| ("random: ", layer.as_str()));
+    let random = RANDOM.iter().map(|layer| ("random: ", layer.as_str()));
     for (kind, layer) in LAYERS.iter().map(|layer| ("", *layer)).chain(random) {
         for (name, test) in &tests {
             let is_of_experts = layer.starts_with("moe.");
@@ -251,7 +254,7 @@ impl<'a> Layer<'a> {
 
     fn of(bench: &'a Bench, engine: &Engine, host: HostLayer) -> Result<Self, String> {
         let device = host.upload(engine, &bench.stream, LIMIT).map_err(text)?;
-        let is_random = random::layers().contains(&host.config().to_string());
+        let is_random = RANDOM.contains(&host.config().to_string());
         Ok(Self { stream: &bench.stream, host, device, is_random })
     }
 

@@ -1,26 +1,18 @@
-//! Layers as they fall: what no list has beside each other. `WARPSMITH_TEST_SEED` is the first of the seeds (default 0): another
-//! one, other layers.
-
-use std::sync::OnceLock;
+//! Layers as they fall: what no list has beside each other.
 
 use fastrand::Rng;
-use warpsmith_layers::LayerConfig;
+
+use crate::seed;
 
 /// How many there are.
-const SEEDS: u64 = 8;
-/// Tokens of one.
-pub const TOKENS_MAX: u32 = 300;
+const SEEDS: usize = 8;
 
-/// Their spellings.
-pub fn layers() -> &'static [String] {
-    static LAYERS: OnceLock<Vec<String>> = OnceLock::new();
-    let first = || std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let seeds = || (0..SEEDS).map(|nth| first() + nth);
-    LAYERS.get_or_init(|| seeds().map(|seed| drawn(&mut Rng::with_seed(seed))).collect())
+/// The spellings of some that there are.
+pub fn random(is_layer: impl Fn(&str) -> bool) -> Vec<String> {
+    (seed()..).take(SEEDS).map(|seed| drawn(&mut Rng::with_seed(seed), &is_layer)).collect()
 }
 
-/// The spelling of one that there is.
-fn drawn(rng: &mut Rng) -> String {
+fn drawn(rng: &mut Rng, is_layer: impl Fn(&str) -> bool) -> String {
     let kind = rng.u32(..8);
     loop {
         let text = match kind {
@@ -28,8 +20,7 @@ fn drawn(rng: &mut Rng) -> String {
             1 | 2 => mlp(rng),
             _ => moe(rng),
         };
-        let layer: Option<LayerConfig> = text.parse().ok();
-        if layer.is_some_and(|layer| layer.problems(TOKENS_MAX).is_ok()) {
+        if is_layer(&text) {
             return text;
         }
     }
