@@ -244,12 +244,14 @@ bool start(Program& program, int arch, const std::vector<std::string>& defines, 
   if (headers.empty()) return false;
   text = "#include \"runtime.h\"\n#line 1 \"" + program.name + "\"\n" + text + "\n";
   for (const std::string& kernel : kernels_of(program.text))
-    text += "extern \"C\" const EmuEntry emu_entry_" + kernel + " = EmuKernel<" + kernel + ">::entry(\"" + kernel + "\");\n";
+    text += "extern \"C\" __attribute__((visibility(\"default\"))) const EmuEntry emu_entry_" + kernel + " = EmuKernel<" + kernel +
+            ">::entry(\"" + kernel + "\");\n";
 
+  // Hidden but for the entries: what is inline would be one for all kernels that are loaded, and call what is unloaded with another.
   std::vector<std::string> arguments = {compiler(), "-x", "c++", "-std=c++17", "-O1", "-march=native", "-w", "-fPIC", "-shared",
                                         "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
                                         "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-fno-math-errno",
-                                        "-fno-threadsafe-statics", "-fsanitize=alignment",
+                                        "-fno-threadsafe-statics", "-fsanitize=alignment", "-fvisibility=hidden",
                                         "-fsanitize-undefined-trap-on-error", "-D__CUDA_ARCH__=" + std::to_string(arch)};
   arguments.insert(arguments.end(), defines.begin(), defines.end());
   for (const std::string& path : {std::string(EMULATOR_SOURCES "/headers"), headers, std::string(EMULATOR_SOURCES)}) {

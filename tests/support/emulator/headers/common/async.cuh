@@ -19,9 +19,9 @@ inline bool elect_one() {
 }
 
 // What matrix instructions learn from a barrier whose phase this thread has seen to be complete, and tell those that wait for
-// one that it arrives at. Not inline: that would be one for all kernels that are loaded, and call what is unloaded with another.
-static void (*emu_after_wait)(u32 barrier) = nullptr;
-static void (*emu_before_arrive)(u32 barrier) = nullptr;
+// one that it arrives at.
+inline void (*emu_after_wait)(u32 barrier) = nullptr;
+inline void (*emu_before_arrive)(u32 barrier) = nullptr;
 inline void emu_arrive(u32 barrier, u32 bytes) {
   if (emu_before_arrive) emu_before_arrive(barrier);
   emu_mbarrier_arrive(barrier, 1, bytes);
