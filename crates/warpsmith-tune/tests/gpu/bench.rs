@@ -133,6 +133,11 @@ impl Bench {
     }
 }
 
+/// Variants of a family, or problems of a seed: `WARPSMITH_TEST_SAMPLES`, or 12.
+pub fn samples() -> f64 {
+    std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0)
+}
+
 /// What a trial reports of an error.
 pub fn text(error: impl std::fmt::Display) -> String {
     error.to_string()

@@ -9,7 +9,7 @@ use warpsmith_tune::oracle::Reference;
 use warpsmith_tune::suite::{Suite, Words};
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, samples};
 
 const SPREADS: [Spread; 3] = [Spread::Every, Spread::Uniform, Spread::Subnormal];
 /// Of e4m3 products, whose bound is a narrow one where sums are exact.
@@ -364,17 +364,21 @@ pub fn rows(problem: &Problem, m: u32, seed: u64) -> Vec<u32> {
 fn legal_between(family: &Family, arch: &Arch, count: usize) -> Vec<Spec> {
     let mut rng = fastrand::Rng::with_seed(family.index as u64);
     let random = std::iter::repeat_with(|| {
-        let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 * rng.u32(1..=8), k: 64 << rng.u32(..3) };
-        let (fusion, stages, split_k) = (family.fusion, rng.u32(1..=16), rng.u32(1..=7));
-        let variant = Variant { tile, stages, fusion, split_k, ..family.baseline() };
-        let variant = match family.path {
-            MatrixPath::Wgmma => wgmma(&mut rng, variant, family.problem.compute_format() == Format::E4m3),
-            MatrixPath::Tcgen05 => tcgen05(&mut rng, variant),
-            _ => variant,
-        };
-        Spec::check(&family.problem, &variant, arch).ok()
+        let variant = Variant { fusion: family.fusion, ..family.baseline() };
+        Spec::check(&family.problem, &drawn(&mut rng, variant, &family.problem), arch).ok()
     });
     random.take(20_000).flatten().take(count).collect()
+}
+
+/// A variant of its path and fusion with random values of all other axes, whether it is legal or not.
+pub fn drawn(rng: &mut fastrand::Rng, variant: Variant, problem: &Problem) -> Variant {
+    let tile = Tile { tokens: 8 * rng.u32(1..=32), columns: 32 * rng.u32(1..=8), k: 64 << rng.u32(..3) };
+    let variant = Variant { tile, stages: rng.u32(1..=16), split_k: rng.u32(1..=7), ..variant };
+    match variant.path {
+        MatrixPath::Wgmma => wgmma(rng, variant, problem.compute_format() == Format::E4m3),
+        MatrixPath::Tcgen05 => tcgen05(rng, variant),
+        _ => variant,
+    }
 }
 
 /// Random values of the axes that only the path wgmma has.
@@ -411,8 +415,7 @@ fn tcgen05(rng: &mut fastrand::Rng, variant: Variant) -> Variant {
 const ACTIVATIONS: [Activation; 3] = [Activation::Silu, Activation::GeluTanh, Activation::None];
 
 pub fn passes_the_gate(bench: &Bench, family: &Family) -> Result<(), String> {
-    let samples = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
-    let samples = (samples * family.share).ceil() as usize;
+    let samples = (samples() * family.share).ceil() as usize;
     let (decoded, legal): (Vec<Spec>, Vec<Spec>) = space(&family.problem, bench.arch())
         .filter(|spec| spec.variant().fusion == family.fusion && spec.variant().path == family.path)
         .partition(|spec| spec.variant().warps.decoders() > 0);

@@ -5,29 +5,28 @@
 use fastrand::Rng;
 use warpsmith::format::{Format, ScaleLayout};
 use warpsmith::internal::pick::heuristic;
-use warpsmith::internal::spec::{Cluster, Epilogue, Fusion, Tile, Warps, baseline};
+use warpsmith::internal::spec::{Fusion, baseline};
 use warpsmith::spec::{Activation, Arch, MatrixPath, Problem, Spec, Variant};
+use warpsmith_testing::seed;
 use warpsmith_tune::{HostOperands, Spread};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, samples};
 use crate::families;
 
 /// How many seeds there are.
-const SEEDS: u64 = 4;
+const SEEDS: usize = 4;
 /// What a reference takes at most on the host.
 const FLOP_MAX: f64 = 5e8;
 
 pub fn seeds() -> impl Iterator<Item = u64> {
-    let first = std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    (0..SEEDS).map(move |seed| first + seed)
+    (seed()..).take(SEEDS)
 }
 
 /// As many problems as a family has variants, each by what a first look picks and by two kernels of any axes.
 pub fn passes_the_gate(bench: &Bench, seed: u64) -> Result<(), String> {
-    let samples: f64 = std::env::var("WARPSMITH_TEST_SAMPLES").ok().and_then(|text| text.parse().ok()).unwrap_or(12.0);
     let mut rng = Rng::with_seed(seed);
     let mut wrong = Vec::new();
-    for _ in 0..samples.ceil() as usize {
+    for _ in 0..samples().ceil() as usize {
         let (problem, rows, specs) = drawn(&mut rng, bench.arch());
         bench.compile(&specs);
         let spread = [Spread::Exact, Spread::Every, Spread::Uniform, Spread::Subnormal][rng.usize(..4)];
@@ -112,38 +111,9 @@ fn problem(rng: &mut Rng, arch: &Arch) -> Problem {
 
 /// Legal variants of any axes, whether they are searched or not.
 fn legal(rng: &mut Rng, problem: &Problem, paths: &[MatrixPath], arch: &Arch) -> Vec<Spec> {
-    let mut found = Vec::new();
-    for _ in 0..20_000 {
-        let path = one(rng, paths);
-        let tokens = 8 * (1 + up_to(rng, &[8, 16, 32]));
-        let tile = Tile { tokens, columns: 32 * (1 + rng.u32(..8)), k: 64 << rng.u32(..3) };
-        let warps = match rng.u32(..8) {
-            0 => Warps::Uniform,
-            1 => Warps::Decoding { consumers: 1 + rng.u32(..4), decoders: 1 + rng.u32(..2) },
-            _ => Warps::Specialised(1 + rng.u32(..4)),
-        };
-        let cluster = match rng.u32(..6) {
-            0 => Cluster::SplitK(2 << rng.u32(..2)),
-            1 => Cluster::Multicast(2 << rng.u32(..2)),
-            _ => Cluster::None,
-        };
-        let variant = Variant {
-            path,
-            tile,
-            stages: 1 + rng.u32(..12),
-            fusion: one(rng, Fusion::ALL),
-            warps,
-            epilogue: one(rng, Epilogue::ALL),
-            split_k: if rng.u32(..3) == 0 { 1 + rng.u32(..7) } else { 1 },
-            cluster,
-            persistent: rng.bool(),
-            prepass: rng.bool(),
-            ..baseline(problem)
-        };
-        found.extend(Spec::check(problem, &variant, arch));
-        if found.len() == 2 {
-            break;
-        }
-    }
-    found
+    let random = std::iter::repeat_with(|| {
+        let variant = Variant { path: one(rng, paths), fusion: one(rng, Fusion::ALL), ..baseline(problem) };
+        Spec::check(problem, &families::drawn(rng, variant, problem), arch).ok()
+    });
+    random.take(20_000).flatten().take(2).collect()
 }
