@@ -60,7 +60,8 @@ impl HostOperands {
 
     /// The same weights, and what columns have of their own, with other rows. Whatever rows there were before, the same seed
     /// gives the same ones.
-    pub(super) fn with_rows(self, rows: &[u32], spread: Spread, seed: u64) -> Self {
+    #[must_use]
+    pub fn with_rows(self, rows: &[u32], spread: Spread, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let m: u32 = rows.iter().sum();
         let (a, from) = a_of(&mut rng, &self.problem, m, spread, seed);

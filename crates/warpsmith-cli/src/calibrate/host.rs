@@ -5,9 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use warpsmith::spec::Problem;
 use warpsmith_tune::oracle::Reference;
-use warpsmith_tune::{HostMatrix, HostOperands, Shape, Spread, reference};
+use warpsmith_tune::{HostMatrix, HostOperands, HostRows, Spread, reference};
 
 use crate::shared::Result;
+
+const SEED: u64 = 0x5EED;
 
 /// Operands and results of a problem, for each of its M.
 pub struct Host {
@@ -27,38 +29,37 @@ struct Tokens {
     m: u32,
     offsets: Option<Vec<i32>>,
     a: HostMatrix,
+    rows: HostRows,
 }
 
 impl Tokens {
+    /// Those of the operands, which have none then.
+    fn taken(operands: &mut HostOperands) -> Self {
+        let mut tokens = Self { m: 0, offsets: None, a: HostMatrix::F16(Vec::new()), rows: HostRows::default() };
+        tokens.swap(operands);
+        tokens
+    }
+
     /// Those of the operands, and these in their place.
     fn swap(&mut self, operands: &mut HostOperands) {
         mem::swap(&mut self.m, &mut operands.m);
         mem::swap(&mut self.offsets, &mut operands.offsets);
         mem::swap(&mut self.a, &mut operands.a);
+        mem::swap(&mut self.rows, &mut operands.rows);
     }
 }
 
 impl Host {
-    /// Random operands as in the public benchmark; every M has the first rows of the same tokens.
+    /// Random operands as in the public benchmark; every M has the same weights.
     pub fn new(problem: &Problem, rows: &[Vec<u32>]) -> Result<Self> {
-        let most = rows.iter().max_by_key(|rows| rows.iter().sum::<u32>()).ok_or("a problem without M")?;
-        let mut operands = HostOperands::random(problem, most, Spread::Uniform, 0x5EED);
-        let all = if problem.groups().is_none() { Some(reference::of(&operands)?) } else { None };
-        let first = rows.iter().map(|rows| first_rows(&operands, rows)).collect::<Result<Vec<_>>>()?;
-        let mut pair = |mut tokens: Tokens| -> Result<Pair> {
-            let reference = match &all {
-                // Rows do not know of each other.
-                Some(all) => all.of_rows(&(0..tokens.m as usize).map(Some).collect::<Vec<_>>()),
-                None => {
-                    tokens.swap(&mut operands);
-                    let reference = reference::of(&operands);
-                    tokens.swap(&mut operands);
-                    reference?
-                }
-            };
-            Ok(Pair { tokens: Mutex::new(tokens), reference })
-        };
-        let pairs = first.into_iter().map(&mut pair).collect::<Result<_>>()?;
+        let first = rows.first().ok_or("a problem without M")?;
+        let mut operands = HostOperands::random(problem, first, Spread::Uniform, SEED);
+        let mut pairs = Vec::with_capacity(rows.len());
+        for rows in rows {
+            operands = operands.with_rows(rows, Spread::Uniform, SEED);
+            let reference = reference::of(&operands)?;
+            pairs.push(Pair { tokens: Mutex::new(Tokens::taken(&mut operands)), reference });
+        }
         Ok(Self { operands: Mutex::new(operands), pairs })
     }
 
@@ -73,28 +74,28 @@ impl Host {
     }
 }
 
-/// The first tokens, for groups of these rows.
-fn first_rows(whole: &HostOperands, rows: &[u32]) -> Result<Tokens> {
-    let m: u32 = rows.iter().sum();
-    let Shape { layout, k, factors: each, .. } = whole.a_shape();
-    let elements = m as usize * k;
-    let a = match &whole.a {
-        HostMatrix::F16(values) => HostMatrix::F16(values[..elements].to_vec()),
-        HostMatrix::Bf16(values) => HostMatrix::Bf16(values[..elements].to_vec()),
-        HostMatrix::Nvfp4 { codes, scales } => {
-            // Linear scales: rows lie one after the other, as codes do.
-            let scales = scales[..layout.bytes(m as usize, k)].to_vec();
-            HostMatrix::Nvfp4 { codes: codes[..elements / 2].to_vec(), scales }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_m_has_its_tokens_and_the_same_weights() {
+        let experts = "grouped8.dual_gemm.silu:bf16*nvfp4>bf16:n64:k64:gathered:prepared:top2";
+        let slots = "grouped4.gemm:e4m3*nvfp4>bf16:n64:k128:slots:prepared";
+        for problem in ["gemm:nvfp4*nvfp4>f16:n64:k64", experts, slots] {
+            let problem: Problem = problem.parse().unwrap();
+            let groups = problem.groups().unwrap_or(1) as usize;
+            let rows = [vec![2; groups], vec![7; groups], vec![0; groups]];
+            let host = Host::new(&problem, &rows).unwrap();
+            let weights = |pair: &Pair| host.with(pair, |operands| operands.b.clone());
+            assert!(host.pairs.iter().all(|pair| weights(pair) == weights(&host.pairs[0])), "{problem}");
+            for (pair, rows) in host.pairs.iter().zip(rows) {
+                host.with(pair, |operands| {
+                    operands.check().unwrap();
+                    assert_eq!(operands.m, rows.iter().sum::<u32>());
+                    assert_eq!(pair.reference.m(), operands.c_rows() as usize, "{problem}");
+                });
+            }
         }
-        HostMatrix::E4m3 { values, factors } => {
-            HostMatrix::E4m3 { values: values[..elements].to_vec(), factors: factors[..m as usize * each].to_vec() }
-        }
-        other => return Err(format!("tokens in {}", other.format()).into()),
-    };
-    let ends = rows.iter().scan(0i32, |end, rows| {
-        *end += *rows as i32;
-        Some(*end)
-    });
-    let offsets = whole.offsets.as_ref().map(|_| std::iter::once(0).chain(ends).collect());
-    Ok(Tokens { m, offsets, a })
+    }
 }
