@@ -1,9 +1,9 @@
 //! What the model knows of a device beside its [limits](crate::arch::Arch): numbers for problems without groups, and for those with groups.
 //!
-//! The first were fitted to calls of which each may begin while the one before still runs, as those of a layer, on an H100, the others to
-//! plain ones on an H200, which no fit to an H100's betters (`warpsmith calibrate`, docs/measurements/). Every number is the one with which
-//! picks lose least, so a number stands for what its term stands for and not for an experiment of its own. All architectures take the same
-//! cycles: how many SMs there are, what memory and tensor cores do in a second and what a block may have comes from their `Arch`.
+//! They were fitted to calls of which each may begin while the one before still runs, as those of a layer: the first on an H100, the others
+//! on an H200, to what tuners decided there, too (`warpsmith calibrate`, docs/measurements/). Every number is the one with which picks lose
+//! least, so a number stands for what its term stands for and not for an experiment of its own. All architectures take the same cycles: how
+//! many SMs there are, what memory and tensor cores do in a second and what a block may have comes from their `Arch`.
 
 use std::sync::OnceLock;
 
@@ -53,118 +53,118 @@ constants! {
     /// Share of [`memory_bytes_per_s`](crate::arch::Arch::memory_bytes_per_s) that a kernel's stream of weights reaches.
     memory_share = 1.0, 1.0;
     /// Share of the bytes under way that one SM is ahead of another in the end.
-    ahead = 0.02875, 0.102;
+    ahead = 0.02875, 0.06173;
     /// Share of the time of a stage of all blocks at the memory's speed that passes before loops begin.
-    fill = 0.6684, 0.0919;
+    fill = 0.6684, 0.117;
     /// Share of a warpgroup's time for a stage that passes after the last has arrived.
-    drain = 0.2672, 1.512;
+    drain = 0.2672, 0.9984;
     /// Bytes that reach an SM in a cycle at most.
-    ingress = 702.5, 704.0;
+    ingress = 702.5, 178.4;
     /// Bytes a cycle of all SMs that partial sums and decoded tokens travel at, by way of the L2 cache.
-    workspace = 4779.0, 4469.0;
+    workspace = 4779.0, 4241.3;
     /// Share of a call by which it takes longer if the tensor cores work all the time; less by the square of how much.
-    power = 0.001957, 0.002;
+    power = 0.001957, 0.00195;
     /// Share of the SMs that clusters of four can cover (30 clusters on 132 SMs: the SMs of a GPC come in other numbers).
     cluster_of_four = 0.913, 0.913;
 
     // A launch.
     /// µs between the end of a kernel and the begin of the next, for the first of a call.
-    launch = 0.2277, 0.889;
+    launch = 0.2277, 0.4545;
     /// µs that a further kernel of a call takes beside its own work.
-    relaunch = 0.9252, 0.908;
+    relaunch = 0.9252, 1.343;
     /// µs that the kernel that adds partial sums takes for each split of K.
-    finish_split = 0.4394, 0.205;
+    finish_split = 0.4394, 0.2389;
     /// µs that a kernel before takes that decodes tokens.
     prepass = 0.2126, 0.191;
 
     // A block of the path `wgmma`.
     /// Cycles of a block before its loop: barriers, first addresses.
-    block = 1165.0, 706.1;
+    block = 1165.0, 812.0;
     /// More of them where a block stays for all its tiles.
-    stays = 789.1, 1.0;
+    stays = 789.1, 0.9953;
     /// Share of a block's fixed cycles that is seen where other blocks of the SM work meanwhile.
-    hidden = 0.8211, 1.137;
+    hidden = 0.8211, 0.9841;
     /// Cycles from the request of a stage to its arrival.
-    latency = 1353.0, 1154.0;
+    latency = 1353.0, 1578.6;
     /// Share of a warpgroup's time for a stage after which it releases the stage before.
-    hold = 0.646, 0.424;
+    hold = 0.646, 0.2114;
     /// Cycles of the tensor cores for 64 rows × 64 of k and one token.
     tensor = 2.0, 2.0;
     /// Cycles that 64 rows × 64 of k take at least, however few tokens there are.
-    tensor_min = 64.07, 21.75;
+    tensor_min = 64.07, 24.16;
     /// Instruction cycles to decode 64 rows × 64 of k (four schedulers at work).
-    decode = 97.84, 82.1;
+    decode = 97.84, 78.58;
     /// And for each token: registers that the tensor cores read cannot be decoded into.
-    decode_width = 0.4865, 1.141;
+    decode_width = 0.4865, 1.324;
     /// How much more of them where products are apart.
-    decode_apart = 1.604, 1.4;
+    decode_apart = 1.604, 1.323;
     /// Instruction cycles of a stage beside its decoding, for each 64 rows: to wait for it, to find it and to release it.
-    stage_issue = 59.05, 50.0;
+    stage_issue = 59.05, 11.16;
     /// Cycles from the codes of 64 rows × 64 of k to the start of their multiplication, for one warpgroup alone.
-    decode_chain = 108.4, 163.3;
+    decode_chain = 108.4, 117.4;
     /// Cycles a warpgroup loses with each 64 of k.
-    turn = 2.041, 1.991;
+    turn = 2.041, 1.998;
     /// Cycles a warpgroup loses with each stage.
-    stage = 175.1, 161.6;
+    stage = 175.1, 239.7;
     /// More of them where it loads as well.
-    uniform = 1068.0, 558.5;
+    uniform = 1068.0, 546.4;
     /// Cycles that the warp that loads needs for a stage.
-    load = 191.1, 185.9;
+    load = 191.1, 215.3;
     /// And for each m64 tile of weights in it.
-    load_tile = 50.08, 97.33;
+    load_tile = 50.08, 57.32;
     /// How much longer a stage takes to arrive where the blocks of a cluster send it to each other, each block.
-    multicast = 0.4536, 0.343;
+    multicast = 0.4536, 0.4319;
     /// Cycles that each further block of such a cluster costs a stage.
-    couple = 118.0, 71.86;
+    couple = 118.0, 112.8;
     /// How much longer a loop takes where a place in the ring is another warpgroup's in every round, as a factor.
-    rotation = 1.028, 1.015;
+    rotation = 1.028, 1.083;
     /// Cycles that warps take to decode the tokens of a stage.
     decode_stage = 481.2, 500.0;
     /// And for each row's 64 of k.
     decode_line = 7.429, 7.7;
     // After the loop.
     /// Cycles to meet after the loop where several warpgroups share K, and then for each token.
-    reduce = 78.98, 206.9;
+    reduce = 78.98, 127.5;
     /// Of the same, for each token.
-    reduce_token = 2.783, 2.11;
+    reduce_token = 2.783, 2.774;
     /// Cycles to meet with the other blocks of a cluster, and then for each token sent.
-    exchange = 604.0, 1900.0;
+    exchange = 604.0, 1604.1;
     /// Of the same, for each token that is sent.
-    exchange_token = 14.68, 6.5;
+    exchange_token = 14.68, 6.389;
     /// Cycles of a store from registers, for each token.
-    direct_token = 7.643, 8.467;
+    direct_token = 7.643, 6.103;
     /// Of a store by way of shared memory.
-    shared = 211.3, 368.0;
+    shared = 211.3, 444.1;
     /// Of the same, for each token.
-    shared_token = 0.3276, 0.215;
+    shared_token = 0.3276, 0.4973;
     /// Of a store by bulk copies.
-    bulk = 402.4, 520.7;
+    bulk = 402.4, 610.4;
     /// Of the same, for each token.
-    bulk_token = 55.64, 51.36;
+    bulk_token = 55.64, 47.96;
     /// Of a store of partial sums, for each token.
-    partial_token = 16.22, 10.74;
+    partial_token = 16.22, 11.41;
     /// Cycles between two tiles of a persistent block.
-    persistent = 17.7, 18.31;
+    persistent = 17.7, 18.86;
     /// How much longer decoding takes where the warpgroups of a persistent block never meet.
-    drift = 1.291, 1.155;
+    drift = 1.291, 1.312;
     /// Share of the epilogue that is seen where two groups of warpgroups have every second tile each.
-    ping_pong = 0.3386, 0.276;
+    ping_pong = 0.3386, 0.447;
 
     // Groups.
     /// More cycles to decode 64 rows × 64 of k in a loop that there is for each of several widths.
-    ragged = 6.185, 9.847;
+    ragged = 6.185, 2.309;
     /// And more where warps load as well, or blocks are persistent.
-    ragged_short = 31.23, 49.81;
+    ragged_short = 31.23, 5.082;
     /// And that a warpgroup loses there with each 64 of k.
-    ragged_turn = 4.477, 4.624;
+    ragged_turn = 4.477, 4.867;
     /// Cycles in which a block finds out about groups, and then for each of them.
     table = 970.3, 970.3;
     /// Of the same, for each group.
     table_group = 71.91, 71.91;
     /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once. Not fitted.
-    table_beside = 0.05696, 0.05;
+    table_beside = 0.05696, 0.3872;
     /// Blocks that the busiest SM has more than its even share.
-    straggler = 0.002533, 0.0025;
+    straggler = 0.002533, 0.002398;
 
     // The path `mma`.
     /// As [`block`](Constants::block).

@@ -35,6 +35,9 @@ const TALL_LINES: f64 = 1.15;
 /// five kernels (H200, docs/measurements/2026-11-24-h200-decoders.md).
 const PROMOTED: f64 = 0.5;
 const STEP: f64 = 40.0;
+/// Cycles that their first values take longer to the tensor cores: one row of 128 experts 8.7 µs for 7.4 predicted, of 64 7.0 for 6.3
+/// (H200, docs/measurements/2026-11-30-groups.md).
+const DECODED_FIRST: f64 = 1200.0;
 
 /// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and of weights,
 /// what is decoded and by what, and what comes of weights and, for a tile's share, of tokens. It bounds these kernels: none is below 0.9 of it.
@@ -171,7 +174,10 @@ pub(in crate::path) fn block(
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         // They give a stage back at its end.
         hold: if has_halves { 0.0 } else { c.hold },
-        start: c.block + table + if variant.persistent { c.stays } else { 0.0 },
+        start: c.block
+            + table
+            + if variant.persistent { c.stays } else { 0.0 }
+            + if is_decoded { DECODED_FIRST } else { 0.0 },
         start_beside: c.table_beside * table,
         start_behind: if has_halves { HALVES_BEHIND } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],

@@ -109,13 +109,27 @@ impl Device {
             None => even.ceil(),
             Some(_) => {
                 // The largest come first, in turn, so SMs with one more than the rest have small ones.
-                let rounds = rounds(even, cover.spread * columns * splits / sms);
+                let rounds = drawn_rounds(cover.tiles, cover.spread, columns * splits / sms);
                 let large = (rounds - even).max(0.0) * (rounds - 1.0).max(0.0) / even;
                 even.max(rounds * (1.0 - large * cover.unlike)).max(1.0) + if even > 1.0 { c.straggler } else { 0.0 }
             }
         };
         Self { blocks, sms, busiest }
     }
+}
+
+/// Rounds that blocks take of so many tiles, give or take a standard deviation of `spread`, each of which is `share` of a round.
+/// There is no part of a tile: a mean between two whole numbers of them is now the one, now the other.
+fn drawn_rounds(tiles: f64, spread: f64, share: f64) -> f64 {
+    let whole = tiles.floor();
+    let more = tiles - whole;
+    let either = (whole * share).ceil() * (1.0 - more) + ((whole + 1.0) * share).ceil() * more;
+    let (variance, of_parts) = (spread * spread, more * (1.0 - more));
+    if variance <= of_parts {
+        return either;
+    }
+    let weight = of_parts / variance;
+    weight * either + (1.0 - weight) * rounds(tiles * share, (variance - of_parts).sqrt() * share)
 }
 
 /// Rounds that blocks take, if there are `even` of them for each SM, give or take a standard deviation of `spread`: on average over what
@@ -159,7 +173,8 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(block: &Block, beside: f64) -> Self {
+    /// Of so many loops in a row, through which the stages go on.
+    fn new(block: &Block, beside: f64, row: f64) -> Self {
         let stages = block.steps / block.steps_per_stage;
         let busy = beside * block.steps_per_stage;
         let (tensor, decode, ingress) = (busy * block.tensor, busy * block.decode, busy * block.ingress);
@@ -171,9 +186,9 @@ impl Loop {
         // are no others, a stage is released before the next is waited for.
         let multiplied = block.turns * together([tensor, decode, serial]);
         let others = block.stages - block.turns;
-        let latency = if block.stages >= stages {
+        let latency = if block.stages >= row * stages {
             // All are requested at once, and none waits for another's place.
-            (block.latency + ingress) / stages
+            (block.latency + ingress) / (row * stages)
         } else if others > 0.0 {
             (block.latency + ingress + block.hold * multiplied) / others
         } else {
@@ -221,7 +236,8 @@ impl CriticalSm {
         let mut loops = Loop::default();
         let mut cycles = 0.0;
         let mut round = |beside: f64, times: f64| {
-            let one = Loop::new(block, beside);
+            let row = if variant.persistent { times } else { 1.0 };
+            let one = Loop::new(block, beside, row);
             loops.add(&one, times);
             cycles += times * one.cycles() * block.rotation;
         };
@@ -369,7 +385,7 @@ pub(super) fn idle_cycles(grid: f64, device: &Device, resident: f64, start: f64)
 
 #[cfg(test)]
 mod tests {
-    use super::rounds;
+    use super::{drawn_rounds, rounds};
 
     #[test]
     fn rounds_are_whole_where_blocks_are_known_and_an_average_where_they_are_drawn() {
@@ -386,5 +402,17 @@ mod tests {
         drawn(7.3, 3.0, 7.8);
         // Fewer than none there are not.
         drawn(0.1, 0.2, 1.0);
+    }
+
+    #[test]
+    fn a_tile_more_that_is_seldom_there_is_seldom_a_round_more() {
+        let rounds_of = |tiles: f64, spread, columns: f64| drawn_rounds(tiles, spread, columns / 132.0);
+        assert_eq!(rounds_of(8.0, 0.0, 16.0), 1.0);
+        // One time in sixteen there are 144 blocks.
+        let seldom = rounds_of(8.0625, (15.0_f64 / 256.0).sqrt(), 16.0);
+        assert!((seldom - 1.0625).abs() < 1e-9, "{seldom}");
+        // Of many tiles that differ by several it is as it was.
+        let many = rounds_of(300.5, 6.0, 6.0);
+        assert!((many - rounds(300.5 * 6.0 / 132.0, 6.0 * 6.0 / 132.0)).abs() < 0.02, "{many}");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// A predicted time with the parts that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// µs of a call in a row of dependent launches (of groups: launched plainly after another), operands not in the L2 cache.
+    /// µs of a call in a row of dependent launches, operands not in the L2 cache.
     pub us: f64,
     /// Its parts.
     pub terms: Terms,

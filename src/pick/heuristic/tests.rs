@@ -223,3 +223,15 @@ fn a_group_that_has_nearly_everything_is_seen() {
     let skewed = problem.experts_per_token(2).skew(150);
     assert!(skewed.load(512).with_rows() < 0.8 * problem.experts_per_token(2).load(512).with_rows());
 }
+
+/// Blocks that stay have the next tile's stages on their way while K of one is no deeper than their ring.
+#[test]
+fn a_ring_that_holds_more_than_a_tile_is_of_use_to_blocks_that_stay() {
+    let problem = Problem::gemm().grouped(256).experts_per_token(8).n(2048).k(512).prepared();
+    let us = |stages: u32, persistent: &str| {
+        let variant: Variant = format!("wgmma.t24x256x256.s{stages}.single.ws4.shared{persistent}").parse().unwrap();
+        predict(&Spec::check(&problem, &variant, &Arch::H200).unwrap(), &problem, 4096).us
+    };
+    assert!(us(4, ".persistent") < 0.95 * us(2, ".persistent"));
+    assert!(us(4, "") >= us(2, ""));
+}

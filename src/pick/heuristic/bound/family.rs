@@ -52,10 +52,11 @@ fn of_epilogues(
     let last = block.serial * block.steps_per_stage;
     let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
     let (all, loading) = (device.busiest * block.steps, stages * block.loading);
+    let row = if variant.persistent { stages * device.busiest } else { stages };
     // As many stages as there are at most.
     let latency = |blocks: u32| {
         let deepest = f64::from(question.room(blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
-        let others = if deepest < stages { (deepest - block.turns).max(block.turns) } else { stages };
+        let others = if deepest < row { (deepest - block.turns).max(block.turns) } else { row };
         (block.latency + block.ingress * block.steps_per_stage) / others
     };
     let rounds = Rounds::of(variant, device.busiest, one.blocks_per_sm, latency);
