@@ -46,6 +46,11 @@ impl<'a> Shared<'a> {
         }
     }
 
+    /// Stages of all tiles that a block has one after the other, each of which has so many.
+    pub(super) fn stages_in_row(&self, stages: u32, persistent: bool) -> u32 {
+        (f64::from(stages) * self.device.in_a_row(persistent)).ceil() as u32
+    }
+
     /// The time of a call alone, in µs, and what the memory takes of it.
     pub(super) fn us(&self, spec: &Spec) -> (f64, f64) {
         let Prediction { us, terms } = covered(spec, self);
@@ -115,6 +120,11 @@ impl Device {
             }
         };
         Self { blocks, sms, busiest }
+    }
+
+    /// Tiles of a block, through which its stages go on.
+    pub(super) fn in_a_row(&self, persistent: bool) -> f64 {
+        if persistent { self.busiest } else { 1.0 }
     }
 }
 
@@ -236,8 +246,7 @@ impl CriticalSm {
         let mut loops = Loop::default();
         let mut cycles = 0.0;
         let mut round = |beside: f64, times: f64| {
-            let row = if variant.persistent { times } else { 1.0 };
-            let one = Loop::new(block, beside, row);
+            let one = Loop::new(block, beside, device.in_a_row(variant.persistent));
             loops.add(&one, times);
             cycles += times * one.cycles() * block.rotation;
         };
@@ -281,7 +290,8 @@ fn call(spec: &Spec, block: &Block, shared: &Shared<'_>) -> Prediction {
 
     // SMs that are lucky run ahead of the others, by as much as their stages hold, and are done too early.
     let beside = resident.min(device.busiest.ceil()).max(1.0);
-    let held = block.stages.min(block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
+    let row = device.in_a_row(variant.persistent);
+    let held = block.stages.min(row * block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
     let memory = memory + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);

@@ -206,9 +206,9 @@ impl Search<'_> {
 
     /// Adds a variant at its best depth when an SM holds one block, two, … : more stages wait less for what is under way,
     /// but where memory is the limit let SMs run further ahead of each other. So there is one best depth of those that do not
-    /// hold all of K, looked for from the deepest on; of those that hold all of K, which more stages do not help, it is the
-    /// shallowest; both of those at which places stay their warpgroups' and of the others. Beside the best of them there is
-    /// the depth at which no stage is held longer than it is multiplied.
+    /// hold all of K of a block's tiles, looked for from the deepest on; of those that do, which more stages do not help, it is
+    /// the shallowest; both of those at which places stay their warpgroups' and of the others. Beside the best of them there
+    /// is the depth at which no stage is held longer than it is multiplied.
     fn add_depths(&mut self, variant: &Variant) {
         let Self { question, accepts, covers, best, .. } = self;
         let Question { problem, load, arch, constants, .. } = **question;
@@ -228,7 +228,7 @@ impl Search<'_> {
                 let is_beside = spec.set_stages(stages) && spec.geometry().blocks_per_sm == resident;
                 (is_beside && accepts(&spec)).then(|| (shared.us(&spec).0, stages))
             };
-            let whole = stages(problem, variant).min(top);
+            let whole = shared.stages_in_row(stages(problem, variant), variant.persistent).min(top);
             let is_kind = |in_turn: bool| move |depth: &u32| depth.is_multiple_of(turns) == in_turn;
             let hold_all = [true, false].map(|in_turn| (whole..top).filter(is_kind(in_turn)).find_map(&mut at));
             let others =

@@ -102,6 +102,7 @@ fn what_was_missed_once_is_found() {
         ("dual_gemm.silu:e4m3*nvfp4>f16:n4096:k256:prepared", 420),
         ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n1968:k2624:prepared:skew116", 452),
         ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n4112:k5376:prepared:top2", 1122),
+        ("grouped32.dual_gemm.silu:e4m3*nvfp4>f16:n640:k1280:prepared:top2:skew60", 512),
     ] {
         let problem: Problem = problem.parse().unwrap();
         let load = problem.load(m);

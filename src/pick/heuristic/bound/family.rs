@@ -52,7 +52,7 @@ fn of_epilogues(
     let last = block.serial * block.steps_per_stage;
     let alone = (stages / block.turns).ceil() * (last + block.serial_per_stage);
     let (all, loading) = (device.busiest * block.steps, stages * block.loading);
-    let row = if variant.persistent { stages * device.busiest } else { stages };
+    let row = stages * device.in_a_row(variant.persistent);
     // As many stages as there are at most.
     let latency = |blocks: u32| {
         let deepest = f64::from(question.room(blocks) / one.stage_bytes.max(1)).min(STAGES_MAX.into());
