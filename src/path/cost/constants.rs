@@ -161,7 +161,7 @@ constants! {
     table = 970.3, 970.3;
     /// Of the same, for each group.
     table_group = 71.91, 71.91;
-    /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once. Not fitted.
+    /// Share of that by which each further block of an SM holds up the others, as all sort the groups at once.
     table_beside = 0.05696, 0.3872;
     /// Blocks that the busiest SM has more than its even share.
     straggler = 0.002533, 0.002398;
