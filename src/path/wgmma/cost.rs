@@ -132,6 +132,8 @@ pub(in crate::path) fn block(
         () if is_expanded => expanded_memory(layout, cover),
         () => lines_cost * (c.decode * apart + width_cycles),
     };
+    let decoded_first = if is_decoded { DECODED_FIRST } else { 0.0 };
+    let stays = if variant.persistent { c.stays } else { 0.0 };
     let decode_chain = if is_expanded { 0.0 } else { c.decode_chain * apart };
     let issue = if is_decoded { 0.0 } else { issue(tile.k, c) };
     let multicast = f64::from(variant.cluster.multicast());
@@ -174,10 +176,7 @@ pub(in crate::path) fn block(
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         // They give a stage back at its end.
         hold: if has_halves { 0.0 } else { c.hold },
-        start: c.block
-            + table
-            + if variant.persistent { c.stays } else { 0.0 }
-            + if is_decoded { DECODED_FIRST } else { 0.0 },
+        start: c.block + table + stays + decoded_first,
         start_beside: c.table_beside * table,
         start_behind: if has_halves { HALVES_BEHIND } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],

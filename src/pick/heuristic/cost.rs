@@ -183,9 +183,10 @@ struct Loop {
 }
 
 impl Loop {
-    /// Of so many loops in a row, through which the stages go on.
-    fn new(block: &Block, beside: f64, row: f64) -> Self {
+    /// Of so many loops `in_a_row`, through which the stages go on.
+    fn new(block: &Block, beside: f64, in_a_row: f64) -> Self {
         let stages = block.steps / block.steps_per_stage;
+        let row = in_a_row * stages;
         let busy = beside * block.steps_per_stage;
         let (tensor, decode, ingress) = (busy * block.tensor, busy * block.decode, busy * block.ingress);
         let alone = block.serial * block.steps_per_stage + block.serial_per_stage;
@@ -196,9 +197,9 @@ impl Loop {
         // are no others, a stage is released before the next is waited for.
         let multiplied = block.turns * together([tensor, decode, serial]);
         let others = block.stages - block.turns;
-        let latency = if block.stages >= row * stages {
+        let latency = if block.stages >= row {
             // All are requested at once, and none waits for another's place.
-            (block.latency + ingress) / (row * stages)
+            (block.latency + ingress) / row
         } else if others > 0.0 {
             (block.latency + ingress + block.hold * multiplied) / others
         } else {
@@ -290,8 +291,8 @@ fn call(spec: &Spec, block: &Block, shared: &Shared<'_>) -> Prediction {
 
     // SMs that are lucky run ahead of the others, by as much as their stages hold, and are done too early.
     let beside = resident.min(device.busiest.ceil()).max(1.0);
-    let row = device.in_a_row(variant.persistent);
-    let held = block.stages.min(row * block.steps / block.steps_per_stage) * f64::from(spec.geometry().stage_bytes);
+    let row = device.in_a_row(variant.persistent) * (block.steps / block.steps_per_stage);
+    let held = block.stages.min(row) * f64::from(spec.geometry().stage_bytes);
     let ahead = c.ahead * held * (device.sms * beside).min(device.blocks);
     let memory = memory + ahead / bytes_per_us(arch, c);
     let body = together([scaled(busiest.cycles), memory]);
