@@ -14,15 +14,13 @@ namespace ws {
 inline constexpr int MAXIMUM_THREADS = 512;
 
 // NaN is no number, and infinities are not looked at.
-__device__ __forceinline__ float largest_finite(const X& x) {
-  float most = 0.0f;
-#pragma unroll
-  for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(x.at(i)));
+__device__ __forceinline__ float largest_finite(const X (&x)[1]) {
+  float most = X::most_of(x);
   if (__float_as_uint(most) < 0x7F800000u) return most;
   most = 0.0f;
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    const float magnitude = fabsf(x.at(i));
+    const float magnitude = fabsf(x[0].at(i));
     most = fmaxf(most, __float_as_uint(magnitude) < 0x7F800000u ? magnitude : 0.0f);
   }
   return most;
@@ -38,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(ws::MAXIMUM_THREADS) <{ symbol }>(c
   float largest = 0.0f;
 #pragma unroll 4
   for (long long at = 1ll * blockIdx.x * MAXIMUM_THREADS + threadIdx.x; at < eights; at += step) {
-    X x;
-    x.load(params.x, at * 8);
+    X x[1];
+    x[0].load(params.x, at * 8);
     largest = fmaxf(largest, largest_finite(x));
   }
   // Bits of numbers that are not negative are in their order.

@@ -48,7 +48,7 @@ class Rounding {
 
   // 16 values, those of x from `at` on, four a word. The other way is a loop over memory: it is seldom gone, and its code and
   // registers would be in the way of all.
-  __device__ __forceinline__ void all(const X (&x)[2], const u8* memory, long long at, u32 (&words)[4]) const {
+  __device__ __forceinline__ void all(const X* x, const u8* memory, long long at, u32 (&words)[4]) const {
     if constexpr (HAS_CVT_E4M3) {
       if (factor.is_quick) {
 #pragma unroll
@@ -81,9 +81,17 @@ __device__ __forceinline__ void transpose(u32 (&words)[4]) {
 }
 
 // The 16 elements of a thread from `at` on.
-__device__ __forceinline__ void load(X (&x)[2], const QuantiseE4m3Params& params, long long at) {
+__device__ __forceinline__ void load(X* x, const QuantiseE4m3Params& params, long long at) {
 #pragma unroll
   for (int half = 0; half < 2; half++) x[half].load(params.x, at + half * 8);
+}
+
+// Those of the row that begins at `first`; zeros behind its end.
+__device__ __forceinline__ void load_or_clear(X* x, const QuantiseE4m3Params& params, long long first, u32 k) {
+  if (k < K)
+    load(x, params, first + k);
+  else
+    x[0] = x[1] = X{};
 }
 
 // A row to the L2 cache, while what was before the launch still runs.
@@ -94,10 +102,18 @@ __device__ __forceinline__ void ask_for_row(const QuantiseE4m3Params& params, u3
 }
 
 // The largest of their finite magnitudes, as bits.
-__device__ __forceinline__ u32 largest_of(const X (&x)[2]) { return max(largest_finite<8>(x[0]), largest_finite<8>(x[1])); }
+template <int COUNT>
+__device__ __forceinline__ u32 largest_of(const X (&x)[COUNT]) {
+  const float most = X::most_of(x);
+  if (is_number(most)) return __float_as_uint(most);
+  u32 largest = 0;
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) largest = max(largest, largest_finite<8>(x[i]));
+  return largest;
+}
 
 // Rounds them and puts them in their places, by all threads of a row; `is_inside` says whether this one has any.
-__device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X (&x)[2], long long at,
+__device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X* x, long long at,
                                     bool is_inside) {
   u32 words[4] = {};
   if (is_inside) rounding.all(x, params.x, at, words);

@@ -18,12 +18,8 @@ __device__ __forceinline__ void quantise_row(const QuantiseE4m3Params& params, u
   for (u32 step = 0; step < STEPS; step++) {
     const u32 at = step * ROW_THREADS + thread, k = at * 16;
     X x[2];
-    u32 largest = 0;
-    if (k < K) {
-      load(x, params, first + k);
-      largest = largest_of(x);
-    }
-    const float factor = factor_of(largest_of_span(largest));
+    load_or_clear(x, params, first, k);
+    const float factor = factor_of(largest_of_span(largest_of(x)));
     if (k < K && at % SPAN_THREADS == 0) params.factors[static_cast<long long>(row) * SPANS + at / SPAN_THREADS] = factor;
     put(params, Rounding(factor), x, first + k, k < K);
   }

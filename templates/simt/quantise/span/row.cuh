@@ -18,15 +18,17 @@ __device__ __forceinline__ u32 largest_of_row(u32 magnitude) {
 
 __device__ __forceinline__ void quantise_row(const QuantiseE4m3Params& params, u32 row, u32 thread) {
   const long long first = static_cast<long long>(row) * K;
-  X kept[KEPT ? STEPS : 1][2];
+  X kept[KEPT ? STEPS * 2 : 2];
   u32 largest = 0;
-#pragma unroll(KEPT ? STEPS : 1)
-  for (u32 step = 0; step < STEPS; step++) {
-    const u32 k = (step * ROW_THREADS + thread) * 16;
-    X(&x)[2] = kept[KEPT ? step : 0];
-    if (k < K) {
-      load(x, params, first + k);
-      largest = max(largest, largest_of(x));
+  if constexpr (KEPT) {
+    // All are asked for before one is looked at.
+#pragma unroll
+    for (u32 step = 0; step < STEPS; step++) load_or_clear(kept + step * 2, params, first, (step * ROW_THREADS + thread) * 16);
+    largest = largest_of(kept);
+  } else {
+    for (u32 step = 0; step < STEPS; step++) {
+      load_or_clear(kept, params, first, (step * ROW_THREADS + thread) * 16);
+      largest = max(largest, largest_of(kept));
     }
   }
   const float factor = factor_of(largest_of_row(largest));
@@ -35,7 +37,7 @@ __device__ __forceinline__ void quantise_row(const QuantiseE4m3Params& params, u
 #pragma unroll(KEPT ? STEPS : 1)
   for (u32 step = 0; step < STEPS; step++) {
     const u32 k = (step * ROW_THREADS + thread) * 16;
-    X(&x)[2] = kept[KEPT ? step : 0];
+    X* x = kept + (KEPT ? step * 2 : 0);
     if (!KEPT && k < K) load(x, params, first + k);
     put(params, rounding, x, first + k, k < K);
   }

@@ -65,6 +65,18 @@ inline u32 mul_f16x2(u32 a, u32 b) {
   };
   return of(0) | of(16);
 }
+// Of a number and NaN the number.
+template <u32 INFINITY_BITS>
+inline u32 emulated_max_abs(u32 a, u32 b) {
+  const auto of = [&](int shift) {
+    const u32 first = a >> shift & 0x7FFF, second = b >> shift & 0x7FFF;
+    if (first > INFINITY_BITS) return second << shift;
+    return (second > INFINITY_BITS ? first : std::max(first, second)) << shift;
+  };
+  return of(0) | of(16);
+}
+inline u32 max_abs_f16x2(u32 a, u32 b) { return emulated_max_abs<0x7C00>(a, b); }
+inline u32 max_abs_bf16x2(u32 a, u32 b) { return emulated_max_abs<0x7F80>(a, b); }
 inline u32 mul_bf16x2(u32 a, u32 b) {
   const auto of = [&](int shift) {
     const double x = emu_from_bf16(static_cast<u16>(a >> shift)), y = emu_from_bf16(static_cast<u16>(b >> shift));
