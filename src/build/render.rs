@@ -66,6 +66,7 @@ const COMMON: Cuda = Cuda {
         "common/prepare/words/f16.cuh",
         "common/ptx.cuh",
         "common/quantise/e4m3.cuh",
+        "common/quantise/finite.cuh",
         "common/quantise/round.cuh",
         "common/quantise/scales/128x4.cuh",
         "common/quantise/scales/linear.cuh",

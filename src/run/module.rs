@@ -89,6 +89,13 @@ impl Function {
         unsafe { sys::cuFuncSetAttribute(self.0, most, bytes) }.result()
     }
 
+    /// Of what an SM has for both, its blocks take as much for the first cache and as little for shared memory as they can run with.
+    pub(super) fn prefer_least_shared(self) -> Result<(), DriverError> {
+        let preferred = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        // SAFETY: the function's module is loaded.
+        unsafe { sys::cuFuncSetAttribute(self.0, preferred, 0) }.result()
+    }
+
     /// Lets a cluster have more blocks than every device of its architecture can run.
     pub(super) fn allow_wide_clusters(self) -> Result<(), DriverError> {
         let allowed = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;

@@ -32,6 +32,8 @@ pub struct SimtKernel {
     functions: Vec<Function>,
     /// Of dynamic shared memory of a block.
     shared_bytes: u32,
+    /// Of the device.
+    sms: u32,
     /// Whether its blocks may be a cluster, and it waits by itself for what was before: from sm_90 on.
     has_clusters: bool,
     load_time: LoadTime,
@@ -49,6 +51,8 @@ pub(super) struct SimtLaunch {
     pub(super) threads: u32,
     /// Blocks of a cluster.
     pub(super) cluster: u32,
+    /// Bytes of shared memory that only keep its blocks apart.
+    pub(super) apart: u32,
 }
 
 impl SimtKernel {
@@ -70,11 +74,15 @@ impl SimtKernel {
                     |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
                 functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
             }
+            if simt.keeps_blocks_apart() {
+                functions.iter().try_for_each(|function| function.prefer_least_shared()).map_err(refuses)?;
+            }
             Ok((functions, code))
         };
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
-        Ok(Self { simt, cubin, functions, shared_bytes, has_clusters, load_time, code, modules: Arc::clone(modules) })
+        let sms = device.arch().sms();
+        Ok(Self { simt, cubin, functions, shared_bytes, sms, has_clusters, load_time, code, modules: Arc::clone(modules) })
     }
 
     /// What loading it took: modules of one context are loaded one after the other.
@@ -118,9 +126,9 @@ impl SimtKernel {
         is_dependent: bool,
     ) -> Result<()> {
         stream.context().bind_to_thread().map_err(|error| refused("binding the context", error))?;
-        for (nth, SimtLaunch { entry, grid, threads, cluster }) in launches.iter().enumerate() {
+        for (nth, SimtLaunch { entry, grid, threads, cluster, apart }) in launches.iter().enumerate() {
             let function = self.functions.get(*entry).ok_or_else(|| Error::internal("a launch of no entry"))?;
-            let blocks = Blocks::new(*function, *threads, self.shared_bytes, [*cluster, 1, 1]);
+            let blocks = Blocks::new(*function, *threads, self.shared_bytes + apart, [*cluster, 1, 1]);
             let mut arguments = [(&raw mut *params).cast::<c_void>()];
             // Later ones of the call wait by themselves for the first.
             let depends = is_dependent || (nth > 0 && self.can_depend());
@@ -130,6 +138,11 @@ impl SimtKernel {
                 .map_err(|error| refused(format!("launching {grid} blocks of {threads} threads"), error))?;
         }
         Ok(())
+    }
+
+    /// Multiprocessors of its device.
+    pub(super) fn sms(&self) -> u32 {
+        self.sms
     }
 
     pub(super) fn can_depend(&self) -> bool {

@@ -8,6 +8,7 @@ mod quantise_weights;
 mod route;
 
 use crate::error::Result;
+use crate::format::Format;
 
 pub use combine::Combine;
 pub use experts::Experts;
@@ -57,6 +58,11 @@ impl Simt {
             Self::Experts(experts) => experts.tile().map_or(0, |tile| tile.shared_bytes),
             _ => 0,
         }
+    }
+
+    /// Whether its launches may have shared memory that only keeps their blocks apart.
+    pub(crate) fn keeps_blocks_apart(&self) -> bool {
+        matches!(self, Self::Quantise(quantise) if quantise.to_format() == Format::E4m3)
     }
 
     /// # Errors

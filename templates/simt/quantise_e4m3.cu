@@ -101,17 +101,6 @@ __device__ __forceinline__ void ask_for_row(const QuantiseE4m3Params& params, u3
   for (u32 k = thread * 16; k < K; k += ROW_THREADS * 16) prefetch_line(first + k * BYTES);
 }
 
-// The largest of their finite magnitudes, as bits.
-template <int COUNT>
-__device__ __forceinline__ u32 largest_of(const X (&x)[COUNT]) {
-  const float most = X::most_of(x);
-  if (is_number(most)) return __float_as_uint(most);
-  u32 largest = 0;
-#pragma unroll
-  for (int i = 0; i < COUNT; i++) largest = max(largest, largest_finite<8>(x[i]));
-  return largest;
-}
-
 // Rounds them and puts them in their places, by all threads of a row; `is_inside` says whether this one has any.
 __device__ __forceinline__ void put(const QuantiseE4m3Params& params, const Rounding& rounding, const X* x, long long at,
                                     bool is_inside) {

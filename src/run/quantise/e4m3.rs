@@ -9,6 +9,17 @@ use crate::spec::Quantise;
 const THREADS: u32 = Quantise::E4M3_THREADS;
 /// Blocks at most: each of so many takes several rows.
 const GRID_MAX: u32 = 1 << 12;
+/// Bytes of shared memory that keep few blocks apart. A launch begins under the kernel before it, whose blocks leave some SMs free: those
+/// would have six blocks each, and the others none. With so much, a free SM has one, and there is room for one beside most blocks of a
+/// matrix kernel.
+const APART: u32 = 4096;
+/// Blocks that have room enough on the SMs that are free.
+const TOGETHER_MAX: u32 = 8;
+
+/// For `grid` blocks of a dependent launch on a device of so many multiprocessors.
+fn apart(grid: u32, sms: u32) -> u32 {
+    if (TOGETHER_MAX + 1..=sms).contains(&grid) { APART } else { 0 }
+}
 
 /// Puts the launch into the stream, if there are rows. Formats, and what has to be there, have been checked.
 pub(super) fn launch(
@@ -34,12 +45,9 @@ pub(super) fn launch(
     ];
     let settled = operands.settled.into();
     let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m, settled };
-    let launch = SimtLaunch {
-        entry: QUANTISE,
-        grid: m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX),
-        threads: THREADS,
-        cluster: 1,
-    };
+    let grid = m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX);
+    let apart = if is_dependent && kernel.can_depend() { apart(grid, kernel.sms()) } else { 0 };
+    let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1, apart };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes,
     // unless whoever made the operands has promised that these are settled.
@@ -64,6 +72,11 @@ mod tests {
 
     use super::*;
     use crate::run::simt::fields_of;
+
+    #[test]
+    fn blocks_are_apart_where_each_can_have_an_sm() {
+        assert_eq!([1, 8, 9, 132, 133].map(|grid| apart(grid, 132)), [0, 0, APART, APART, 0]);
+    }
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {

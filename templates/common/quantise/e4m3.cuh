@@ -1,24 +1,10 @@
 // Values under a factor to e4m3 (the rule: docs/formats.md).
 #pragma once
 
+#include "common/quantise/finite.cuh"
 #include "common/quantise/round.cuh"
 
 namespace ws {
-
-// NaN and infinities are no numbers.
-__device__ __forceinline__ bool is_number(float x) { return (__float_as_uint(x) & 0x7FFFFFFFu) < 0x7F800000u; }
-
-// The largest of COUNT values' finite magnitudes, as bits.
-template <int COUNT, class Values>
-__device__ __forceinline__ u32 largest_finite(const Values& x) {
-  u32 largest = 0;
-#pragma unroll
-  for (int i = 0; i < COUNT; i++) {
-    const float magnitude = fabsf(x.at(i));
-    if (is_number(magnitude)) largest = max(largest, __float_as_uint(magnitude));
-  }
-  return largest;
-}
 
 // Of the largest finite magnitude of what has it, as bits.
 __device__ __forceinline__ float factor_of(u32 largest) {

@@ -19,7 +19,7 @@ __device__ __forceinline__ void quantise_row(const QuantiseE4m3Params& params, u
     const u32 at = step * ROW_THREADS + thread, k = at * 16;
     X x[2];
     load_or_clear(x, params, first, k);
-    const float factor = factor_of(largest_of_span(largest_of(x)));
+    const float factor = factor_of(largest_of_span(largest_finite(x)));
     if (k < K && at % SPAN_THREADS == 0) params.factors[static_cast<long long>(row) * SPANS + at / SPAN_THREADS] = factor;
     put(params, Rounding(factor), x, first + k, k < K);
   }

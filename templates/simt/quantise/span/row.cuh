@@ -24,11 +24,11 @@ __device__ __forceinline__ void quantise_row(const QuantiseE4m3Params& params, u
     // All are asked for before one is looked at.
 #pragma unroll
     for (u32 step = 0; step < STEPS; step++) load_or_clear(kept + step * 2, params, first, (step * ROW_THREADS + thread) * 16);
-    largest = largest_of(kept);
+    largest = largest_finite(kept);
   } else {
     for (u32 step = 0; step < STEPS; step++) {
       load_or_clear(kept, params, first, (step * ROW_THREADS + thread) * 16);
-      largest = max(largest, largest_of(kept));
+      largest = max(largest, largest_finite(kept));
     }
   }
   const float factor = factor_of(largest_of_row(largest));
