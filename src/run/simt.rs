@@ -82,7 +82,17 @@ impl SimtKernel {
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
         let sms = device.arch().sms();
-        Ok(Self { simt, cubin, functions, shared_bytes, sms, has_clusters, load_time, code, modules: Arc::clone(modules) })
+        Ok(Self {
+            simt,
+            cubin,
+            functions,
+            shared_bytes,
+            sms,
+            has_clusters,
+            load_time,
+            code,
+            modules: Arc::clone(modules),
+        })
     }
 
     /// What loading it took: modules of one context are loaded one after the other.

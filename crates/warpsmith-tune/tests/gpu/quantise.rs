@@ -323,11 +323,7 @@ pub fn mutants() -> Vec<Mutant> {
         mutant("codes in another order", "x.at(i + 4)", "x.at(7 - i)"),
         mutant("scales of padding not written", "*to = 0;", "*to = *to;"),
         mutant("the maximum of half of the tensor", "eights = 2ll * params.blocks", "eights = 1ll * params.blocks"),
-        mutant(
-            "a maximum that infinities count for",
-            "< 0x7F800000u ? magnitude : 0.0f",
-            "<= 0x7F800000u ? magnitude : 0.0f",
-        ),
+        mutant("a maximum that infinities count for", "if (is_number(most)) return", "return"),
         mutant("maxima that are there from before", "if (place < MAXIMA)", "if (place < MAXIMA && threadIdx.x == 0)"),
         mutant("the first maxima alone", "i < MAXIMA / THREADS", "i < 1 / THREADS"),
         mutant("the factor of zeros", "most == 0 ? 1.0f", "false ? 1.0f"),

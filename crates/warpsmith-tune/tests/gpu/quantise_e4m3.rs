@@ -160,6 +160,7 @@ pub fn mutants() -> Vec<Mutant> {
     let of: Quantise = "quantise:f32:k2112:e4m3".parse().unwrap();
     // So long that several warps have a part of a row.
     let mutant = Mutant::of(of);
+    let of_words = Mutant::of("quantise:bf16:k2112:e4m3".parse::<Quantise>().unwrap());
     let slow = |what, from, to| mutant(what, from, to).with(&[SLOWLY]);
     vec![
         slow(
@@ -192,6 +193,13 @@ pub fn mutants() -> Vec<Mutant> {
             "return __fmaf_rn(more, -reciprocal, near);",
             "return fabsf(x) > 0x1.fp127f ? near : __fmaf_rn(more, -reciprocal, near);",
         ),
+        mutant("an infinity that counts where it is the largest", "if (is_number(most)) return", "return"),
+        of_words(
+            "the larger of a word's first magnitudes alone",
+            "max(both & 0x7FFFu, both >> 16 & 0x7FFFu)",
+            "both & 0x7FFFu",
+        ),
+        of_words("magnitudes of three words of four", "(words.z, words.w)", "(words.z, words.z)"),
         mutant("infinities that count", "if (is_number(magnitude)) largest", "largest"),
         mutant("the factor of zeros", "largest == 0 ? 1.0f", "false ? 1.0f"),
         mutant("factors that are subnormal", ", 0x1p-126f)", ", 0.0f)"),

@@ -71,7 +71,7 @@ inline u32 emulated_max_abs(u32 a, u32 b) {
   const auto of = [&](int shift) {
     const u32 first = a >> shift & 0x7FFF, second = b >> shift & 0x7FFF;
     if (first > INFINITY_BITS) return second << shift;
-    return (second > INFINITY_BITS ? first : std::max(first, second)) << shift;
+    return (second > INFINITY_BITS ? first : max(first, second)) << shift;
   };
   return of(0) | of(16);
 }
