@@ -80,7 +80,7 @@ impl Format {
     pub fn scale_bytes(self, layout: ScaleLayout, rows: usize, k: usize) -> usize {
         match self {
             Format::Nvfp4 => layout.bytes(rows, k),
-            Format::Mxfp4 => rows * (k / MX_BLOCK),
+            Format::Mxfp4 => rows.saturating_mul(k / MX_BLOCK),
             Format::E4m3 | Format::F16 | Format::Bf16 | Format::F32 => 0,
         }
     }

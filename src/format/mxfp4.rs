@@ -43,13 +43,15 @@ impl Mxfp4Tensor {
     /// [`Error::is_data`] if `k` is no multiple of 32, a length does not fit, or a scale is NaN (its row and block are named).
     pub fn new(rows: usize, k: usize, codes: Vec<u8>, scales: Vec<u8>) -> Result<Self> {
         check_k(k)?;
-        if codes.len() != rows * (k / 2) {
-            let (needed, found) = (rows * (k / 2), codes.len());
+        let needed = rows.saturating_mul(k / 2);
+        if codes.len() != needed {
+            let found = codes.len();
             return Err(Error::data(format!("{rows}×{k} has {needed} bytes of e2m1 codes, found {found}")));
         }
         let blocks = k / MX_BLOCK;
-        if scales.len() != rows * blocks {
-            let (needed, found) = (rows * blocks, scales.len());
+        let needed = rows.saturating_mul(blocks);
+        if scales.len() != needed {
+            let found = scales.len();
             return Err(Error::data(format!("{rows}×{k} has {needed} bytes of e8m0 scales, found {found}")));
         }
         if let Some(at) = scales.iter().position(|scale| e8m0::is_nan(*scale)) {
@@ -73,8 +75,9 @@ impl Mxfp4Tensor {
         f32: From<T>,
     {
         check_k(k)?;
-        if values.len() != rows * k {
-            return Err(Error::data(format!("{rows}×{k} has {} values, found {}", rows * k, values.len())));
+        let needed = rows.saturating_mul(k);
+        if values.len() != needed {
+            return Err(Error::data(format!("{rows}×{k} has {needed} values, found {}", values.len())));
         }
         if let Some(at) = values.iter().position(|&value| !f32::from(value).is_finite()) {
             let (row, col, value) = (at / k, at % k, f32::from(values[at]));
@@ -193,6 +196,13 @@ mod tests {
         assert_eq!(message(new(64, vec![0; 5])), "2×64 has 4 bytes of e8m0 scales, found 5");
         let odd = Mxfp4Tensor::new(1, 48, vec![0; 24], vec![0]);
         assert_eq!(message(odd), "k = 48 is not a multiple of the block of 32");
+        // A product that wraps to 0 is not what an empty list has.
+        for (rows, k) in [(1 << 63, 32), (32, 1 << 63), (1 << 32, 1 << 40)] {
+            assert!(
+                message(Mxfp4Tensor::new(rows, k, Vec::new(), Vec::new())).starts_with(&format!("{rows}×{k} has "))
+            );
+            assert!(message(Mxfp4Tensor::quantise::<f32>(rows, k, &[])).starts_with(&format!("{rows}×{k} has ")));
+        }
         let mut values = [0.0f32; 64];
         values[33] = f32::INFINITY;
         let found = message(Mxfp4Tensor::quantise(2, 32, &values));

@@ -55,8 +55,9 @@ impl Nvfp4Tensor {
         tensor_scale: f32,
     ) -> Result<Self> {
         layout.check(&scales, rows, k)?;
-        if codes.len() != rows * (k / 2) {
-            let (needed, found) = (rows * (k / 2), codes.len());
+        let needed = rows.saturating_mul(k / 2);
+        if codes.len() != needed {
+            let found = codes.len();
             return Err(Error::data(format!("{rows}×{k} has {needed} bytes of e2m1 codes, found {found}")));
         }
         if !tensor_scale.is_finite() {
@@ -159,12 +160,10 @@ impl Nvfp4Tensor {
     #[must_use]
     pub fn dequantise_unscaled(&self) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.rows * self.k);
-        for row in 0..self.rows {
-            for block in 0..self.k / BLOCK {
-                let scale = e4m3::decode(self.scale(row, block));
-                let columns = block * BLOCK..(block + 1) * BLOCK;
-                values.extend(columns.map(|col| e2m1::decode(self.code(row, col)) * scale));
-            }
+        for (row, block) in self.blocks() {
+            let scale = e4m3::decode(self.scale(row, block));
+            let columns = block * BLOCK..(block + 1) * BLOCK;
+            values.extend(columns.map(|col| e2m1::decode(self.code(row, col)) * scale));
         }
         values
     }
@@ -187,10 +186,14 @@ impl Nvfp4Tensor {
     }
 
     fn nan_scale(&self) -> Option<(usize, usize)> {
+        self.blocks().find(|&(row, block)| e4m3::is_nan(self.scale(row, block)))
+    }
+
+    /// Every block, by its row and its place there. Of rows without any, no bytes bound how many there are.
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let blocks = self.k / BLOCK;
-        (0..self.rows)
-            .flat_map(|row| (0..blocks).map(move |block| (row, block)))
-            .find(|&(row, block)| e4m3::is_nan(self.scale(row, block)))
+        let rows = if blocks == 0 { 0 } else { self.rows };
+        (0..rows).flat_map(move |row| (0..blocks).map(move |block| (row, block)))
     }
 }
 
@@ -201,8 +204,9 @@ where
     if !k.is_multiple_of(BLOCK) {
         return Err(Error::data(format!("k = {k} is not a multiple of the block of {BLOCK}")));
     }
-    if values.len() != rows * k {
-        return Err(Error::data(format!("{rows}×{k} has {} values, found {}", rows * k, values.len())));
+    let needed = rows.saturating_mul(k);
+    if values.len() != needed {
+        return Err(Error::data(format!("{rows}×{k} has {needed} values, found {}", values.len())));
     }
     match values.iter().position(|&value| !f32::from(value).is_finite()) {
         Some(at) => {
@@ -280,6 +284,21 @@ mod tests {
         let mut values = [0.0f32; 64];
         values[35] = f32::INFINITY;
         assert!(message(Nvfp4Tensor::quantise(2, 32, &values)).starts_with("the value at row 1, column 3 is inf"));
+    }
+
+    /// A product that wraps to 0 is not what an empty list has.
+    #[test]
+    fn extents_that_cannot_be_counted_are_refused() {
+        for layout in [ScaleLayout::Linear, ScaleLayout::Swizzled128x4] {
+            for (rows, k) in [(1 << 63, 32), (16, 1 << 63), (1 << 32, 1 << 40), (usize::MAX, 16)] {
+                let refused = Nvfp4Tensor::new(rows, k, Vec::new(), Vec::new(), layout, 1.0).unwrap_err();
+                assert!(refused.is_data() && refused.to_string().starts_with(&format!("{rows}×{k} has ")), "{refused}");
+                assert!(Nvfp4Tensor::quantise::<f32>(rows, k, &[]).unwrap_err().is_data());
+                assert!(layout.convert(&[], rows, k, ScaleLayout::Linear, 0).unwrap_err().is_data());
+            }
+            let empty = Nvfp4Tensor::new(usize::MAX, 0, Vec::new(), Vec::new(), layout, 1.0).unwrap();
+            assert!(empty.with_layout(ScaleLayout::Swizzled128x4, 0).unwrap().dequantise().is_empty());
+        }
     }
 
     #[test]

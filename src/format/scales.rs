@@ -19,7 +19,8 @@ const ATOM_BLOCKS: usize = 4;
 const ATOM_BYTES: usize = ATOM_ROWS * ATOM_BLOCKS;
 
 impl ScaleLayout {
-    /// Bytes that the scales of a `[rows, k]` operand take, padding included; `k` is a multiple of [`BLOCK`].
+    /// Bytes that the scales of a `[rows, k]` operand take, padding included; `k` is a multiple of [`BLOCK`]. More than can be
+    /// counted are `usize::MAX`, which no memory has.
     ///
     /// ```
     /// use warpsmith::format::ScaleLayout;
@@ -30,8 +31,11 @@ impl ScaleLayout {
     pub fn bytes(self, rows: usize, k: usize) -> usize {
         let blocks = k / BLOCK;
         match self {
-            ScaleLayout::Linear => rows * blocks,
-            ScaleLayout::Swizzled128x4 => rows.div_ceil(ATOM_ROWS) * blocks.div_ceil(ATOM_BLOCKS) * ATOM_BYTES,
+            ScaleLayout::Linear => rows.saturating_mul(blocks),
+            ScaleLayout::Swizzled128x4 => {
+                let atoms = rows.div_ceil(ATOM_ROWS).saturating_mul(blocks.div_ceil(ATOM_BLOCKS));
+                atoms.saturating_mul(ATOM_BYTES)
+            }
         }
     }
 
@@ -64,6 +68,10 @@ impl ScaleLayout {
     pub fn convert(self, scales: &[u8], rows: usize, k: usize, to: ScaleLayout, padding: u8) -> Result<Vec<u8>> {
         self.check(scales, rows, k)?;
         let mut converted = vec![padding; to.bytes(rows, k)];
+        if scales.is_empty() {
+            // Nothing bounds the other extent, which nobody may count through.
+            return Ok(converted);
+        }
         for row in 0..rows {
             for block in 0..k / BLOCK {
                 converted[to.offset(k, row, block)] = scales[self.offset(k, row, block)];
