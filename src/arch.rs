@@ -336,7 +336,7 @@ impl Arch {
     pub fn registers_per_thread(&self, threads: u32) -> u32 {
         // Each of the four schedulers has a quarter of them and of the warps; warps get units of 256, so 8 per thread.
         let warps = threads.max(1).div_ceil(32).next_multiple_of(4);
-        (REGISTERS_PER_SM / (32 * warps) / 8 * 8).min(REGISTERS_PER_THREAD)
+        (REGISTERS_PER_SM / 32 / warps / 8 * 8).min(REGISTERS_PER_THREAD)
     }
 
     /// Blocks of this size that one SM holds at a time.
@@ -345,7 +345,7 @@ impl Arch {
     pub fn blocks_per_sm(&self, threads: u32, shared_bytes: u32, registers: u32) -> u32 {
         let by_threads = self.threads_per_sm / threads.max(1);
         let by_shared = self.shared_per_sm / shared_bytes.saturating_add(SHARED_RESERVED_PER_BLOCK);
-        let by_registers = REGISTERS_PER_SM / (threads * registers.div_ceil(8) * 8).max(1);
+        let by_registers = REGISTERS_PER_SM / threads.saturating_mul(registers.div_ceil(8).saturating_mul(8)).max(1);
         by_threads.min(by_shared).min(by_registers)
     }
 
@@ -494,5 +494,12 @@ mod tests {
         assert_eq!(Arch::H200.registers_per_thread(512), 128);
         assert_eq!(Arch::H200.registers_per_thread(320), 168);
         assert_eq!(Arch::H200.blocks_per_sm(256, 100 * 1024, 128), 2);
+        // What no block has is no number that wraps.
+        assert_eq!(Arch::H200.registers_per_thread(u32::MAX), 0);
+        for [threads, shared_bytes, registers] in
+            [[u32::MAX, 0, 32], [1 << 29, 0, 8], [128, 0, u32::MAX], [128, u32::MAX, 32]]
+        {
+            assert_eq!(Arch::H200.blocks_per_sm(threads, shared_bytes, registers), 0, "{threads} {registers}");
+        }
     }
 }

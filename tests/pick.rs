@@ -316,6 +316,13 @@ fn a_named_class_is_kept_to() {
 }
 
 #[test]
+fn a_device_of_any_size_is_explained() {
+    let huge = device(H200, &Arch::H200, u32::MAX);
+    let explanation = Picker::new(H200, &huge).explain(&Problem::gemm().n(64).k(64), 64).unwrap();
+    assert!(explanation.to_string().contains("4294967295 SMs"), "{explanation}");
+}
+
+#[test]
 fn an_explanation_accounts_for_every_combination() {
     let h100 = device("NVIDIA H100 PCIe", &Arch::H100, 114);
     let tuned = picker(&table([on(H200, &Arch::H200, 33..=64, A), on("NVIDIA H100 PCIe", &h100, 1..=128, B)]));

@@ -260,7 +260,7 @@ fn terms(spec: &Spec, problem: &Problem, m: u32) -> Vec<Term> {
     let is_matrix = |kind: &PassKind| matches!(kind, PassKind::Products { .. });
     let matrix = spec.passes(m).filter(|pass| is_matrix(&pass.kind));
     let blocks: f64 = matrix.map(|pass| pass.grid.iter().map(|extent| f64::from(*extent)).product::<f64>()).sum();
-    let slots = f64::from(arch.sms() * geometry.blocks_per_sm);
+    let slots = f64::from(arch.sms()) * f64::from(geometry.blocks_per_sm);
     let term = |name, value, unit| Term { name, value, unit };
     vec![
         term("blocks", blocks, ""),

@@ -173,9 +173,10 @@ impl Route {
         let mut end = 0;
         // 16 bytes at a time.
         let mut next = |length: usize| {
-            let begin = end;
-            end = begin + length.next_multiple_of(4);
-            begin..begin + length
+            let begin: usize = end;
+            // A k that no route has is asked for, too.
+            end = begin.saturating_add(length.next_multiple_of(4));
+            begin..begin.saturating_add(length)
         };
         RouteLists {
             offsets: next(experts + 1),
@@ -389,5 +390,7 @@ mod tests {
         assert_eq!(Route::new(Scoring::Given).experts(60).k(3).lists(0).len(), 192);
         let local = Route::new(Scoring::Given).experts(60).k(3).local(10..20).lists(5);
         assert_eq!((local.offsets.len(), local.hit.len(), local.rows.len()), (11, 10, 15));
+        let illegal = Route::new(Scoring::Given).experts(u32::MAX).k(u32::MAX);
+        assert!(illegal.check().is_err() && illegal.lists(u32::MAX).len() == usize::MAX);
     }
 }
