@@ -63,10 +63,21 @@ fn usage_that_is_wrong_is_status_3() {
     let layers = ["explain qwen3", "explain qwen3-30b --tokens 0", "explain qwen3-30b --m 1 --tokens 1", "manifest"];
     let quantize =
         ["quantize a", "quantize a b --layout gguf", "quantize a b --scales best", "quantize a b --threads 0"];
+    // Times that no clock can be moved on by.
+    let times = [
+        "serve --seconds NaN",
+        "serve --seconds=-1",
+        "calibrate a --limit inf",
+        "calibrate a --limit 1e19",
+        "tune --limit 1000000001",
+        "warm-up --tune 1e19",
+        "verify --within 18446744073709551615",
+    ];
     for line in ["", "tuna", "run --m x", "explain", "doctor --loud", "completions tcsh"]
         .into_iter()
         .chain(layers)
         .chain(quantize)
+        .chain(times)
     {
         let output = warpsmith(line);
         assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));

@@ -1,9 +1,12 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::Launching;
+
+use crate::tune::args::seconds;
 
 /// Measures many variants of many problems on the device, for the heuristic's constants to be fitted to.
 ///
@@ -53,8 +56,8 @@ pub struct Args {
     pub rounds: usize,
 
     /// Wall-clock seconds, evenly spread over problems and M.
-    #[arg(long, value_name = "SECONDS", default_value_t = 540.0, overrides_with = "limit")]
-    pub limit: f64,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "540", overrides_with = "limit")]
+    pub limit: Duration,
 
     /// Seed of the random choice among variants.
     #[arg(long, default_value_t = 1)]

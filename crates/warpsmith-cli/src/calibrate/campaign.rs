@@ -68,7 +68,7 @@ pub fn run(args: &Args, device: &Device, items: &[Item], record: &mut Record) ->
     thread::scope(|scope| {
         ahead.start(scope);
         let start = Instant::now();
-        let end_of_time = start + Duration::from_secs_f64(args.limit.max(0.0));
+        let end_of_time = start + args.limit;
         let mut campaign =
             Campaign { args, ahead: &ahead, gpu: &gpu, record, start, end: end_of_time, again_s: AGAIN_S };
         match campaign.run() {

@@ -51,7 +51,7 @@ pub fn more(
         found.add(*choice.spec());
         neighbours(choice.spec(), m).into_iter().for_each(|spec| found.add(spec));
     }
-    let count = count + given.len();
+    let count = count.saturating_add(given.len());
     let mut grid = grid(problem, m, arch);
     let mut sample = sample.to_vec();
     rng.shuffle(&mut grid);

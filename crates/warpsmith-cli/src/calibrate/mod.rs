@@ -120,7 +120,7 @@ fn supervise(args: &Args) -> Result<bool> {
     let start = Instant::now();
     let program = env::current_exe()?;
     for process in 0..PROCESSES {
-        let rest = args.limit - start.elapsed().as_secs_f64();
+        let rest = args.limit.saturating_sub(start.elapsed()).as_secs_f64();
         let ended = || document(&json!({ "file": args.file, "processes": process + 1 })).map(|()| true);
         if process > 0 && rest < WORTH {
             return ended();
@@ -236,5 +236,14 @@ mod tests {
             let error = constants(line).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn more_candidates_than_there_are_may_be_asked_for() {
+        let (problem, picker) = (Problem::gemm().n(64).k(64), candidates::untuned(&Arch::A100).unwrap());
+        let ranked = candidates::ranked(&problem, 1, &picker);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let more = candidates::more(&problem, 1, &Arch::A100, usize::MAX, &ranked, &[], &mut rng);
+        assert!(!ranked.is_empty() && !more.is_empty() && more.iter().all(|spec| !ranked.contains(spec)));
     }
 }

@@ -1,6 +1,10 @@
 //! The command line.
 
+use std::time::Duration;
+
 use warpsmith::spec::Arch;
+
+use crate::tune::args::seconds;
 
 /// A serving loop in miniature: warms up, seals, then serves steps of changing M from many threads, each with a stream and
 /// a captured graph, while a shape that nobody expected is compiled behind it.
@@ -13,8 +17,8 @@ pub struct Args {
     pub threads: usize,
 
     /// How long to serve before, and again after, the unexpected shapes.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    pub seconds: f64,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "2")]
+    pub seconds: Duration,
 
     /// Width of the model.
     #[arg(long, value_name = "N", default_value_t = 2048)]

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn run(args: &Args) -> Result<bool> {
     let place = Place::find(args.arch, args.device)?;
     say!("{}", place.describe("nothing is served"))?;
-    let mlp = Mlp::new(args, &place.arch());
+    let mlp = Mlp::new(args, &place.arch())?;
     let builder = KernelCache::builder().install_if_missing();
     let cache = if args.no_disk { builder.no_disk().build() } else { builder.build() };
     say!("NVRTC: {}\n", cache.toolchain()?)?;
@@ -115,10 +115,12 @@ fn on_device(args: &Args, device: &Device, cache: KernelCache, mlp: &Mlp) -> Res
 /// Lets the threads serve, then asks for what nobody expected, and lets them serve on. Whether that was served as it
 /// should be.
 fn phases(args: &Args, engine: &Engine, stream: &Arc<CudaStream>, mlp: &Mlp, phase: &AtomicU8) -> Result<bool> {
-    let serve_on = || thread::sleep(Duration::from_secs_f64(args.seconds));
+    let serve_on = || thread::sleep(args.seconds);
     let enter = |next: u8| phase.store(next, Relaxed);
     serve_on();
-    let narrower = |by: u32| mlp.down.n((mlp.down.columns() / 2).next_multiple_of(64) - 64 * by);
+    // Of more shapes than there are, the first without columns is refused.
+    let half = (mlp.down.columns() / 2).next_multiple_of(64);
+    let narrower = |by: u32| mlp.down.n(half.saturating_sub(by.saturating_mul(64)));
     let mut shapes = vec![(mlp.gate_up, args.surprise)];
     shapes.extend((0..args.shapes.saturating_sub(1)).map(|by| (narrower(by), 64)));
     let mut is_right = true;

@@ -21,10 +21,12 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    pub fn new(args: &Args, arch: &Arch) -> Self {
+    /// Refused before weights are made that no kernel takes.
+    pub fn new(args: &Args, arch: &Arch) -> Result<Self> {
         let gate_up = Problem::dual_gemm(Activation::Silu).n(args.intermediate).k(args.hidden).native(arch);
         let down = Problem::gemm().n(args.hidden).k(args.intermediate).native(arch);
-        Self { gate_up, down, tokens: args.tokens }
+        [gate_up, down].iter().try_for_each(|problem| problem.check_for(args.tokens))?;
+        Ok(Self { gate_up, down, tokens: args.tokens })
     }
 
     /// What it will be asked for.

@@ -82,9 +82,15 @@ pub struct Args {
     pub device: usize,
 }
 
+/// Seconds that may be asked for: far beyond, no clock can tell when they are over.
+pub const SECONDS_MAX: u64 = 1_000_000_000;
+
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(_) if seconds > SECONDS_MAX as f64 => Err(format!("{seconds} s: at most {SECONDS_MAX}")),
+        other => other.map_err(|error| error.to_string()),
+    }
 }
 
 pub fn duty(text: &str) -> Result<f64, String> {

@@ -28,6 +28,7 @@ use warpsmith_tune::{HostOperands, Spread, Trial};
 
 use crate::shared::gpu::Gpu;
 use crate::shared::{Result, bar, document, rows, say};
+use crate::tune::args::SECONDS_MAX;
 use cases::Case;
 
 /// Checks on a GPU what was made without one: one tile of each configuration first, then variants of every family, each in a
@@ -47,11 +48,11 @@ pub struct Args {
     only: Option<String>,
 
     /// Seconds that a case may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     limit: u64,
 
     /// Seconds after which no further case is begun; the report says how many are left. Without this all are checked.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     within: Option<u64>,
 
     /// Cases at a time. A kernel that hangs a GPU takes those beside it with it.

@@ -192,7 +192,7 @@ fn warm(args: &Args, place: &Place, cache: KernelCache, kernels: usize, given: &
         settings = settings.threads(threads);
     }
     if let Some(gib) = args.memory {
-        settings = settings.memory(gib << 30);
+        settings = settings.memory(gib.saturating_mul(1 << 30));
     }
     Ok(match place {
         Place::Device(device) => {
