@@ -1,7 +1,7 @@
 //! The resource gate: what a built kernel takes of the machine, looked at before anything is launched.
 
 use crate::Rejection;
-use warpsmith::build::Cubin;
+use warpsmith::build::{Cubin, Resources};
 use warpsmith::spec::Spec;
 
 /// What the kernels of one spec take of the machine.
@@ -28,10 +28,12 @@ impl Footprint {
             let dynamic = if kernel.entry() == symbol { spec.geometry().shared_bytes } else { 0 };
             kernel.static_shared_bytes().saturating_add(dynamic)
         });
+        // An entry of a cache says what it likes.
+        let all = |bytes: fn(&Resources) -> Option<u32>| kernels.iter().filter_map(bytes).fold(0, u32::saturating_add);
         Self {
             spills: kernels.iter().any(|kernel| kernel.has_spills()),
-            spill_store_bytes: kernels.iter().filter_map(|kernel| kernel.spill_store_bytes()).sum(),
-            spill_load_bytes: kernels.iter().filter_map(|kernel| kernel.spill_load_bytes()).sum(),
+            spill_store_bytes: all(Resources::spill_store_bytes),
+            spill_load_bytes: all(Resources::spill_load_bytes),
             shared_bytes: shared.max().unwrap_or(0),
         }
     }
@@ -72,5 +74,20 @@ mod tests {
         assert_eq!(large.too_large(&spec), Some(Rejection::SharedMemory { needs: 240_000, limit: 232_448 }));
         let spilling = Footprint { spills: true, spill_store_bytes: 8, ..footprint };
         assert_eq!(spilling.spilling(), Some(Rejection::Spills { store_bytes: 8, load_bytes: 0 }));
+    }
+
+    #[test]
+    fn sums_of_what_an_entry_says_do_not_wrap() {
+        let problem = Problem::dual_gemm(Activation::Silu).n(128).k(256);
+        let spec = Spec::new(&problem, &baseline(&problem), &Arch::H200).unwrap();
+        let whole = warpsmith_testing::cubins::cubin(b"");
+        let mut about = serde_json::to_value(warpsmith::internal::about(&whole)).unwrap();
+        let mut kernel = about["resources"][0].take();
+        kernel["spills"] = serde_json::json!({ "store_bytes": u32::MAX, "load_bytes": u32::MAX });
+        about["resources"] = serde_json::json!([kernel, kernel]);
+        let about = serde_json::from_value(about).unwrap();
+        let footprint = Footprint::of(&spec, &warpsmith::internal::cubin(about, whole.image().to_vec()).unwrap());
+        let (store_bytes, load_bytes) = (u32::MAX, u32::MAX);
+        assert_eq!(footprint.spilling(), Some(Rejection::Spills { store_bytes, load_bytes }));
     }
 }

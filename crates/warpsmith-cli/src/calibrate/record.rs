@@ -66,7 +66,8 @@ impl Line {
             phase: Phase::Refused,
             us: [0.0; 3],
             registers: used.map_or(0, Resources::registers),
-            spills: used.map_or(0, |used| bytes(used.spill_store_bytes()) + bytes(used.spill_load_bytes())),
+            spills: used
+                .map_or(0, |used| bytes(used.spill_store_bytes()).saturating_add(bytes(used.spill_load_bytes()))),
             note: String::new(),
         }
     }

@@ -43,13 +43,14 @@ impl Built {
         let (geometry, arch) = (spec.geometry(), spec.arch());
         let (threads, shared, registers) = (geometry.threads, geometry.shared_bytes, found.registers());
         let blocks_per_sm = blocks.unwrap_or_else(|| arch.blocks_per_sm(threads, shared, registers));
+        let spilled = found.spill_store_bytes().zip(found.spill_load_bytes());
         Some(Resources {
             registers,
-            spill_bytes: found.spill_store_bytes().zip(found.spill_load_bytes()).map(|(store, load)| store + load),
+            spill_bytes: spilled.map(|(store, load)| store.saturating_add(load)),
             threads,
             shared,
             blocks_per_sm,
-            registers_per_sm: registers * threads * blocks_per_sm,
+            registers_per_sm: registers.saturating_mul(threads * blocks_per_sm),
             shared_per_sm: shared * blocks_per_sm,
             occupancy_percent: 100.0 * f64::from(threads * blocks_per_sm) / f64::from(arch.threads_per_sm()),
         })
