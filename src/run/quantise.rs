@@ -199,9 +199,17 @@ impl Quantiser {
         let params =
             |[x, codes, scales, given, own, _]: [u64; PIECES]| Params { x, codes, scales, given, own, factor, blocks };
         let grid = (all as u32).div_ceil(THREADS).min(GRID_MAX);
-        let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1, apart: 0 };
+        let kernel = &self.kernel;
+        let one = |entry, grid, threads| SimtLaunch {
+            entry,
+            grid,
+            threads,
+            cluster: 1,
+            apart: kernel.apart(grid, is_dependent),
+        };
+        let launch = one(QUANTISE, grid, THREADS);
         let grid = (blocks * 2).div_ceil(MAXIMUM_THREADS).min(MAXIMUM_GRID_MAX);
-        let maximum = SimtLaunch { entry: MAXIMUM, grid, threads: MAXIMUM_THREADS, cluster: 1, apart: 0 };
+        let maximum = one(MAXIMUM, grid, MAXIMUM_THREADS);
         let launches = [maximum, launch];
         let launches = if quantise.is_own() { &launches[..] } else { &launches[1..] };
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against the templates), and they read and

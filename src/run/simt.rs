@@ -32,8 +32,8 @@ pub struct SimtKernel {
     functions: Vec<Function>,
     /// Of dynamic shared memory of a block.
     shared_bytes: u32,
-    /// Of the device.
-    sms: u32,
+    /// Multiprocessors on which its blocks are kept apart, where they are.
+    apart_on: Option<u32>,
     /// Whether its blocks may be a cluster, and it waits by itself for what was before: from sm_90 on.
     has_clusters: bool,
     load_time: LoadTime,
@@ -64,6 +64,9 @@ impl SimtKernel {
         let (simt, cubin) = (*built.of(), Arc::clone(built.cubin()));
         let shared_bytes = simt.shared_bytes();
         let modules = device.modules();
+        // Measured on Hopper alone.
+        let arch = device.arch();
+        let apart_on = (simt.keeps_blocks_apart() && arch.capability().major == 9).then_some(arch.sms());
         let refuses = |error| refused(format!("loading {}", simt.symbol()), error);
         let set_up = |code: Arc<Code>| {
             let entries = simt.entries();
@@ -74,20 +77,19 @@ impl SimtKernel {
                     |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
                 functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
             }
-            if simt.keeps_blocks_apart() {
+            if apart_on.is_some() {
                 functions.iter().try_for_each(|function| function.prefer_least_shared()).map_err(refuses)?;
             }
             Ok((functions, code))
         };
         let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
-        let sms = device.arch().sms();
         Ok(Self {
             simt,
             cubin,
             functions,
             shared_bytes,
-            sms,
+            apart_on,
             has_clusters,
             load_time,
             code,
@@ -150,9 +152,10 @@ impl SimtKernel {
         Ok(())
     }
 
-    /// Multiprocessors of its device.
-    pub(super) fn sms(&self) -> u32 {
-        self.sms
+    /// Bytes of shared memory for each of `grid` blocks of a launch, which only keep them apart.
+    pub(super) fn apart(&self, grid: u32, is_dependent: bool) -> u32 {
+        let begins_early = is_dependent && self.can_depend();
+        self.apart_on.filter(|_| begins_early).map_or(0, |sms| apart(grid, sms))
     }
 
     pub(super) fn can_depend(&self) -> bool {
@@ -253,6 +256,19 @@ impl fmt::Debug for SimtKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on device {}", self.simt.symbol(), self.modules.context().ordinal())
     }
+}
+
+/// Bytes of shared memory with which an SM that is set up for as little as can be has one block, two, and so on, and none more. A launch
+/// begins under the kernel before it, and an SM that is free, or falls free, would be filled with six blocks before the next one has any.
+/// Beside a block of most matrix kernels there is room for one.
+const APART: [u32; 4] = [4096, 2560, 1536, 960];
+/// Blocks that the SMs have room enough for that a matrix kernel leaves free.
+const TOGETHER_MAX: u32 = 8;
+
+/// For each of `grid` blocks on so many multiprocessors; 0 where they need not be kept apart.
+fn apart(grid: u32, sms: u32) -> u32 {
+    let most = grid.div_ceil(sms.max(1)) as usize;
+    if grid > TOGETHER_MAX { APART.get(most - 1).copied().unwrap_or(0) } else { 0 }
 }
 
 /// Whether kernels for `target` know clusters and `griddepcontrol`.
@@ -417,4 +433,21 @@ pub(super) fn fields_of<'s>(source: &'s str, name: &str) -> Vec<&'s str> {
         source.split_once(&begin).and_then(|(_, rest)| rest.split_once("};")).map_or("", |(fields, _)| fields);
     let names = declared.lines().filter_map(|line| line.split(';').next()?.rsplit([' ', '*']).next());
     names.filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_apart_where_each_can_have_its_place() {
+        let [one, two, three, four] = APART;
+        let grids = [0, 1, 8, 9, 132, 133, 264, 265, 396, 397, 528, 529];
+        assert_eq!(grids.map(|grid| apart(grid, 132)), [0, 0, 0, one, one, two, two, three, three, four, four, 0]);
+        // Of 8 KiB a block also has 1 KiB for the driver, and a word a warp of its own.
+        for (count, bytes) in (1..).zip(APART) {
+            let most = (bytes + 1024 + 32).next_multiple_of(128);
+            assert!(count * most <= 8192 && (count + 1) * (bytes + 1024) > 8192, "{count}");
+        }
+    }
 }

@@ -8,7 +8,6 @@ mod quantise_weights;
 mod route;
 
 use crate::error::Result;
-use crate::format::Format;
 
 pub use combine::Combine;
 pub use experts::Experts;
@@ -62,7 +61,7 @@ impl Simt {
 
     /// Whether its launches may have shared memory that only keeps their blocks apart.
     pub(crate) fn keeps_blocks_apart(&self) -> bool {
-        matches!(self, Self::Quantise(quantise) if quantise.to_format() == Format::E4m3)
+        matches!(self, Self::Quantise(_))
     }
 
     /// # Errors

@@ -9,19 +9,6 @@ use crate::spec::Quantise;
 const THREADS: u32 = Quantise::E4M3_THREADS;
 /// Blocks at most: each of so many takes several rows.
 const GRID_MAX: u32 = 1 << 12;
-/// Bytes of shared memory with which an SM that is set up for as little as can be has one block, two, and so on, and none more. A launch
-/// begins under the kernel before it, and an SM that is free, or falls free, would be filled with six blocks before the next one has any.
-/// Beside a block of most matrix kernels there is room for one.
-const APART: [u32; 4] = [4096, 2560, 1536, 960];
-/// Blocks that the SMs have room enough for that a matrix kernel leaves free.
-const TOGETHER_MAX: u32 = 8;
-
-/// Of each of `grid` blocks of a dependent launch on so many multiprocessors; 0 where they need not be kept apart.
-fn apart(grid: u32, sms: u32) -> u32 {
-    let others = grid.saturating_sub(1).checked_div(sms).filter(|_| grid > TOGETHER_MAX);
-    others.and_then(|others| APART.get(others as usize)).copied().unwrap_or(0)
-}
-
 /// Puts the launch into the stream, if there are rows. Formats, and what has to be there, have been checked.
 pub(super) fn launch(
     kernel: &SimtKernel,
@@ -47,7 +34,7 @@ pub(super) fn launch(
     let settled = operands.settled.into();
     let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m, settled };
     let grid = m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX);
-    let apart = if is_dependent && kernel.can_depend() { apart(grid, kernel.sms()) } else { 0 };
+    let apart = kernel.apart(grid, is_dependent);
     let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1, apart };
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes,
@@ -73,21 +60,6 @@ mod tests {
 
     use super::*;
     use crate::run::simt::fields_of;
-
-    #[test]
-    fn blocks_are_apart_where_each_can_have_its_place() {
-        let [one, two, three, four] = APART;
-        let grids = [0, 1, 8, 9, 132, 133, 264, 265, 396, 397, 528, 529];
-        assert_eq!(grids.map(|grid| apart(grid, 132)), [0, 0, 0, one, one, two, two, three, three, four, four, 0]);
-        assert_eq!(apart(9, 0), 0);
-        // Of 8 KiB a block has what it keeps for itself, too: 1 KiB for the driver, and a word a warp.
-        let source = include_str!("../../../templates/simt/quantise/span/row.cuh");
-        assert!(source.contains("__shared__ u32 of_warps[THREADS / 32];"));
-        for (count, bytes) in (1..).zip(APART) {
-            let block = (bytes + 1024 + THREADS / 32 * 4).next_multiple_of(128);
-            assert!(count * block <= 8192 && (count + 1) * (bytes + 1024) > 8192, "{count}");
-        }
-    }
 
     #[test]
     fn the_parameters_lie_as_on_the_device_side() {
