@@ -191,7 +191,7 @@ impl Combiner {
             // M_MAX is far below.
             Params { rows, weights, positions, shared, residual, out, tokens: tokens as i32, x, gate }
         };
-        let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1, apart: 0 };
+        let launch = SimtLaunch::new(0, grid, THREADS);
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/combine.cu), and it
         // reads and writes as many elements of each piece as its line says, whatever positions are. It waits for what was before
         // the launch before it reads or writes.

@@ -329,7 +329,7 @@ impl ExpertsKernel {
             // At most eight.
             tokens: tokens as i32,
         };
-        let launch = SimtLaunch { entry: 0, grid: self.blocks, threads: 32 * Experts::WARPS, cluster: 1, apart: 0 };
+        let launch = SimtLaunch::new(0, self.blocks, 32 * Experts::WARPS);
         // SAFETY: the entry's only parameter has the layout of `Params` (checked below against templates/simt/experts.cu), and it
         // reads and writes as many elements of each piece as its line says, whatever logits and ids are; weights have the layout that
         // was compared. Of the counters it writes those of its place: launches at a time have others, as each has its own h. It waits

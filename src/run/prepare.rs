@@ -103,7 +103,7 @@ impl Preparer {
             params.check_alignment()?;
 
             let grid = u32::try_from(layout.blocks()).unwrap_or(u32::MAX).min(GRID_MAX);
-            let launch = SimtLaunch { entry: 0, grid, threads: THREADS, cluster: 1, apart: 0 };
+            let launch = SimtLaunch::new(0, grid, THREADS);
             // Factors of rows come before what is divided by them: a warp for each.
             let warps = u32::try_from(layout.row_factors()).unwrap_or(u32::MAX);
             let factors = SimtLaunch { entry: 1, grid: warps.div_ceil(THREADS / 32).min(GRID_MAX), ..launch };

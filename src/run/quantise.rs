@@ -199,17 +199,9 @@ impl Quantiser {
         let params =
             |[x, codes, scales, given, own, _]: [u64; PIECES]| Params { x, codes, scales, given, own, factor, blocks };
         let grid = (all as u32).div_ceil(THREADS).min(GRID_MAX);
-        let kernel = &self.kernel;
-        let one = |entry, grid, threads| SimtLaunch {
-            entry,
-            grid,
-            threads,
-            cluster: 1,
-            apart: kernel.apart(grid, is_dependent),
-        };
-        let launch = one(QUANTISE, grid, THREADS);
+        let launch = SimtLaunch::new(QUANTISE, grid, THREADS).apart(&self.kernel, is_dependent);
         let grid = (blocks * 2).div_ceil(MAXIMUM_THREADS).min(MAXIMUM_GRID_MAX);
-        let maximum = one(MAXIMUM, grid, MAXIMUM_THREADS);
+        let maximum = SimtLaunch::new(MAXIMUM, grid, MAXIMUM_THREADS).apart(&self.kernel, is_dependent);
         let launches = [maximum, launch];
         let launches = if quantise.is_own() { &launches[..] } else { &launches[1..] };
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against the templates), and they read and

@@ -140,7 +140,7 @@ impl WeightQuantiser {
         };
         let entry = if is_quantised { QUANTISE } else { LARGEST };
         let grid = rows.div_ceil(THREADS / 32).min(GRID_MAX);
-        let launch = SimtLaunch { entry, grid, threads: THREADS, cluster: 1, apart: 0 };
+        let launch = SimtLaunch::new(entry, grid, THREADS);
         // SAFETY: the entries' only parameter has the layout of `Params` (checked below against the template), and each reads and
         // writes as many elements of each piece as its line says.
         unsafe { self.kernel.launch(stream, operands, &lines, params, &[launch], false) }

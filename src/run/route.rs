@@ -255,7 +255,7 @@ impl Router {
                 share: share.unwrap_or(tokens.div_ceil(cluster).max(1)) as i32,
             }
         };
-        let one = |entry, grid, cluster| SimtLaunch { entry, grid, threads: THREADS, cluster, apart: 0 };
+        let one = |entry, grid, cluster| SimtLaunch { cluster, ..SimtLaunch::new(entry, grid, THREADS) };
         let launches = match share {
             None => &[one(FEW, cluster, cluster)][..],
             Some(share) => &[one(COUNT, blocks(tokens, share), 1), one(PLACE, blocks(tokens, share), 1)][..],

@@ -55,6 +55,20 @@ pub(super) struct SimtLaunch {
     pub(super) apart: u32,
 }
 
+impl SimtLaunch {
+    /// Of blocks that are in no cluster.
+    pub(super) fn new(entry: usize, grid: u32, threads: u32) -> Self {
+        Self { entry, grid, threads, cluster: 1, apart: 0 }
+    }
+
+    /// The same with blocks that are kept apart, where that is worth it.
+    pub(super) fn apart(self, kernel: &SimtKernel, is_dependent: bool) -> Self {
+        let begins_early = is_dependent && kernel.can_depend();
+        let apart = kernel.apart_on.filter(|_| begins_early).map_or(0, |sms| apart(self.grid, sms));
+        Self { apart, ..self }
+    }
+}
+
 impl SimtKernel {
     /// Loads machine code onto a device.
     ///
@@ -77,12 +91,12 @@ impl SimtKernel {
                     |error| refused(format!("asking for {shared_bytes} bytes of shared memory a block"), error);
                 functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
             }
-            if apart_on.is_some() {
-                functions.iter().try_for_each(|function| function.prefer_least_shared()).map_err(refuses)?;
-            }
-            Ok((functions, code))
+            // What is only preferred may be refused.
+            let preferred = || functions.iter().all(|function| function.prefer_least_shared().is_ok());
+            let apart_on = apart_on.filter(|_| preferred());
+            Ok((functions, apart_on, code))
         };
-        let ((functions, code), load_time) = modules.load(&cubin, refuses, set_up)?;
+        let ((functions, apart_on, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
         Ok(Self {
             simt,
@@ -150,12 +164,6 @@ impl SimtKernel {
                 .map_err(|error| refused(format!("launching {grid} blocks of {threads} threads"), error))?;
         }
         Ok(())
-    }
-
-    /// Bytes of shared memory for each of `grid` blocks of a launch, which only keep them apart.
-    pub(super) fn apart(&self, grid: u32, is_dependent: bool) -> u32 {
-        let begins_early = is_dependent && self.can_depend();
-        self.apart_on.filter(|_| begins_early).map_or(0, |sms| apart(grid, sms))
     }
 
     pub(super) fn can_depend(&self) -> bool {

@@ -100,15 +100,19 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
   return result;
 }
 
-// "Half Precision: max.xorsign.abs": the larger of two magnitudes, twice, in the lower 15 bits of each. Of a number and NaN it may be
-// either. (Needs sm_86; before, by their bits, which have the order of magnitudes.)
+// The larger of two magnitudes of 16 bits, twice, by their bits, which have the order of magnitudes.
+__device__ __forceinline__ u32 max_magnitudes(u32 a, u32 b) {
+  return max(a & 0x7FFFu, b & 0x7FFFu) | max(a & 0x7FFF0000u, b & 0x7FFF0000u);
+}
+
+// "Half Precision: max.xorsign.abs": the same, in the lower 15 bits of each. Of a number and NaN it may be either. (Needs sm_86.)
 __device__ __forceinline__ u32 max_abs_f16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 860
   u32 result;
   asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 #else
-  return max(a & 0x7FFFu, b & 0x7FFFu) | max(a & 0x7FFF0000u, b & 0x7FFF0000u);
+  return max_magnitudes(a, b);
 #endif
 }
 
@@ -118,7 +122,7 @@ __device__ __forceinline__ u32 max_abs_bf16x2(u32 a, u32 b) {
   asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 #else
-  return max(a & 0x7FFFu, b & 0x7FFFu) | max(a & 0x7FFF0000u, b & 0x7FFF0000u);
+  return max_magnitudes(a, b);
 #endif
 }
 

@@ -34,8 +34,7 @@ pub(super) fn launch(
     let settled = operands.settled.into();
     let params = |[x, values, _, _, _, factors]: [u64; PIECES]| Params { x, values, factors, rows: m, settled };
     let grid = m.div_ceil(THREADS / quantise.row_threads()).min(GRID_MAX);
-    let apart = kernel.apart(grid, is_dependent);
-    let launch = SimtLaunch { entry: QUANTISE, grid, threads: THREADS, cluster: 1, apart };
+    let launch = SimtLaunch::new(QUANTISE, grid, THREADS).apart(kernel, is_dependent);
     // SAFETY: the entry's only parameter has the layout of `Params` (checked below against the template), and it reads and
     // writes as many elements of each piece as its line says. It waits for what was before the launch before it reads or writes,
     // unless whoever made the operands has promised that these are settled.
