@@ -23,6 +23,7 @@ use super::{Device, LaunchStream, LoadTime, refused};
 use crate::build::{Built, Cubin};
 use crate::error::{Error, Result};
 use crate::simt::{PORTABLE_CLUSTER, Simt};
+use crate::spec::Spread;
 
 /// A loaded kernel without matrix instructions. Holding it keeps it loaded.
 pub struct SimtKernel {
@@ -32,8 +33,8 @@ pub struct SimtKernel {
     functions: Vec<Function>,
     /// Of dynamic shared memory of a block.
     shared_bytes: u32,
-    /// Multiprocessors on which its blocks are kept apart, where they are.
-    apart_on: Option<u32>,
+    /// How few blocks of a dependent launch are kept apart, if they are.
+    spread: Spread,
     /// Whether its blocks may be a cluster, and it waits by itself for what was before: from sm_90 on.
     has_clusters: bool,
     load_time: LoadTime,
@@ -64,7 +65,7 @@ impl SimtLaunch {
     /// The same with blocks that are kept apart, where that is worth it.
     pub(super) fn apart(self, kernel: &SimtKernel, is_dependent: bool) -> Self {
         let begins_early = is_dependent && kernel.can_depend();
-        let apart = kernel.apart_on.filter(|_| begins_early).map_or(0, |sms| apart(self.grid, sms));
+        let apart = if begins_early && self.grid > TOGETHER_MAX { kernel.spread.bytes(self.grid) } else { 0 };
         Self { apart, ..self }
     }
 }
@@ -80,7 +81,7 @@ impl SimtKernel {
         let modules = device.modules();
         // Measured on Hopper alone.
         let arch = device.arch();
-        let apart_on = (simt.keeps_blocks_apart() && arch.capability().major == 9).then_some(arch.sms());
+        let keeps_apart = simt.keeps_blocks_apart() && arch.capability().major == 9;
         let refuses = |error| refused(format!("loading {}", simt.symbol()), error);
         let set_up = |code: Arc<Code>| {
             let entries = simt.entries();
@@ -92,18 +93,18 @@ impl SimtKernel {
                 functions.iter().try_for_each(|function| function.allow_shared(shared_bytes)).map_err(refuses)?;
             }
             // What is only preferred may be refused.
-            let preferred = || functions.iter().all(|function| function.prefer_least_shared().is_ok());
-            let apart_on = apart_on.filter(|_| preferred());
-            Ok((functions, apart_on, code))
+            let is_preferred = keeps_apart && functions.iter().all(|function| function.prefer_least_shared().is_ok());
+            let spread = if is_preferred { Spread::new(arch.sms(), APART) } else { Spread::default() };
+            Ok((functions, spread, code))
         };
-        let ((functions, apart_on, code), load_time) = modules.load(&cubin, refuses, set_up)?;
+        let ((functions, spread, code), load_time) = modules.load(&cubin, refuses, set_up)?;
         let has_clusters = has_clusters(cubin.provenance().target());
         Ok(Self {
             simt,
             cubin,
             functions,
             shared_bytes,
-            apart_on,
+            spread,
             has_clusters,
             load_time,
             code,
@@ -266,18 +267,11 @@ impl fmt::Debug for SimtKernel {
     }
 }
 
-/// Bytes of shared memory with which an SM that is set up for as little as can be has one block, two, and so on, and none more. A launch
-/// begins under the kernel before it, and an SM that is free, or falls free, would be filled with six blocks before the next one has any.
-/// Beside a block of most matrix kernels there is room for one.
-const APART: [u32; 4] = [4096, 2560, 1536, 960];
+/// Of an SM that is set up for as little shared memory as can be. It would be filled with six blocks; beside a block of most matrix kernels
+/// there is room for one.
+const APART: [u32; Spread::MOST] = [4096, 2560, 1536, 960];
 /// Blocks that the SMs have room enough for that a matrix kernel leaves free.
 const TOGETHER_MAX: u32 = 8;
-
-/// For each of `grid` blocks on so many multiprocessors; 0 where they need not be kept apart.
-fn apart(grid: u32, sms: u32) -> u32 {
-    let most = grid.div_ceil(sms.max(1)) as usize;
-    if grid > TOGETHER_MAX { APART.get(most - 1).copied().unwrap_or(0) } else { 0 }
-}
 
 /// Whether kernels for `target` know clusters and `griddepcontrol`.
 fn has_clusters(target: &str) -> bool {
@@ -448,10 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_apart_where_each_can_have_its_place() {
-        let [one, two, three, four] = APART;
-        let grids = [0, 1, 8, 9, 132, 133, 264, 265, 396, 397, 528, 529];
-        assert_eq!(grids.map(|grid| apart(grid, 132)), [0, 0, 0, one, one, two, two, three, three, four, four, 0]);
+    fn as_many_blocks_as_are_meant_have_room() {
         // Of 8 KiB a block also has 1 KiB for the driver, and a word a warp of its own.
         for (count, bytes) in (1..).zip(APART) {
             let most = (bytes + 1024 + 32).next_multiple_of(128);

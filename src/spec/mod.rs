@@ -13,6 +13,7 @@ mod legal;
 mod numerics;
 pub(crate) mod passes;
 pub(crate) mod space;
+mod spread;
 
 pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
 pub(crate) use crate::path::{Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Layout, tile_columns, tiles_per_part};
@@ -29,3 +30,4 @@ pub(crate) use passes::Launch;
 pub(crate) use passes::PassKind;
 pub(crate) use passes::blocks;
 pub(crate) use space::{baseline, candidates};
+pub(crate) use spread::Spread;

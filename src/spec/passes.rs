@@ -1,6 +1,6 @@
 //! What is launched, in which order, and the workspace that it shares.
 
-use super::{Arch, Fusion, Geometry, Problem, Tile, Variant};
+use super::{Arch, Fusion, Geometry, Problem, Spread, Tile, Variant};
 use crate::format::Format;
 use crate::path::{EARLY_PREPASS, Grid, PREPASS, PrepassShape};
 
@@ -9,7 +9,7 @@ const FINISH_THREADS: u32 = 256;
 const FINISH_COLUMNS: u32 = 4;
 
 /// Up to so many blocks of an SM are kept apart; more lie well enough.
-const KEPT_APART: usize = 3;
+const KEPT_APART: u32 = 3;
 
 /// What a launch of the sequence does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,33 +49,6 @@ pub(crate) struct Launch {
     pub(crate) cluster: [u32; 3],
     blocks: Blocks,
     spread: Spread,
-}
-
-/// An SM that falls free is filled with blocks of the next kernel before the next SM is: where a launch begins under the kernel
-/// before it, few blocks would lie on few SMs. Shared memory keeps them apart.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spread {
-    sms: u32,
-    /// Dynamic shared memory with which an SM holds one block, two, and so on, and none more.
-    bytes: [u32; KEPT_APART],
-}
-
-impl Spread {
-    /// None of clusters, whose blocks lie together.
-    fn new(variant: &Variant, arch: &Arch, cluster: [u32; 3]) -> Self {
-        if cluster != [1; 3] || !variant.path.can_depend() {
-            return Self::default();
-        }
-        let bytes = std::array::from_fn(|index| arch.shared_to_keep(index as u32 + 1));
-        Self { sms: arch.sms(), bytes }
-    }
-
-    /// Shared memory with which no SM has a block more than another, 0 where that takes none.
-    fn bytes(&self, [x, y, z]: [u32; 3]) -> u32 {
-        let blocks = x.saturating_mul(y).saturating_mul(z);
-        let each = blocks.saturating_sub(1).checked_div(self.sms);
-        each.and_then(|more| self.bytes.get(more as usize)).copied().unwrap_or(0)
-    }
 }
 
 /// How many blocks there are for M rows.
@@ -129,12 +102,13 @@ impl Launch {
     /// Dynamic shared memory of a block of `grid`, where the launch begins under the kernel before it.
     #[inline]
     pub(crate) fn dependent_shared_bytes(&self, grid: [u32; 3]) -> u32 {
-        self.shared_bytes.max(self.spread.bytes(grid))
+        let [x, y, z] = grid;
+        self.shared_bytes.max(self.spread.bytes(x.saturating_mul(y).saturating_mul(z)))
     }
 
     /// The most dynamic shared memory that a block is launched with.
     pub(crate) fn most_shared_bytes(&self) -> u32 {
-        self.shared_bytes.max(self.spread.bytes[0])
+        self.shared_bytes.max(self.spread.most_bytes())
     }
 
     /// For `m` rows.
@@ -170,6 +144,15 @@ fn prepass(problem: &Problem, PrepassShape { threads, codes }: PrepassShape) -> 
     elementwise(PassKind::Prepass, threads, Blocks::Codes { per_row: problem.depth(), per_block: threads * codes })
 }
 
+/// None of clusters, whose blocks lie together.
+fn spread(variant: &Variant, arch: &Arch, cluster: [u32; 3]) -> Spread {
+    if cluster != [1; 3] || !variant.path.can_depend() {
+        return Spread::default();
+    }
+    let bytes = |blocks| if blocks <= KEPT_APART { arch.shared_to_keep(blocks) } else { 0 };
+    Spread::new(arch.sms(), std::array::from_fn(|index| bytes(index as u32 + 1)))
+}
+
 fn elementwise(kind: PassKind, threads: u32, blocks: Blocks) -> Launch {
     Launch { kind, threads, shared_bytes: 0, cluster: [1; 3], blocks, spread: Spread::default() }
 }
@@ -178,7 +161,7 @@ fn matrix_launch(problem: &Problem, variant: &Variant, arch: &Arch, geometry: &G
     let Grid { tokens_first, cluster } = variant.path.grid(variant);
     let blocks = matrix_blocks(problem, variant, arch, geometry, tokens_first);
     let kind = PassKind::Products { product: 0 };
-    let spread = Spread::new(variant, arch, cluster);
+    let spread = spread(variant, arch, cluster);
     Launch { kind, threads: geometry.threads, shared_bytes: geometry.shared_bytes, cluster, blocks, spread }
 }
 
