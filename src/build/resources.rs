@@ -71,6 +71,12 @@ impl Resources {
         self.spills.map(|spills| spills.load_bytes)
     }
 
+    /// Bytes of both; none if the compiler did not say. No more than a number holds: an entry of a cache says what it likes.
+    #[must_use]
+    pub fn spill_bytes(&self) -> Option<u32> {
+        self.spills.map(|spills| spills.store_bytes.saturating_add(spills.load_bytes))
+    }
+
     /// Whether registers are spilled; assumed of a kernel that has a stack frame and no report.
     #[must_use]
     pub fn has_spills(&self) -> bool {

@@ -58,7 +58,6 @@ impl Line {
     /// Of a kernel, built or not, that nothing is known of yet.
     pub fn new(problem: Problem, m: u32, spec: &Spec, fetched: Option<&Fetched>) -> Self {
         let used = fetched.and_then(|fetched| fetched.cubin().resources_of(&spec.symbol()));
-        let bytes = |bytes: Option<u32>| bytes.unwrap_or(0);
         Self {
             problem,
             m,
@@ -66,8 +65,7 @@ impl Line {
             phase: Phase::Refused,
             us: [0.0; 3],
             registers: used.map_or(0, Resources::registers),
-            spills: used
-                .map_or(0, |used| bytes(used.spill_store_bytes()).saturating_add(bytes(used.spill_load_bytes()))),
+            spills: used.and_then(Resources::spill_bytes).unwrap_or(0),
             note: String::new(),
         }
     }

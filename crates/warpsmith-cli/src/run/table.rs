@@ -96,9 +96,7 @@ impl Row {
     fn resource_words(&self) -> String {
         let shared = self.spec().geometry().shared_bytes / 1024;
         self.resources().map_or("-".to_owned(), |found| {
-            let spilled =
-                found.spill_store_bytes().zip(found.spill_load_bytes()).map(|(store, load)| store.saturating_add(load));
-            let spilled = spilled.map_or("?".to_owned(), |bytes| bytes.to_string());
+            let spilled = found.spill_bytes().map_or("?".to_owned(), |bytes| bytes.to_string());
             format!("{}/{spilled}/{shared}K", found.registers())
         })
     }

@@ -43,10 +43,9 @@ impl Built {
         let (geometry, arch) = (spec.geometry(), spec.arch());
         let (threads, shared, registers) = (geometry.threads, geometry.shared_bytes, found.registers());
         let blocks_per_sm = blocks.unwrap_or_else(|| arch.blocks_per_sm(threads, shared, registers));
-        let spilled = found.spill_store_bytes().zip(found.spill_load_bytes());
         Some(Resources {
             registers,
-            spill_bytes: spilled.map(|(store, load)| store.saturating_add(load)),
+            spill_bytes: found.spill_bytes(),
             threads,
             shared,
             blocks_per_sm,
