@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpsmith::spec::{Arch, Problem};
 use warpsmith_tune::Launching;
 
-use crate::tune::args::seconds;
+use crate::shared::times::seconds;
 
 /// Measures many variants of many problems on the device, for the heuristic's constants to be fitted to.
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warpsmith::spec::Arch;
 
-use crate::tune::args::seconds;
+use crate::shared::times::seconds;
 
 /// A serving loop in miniature: warms up, seals, then serves steps of changing M from many threads, each with a stream and
 /// a captured graph, while a shape that nobody expected is compiled behind it.

@@ -11,6 +11,7 @@ pub mod list;
 mod out;
 pub mod page;
 pub mod place;
+pub mod times;
 pub mod wanted;
 
 pub use base::*;

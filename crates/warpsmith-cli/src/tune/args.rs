@@ -10,6 +10,7 @@ use warpsmith_layers::LayerConfig;
 use warpsmith_tune::{Budget, Rest};
 
 use crate::shared::layers::layer;
+use crate::shared::times::{duty, seconds};
 use crate::shared::wanted::Wanted;
 
 /// Chooses kernels by measurement: for each problem and M, candidates are built, checked and timed against what is chosen
@@ -80,20 +81,4 @@ pub struct Args {
     /// Which GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
-}
-
-/// Seconds that may be asked for: far beyond, no clock can tell when they are over.
-pub const SECONDS_MAX: u64 = 1_000_000_000;
-
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(_) if seconds > SECONDS_MAX as f64 => Err(format!("{seconds} s: at most {SECONDS_MAX}")),
-        other => other.map_err(|error| error.to_string()),
-    }
-}
-
-pub fn duty(text: &str) -> Result<f64, String> {
-    let share = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err(format!("{share} is not above 0 and at most 1")) }
 }

@@ -27,8 +27,8 @@ use warpsmith::spec::{Problem, Variant};
 use warpsmith_tune::{HostOperands, Spread, Trial};
 
 use crate::shared::gpu::Gpu;
+use crate::shared::times::SECONDS_MAX;
 use crate::shared::{Result, bar, document, rows, say};
-use crate::tune::args::SECONDS_MAX;
 use cases::Case;
 
 /// Checks on a GPU what was made without one: one tile of each configuration first, then variants of every family, each in a

@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpsmith::spec::Arch;
 use warpsmith_tune::Rest;
 
-use crate::tune::args::{duty, seconds};
+use crate::shared::times::{duty, seconds};
 
 /// Makes every kernel that a manifest can need, and loads it if there is a GPU: run twice, the second time everything
 /// comes from the disk.
