@@ -100,30 +100,24 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
   return result;
 }
 
-// The larger of two magnitudes of 16 bits, twice, by their bits, which have the order of magnitudes.
-__device__ __forceinline__ u32 max_magnitudes(u32 a, u32 b) {
-  return max(a & 0x7FFFu, b & 0x7FFFu) | max(a & 0x7FFF0000u, b & 0x7FFF0000u);
-}
-
-// "Half Precision: max.xorsign.abs": the same, in the lower 15 bits of each. Of a number and NaN it may be either. (Needs sm_86.)
-__device__ __forceinline__ u32 max_abs_f16x2(u32 a, u32 b) {
 #if __CUDA_ARCH__ >= 860
+enum : bool { HAS_MAX_ABS = true };
+#else
+enum : bool { HAS_MAX_ABS = false };
+#endif
+
+// "Half Precision: max.xorsign.abs": the larger of two magnitudes, twice, in the lower 15 bits of each; of a number and NaN the number. Where
+// there is one.
+__device__ __forceinline__ u32 max_abs_f16x2(u32 a, u32 b) {
   u32 result;
   asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
-#else
-  return max_magnitudes(a, b);
-#endif
 }
 
 __device__ __forceinline__ u32 max_abs_bf16x2(u32 a, u32 b) {
-#if __CUDA_ARCH__ >= 860
   u32 result;
   asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
-#else
-  return max_magnitudes(a, b);
-#endif
 }
 
 // "Half Precision: fma" with −0 as addend: two bf16 products on every target from sm_80 on (mul.bf16x2 needs sm_90).

@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(ws::MAXIMUM_THREADS) <{ symbol }>(c
   u32 largest = 0;
 #pragma unroll 4
   for (long long at = 1ll * blockIdx.x * MAXIMUM_THREADS + threadIdx.x; at < eights; at += step) {
-    X x[1];
-    x[0].load(params.x, at * 8);
+    X x;
+    x.load(params.x, at * 8);
     largest = max(largest, largest_finite(x));
   }
   __shared__ u32 of_warps[MAXIMUM_THREADS / 32];

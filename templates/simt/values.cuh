@@ -5,12 +5,18 @@
 
 namespace ws {
 
-// Of two in a word, as bits.
-__device__ __forceinline__ u16 larger_magnitude(u32 both) {
-  return static_cast<u16>(max(both & 0x7FFFu, both >> 16 & 0x7FFFu));
-}
+// What values of 16 bits are.
+struct F16 {
+  static __device__ __forceinline__ float widened(u16 bits) { return cvt_f32_f16(bits); }
+  static __device__ __forceinline__ u32 max_abs(u32 a, u32 b) { return max_abs_f16x2(a, b); }
+};
+struct Bf16 {
+  static __device__ __forceinline__ float widened(u16 bits) { return __uint_as_float(u32(bits) << 16); }
+  static __device__ __forceinline__ u32 max_abs(u32 a, u32 b) { return max_abs_bf16x2(a, b); }
+};
 
-struct F16Values {
+template <class Half>
+struct HalfValues {
   uint4 words;
 
   __device__ __forceinline__ void load(const u8* from, long long element) {
@@ -18,53 +24,34 @@ struct F16Values {
   }
 
   static __device__ __forceinline__ float one(const u8* from, long long element) {
-    return cvt_f32_f16(reinterpret_cast<const u16*>(from)[element]);
+    return Half::widened(reinterpret_cast<const u16*>(from)[element]);
   }
 
   __device__ __forceinline__ float at(int i) const {
     const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
-    return cvt_f32_f16(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
+    return Half::widened(static_cast<u16>(i % 2 == 0 ? word : word >> 16));
   }
 
   template <int COUNT>
-  static __device__ __forceinline__ float most_of(const F16Values (&x)[COUNT]) {
+  static __device__ __forceinline__ float most_of(const HalfValues (&x)[COUNT]) {
     u32 both = 0;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
       const uint4& words = x[i].words;
-      both = max_abs_f16x2(both, max_abs_f16x2(max_abs_f16x2(words.x, words.y), max_abs_f16x2(words.z, words.w)));
+      both = larger(both, larger(larger(words.x, words.y), larger(words.z, words.w)));
     }
-    return cvt_f32_f16(larger_magnitude(both));
+    return Half::widened(static_cast<u16>(max(both & 0x7FFFu, both >> 16 & 0x7FFFu)));
+  }
+
+ private:
+  // Of the magnitudes in two words, twice. Bits have their order.
+  static __device__ __forceinline__ u32 larger(u32 a, u32 b) {
+    if constexpr (HAS_MAX_ABS) return Half::max_abs(a, b);
+    return max(a & 0x7FFFu, b & 0x7FFFu) | max(a & 0x7FFF0000u, b & 0x7FFF0000u);
   }
 };
-
-struct Bf16Values {
-  uint4 words;
-
-  __device__ __forceinline__ void load(const u8* from, long long element) {
-    words = *reinterpret_cast<const uint4*>(from + element * 2);
-  }
-
-  static __device__ __forceinline__ float one(const u8* from, long long element) {
-    return __uint_as_float(u32(reinterpret_cast<const u16*>(from)[element]) << 16);
-  }
-
-  __device__ __forceinline__ float at(int i) const {
-    const u32 word = i < 2 ? words.x : i < 4 ? words.y : i < 6 ? words.z : words.w;
-    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
-  }
-
-  template <int COUNT>
-  static __device__ __forceinline__ float most_of(const Bf16Values (&x)[COUNT]) {
-    u32 both = 0;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-      const uint4& words = x[i].words;
-      both = max_abs_bf16x2(both, max_abs_bf16x2(max_abs_bf16x2(words.x, words.y), max_abs_bf16x2(words.z, words.w)));
-    }
-    return __uint_as_float(u32(larger_magnitude(both)) << 16);
-  }
-};
+using F16Values = HalfValues<F16>;
+using Bf16Values = HalfValues<Bf16>;
 
 struct F32Values {
   float4 low, high;

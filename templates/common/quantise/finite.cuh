@@ -20,4 +20,11 @@ __device__ __forceinline__ u32 largest_finite(const Values (&x)[COUNT]) {
   return largest;
 }
 
+// Of eight values.
+template <class Values>
+__device__ __forceinline__ u32 largest_finite(const Values& x) {
+  const Values one[] = {x};
+  return largest_finite(one);
+}
+
 }  // namespace ws

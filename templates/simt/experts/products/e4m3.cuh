@@ -96,8 +96,7 @@ __device__ __forceinline__ void look_at_x(const uint4 (&x)[X_PIECES], int tokens
   for (int nth = 0; nth < X_PIECES; nth++) {
     const int token = (threadIdx.x + nth * THREADS) / 8 / UP_BLOCKS;
     const bool is_inside = token < tokens;
-    const Addend piece[] = {{x[nth]}};
-    note_largest(factors().largest_of_x[is_inside ? token : 0], is_inside ? largest_finite(piece) : 0, is_inside);
+    note_largest(factors().largest_of_x[is_inside ? token : 0], is_inside ? largest_finite(Addend{x[nth]}) : 0, is_inside);
   }
 }
 
@@ -126,10 +125,7 @@ __device__ __forceinline__ void round_h(int tokens) {
     const int i = first + threadIdx.x, row = i / PIECES;
     const bool is_inside = i < all;
     u32 largest = 0;
-    if (is_inside) {
-      const Addend piece[] = {{ld_shared_16(h + row * H_STRIDE + i % PIECES * 16)}};
-      largest = largest_finite(piece);
-    }
+    if (is_inside) largest = largest_finite(Addend{ld_shared_16(h + row * H_STRIDE + i % PIECES * 16)});
     note_largest(factors().largest_of_h[is_inside ? row : 0], largest, is_inside);
   }
   __syncthreads();

@@ -65,6 +65,7 @@ inline u32 mul_f16x2(u32 a, u32 b) {
   };
   return of(0) | of(16);
 }
+enum : bool { HAS_MAX_ABS = __CUDA_ARCH__ >= 860 };
 // Of a number and NaN the number.
 template <u32 INFINITY_BITS>
 inline u32 emulated_max_abs(u32 a, u32 b) {
