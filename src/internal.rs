@@ -138,7 +138,7 @@ pub mod pick {
     /// The cost model.
     pub mod heuristic {
         pub use crate::pick::heuristic::{
-            Constants, Prediction, Ranked, Tables, Terms, predict, predict_for, predict_with, rank, rank_for,
+            Constants, Kind, Prediction, Ranked, Tables, Terms, predict, predict_for, predict_with, rank, rank_for,
             rank_where, tile_efficiency, wave_efficiency,
         };
         pub use crate::routing::Load;

@@ -145,7 +145,7 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::seq::index;
 
-    use super::super::constants::Tables;
+    use super::super::constants::{Kind, Tables};
     use super::*;
     use crate::routing::Routing;
 
@@ -174,14 +174,14 @@ mod tests {
             (128, 64, 8, 8),
         ] {
             let load = Load::expected(groups, m, &Routing { top_k: Some(top_k), skew: None });
-            let cover = Cover::new(&load, tokens, &Widths::default(), &Tables::BUILT_IN.groups);
+            let cover = Cover::new(&load, tokens, &Widths::default(), Tables::BUILT_IN.get(Kind::Groups));
             let expected = drawn(groups, m, top_k, tokens);
             let ratio = cover.spread / expected;
             assert!((0.6..1.7).contains(&ratio), "{groups} {m} {top_k} {tokens}: {} for {expected}", cover.spread);
         }
         // One token takes as many as it takes, and what is known is not drawn.
         let one = Load::expected(128, 8, &Routing { top_k: Some(8), skew: None });
-        let spread = |load: &Load| Cover::new(load, 16, &Widths::default(), &Tables::BUILT_IN.groups).spread;
+        let spread = |load: &Load| Cover::new(load, 16, &Widths::default(), Tables::BUILT_IN.get(Kind::Groups)).spread;
         assert!(spread(&one) < 0.1, "{}", spread(&one));
         assert_eq!(spread(&Load::known(&[5, 60, 0, 7])), 0.0);
     }

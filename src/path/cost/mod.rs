@@ -3,7 +3,7 @@
 mod constants;
 mod cover;
 
-pub use constants::{Constants, Tables};
+pub use constants::{Constants, Kind, Tables};
 pub(crate) use cover::{Cover, Widths};
 pub use cover::{tile_efficiency, wave_efficiency};
 

@@ -19,25 +19,8 @@ pub(in crate::path) fn widths(layout: &WgmmaLayout, variant: &Variant) -> Widths
 /// Groups that a block's table is charged for at most: more are counted, not compared, and 128 take 0.4 µs more than 32 (H200).
 const TABLE_FITTED: u32 = 32;
 
-/// Instruction cycles of a token and 64 of K that e4m3 sums take to be promoted: half an addition for each of two sums and 64
-/// rows, counted in machine code. The rest of its decoding has as many instructions as that of 16-bit values. Not measured.
-const PROMOTION: f64 = 0.25;
-
-/// Tiles of more tokens whose weights are decoded 64 of K at a time take so many times as long as those with 128: 8192 tokens of 128
-/// experts, N 768, K 2048, 754 µs where 587 were predicted (H200).
+/// e4m3 tiles of more tokens are tall.
 const TALL_ABOVE: u32 = 96;
-const SHORT_LINES: f64 = 1.28;
-/// The same of 128 of K at a time with sums of all tokens of a line: 16384 gathered rows of 8 experts, N 3584, K 4096, 988 µs where 894 were
-/// predicted, 1101 for 950 with 112 tokens, 65536 of 128 511 for 427 (H200).
-const TALL_LINES: f64 = 1.15;
-
-/// Of weights that others decode: cycles of a token that a warpgroup promotes in a step, and of a step beside that. From the times of
-/// five kernels (H200, docs/measurements/2026-11-24-h200-decoders.md).
-const PROMOTED: f64 = 0.5;
-const STEP: f64 = 40.0;
-/// Cycles that their first values take longer to the tensor cores: one row of 128 experts 8.7 µs for 7.4 predicted, of 64 7.0 for 6.3
-/// (H200, docs/measurements/2026-11-30-groups.md).
-const DECODED_FIRST: f64 = 1200.0;
 
 /// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and of weights,
 /// what is decoded and by what, and what comes of weights and, for a tile's share, of tokens. It bounds these kernels: none is below 0.9 of it.
@@ -50,18 +33,11 @@ fn shared_memory(layout: &WgmmaLayout, problem: &Problem, cover: &Cover) -> f64 
     (tokens + weights + ROWS + 3.0 * packed + tokens / f64::from(layout.tiles)) / 128.0
 }
 
-/// Cycles that a tall tile of e4m3 values takes longer behind another block: 2048 rows of N 14336, K 4096, expanded, 389 µs for 353 of blocks
-/// that stay, 411 for 361 with 208 tokens; 1024 rows of 4096 · 7168 89.5 for 87.1 (H200, docs/measurements/2026-11-30-lines.md).
-const HALVES_BEHIND: f64 = 4000.0;
-
-/// Expanded weights take so many times the cycles of shared memory: 1.05 to 1.3 in five kernels (H100, docs/measurements/2026-11-25-h100-expanded.md).
-const EXPANDED: f64 = 1.15;
-
 /// The same of expanded weights: what tensor cores read of tokens, and weights and a tile's share of the tokens, which come; weights are read once.
-fn expanded_memory(layout: &WgmmaLayout, cover: &Cover) -> f64 {
+fn expanded_memory(layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> f64 {
     const ROWS: f64 = 64.0 * 64.0;
     let tokens = 64.0 * cover.width;
-    EXPANDED * (tokens + 2.0 * ROWS + tokens / f64::from(layout.tiles)) / 128.0
+    c.expanded * (tokens + 2.0 * ROWS + tokens / f64::from(layout.tiles)) / 128.0
 }
 
 /// Multiplications of 64 rows for a step of the tile, of one launch.
@@ -116,11 +92,11 @@ pub(in crate::path) fn block(
     let passes = f64::from(layout.passes);
     let products = products(layout, problem, variant);
     // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
-    let (rate, promotion) = if layout.rounds() { (2.0, PROMOTION) } else { (1.0, 0.0) };
+    let (rate, promotion) = if layout.rounds() { (2.0, c.promotion) } else { (1.0, 0.0) };
     let width_cycles = (c.decode_width / rate + promotion) * cover.width;
     let lines_cost = match layout.stage {
-        Stage::Rounded if tile.tokens > TALL_ABOVE => SHORT_LINES,
-        Stage::Lines if tile.tokens > TALL_ABOVE => TALL_LINES,
+        Stage::Rounded if tile.tokens > TALL_ABOVE => c.tall * c.tall_short,
+        Stage::Lines if tile.tokens > TALL_ABOVE => c.tall,
         _ => 1.0,
     };
     let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
@@ -128,11 +104,11 @@ pub(in crate::path) fn block(
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
     let is_expanded = problem.is_expanded();
     let decode = match () {
-        () if is_decoded => shared_memory(layout, problem, cover),
-        () if is_expanded => expanded_memory(layout, cover),
+        () if is_decoded => c.decoded * shared_memory(layout, problem, cover),
+        () if is_expanded => expanded_memory(layout, cover, c),
         () => lines_cost * (c.decode * apart + width_cycles),
     };
-    let decoded_first = if is_decoded { DECODED_FIRST } else { 0.0 };
+    let decoded_first = if is_decoded { c.decoded_first } else { 0.0 };
     let stays = if variant.persistent { c.stays } else { 0.0 };
     let decode_chain = if is_expanded { 0.0 } else { c.decode_chain * apart };
     let issue = if is_decoded { 0.0 } else { issue(tile.k, c) };
@@ -167,7 +143,9 @@ pub(in crate::path) fn block(
         ingress: bytes / c.ingress,
         serial: match layout.stage {
             // All warpgroups ask at the same time, and promote at the same time.
-            Stage::Decoded => products * multiply + PROMOTED * cover.width / f64::from(layout.token_parts) + STEP,
+            Stage::Decoded => {
+                products * multiply + c.promoted * cover.width / f64::from(layout.token_parts) + c.promoted_step
+            }
             _ if is_halved => passes * (multiply + decode.max(decode_chain) + c.turn),
             _ => passes * (multiply.max(decode_chain) + c.turn + ragged_turn),
         },
@@ -178,7 +156,7 @@ pub(in crate::path) fn block(
         hold: if has_halves { 0.0 } else { c.hold },
         start: c.block + table + stays + decoded_first,
         start_beside: c.table_beside * table,
-        start_behind: if has_halves { HALVES_BEHIND } else { 0.0 },
+        start_behind: if has_halves { c.halves_behind } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],
     }
 }

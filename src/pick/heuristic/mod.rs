@@ -27,7 +27,7 @@
 //! ([`Problem::experts_per_token`]), or as the caller knows it ([`Load`]); blocks that the grid has for groups without rows
 //! come last and take a round for as many as find room.
 //!
-//! The numbers that the parts need ([`Constants`]) are in two [`Tables`], of problems without groups and with groups, fitted to
+//! The numbers that the parts need ([`Constants`]) are in [`Tables`], of four kinds of problems: with and without groups, of 16-bit and of e4m3 products, fitted to
 //! measurements by `warpsmith calibrate`, which also tells how much slower than the best that was measured the heuristic's picks
 //! are. The model is for ranking: within a problem and an M its errors are some per cent, and so are those of its times.
 //!
@@ -47,7 +47,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use crate::path::cost::{Constants, Tables, tile_efficiency, wave_efficiency};
+pub use crate::path::cost::{Constants, Kind, Tables, tile_efficiency, wave_efficiency};
 pub use search::Ranked;
 pub use terms::{Prediction, Terms};
 

@@ -26,6 +26,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "problem")]
     pub held_out: bool,
 
+    /// The list's problems of 16-bit tokens and prepared weights, with tokens in e4m3.
+    #[arg(long, conflicts_with = "problem")]
+    pub e4m3: bool,
+
     /// One's own problems instead of the list.
     #[arg(long, value_delimiter = ',')]
     pub problem: Vec<Problem>,

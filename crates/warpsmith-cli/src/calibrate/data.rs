@@ -60,7 +60,9 @@ pub fn pairs(lines: &[Line], arch: &Arch) -> Result<Vec<Pair>> {
         own.add(&line.variant.to_string(), line.us[0]);
     }
     let items = [list::list()?, list::held_out()?].concat();
-    let held_out: Vec<Problem> = items.iter().filter(|item| item.held_out).map(|item| item.problem).collect();
+    let held_out = items.iter().filter(|item| item.held_out);
+    let held_out: Vec<Problem> =
+        held_out.flat_map(|item| [Some(item.clone()), item.in_e4m3()]).flatten().map(|item| item.problem).collect();
     let pair = |((problem, m), timings): ((String, u32), Timings)| {
         let problem: Problem = problem.parse().ok()?;
         let timed: Vec<(Spec, f64)> = timings

@@ -16,6 +16,15 @@ pub struct Item {
     pub held_out: bool,
 }
 
+impl Item {
+    /// The same with tokens in e4m3; none where tokens are NVFP4, or weights as given.
+    pub fn in_e4m3(&self) -> Option<Self> {
+        let is_16_bit = matches!(self.problem.a_format(), Format::F16 | Format::Bf16);
+        (is_16_bit && self.problem.is_prepared())
+            .then(|| Self { problem: self.problem.a(Format::E4m3), ..self.clone() })
+    }
+}
+
 /// What constants are fitted to: the public benchmarks' N and K, others beside them, and [`wide`].
 ///
 /// # Errors

@@ -39,7 +39,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use warpsmith::cache::KernelCache;
-use warpsmith::internal::pick::heuristic::{Constants, Tables};
+use warpsmith::internal::pick::heuristic::{Constants, Kind, Tables};
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 
@@ -90,6 +90,7 @@ fn items(args: &Args) -> Result<Vec<Item>> {
     }
     let (index, count) = args.part;
     let list = if args.held_out { list::held_out()? } else { list::list()? };
+    let list = if args.e4m3 { list.iter().filter_map(Item::in_e4m3).collect() } else { list };
     Ok(list.into_iter().skip(index - 1).step_by(count).collect())
 }
 
@@ -156,38 +157,41 @@ fn worker(args: &Args) -> Result<bool> {
     match campaign::run(args, &device, &items(args)?, &mut record)? {}
 }
 
-/// Fits to what was not held out, problems with groups and without apart, and prints the constants as the table has them.
+/// Fits to what was not held out, each kind of problems for itself, and prints the constants as the table has them. Kinds of which FILE
+/// has nothing stay as they are.
 fn fit(args: &Args) -> Result<bool> {
     let lines = record::read(&args.file)?;
     let pairs = data::pairs(&lines, &args.arch)?;
-    let of_kind = |has_groups: bool, begin: Constants| {
-        let own = pairs.iter().filter(|pair| pair.problem.groups().is_some() == has_groups);
+    let begin = begin(args)?;
+    let tables = Tables::new(|kind| {
+        let begin = *begin.get(kind);
+        let own = pairs.iter().filter(|pair| Kind::of(&pair.problem) == kind);
         let (held_out, fitted): (Vec<&Pair>, Vec<&Pair>) = own.partition(|pair| pair.held_out);
-        let what = if has_groups { "groups" } else { "single" };
+        if fitted.is_empty() {
+            return begin;
+        }
         let say_picks = |constants: &Constants| {
-            complain!("{what}, fitted: {}", loss::picks(&fitted, constants));
-            complain!("{what}, held out: {}", loss::picks(&held_out, constants));
+            complain!("{}, fitted: {}", kind.name(), loss::picks(&fitted, constants));
+            complain!("{}, held out: {}", kind.name(), loss::picks(&held_out, constants));
         };
         say_picks(&begin);
         let found = fit::fit(&fitted, &fit::Start { constants: begin, rounds: args.fit_rounds, again: args.fit_again });
         say_picks(&found);
         found
-    };
-    let Tables { single, groups } = begin(args)?;
-    let (single, groups) = (of_kind(false, single), of_kind(true, groups));
-    printed(&Tables { single, groups }).try_for_each(|line| say!("{line}"))?;
+    });
+    printed(&tables).try_for_each(|line| say!("{line}"))?;
     let named = |constants: &Constants| Constants::NAMES.iter().zip(constants.values()).collect::<BTreeMap<_, _>>();
-    document(&json!({ "single": named(&single), "groups": named(&groups) }))?;
+    document(&Kind::ALL.map(|kind| (kind.name(), named(tables.get(kind)))).into_iter().collect::<BTreeMap<_, _>>())?;
     Ok(true)
 }
 
-/// A line for each constant, without groups and with groups.
+/// A line for each constant, with a number for each of [`Kind::ALL`].
 fn printed(tables: &Tables) -> impl Iterator<Item = String> {
-    let values = tables.single.values().into_iter().zip(tables.groups.values());
-    Constants::NAMES
-        .iter()
-        .zip(values)
-        .map(|(name, (single, groups))| format!("{name} = {}, {};", shown(single), shown(groups)))
+    let values = Kind::ALL.map(|kind| tables.get(kind).values());
+    Constants::NAMES.iter().enumerate().map(move |(at, name)| {
+        let numbers: Vec<String> = values.iter().map(|values| shown(values[at])).collect();
+        format!("{name} = {};", numbers.join(", "))
+    })
 }
 
 /// Four digits that count.
@@ -206,16 +210,20 @@ fn begin(args: &Args) -> Result<Tables> {
 
 /// Constants as they are [`printed`].
 fn constants(text: &str) -> Result<Tables> {
-    let Tables { single, groups } = Tables::BUILT_IN;
-    let mut values = [single.values(), groups.values()];
+    let mut values = Kind::ALL.map(|kind| Tables::BUILT_IN.get(kind).values());
     for line in text.lines() {
-        let expected = || format!("`{line}`: expected NAME = WITHOUT GROUPS, WITH GROUPS;");
-        let (name, both) = line.split_once(" = ").ok_or_else(expected)?;
-        let both = both.trim_end_matches(';').split_once(", ").ok_or_else(expected)?;
+        let expected = || format!("`{line}`: expected NAME = {} numbers, one for each kind of problems;", values.len());
+        let (name, numbers) = line.split_once(" = ").ok_or_else(expected)?;
+        let numbers: Vec<&str> = numbers.trim_end_matches(';').split(", ").collect();
+        if numbers.len() != values.len() {
+            return Err(expected().into());
+        }
         let at = Constants::NAMES.iter().position(|known| *known == name).ok_or_else(|| format!("unknown `{name}`"))?;
-        (values[0][at], values[1][at]) = (both.0.parse()?, both.1.parse()?);
+        for (values, number) in values.iter_mut().zip(numbers) {
+            values[at] = number.parse()?;
+        }
     }
-    Ok(Tables { single: single.with_values(&values[0]), groups: groups.with_values(&values[1]) })
+    Ok(Tables::new(|kind| Tables::BUILT_IN.get(kind).with_values(&values[kind as usize])))
 }
 
 #[cfg(test)]
@@ -227,11 +235,11 @@ mod tests {
         let text: Vec<String> = printed(&Tables::BUILT_IN).collect();
         let read = constants(&text.join("\n")).unwrap();
         assert_eq!(printed(&read).collect::<Vec<_>>(), text);
-        assert_ne!(read.single, read.groups);
+        assert_ne!(read.get(Kind::Single), read.get(Kind::Groups));
         for (line, why) in [
-            ("launch = 1.0;", "expected NAME"),
-            ("lunch = 1.0, 2.0;", "unknown `lunch`"),
-            ("launch = 1.0, x;", "float"),
+            ("launch = 1.0, 2.0;", "expected NAME"),
+            ("lunch = 1.0, 2.0, 3.0, 4.0;", "unknown `lunch`"),
+            ("launch = 1.0, 2.0, 3.0, x;", "float"),
         ] {
             let error = constants(line).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
