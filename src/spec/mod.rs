@@ -16,7 +16,7 @@ pub(crate) mod space;
 mod spread;
 
 pub use crate::arch::{Arch, ComputeCapability, DeviceFacts};
-pub(crate) use crate::path::{Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Layout, tile_columns, tiles_per_part};
+pub(crate) use crate::path::{Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Layout, tile_columns};
 pub(crate) use crate::path::{Cluster, Epilogue, Fusion, Geometry, Rows, Tile, Warps};
 pub use crate::path::{MatrixPath, Refusal, Variant};
 pub use crate::problem::{Activation, Operation, Problem};

@@ -1,9 +1,10 @@
 //! What one block has to do.
 
-use super::geometry::{WgmmaLayout, block_bytes, tile_columns};
+use super::geometry::{WgmmaLayout, block_bytes, tile_columns, tiles_per_part};
 use super::registers::Stage;
+use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, rotation, steps};
-use crate::path::{Epilogue, Variant, Warps};
+use crate::path::{Epilogue, Fusion, Variant, Warps};
 use crate::problem::Problem;
 
 /// Warpgroups of a block that take turns with the stages.
@@ -22,22 +23,50 @@ const TABLE_FITTED: u32 = 32;
 /// e4m3 tiles of more tokens are tall.
 const TALL_ABOVE: u32 = 96;
 
-/// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and of weights,
-/// what is decoded and by what, and what comes of weights and, for a tile's share, of tokens. It bounds these kernels: none is below 0.9 of it.
-fn shared_memory(layout: &WgmmaLayout, problem: &Problem, cover: &Cover) -> f64 {
+/// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and, so many
+/// times, of weights, what is decoded and by what, and what comes of weights and, for one of `tiles`, of tokens. It bounds these kernels.
+fn shared_memory(problem: &Problem, reads: u32, width: f64, tiles: f64, c: &Constants) -> f64 {
     const ROWS: f64 = 64.0 * 64.0;
-    let tokens = 64.0 * cover.width;
-    let weights = f64::from(layout.token_parts * layout.sum_parts) * ROWS;
+    let tokens = 64.0 * width;
     let packed = f64::from(block_bytes(problem));
     // A block's codes and scales come and are read, with as many bytes of the table.
-    (tokens + weights + ROWS + 3.0 * packed + tokens / f64::from(layout.tiles)) / 128.0
+    c.decoded * (tokens + f64::from(reads) * ROWS + ROWS + 3.0 * packed + tokens / tiles) / 128.0
 }
 
 /// The same of expanded weights: what tensor cores read of tokens, and weights and a tile's share of the tokens, which come; weights are read once.
-fn expanded_memory(layout: &WgmmaLayout, cover: &Cover, c: &Constants) -> f64 {
+fn expanded_memory(width: f64, tiles: f64, c: &Constants) -> f64 {
     const ROWS: f64 = 64.0 * 64.0;
-    let tokens = 64.0 * cover.width;
-    c.expanded * (tokens + 2.0 * ROWS + tokens / f64::from(layout.tiles)) / 128.0
+    let tokens = 64.0 * width;
+    c.expanded * (tokens + 2.0 * ROWS + tokens / tiles) / 128.0
+}
+
+/// What decoding takes of registers and instructions, in tiles that are not tall.
+fn decoding(is_e4m3: bool, is_apart: bool, width: f64, c: &Constants) -> f64 {
+    let apart = if is_apart { c.decode_apart } else { 1.0 };
+    // Tensor cores read half as many registers of e4m3 values.
+    let of_token = if is_e4m3 { c.decode_width / 2.0 + c.promotion } else { c.decode_width };
+    c.decode * apart + of_token * width
+}
+
+/// What no kernel of a fusion undercuts to decode 64 rows and 64 of K, `k` of it at a time, for so many tokens, whoever does.
+pub(crate) fn least_decoding(problem: &Problem, fusion: Fusion, k: u32, width: f64, c: &Constants) -> f64 {
+    let is_e4m3 = problem.compute_format() == Format::E4m3;
+    let own = decoding(is_e4m3, tiles_per_part(fusion) == 2, width, c);
+    match () {
+        () if problem.is_expanded() => expanded_memory(width, f64::INFINITY, c),
+        () if is_e4m3 => (own + issue(k, c)).min(shared_memory(problem, 1, width, f64::INFINITY, c)),
+        () => own + issue(k, c),
+    }
+}
+
+/// Cycles for the table of groups: every block sorts them for itself.
+fn table(problem: &Problem, c: &Constants) -> f64 {
+    problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups.min(TABLE_FITTED)))
+}
+
+/// What no block takes less than before its loop.
+pub(crate) fn least_start(problem: &Problem, c: &Constants) -> f64 {
+    c.block + table(problem, c)
 }
 
 /// Multiplications of 64 rows for a step of the tile, of one launch.
@@ -91,9 +120,8 @@ pub(in crate::path) fn block(
     let tiles = f64::from(tile.columns / tile_columns(problem));
     let passes = f64::from(layout.passes);
     let products = products(layout, problem, variant);
-    // Tensor cores take e4m3 values at twice the rate, and read half as many registers.
-    let (rate, promotion) = if layout.rounds() { (2.0, c.promotion) } else { (1.0, 0.0) };
-    let width_cycles = (c.decode_width / rate + promotion) * cover.width;
+    // Tensor cores take e4m3 values at twice the rate.
+    let rate = if layout.rounds() { 2.0 } else { 1.0 };
     let lines_cost = match layout.stage {
         Stage::Rounded if tile.tokens > TALL_ABOVE => c.tall * c.tall_short,
         Stage::Lines if tile.tokens > TALL_ABOVE => c.tall,
@@ -104,9 +132,11 @@ pub(in crate::path) fn block(
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
     let is_expanded = problem.is_expanded();
     let decode = match () {
-        () if is_decoded => c.decoded * shared_memory(layout, problem, cover),
-        () if is_expanded => expanded_memory(layout, cover, c),
-        () => lines_cost * (c.decode * apart + width_cycles),
+        () if is_decoded => {
+            shared_memory(problem, layout.token_parts * layout.sum_parts, cover.width, layout.tiles.into(), c)
+        }
+        () if is_expanded => expanded_memory(cover.width, layout.tiles.into(), c),
+        () => lines_cost * decoding(layout.rounds(), layout.tiles_per_part == 2, cover.width, c),
     };
     let decoded_first = if is_decoded { c.decoded_first } else { 0.0 };
     let stays = if variant.persistent { c.stays } else { 0.0 };
@@ -126,8 +156,7 @@ pub(in crate::path) fn block(
     let is_halved = has_halves && !is_expanded;
     let (ragged, ragged_turn) = if layout.ragged && !is_halved { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
     let short = if is_halved { 0.0 } else { short(layout, variant, c) };
-    // Every block sorts the groups for itself.
-    let table = problem.groups().map_or(0.0, |groups| c.table + c.table_group * f64::from(groups.min(TABLE_FITTED)));
+    let table = table(problem, c);
     // As tall as the tile is: a tile with few rows waits for its tokens all the same.
     let lines = f64::from(tile.tokens) * steps_per_stage;
     let token_decoding = if layout.decodes_tokens { c.decode_stage + c.decode_line * lines } else { 0.0 };

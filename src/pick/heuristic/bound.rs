@@ -7,11 +7,11 @@ use std::array;
 use super::cost::{Device, Fixed, LaunchOverhead, ends_us, idle_cycles, launches, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
-use crate::path::mma_sync;
+use crate::path::{least_decoding, least_start, mma_sync};
 use crate::routing::Load;
 use crate::spec::{
     Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Fusion, Geometry, Layout, MatrixPath, Problem, Spec, Tile,
-    Variant, Warps, blocks, tile_columns, tiles_per_part,
+    Variant, Warps, blocks, tile_columns,
 };
 
 /// Rounding must not make a bound more than what it bounds.
@@ -54,18 +54,17 @@ impl<'a> Question<'a> {
             return c.launch;
         }
         let Cover { tiles, width, .. } = height.ragged;
-        // e4m3 values are multiplied at twice the rate, and some kernels have shared memory for what they decode as their limit.
-        let rounds = problem.compute_format() == Format::E4m3;
-        let issue = c.stage_issue / f64::from(DEEP_STEPS);
-        let apart = if tiles_per_part(fusion) == 2 { c.decode_apart } else { 1.0 };
-        let decode = if rounds { 0.0 } else { c.decode * apart + c.decode_width * width + issue };
-        let multiply = (c.tensor * width).max(c.tensor_min) / if rounds { 2.0 } else { 1.0 };
+        let decode = least_decoding(problem, fusion, 64 * DEEP_STEPS, width, c);
+        // e4m3 values are multiplied at twice the rate.
+        let rate = if problem.compute_format() == Format::E4m3 { 2.0 } else { 1.0 };
+        let multiply = (c.tensor * width).max(c.tensor_min) / rate;
         let cycle = 1e-3 / c.ghz;
         let weights = f64::from(columns / tile_columns(problem));
         let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
         let even = tiles * f64::from(problem.columns().div_ceil(columns)) / f64::from(arch.sms());
         let us = |rounds: f64, meeting: f64| {
-            let unhurried = c.launch + c.block * cycle + together([rounds * of_block, self.fixed.memory]) + meeting;
+            let unhurried =
+                c.launch + least_start(problem, c) * cycle + together([rounds * of_block, self.fixed.memory]) + meeting;
             unhurried + self.fixed.power / unhurried
         };
         let whole = if problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
