@@ -126,6 +126,11 @@ pub mod format {
     }
 }
 
+/// The host's memory.
+pub mod host_memory {
+    pub use crate::host_memory::available;
+}
+
 /// The cost model, lines of the tuning table, and parts of an explanation.
 pub mod pick {
     pub use crate::pick::choice::Reason;

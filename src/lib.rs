@@ -78,6 +78,7 @@ mod environment;
 mod error;
 mod file;
 pub mod format;
+mod host_memory;
 #[doc(hidden)]
 pub mod internal;
 mod lock;

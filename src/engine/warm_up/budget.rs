@@ -1,8 +1,9 @@
 //! How many threads compile at a time.
 
-use std::fs;
 use std::num::NonZero;
 use std::thread;
+
+use crate::host_memory::available;
 
 /// Memory that one compile is taken to need, in bytes: five times what was measured with NVRTC 13.0 (some 90 MB for the
 /// process with the library, and 15 to 25 MB for each compile that runs at a time), since that is for the compiler to
@@ -24,22 +25,6 @@ fn within(wanted: usize, bytes: u64) -> usize {
     wanted.min(usize::try_from(bytes / COMPILE_BYTES).unwrap_or(usize::MAX)).max(1)
 }
 
-/// What the kernel and the control group still give, in bytes.
-fn available() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| in_meminfo(&text));
-    let number = |name: &str| fs::read_to_string(name).ok()?.trim().parse::<u64>().ok();
-    // "max" is no number: no limit.
-    let group = number("/sys/fs/cgroup/memory.max")
-        .zip(number("/sys/fs/cgroup/memory.current"))
-        .map(|(most, used)| most.saturating_sub(used));
-    machine.into_iter().chain(group).min()
-}
-
-fn in_meminfo(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,11 +36,5 @@ mod tests {
         assert_eq!(within(16, 0), 1);
         assert_eq!(threads(NonZero::new(3), Some(u64::MAX)), 3);
         assert!(threads(None, None) >= 1);
-    }
-
-    #[test]
-    fn the_kernels_number_is_read() {
-        assert_eq!(in_meminfo("MemTotal:  9 kB\nMemAvailable:   12 kB\n"), Some(12 * 1024));
-        assert_eq!(in_meminfo("MemTotal:  9 kB\n"), None);
     }
 }
