@@ -24,20 +24,53 @@ pub(super) struct Question<'a> {
     pub(super) arch: &'a Arch,
     pub(super) constants: &'a Constants,
     fixed: Fixed,
+    /// Of ways to split K, each once: blocks of a tile, and SMs that can have one.
+    splits: Vec<(f64, f64)>,
     /// Shared memory of each of one block of an SM, two, ….
     rooms: [u32; BLOCKS_PER_SM_MAX as usize],
 }
 
 impl<'a> Question<'a> {
-    pub(super) fn new(problem: &'a Problem, load: &'a Load, arch: &'a Arch, constants: &'a Constants) -> Self {
+    pub(super) fn new(
+        problem: &'a Problem,
+        load: &'a Load,
+        arch: &'a Arch,
+        axes: &Axes,
+        constants: &'a Constants,
+    ) -> Self {
         let fixed = Fixed::new(problem, load, arch, constants);
+        let plain = axes.plainest(Tile { tokens: 0, columns: 0, k: 0 }, Fusion::Single);
+        let shares = |&(split_k, cluster): &(u32, Cluster)| {
+            let way = Variant { split_k, cluster, ..plain };
+            (parts_of_k(&way) > 1).then(|| Device::shares(&way, arch, constants))
+        };
+        let mut splits: Vec<(f64, f64)> = axes.sharing.iter().filter_map(shares).collect();
+        splits.dedup();
         let room = |blocks: usize| arch.shared_for_blocks(blocks as u32 + 1).min(arch.shared_per_block());
-        Self { problem, load, arch, constants, fixed, rooms: array::from_fn(room) }
+        Self { problem, load, arch, constants, fixed, splits, rooms: array::from_fn(room) }
     }
 
     /// Shared memory of each of so many blocks of an SM.
     fn room(&self, blocks: u32) -> u32 {
         self.rooms[blocks as usize - 1]
+    }
+
+    /// The least that the busiest SM has of so many tiles whose K is split, in tiles.
+    fn least_split(&self, tiles: f64) -> f64 {
+        let even = tiles / f64::from(self.arch.sms());
+        if self.problem.groups().is_some() || self.splits.is_empty() {
+            return even;
+        }
+        let busiest = |(splits, sms): &(f64, f64)| (tiles * splits / sms).ceil() / splits;
+        self.splits.iter().map(busiest).fold(f64::INFINITY, f64::min).max(even)
+    }
+
+    /// Of tiles of a height and so many columns.
+    pub(super) fn busiest(&self, height: &Height, columns: u32) -> Busiest {
+        let tiles = height.ragged.tiles * f64::from(self.problem.columns().div_ceil(columns));
+        let even = tiles / f64::from(self.arch.sms());
+        let whole = if self.problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
+        Busiest { whole, split: self.least_split(tiles) }
     }
 
     /// How tiles of so many tokens cover the rows.
@@ -47,13 +80,13 @@ impl<'a> Question<'a> {
     }
 
     /// What no variant takes less than that has a tile's tokens and columns and a fusion, by the weights that it decodes and multiplies:
-    /// in whole rounds, or shared out evenly where sums are shared.
-    pub(super) fn least_us(&self, height: &Height, columns: u32, fusion: Fusion) -> f64 {
-        let Self { problem, arch, constants: c, .. } = *self;
+    /// in whole rounds, or as splits of K share them out best.
+    pub(super) fn least_us(&self, height: &Height, busiest: Busiest, columns: u32, fusion: Fusion) -> f64 {
+        let Self { problem, constants: c, .. } = *self;
         if !problem.is_prepared() {
             return c.launch;
         }
-        let Cover { tiles, width, .. } = height.ragged;
+        let width = height.ragged.width;
         let decode = least_decoding(problem, fusion, 64 * DEEP_STEPS, width, c);
         // e4m3 values are multiplied at twice the rate.
         let rate = if problem.compute_format() == Format::E4m3 { 2.0 } else { 1.0 };
@@ -61,16 +94,14 @@ impl<'a> Question<'a> {
         let cycle = 1e-3 / c.ghz;
         let weights = f64::from(columns / tile_columns(problem));
         let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
-        let even = tiles * f64::from(problem.columns().div_ceil(columns)) / f64::from(arch.sms());
         let us = |rounds: f64, meeting: f64| {
             let unhurried =
                 c.launch + least_start(problem, c) * cycle + together([rounds * of_block, self.fixed.memory]) + meeting;
             unhurried + self.fixed.power / unhurried
         };
-        let whole = if problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
         let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
         let meeting = in_cluster.min(least_finish_us(c));
-        us(whole, 0.0).min(us(even, meeting)) * ROUNDING
+        us(busiest.whole, 0.0).min(us(busiest.split, meeting)) * ROUNDING
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
@@ -109,6 +140,13 @@ impl<'a> Question<'a> {
         let unhurried = beside + together([(together(times) + between) * cycle, self.fixed.memory]);
         unhurried + self.fixed.power / unhurried
     }
+}
+
+/// The least that the busiest SM has, in tiles: of whole ones, and of such whose K is split.
+#[derive(Clone, Copy)]
+pub(super) struct Busiest {
+    whole: f64,
+    split: f64,
 }
 
 /// How tiles of one height cover the rows at best: if they are multiplied only as wide as they must be, and if not.
@@ -433,7 +471,8 @@ impl Work<'_> {
         let tail = in_cluster.min(tail_of(2, Cluster::None) + finish);
         let even = whole.blocks / whole.sms;
         let most = self.node.geometry.blocks_per_sm;
-        let (all, each) = (even * self.steps(), even * self.steps() / f64::from(most));
+        let all = self.node.question.least_split(whole.blocks) * self.steps();
+        let each = all / f64::from(most);
         let latency = (1..=most).map(|blocks| self.latency(blocks) / f64::from(blocks)).fold(f64::INFINITY, f64::min);
         let times = [all * self.step, all * latency, each * self.serial, each * self.loading];
         let change = (2.0 * even / f64::from(most) - 1.0).max(0.0) * c.hidden.min(1.0) * self.block.start;

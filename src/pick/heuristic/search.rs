@@ -48,7 +48,7 @@ pub(super) fn rank(
     accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
-    let question = Question::new(problem, load, arch, constants);
+    let question = Question::new(problem, load, arch, axes, constants);
     let mut search = Search {
         question: &question,
         axes,
@@ -311,6 +311,8 @@ impl<'a> Nodes<'a> {
     fn new(question: &'a Question<'a>, axes: &'a Axes) -> Self {
         let tokens = heights(question.problem, question.load, axes);
         let heights: Vec<Height> = tokens.iter().map(|tokens| question.height(*tokens)).collect();
+        let busiest: Vec<_> =
+            heights.iter().map(|height| axes.columns.map(|columns| question.busiest(height, columns))).collect();
         let mut plain = Vec::with_capacity(heights.len() * axes.columns.len() * axes.fusions.len());
         for &fusion in axes.fusions {
             let of = |tokens, columns| axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
@@ -319,8 +321,9 @@ impl<'a> Nodes<'a> {
                 continue;
             }
             for (at, &tokens) in tokens.iter().enumerate() {
-                for columns in axes.columns {
-                    plain.push((question.least_us(&heights[at], columns, fusion), at, of(tokens, columns)));
+                for (columns, busiest) in axes.columns.into_iter().zip(busiest[at]) {
+                    let least_us = question.least_us(&heights[at], busiest, columns, fusion);
+                    plain.push((least_us, at, of(tokens, columns)));
                 }
             }
         }
