@@ -45,7 +45,7 @@ pub use refusal::Refusal;
 pub(crate) use refusal::axis;
 pub use variant::{Cluster, Epilogue, Fusion, Rows, Tile, Variant, Warps};
 // The bounds of the search know of these.
-pub(crate) use wgmma::{CONSUMERS_MAX, least_decoding, least_start, tile_columns};
+pub(crate) use wgmma::{CONSUMERS_MAX, least_decoding, least_start, least_stores, tile_columns};
 
 use crate::arch::{Arch, ComputeCapability};
 use crate::format::Format;

@@ -4,7 +4,7 @@ use super::geometry::{WgmmaLayout, block_bytes, tile_columns, tiles_per_part};
 use super::registers::Stage;
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths, rotation, steps};
-use crate::path::{Epilogue, Fusion, Variant, Warps};
+use crate::path::{Epilogue, Fusion, Tile, Variant, Warps};
 use crate::problem::Problem;
 
 /// Warpgroups of a block that take turns with the stages.
@@ -205,6 +205,13 @@ pub(in crate::path) fn tails(
         *cycles -= least;
     }
     (meet(layout, problem, variant, cover, c) + least, stores)
+}
+
+/// What no kernel without splits of K takes less than behind its loops, for tiles of so many columns.
+pub(crate) fn least_stores(problem: &Problem, columns: u32, cover: &Cover, c: &Constants) -> f64 {
+    let tile = Tile { tokens: 0, columns, k: 0 };
+    let variant = Variant::wgmma(tile, 1, Fusion::Single, 1);
+    stores(problem, &variant, cover, c).into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// What each epilogue takes for the result: every warpgroup stores its part, by way of the same shared memory and the same few

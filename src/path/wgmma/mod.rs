@@ -10,7 +10,7 @@ pub(super) mod names;
 pub(super) mod numerics;
 mod registers;
 
-pub(crate) use cost::{least_decoding, least_start};
+pub(crate) use cost::{least_decoding, least_start, least_stores};
 pub(super) use geometry::WgmmaLayout as Layout;
 pub(crate) use geometry::tile_columns;
 pub(crate) use legal::CONSUMERS_MAX;

@@ -7,7 +7,7 @@ use std::array;
 use super::cost::{Device, Fixed, LaunchOverhead, ends_us, idle_cycles, launches, together};
 use crate::format::Format;
 use crate::path::cost::{Block, Constants, Cover, Widths};
-use crate::path::{least_decoding, least_start, mma_sync};
+use crate::path::{least_decoding, least_start, least_stores, mma_sync};
 use crate::routing::Load;
 use crate::spec::{
     Arch, Axes, BLOCKS_PER_SM_MAX, CONSUMERS_MAX, Cluster, Fusion, Geometry, Layout, MatrixPath, Problem, Spec, Tile,
@@ -70,7 +70,12 @@ impl<'a> Question<'a> {
         let tiles = height.ragged.tiles * f64::from(self.problem.columns().div_ceil(columns));
         let even = tiles / f64::from(self.arch.sms());
         let whole = if self.problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
-        Busiest { whole, split: self.least_split(tiles) }
+        let stores = if self.problem.is_prepared() {
+            least_stores(self.problem, columns, &height.ragged, self.constants)
+        } else {
+            0.0
+        };
+        Busiest { whole, split: self.least_split(tiles), stores }
     }
 
     /// How tiles of so many tokens cover the rows.
@@ -94,14 +99,14 @@ impl<'a> Question<'a> {
         let cycle = 1e-3 / c.ghz;
         let weights = f64::from(columns / tile_columns(problem));
         let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
-        let us = |rounds: f64, meeting: f64| {
+        let us = |rounds: f64, behind: f64| {
             let unhurried =
-                c.launch + least_start(problem, c) * cycle + together([rounds * of_block, self.fixed.memory]) + meeting;
+                c.launch + least_start(problem, c) * cycle + together([rounds * of_block, self.fixed.memory]) + behind;
             unhurried + self.fixed.power / unhurried
         };
         let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
         let meeting = in_cluster.min(least_finish_us(c));
-        us(busiest.whole, 0.0).min(us(busiest.split, meeting)) * ROUNDING
+        us(busiest.whole, busiest.stores * cycle).min(us(busiest.split, meeting)) * ROUNDING
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of
@@ -142,11 +147,14 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The least that the busiest SM has, in tiles: of whole ones, and of such whose K is split.
+/// The least that the busiest SM has.
 #[derive(Clone, Copy)]
 pub(super) struct Busiest {
+    /// Tiles, of whole ones, and of such whose K is split.
     whole: f64,
     split: f64,
+    /// Cycles to store a whole one.
+    stores: f64,
 }
 
 /// How tiles of one height cover the rows at best: if they are multiplied only as wide as they must be, and if not.
