@@ -1,7 +1,7 @@
 //! What the model knows of a device beside its [limits](crate::arch::Arch): numbers for each [`Kind`] of problem.
 //!
 //! They were fitted to calls of which each may begin while the one before still runs, as those of a layer: the first on an H100, the others
-//! on an H200, those of groups to what tuners decided there, too (`warpsmith calibrate`, docs/measurements/). Every number is the one with which picks lose
+//! on an H200, those of 16-bit groups to what tuners decided there, too (`warpsmith calibrate`, docs/measurements/). Every number is the one with which picks lose
 //! least, so a number stands for what its term stands for and not for an experiment of its own. All architectures take the same cycles: how
 //! many SMs there are, what memory and tensor cores do in a second and what a block may have comes from their `Arch`.
 
@@ -153,7 +153,7 @@ constants! {
     /// Share of the epilogue that is seen where two groups of warpgroups have every second tile each.
     ping_pong = 0.3386, 0.447, 0.3002, 0.4763;
 
-    // The path `wgmma` with e4m3 values.
+    // The path `wgmma` with e4m3 values: nothing else reads these.
     /// Instruction cycles of a token and 64 of K that sums take to be promoted, beside [`decode_width`](Constants::decode_width).
     promotion = 0.25, 0.25, 0.2591, 0.7088;
     /// How many times as long decoding takes in tiles of more than 96 tokens.
@@ -168,9 +168,9 @@ constants! {
     promoted_step = 40.0, 40.0, 99.4, 128.0;
     /// And that their first values take longer to the tensor cores.
     decoded_first = 1200.0, 1200.0, 624.4, 1111.3;
-    /// And how many times as long as their bytes shared memory takes, of weights that are decoded and of expanded ones.
+    /// And how many times as long as its bytes say shared memory takes.
     decoded = 1.0, 1.0, 0.6997, 0.8318;
-    /// Of the same, for expanded ones.
+    /// The same of expanded weights, which nobody decodes.
     expanded = 1.15, 1.15, 0.87, 1.15;
 
     // Groups.

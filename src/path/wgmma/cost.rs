@@ -156,7 +156,6 @@ pub(in crate::path) fn block(
     let is_halved = has_halves && !is_expanded;
     let (ragged, ragged_turn) = if layout.ragged && !is_halved { (c.ragged, c.ragged_turn) } else { (0.0, 0.0) };
     let short = if is_halved { 0.0 } else { short(layout, variant, c) };
-    let table = table(problem, c);
     // As tall as the tile is: a tile with few rows waits for its tokens all the same.
     let lines = f64::from(tile.tokens) * steps_per_stage;
     let token_decoding = if layout.decodes_tokens { c.decode_stage + c.decode_line * lines } else { 0.0 };
@@ -183,8 +182,8 @@ pub(in crate::path) fn block(
         latency: c.latency * (1.0 + c.multicast * (multicast - 1.0)),
         // They give a stage back at its end.
         hold: if has_halves { 0.0 } else { c.hold },
-        start: c.block + table + stays + decoded_first,
-        start_beside: c.table_beside * table,
+        start: least_start(problem, c) + stays + decoded_first,
+        start_beside: c.table_beside * table(problem, c),
         start_behind: if has_halves { c.halves_behind } else { 0.0 },
         tail: meet(layout, problem, variant, cover, c) + stores(problem, variant, cover, c)[variant.epilogue as usize],
     }

@@ -27,9 +27,9 @@
 //! ([`Problem::experts_per_token`]), or as the caller knows it ([`Load`]); blocks that the grid has for groups without rows
 //! come last and take a round for as many as find room.
 //!
-//! The numbers that the parts need ([`Constants`]) are in [`Tables`], of four kinds of problems: with and without groups, of 16-bit and of e4m3 products, fitted to
-//! measurements by `warpsmith calibrate`, which also tells how much slower than the best that was measured the heuristic's picks
-//! are. The model is for ranking: within a problem and an M its errors are some per cent, and so are those of its times.
+//! The numbers that the parts need ([`Constants`]) are in [`Tables`], for each [`Kind`] of problem (with and without groups, of 16-bit and of
+//! e4m3 products), fitted to measurements by `warpsmith calibrate`, which also tells how much slower than the best that was measured
+//! the heuristic's picks are. The model is for ranking: within a problem and an M its errors are some per cent, and so are those of its times.
 //!
 //! ```
 //! use warpsmith::internal::pick::heuristic;

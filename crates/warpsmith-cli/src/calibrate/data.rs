@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use warpsmith::spec::{Arch, Problem, Spec, Variant};
 
-use super::list;
+use super::list::{self, Item};
 use super::record::{Line, Phase};
 use super::rounds::{Rounds, median};
 use crate::shared::Result;
@@ -59,10 +59,9 @@ pub fn pairs(lines: &[Line], arch: &Arch) -> Result<Vec<Pair>> {
         other.end();
         own.add(&line.variant.to_string(), line.us[0]);
     }
-    let items = [list::list()?, list::held_out()?].concat();
-    let held_out = items.iter().filter(|item| item.held_out);
-    let held_out: Vec<Problem> =
-        held_out.flat_map(|item| [Some(item.clone()), item.in_e4m3()]).flatten().map(|item| item.problem).collect();
+    let items = list::held_out()?;
+    let in_e4m3: Vec<_> = items.iter().filter_map(Item::in_e4m3).collect();
+    let held_out: Vec<Problem> = items.iter().chain(&in_e4m3).map(|item| item.problem).collect();
     let pair = |((problem, m), timings): ((String, u32), Timings)| {
         let problem: Problem = problem.parse().ok()?;
         let timed: Vec<(Spec, f64)> = timings
