@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// From what uses nothing to what uses everything. Modules of one line do not know of each other.
 const ORDER: &[&[&str]] = &[
     &["error"],
-    &["child", "crew", "environment", "open", "trust"],
+    &["child", "crew", "environment", "host_memory", "open", "trust"],
     &["file", "lock"],
     &["format", "spelling"],
     &["arch", "routing"],
