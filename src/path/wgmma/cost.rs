@@ -23,26 +23,35 @@ const TABLE_FITTED: u32 = 32;
 /// e4m3 tiles of more tokens are tall.
 const TALL_ABOVE: u32 = 96;
 
-/// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K where others decode it: what tensor cores read of tokens and, so many
-/// times, of weights, what is decoded and by what, and what comes of weights and, for one of `tiles`, of tokens. It bounds these kernels.
-fn shared_memory(problem: &Problem, reads: u32, width: f64, tiles: f64, c: &Constants) -> f64 {
-    const ROWS: f64 = 64.0 * 64.0;
+/// Values of an m64 tile and 64 of K, and so their bytes as e4m3.
+const TILE_BYTES: f64 = 64.0 * 64.0;
+
+/// Cycles of shared memory, of 128 bytes, for an m64 tile and 64 of K: so many bytes of weights, what tensor cores read of tokens, and what
+/// comes of these for one of `tiles`.
+fn shared_memory(weights: f64, width: f64, tiles: f64) -> f64 {
     let tokens = 64.0 * width;
-    let packed = f64::from(block_bytes(problem));
-    // A block's codes and scales come and are read, with as many bytes of the table.
-    c.decoded * (tokens + f64::from(reads) * ROWS + ROWS + 3.0 * packed + tokens / tiles) / 128.0
+    (tokens + weights + tokens / tiles) / 128.0
 }
 
-/// The same of expanded weights: what tensor cores read of tokens, and weights and a tile's share of the tokens, which come; weights are read once.
+/// Where others decode: tensor cores read weights so many times, once they are written; codes and scales come and are read, with as many
+/// bytes of the table. It bounds these kernels.
+fn decoded_memory(problem: &Problem, reads: u32, width: f64, tiles: f64, c: &Constants) -> f64 {
+    let weights = f64::from(reads) * TILE_BYTES + TILE_BYTES + 3.0 * f64::from(block_bytes(problem));
+    c.decoded * shared_memory(weights, width, tiles)
+}
+
+/// Of expanded weights, which come and are read once.
 fn expanded_memory(width: f64, tiles: f64, c: &Constants) -> f64 {
-    const ROWS: f64 = 64.0 * 64.0;
-    let tokens = 64.0 * width;
-    c.expanded * (tokens + 2.0 * ROWS + tokens / tiles) / 128.0
+    c.expanded * shared_memory(2.0 * TILE_BYTES, width, tiles)
+}
+
+/// How much more decoding takes where products are apart.
+fn apart(tiles_per_part: u32, c: &Constants) -> f64 {
+    if tiles_per_part == 2 { c.decode_apart } else { 1.0 }
 }
 
 /// What decoding takes of registers and instructions, in tiles that are not tall.
-fn decoding(is_e4m3: bool, is_apart: bool, width: f64, c: &Constants) -> f64 {
-    let apart = if is_apart { c.decode_apart } else { 1.0 };
+fn decoding(is_e4m3: bool, apart: f64, width: f64, c: &Constants) -> f64 {
     // Tensor cores read half as many registers of e4m3 values.
     let of_token = if is_e4m3 { c.decode_width / 2.0 + c.promotion } else { c.decode_width };
     c.decode * apart + of_token * width
@@ -51,10 +60,10 @@ fn decoding(is_e4m3: bool, is_apart: bool, width: f64, c: &Constants) -> f64 {
 /// What no kernel of a fusion undercuts to decode 64 rows and 64 of K, `k` of it at a time, for so many tokens, whoever does.
 pub(crate) fn least_decoding(problem: &Problem, fusion: Fusion, k: u32, width: f64, c: &Constants) -> f64 {
     let is_e4m3 = problem.compute_format() == Format::E4m3;
-    let own = decoding(is_e4m3, tiles_per_part(fusion) == 2, width, c);
+    let own = decoding(is_e4m3, apart(tiles_per_part(fusion), c), width, c);
     match () {
         () if problem.is_expanded() => expanded_memory(width, f64::INFINITY, c),
-        () if is_e4m3 => (own + issue(k, c)).min(shared_memory(problem, 1, width, f64::INFINITY, c)),
+        () if is_e4m3 => (own + issue(k, c)).min(decoded_memory(problem, 1, width, f64::INFINITY, c)),
         () => own + issue(k, c),
     }
 }
@@ -127,16 +136,16 @@ pub(in crate::path) fn block(
         Stage::Lines if tile.tokens > TALL_ABOVE => c.tall,
         _ => 1.0,
     };
-    let apart = if layout.tiles_per_part == 2 { c.decode_apart } else { 1.0 };
+    let apart = apart(layout.tiles_per_part, c);
     let is_decoded = layout.stage == Stage::Decoded;
     let multiply = (c.tensor * cover.width).max(c.tensor_min) / rate;
     let is_expanded = problem.is_expanded();
     let decode = match () {
         () if is_decoded => {
-            shared_memory(problem, layout.token_parts * layout.sum_parts, cover.width, layout.tiles.into(), c)
+            decoded_memory(problem, layout.token_parts * layout.sum_parts, cover.width, layout.tiles.into(), c)
         }
         () if is_expanded => expanded_memory(cover.width, layout.tiles.into(), c),
-        () => lines_cost * decoding(layout.rounds(), layout.tiles_per_part == 2, cover.width, c),
+        () => lines_cost * decoding(layout.rounds(), apart, cover.width, c),
     };
     let decoded_first = if is_decoded { c.decoded_first } else { 0.0 };
     let stays = if variant.persistent { c.stays } else { 0.0 };

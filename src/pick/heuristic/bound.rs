@@ -24,8 +24,8 @@ pub(super) struct Question<'a> {
     pub(super) arch: &'a Arch,
     pub(super) constants: &'a Constants,
     fixed: Fixed,
-    /// Of ways to split K, each once: blocks of a tile, and SMs that can have one.
-    splits: Vec<(f64, f64)>,
+    /// Parts that K may be split into.
+    splits: Vec<f64>,
     /// Shared memory of each of one block of an SM, two, ….
     rooms: [u32; BLOCKS_PER_SM_MAX as usize],
 }
@@ -39,13 +39,10 @@ impl<'a> Question<'a> {
         constants: &'a Constants,
     ) -> Self {
         let fixed = Fixed::new(problem, load, arch, constants);
-        let plain = axes.plainest(Tile { tokens: 0, columns: 0, k: 0 }, Fusion::Single);
-        let shares = |&(split_k, cluster): &(u32, Cluster)| {
-            let way = Variant { split_k, cluster, ..plain };
-            (parts_of_k(&way) > 1).then(|| Device::shares(&way, arch, constants))
-        };
-        let mut splits: Vec<(f64, f64)> = axes.sharing.iter().filter_map(shares).collect();
-        splits.dedup();
+        let mut parts: Vec<u32> = axes.sharing.iter().map(|(split_k, cluster)| split_k * cluster.splits()).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let splits = parts.into_iter().filter(|parts| *parts > 1).map(f64::from).collect();
         let room = |blocks: usize| arch.shared_for_blocks(blocks as u32 + 1).min(arch.shared_per_block());
         Self { problem, load, arch, constants, fixed, splits, rooms: array::from_fn(room) }
     }
@@ -57,25 +54,23 @@ impl<'a> Question<'a> {
 
     /// The least that the busiest SM has of so many tiles whose K is split, in tiles.
     fn least_split(&self, tiles: f64) -> f64 {
-        let even = tiles / f64::from(self.arch.sms());
+        let sms = f64::from(self.arch.sms());
         if self.problem.groups().is_some() || self.splits.is_empty() {
-            return even;
+            return tiles / sms;
         }
-        let busiest = |(splits, sms): &(f64, f64)| (tiles * splits / sms).ceil() / splits;
-        self.splits.iter().map(busiest).fold(f64::INFINITY, f64::min).max(even)
+        self.splits.iter().map(|parts| (tiles * parts / sms).ceil() / parts).fold(f64::INFINITY, f64::min)
     }
 
-    /// Of tiles of a height and so many columns.
-    pub(super) fn busiest(&self, height: &Height, columns: u32) -> Busiest {
+    /// Of tiles of a height and so many columns; none where weights are as given, of which nothing is known.
+    pub(super) fn busiest(&self, height: &Height, columns: u32) -> Option<Busiest> {
+        if !self.problem.is_prepared() {
+            return None;
+        }
         let tiles = height.ragged.tiles * f64::from(self.problem.columns().div_ceil(columns));
         let even = tiles / f64::from(self.arch.sms());
         let whole = if self.problem.groups().is_some() { even.max(1.0) } else { even.ceil() };
-        let stores = if self.problem.is_prepared() {
-            least_stores(self.problem, columns, &height.ragged, self.constants)
-        } else {
-            0.0
-        };
-        Busiest { whole, split: self.least_split(tiles), stores }
+        let stores = least_stores(self.problem, columns, &height.ragged, self.constants);
+        Some(Busiest { whole, split: self.least_split(tiles), stores })
     }
 
     /// How tiles of so many tokens cover the rows.
@@ -86,11 +81,9 @@ impl<'a> Question<'a> {
 
     /// What no variant takes less than that has a tile's tokens and columns and a fusion, by the weights that it decodes and multiplies:
     /// in whole rounds, or as splits of K share them out best.
-    pub(super) fn least_us(&self, height: &Height, busiest: Busiest, columns: u32, fusion: Fusion) -> f64 {
+    pub(super) fn least_us(&self, height: &Height, busiest: Option<Busiest>, columns: u32, fusion: Fusion) -> f64 {
         let Self { problem, constants: c, .. } = *self;
-        if !problem.is_prepared() {
-            return c.launch;
-        }
+        let Some(Busiest { whole, split, stores }) = busiest else { return c.launch };
         let width = height.ragged.width;
         let decode = least_decoding(problem, fusion, 64 * DEEP_STEPS, width, c);
         // e4m3 values are multiplied at twice the rate.
@@ -99,14 +92,14 @@ impl<'a> Question<'a> {
         let cycle = 1e-3 / c.ghz;
         let weights = f64::from(columns / tile_columns(problem));
         let of_block = weights * f64::from(problem.depth() / 64) * together([decode, multiply]) * cycle;
+        let before = c.launch + least_start(problem, c) * cycle;
         let us = |rounds: f64, behind: f64| {
-            let unhurried =
-                c.launch + least_start(problem, c) * cycle + together([rounds * of_block, self.fixed.memory]) + behind;
+            let unhurried = before + together([rounds * of_block, self.fixed.memory]) + behind;
             unhurried + self.fixed.power / unhurried
         };
         let in_cluster = (c.exchange + c.exchange_token * width * weights / 2.0) * cycle;
         let meeting = in_cluster.min(least_finish_us(c));
-        us(busiest.whole, busiest.stores * cycle).min(us(busiest.split, meeting)) * ROUNDING
+        us(whole, stores * cycle).min(us(split, meeting)) * ROUNDING
     }
 
     /// What no shallower variant takes less than that leaves an SM as many blocks: it saves at most what SMs run ahead of

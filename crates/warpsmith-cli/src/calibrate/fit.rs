@@ -180,9 +180,8 @@ mod tests {
 
     use super::*;
 
-    fn built_in() -> &'static Constants {
-        static BUILT_IN: Tables = Tables::BUILT_IN;
-        BUILT_IN.get(Kind::Single)
+    fn built_in() -> Constants {
+        *Tables::BUILT_IN.get(Kind::Single)
     }
 
     /// What the heuristic ranks highest, as if the constants were these.
@@ -207,7 +206,7 @@ mod tests {
         values[at("decode_chain")] *= 1.6;
         let pairs = pairs(&built_in().with_values(&values));
         let pairs: Vec<&Pair> = pairs.iter().collect();
-        let start = Start { constants: *built_in(), rounds: 6, again: 0 };
+        let start = Start { constants: built_in(), rounds: 6, again: 0 };
         let judged = |constants: &Constants| loss::judged(&loss::lost(&pairs, constants));
         let found = fit(&pairs, &start);
         assert!(judged(&found) < 0.3 * judged(&start.constants), "{} {}", judged(&found), judged(&start.constants));
@@ -215,9 +214,9 @@ mod tests {
 
     #[test]
     fn constants_that_pick_best_stay() {
-        let pairs = pairs(built_in());
+        let pairs = pairs(&built_in());
         let pairs: Vec<&Pair> = pairs.iter().collect();
-        let start = Start { constants: *built_in(), rounds: 2, again: 0 };
-        assert_eq!(fit(&pairs, &start), *built_in());
+        let start = Start { constants: built_in(), rounds: 2, again: 0 };
+        assert_eq!(fit(&pairs, &start), built_in());
     }
 }

@@ -23,7 +23,7 @@ pub fn rows(problem: &Problem, given: &[u32]) -> Result<Vec<u32>> {
     let groups = problem.groups().unwrap_or(1);
     let m: u64 = match given {
         [] => problem.m_limit().unwrap_or(256).into(),
-        [_] => u64::from(given[0]),
+        [m] => (*m).into(),
         rows if rows.len() == groups as usize => rows.iter().map(|rows| u64::from(*rows)).sum(),
         rows => return Err(format!("--m has {} numbers, expected 1 or {groups}", rows.len()).into()),
     };
