@@ -226,7 +226,7 @@ impl<'a> Trial<'a> {
 
     /// Calls that are timed go round these ways, too, in which as many rows fall into the groups.
     #[must_use]
-    pub(super) fn further_rows(mut self, rows: Vec<Vec<u32>>) -> Self {
+    pub fn further_rows(mut self, rows: Vec<Vec<u32>>) -> Self {
         self.further_rows = rows;
         self
     }

@@ -181,7 +181,7 @@ impl<'a> Campaign<'a> {
 
     /// Puts a problem's weights on the device: uploaded once, prepared there once for every operand set.
     fn begin<'h>(&self, turn: usize, host: &'h Host, plan: &Plan) -> Result<Vec<State<'h>>> {
-        let (Item { problem, rows, .. }, stream) = (self.ahead.item(turn), self.gpu.stream());
+        let (Item { problem, rows, further, .. }, stream) = (self.ahead.item(turn), self.gpu.stream());
         let first = host.pairs.first().ok_or("a problem without M")?;
         let weights = match problem.is_prepared() {
             true => host.with(first, |operands| self.weights(&operands.b, problem, rows))?,
@@ -192,8 +192,9 @@ impl<'a> Campaign<'a> {
             weights => Trial::with_weights(stream, operands, reference, weights.to_vec()),
         };
         let mut states = Vec::new();
-        for (pair, more) in host.pairs.iter().zip(&plan.more) {
-            let trial = host.with(pair, |operands| begin(operands, &pair.reference))?.limit(LIMIT);
+        for ((pair, further), more) in host.pairs.iter().zip(further).zip(&plan.more) {
+            let trial = host.with(pair, |operands| begin(operands, &pair.reference))?;
+            let trial = trial.limit(LIMIT).further_rows(further.clone());
             let (tried, good, neighbours, more) = (HashSet::new(), Vec::new(), Vec::new(), more.clone());
             states.push(State { trial, tried, good, neighbours, more, rounds: self.args.rounds, is_new: false });
         }

@@ -4,7 +4,7 @@ use warpsmith::format::Format;
 use warpsmith::spec::{Activation, Problem};
 use warpsmith_tune::drawn_rows;
 
-use crate::shared::Result;
+use crate::shared::{FURTHER, Result};
 
 /// A problem with the rows that it is measured at.
 #[derive(Clone, Debug)]
@@ -12,11 +12,33 @@ pub struct Item {
     pub problem: Problem,
     /// Of each group, for every M; one number each if there are no groups.
     pub rows: Vec<Vec<u32>>,
+    /// Further draws of them, for every M, which are timed, too: a tile that fits one draw may not fit the next.
+    pub further: Vec<Vec<Vec<u32>>>,
     /// Not fitted to.
     pub held_out: bool,
 }
 
 impl Item {
+    fn new(problem: Problem, rows: Vec<Vec<u32>>) -> Self {
+        Self { problem, further: vec![Vec::new(); rows.len()], rows, held_out: false }
+    }
+
+    /// With rows drawn as tokens choose experts, `drawn` saying how: the same every time.
+    fn drawn(problem: Problem, drawn: &Problem, ms: &[u32]) -> Result<Self> {
+        let draw = |m: u32, number: u64| {
+            let seed = u64::from(problem.groups().unwrap_or(1)) << 32 | u64::from(m) | number << 48;
+            drawn_rows(drawn, m, seed)
+        };
+        let draws = |m: &u32| (0..=FURTHER).map(|number| draw(*m, number)).collect::<warpsmith::Result<Vec<_>>>();
+        let mut all: Vec<_> = ms.iter().map(draws).collect::<warpsmith::Result<_>>()?;
+        let rows = all.iter_mut().map(|draws| draws.remove(0)).collect();
+        Ok(Self { problem, rows, further: all, held_out: false })
+    }
+
+    fn held_out(self) -> Self {
+        Self { held_out: true, ..self }
+    }
+
     /// The same with tokens in e4m3; none where tokens are NVFP4, or weights as given.
     pub fn in_e4m3(&self) -> Option<Self> {
         let is_16_bit = matches!(self.problem.a_format(), Format::F16 | Format::Bf16);
@@ -34,7 +56,7 @@ pub fn list() -> Result<Vec<Item>> {
 }
 
 fn narrow() -> Vec<Item> {
-    let fit = |problem, rows| Item { problem, rows, held_out: false };
+    let fit = Item::new;
     let spread = |groups, ms: &[u32]| ms.iter().map(|m| uneven(groups, *m)).collect();
     vec![
         fit(gemm(4096, 1536).grouped(2), vec![vec![128, 384]]),
@@ -70,7 +92,7 @@ fn narrow() -> Vec<Item> {
 /// More to fit to: few columns, deep and shallow K, groups with rows as tokens choose experts.
 ///
 /// # Errors
-/// Those of [`drawn`]: a problem that is not legal.
+/// Those of [`drawn_rows`]: a problem that is not legal.
 fn wide() -> Result<Vec<Item>> {
     let dense = [
         (dual(512, 4096), &[1, 16, 64, 256, 1024][..]),
@@ -96,10 +118,10 @@ fn wide() -> Result<Vec<Item>> {
         (gemm(4096, 1792), 8, 2, &[2, 16, 128, 1024, 8192]),
         (dual(2816, 1408), 8, 1, &[1, 8, 64, 512]),
     ];
-    let dense = dense.into_iter().map(|(problem, ms)| Ok(Item { problem, rows: each(ms), held_out: false }));
+    let dense = dense.into_iter().map(|(problem, ms)| Ok(Item::new(problem, each(ms))));
     let experts = experts.into_iter().map(|(problem, groups, top_k, ms)| {
         let problem = problem.grouped(groups).experts_per_token(top_k);
-        Ok(Item { problem, rows: drawn(&problem, ms)?, held_out: false })
+        Item::drawn(problem, &problem, ms)
     });
     dense.chain(experts).collect()
 }
@@ -134,7 +156,7 @@ pub fn held_out() -> Result<Vec<Item>> {
         (given(dual(1536, 3072)), &[1, 32, 192]),
         (given(gemm(5120, 2560)), &[1, 64, 384]),
     ];
-    let dense = dense.into_iter().map(|(problem, ms)| Item { problem, rows: each(ms), held_out: true });
+    let dense = dense.into_iter().map(|(problem, ms)| Item::new(problem, each(ms)).held_out());
     // Experts of a layer, how many a token takes, how unlike they are, whether that is stated, rows.
     let experts = [
         (dual(768, 2048), 128, 8, 0, true, &[8, 64, 256, 2048, 16_384][..]),
@@ -157,8 +179,7 @@ pub fn held_out() -> Result<Vec<Item>> {
     let item = |(problem, groups, top_k, skew, is_stated, ms): (Problem, u32, u32, u32, bool, &[u32])| {
         let stated = problem.grouped(groups).experts_per_token(top_k);
         let skewed = if skew > 0 { stated.skew(skew) } else { stated };
-        let rows = drawn(&skewed, ms)?;
-        Ok(Item { problem: if is_stated { skewed } else { stated }, rows, held_out: true })
+        Ok(Item::drawn(if is_stated { skewed } else { stated }, &skewed, ms)?.held_out())
     };
     let mut experts = experts.into_iter().map(item).collect::<Result<Vec<_>>>()?.into_iter();
     // In turn, so that parts of the list are alike.
@@ -187,15 +208,6 @@ fn given(problem: Problem) -> Problem {
         _ => Problem::dual_gemm(activation),
     };
     given.n(problem.columns()).k(problem.depth())
-}
-
-/// Rows of each group, drawn as tokens choose experts: the same every time.
-///
-/// # Errors
-/// Those of [`drawn_rows`]: a problem that is not legal.
-fn drawn(problem: &Problem, ms: &[u32]) -> Result<Vec<Vec<u32>>> {
-    let seed = u64::from(problem.groups().unwrap_or(1)) << 32;
-    Ok(ms.iter().map(|m| drawn_rows(problem, *m, seed | u64::from(*m))).collect::<warpsmith::Result<_>>()?)
 }
 
 fn each(ms: &[u32]) -> Vec<Vec<u32>> {

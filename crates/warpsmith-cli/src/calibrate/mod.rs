@@ -43,7 +43,7 @@ use warpsmith::internal::pick::heuristic::{Constants, Kind, Tables};
 use warpsmith::run::Device;
 use warpsmith::spec::{Arch, Problem};
 
-use crate::shared::{Result, complain, document, say};
+use crate::shared::{self, Result, complain, document, say};
 pub use args::Args;
 use data::Pair;
 use list::Item;
@@ -82,8 +82,9 @@ pub fn run(args: &Args) -> Result<bool> {
 /// The problems of this call.
 fn items(args: &Args) -> Result<Vec<Item>> {
     let own = |problem: &Problem| -> Result<Item> {
-        let rows = args.m.iter().map(|m| crate::shared::rows(problem, &[*m]));
-        Ok(Item { problem: *problem, rows: rows.collect::<Result<_>>()?, held_out: false })
+        let rows: Vec<_> = args.m.iter().map(|m| shared::rows(problem, &[*m])).collect::<Result<_>>()?;
+        let further = rows.iter().map(|rows| shared::further_rows(problem, rows)).collect::<Result<_>>()?;
+        Ok(Item { problem: *problem, rows, further, held_out: false })
     };
     if !args.problem.is_empty() {
         return args.problem.iter().map(own).collect();

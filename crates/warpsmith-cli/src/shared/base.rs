@@ -54,7 +54,7 @@ fn has_room(problem: &Problem, m: u64, bytes: Option<u64>) -> Result<()> {
 }
 
 /// So many further draws of rows are timed.
-const FURTHER: u64 = 6;
+pub const FURTHER: u64 = 6;
 
 /// Further draws of as many rows, if these are drawn.
 pub fn further_rows(problem: &Problem, drawn: &[u32]) -> Result<Vec<Vec<u32>>> {
