@@ -143,8 +143,8 @@ pub mod pick {
     /// The cost model.
     pub mod heuristic {
         pub use crate::pick::heuristic::{
-            Constants, Kind, Prediction, Ranked, Tables, Terms, predict, predict_for, predict_with, rank, rank_for,
-            rank_where, tile_efficiency, wave_efficiency,
+            Constants, Kind, Prediction, Ranked, Tables, Terms, first, first_for, predict, predict_for, predict_with,
+            rank, rank_for, rank_where, tile_efficiency, wave_efficiency,
         };
         pub use crate::routing::Load;
         use crate::spec::Problem;

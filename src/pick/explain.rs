@@ -195,10 +195,10 @@ impl Picker {
         for ranked in heuristic::rank_where(problem, m, self.arch(), RANKED, &is_of_class) {
             add(&ranked.spec, FOR_THESE_ROWS, None);
         }
-        if class.is_some() {
-            for ranked in heuristic::rank(problem, m, self.arch(), 1) {
-                add(&ranked.spec, "heuristic for these rows, without a class", None);
-            }
+        if class.is_some()
+            && let Some(ranked) = heuristic::first(problem, m, self.arch())
+        {
+            add(&ranked.spec, "heuristic for these rows, without a class", None);
         }
         add(&Spec::new(problem, &baseline(problem), self.arch())?, "baseline", None);
         Ok(list)

@@ -14,7 +14,7 @@ pub(super) fn choose(problem: &Problem, m: u32, arch: &Arch, class: Option<&Nume
 /// The heuristic's first, of the variants that add up as `class` says, if one is given.
 pub(super) fn first(problem: &Problem, load: &Load, arch: &Arch, class: Option<&Numerics>) -> Option<Ranked> {
     let accepts = |spec: &Spec| is_of_class(spec, class);
-    heuristic::rank_for(problem, load, arch, 1, &accepts).first().copied()
+    heuristic::first_for(problem, load, arch, &accepts)
 }
 
 fn is_of_class(spec: &Spec, class: Option<&Numerics>) -> bool {

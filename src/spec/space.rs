@@ -2,7 +2,7 @@
 //! crate's code, however programs are compiled that ask for them.
 
 use super::{
-    Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Rows, Spec, Tile, Variant,
+    Arch, Axes, Cluster, Epilogue, Fusion, MatrixPath, Operation, Problem, Refusal, Rows, Spec, Tile, Variant, Warps,
 };
 
 /// The baseline of every comparison and the last rung of every fallback: one stage, a 128×128 tile, and for a dual GEMM
@@ -60,6 +60,11 @@ impl Axes {
     /// With this tile and fusion, and nothing else chosen: one stage, warps that are alike. It need not be legal.
     pub fn plainest(&self, tile: Tile, fusion: Fusion) -> Variant {
         Variant { path: self.path, ..Variant::mma(tile, 1, fusion, 1) }
+    }
+
+    /// Whether some warps may load for others.
+    pub fn are_specialised(&self) -> bool {
+        self.warps.contains(&Warps::Specialised(2))
     }
 
     /// Every combination with the fusion and tile of `node`, legal or not, with one stage.

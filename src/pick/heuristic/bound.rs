@@ -246,7 +246,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether what its variants share says how long they take at least. On the path `tcgen05` it does not, and there are few.
-    fn is_bounded(&self) -> bool {
+    pub(super) fn is_bounded(&self) -> bool {
         !matches!(self.geometry.layout, Layout::Tcgen05(_))
     }
 

@@ -53,6 +53,7 @@ pub use terms::{Prediction, Terms};
 
 use crate::routing::Load;
 use crate::spec::{Arch, MatrixPath, Problem, Spec};
+use search::Effort;
 
 /// What a variant is predicted to take for `m` rows (of all groups together) of a problem: its own but for what is no part
 /// of a kernel.
@@ -108,11 +109,38 @@ pub fn rank_for(
     count: usize,
     accepts: &dyn Fn(&Spec) -> bool,
 ) -> Vec<Ranked> {
+    look(problem, load, arch, (count, Effort::Whole), accepts)
+}
+
+/// What a first look at a problem finds for `m` rows, as [`first_for`].
+#[must_use]
+pub fn first(problem: &Problem, m: u32, arch: &Arch) -> Option<Ranked> {
+    // As in `rank_where`.
+    if problem.check_for(m).is_err() {
+        return None;
+    }
+    first_for(problem, &problem.load(m), arch, &|_| true)
+}
+
+/// What a first look finds: the first that [`rank_for`] has, but where that takes long, something that may be a little worse. It
+/// does not depend on the machine.
+#[must_use]
+pub fn first_for(problem: &Problem, load: &Load, arch: &Arch, accepts: &dyn Fn(&Spec) -> bool) -> Option<Ranked> {
+    look(problem, load, arch, (1, Effort::FirstLook), accepts).first().copied()
+}
+
+fn look(
+    problem: &Problem,
+    load: &Load,
+    arch: &Arch,
+    (count, effort): (usize, Effort),
+    accepts: &dyn Fn(&Spec) -> bool,
+) -> Vec<Ranked> {
     if problem.check_for(load.m()).is_err() {
         return Vec::new();
     }
     let ranked = |path: MatrixPath| {
-        search::rank(&path.axes(problem), problem, load, arch, count, accepts, Constants::of(problem))
+        search::rank(&path.axes(problem), problem, load, arch, (count, effort), accepts, Constants::of(problem))
     };
     let mut best: Vec<Ranked> = MatrixPath::of(problem, arch).flat_map(ranked).collect();
     best.sort_by(search::compare);

@@ -4,7 +4,11 @@
 //! stages, and those of a way into families, which differ in stages and epilogue only. What no variant of a tile, a node, a
 //! way or a family can undercut is known without looking into it ([`bound`]); nodes are opened in that order, until the next
 //! cannot have anything better than what was found. A few variants are looked at before, so that the best is nearly known
-//! from the start. What comes out is what a prediction of every variant would give that has one of the [`heights`].
+//! from the start. What comes out is what a prediction of every variant would give that has one of the [`heights`]. A first look
+//! that becomes long tries what differs in one thing from the best so far ([`climb`]), and ends.
+
+mod climb;
+mod probes;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -12,9 +16,10 @@ use std::collections::{BinaryHeap, HashMap};
 use super::bound::{Covers, Height, Least, Node, Question, family};
 use super::cost;
 use super::terms::Prediction;
+use crate::format::Format;
 use crate::path::cost::{Constants, stages};
 use crate::routing::Load;
-use crate::spec::{Arch, Axes, Cluster, Epilogue, Fusion, Problem, Spec, Tile, Variant, Warps, deepest};
+use crate::spec::{Arch, Axes, Epilogue, Fusion, Problem, Spec, Tile, Variant, deepest};
 
 /// A variant with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,12 +44,68 @@ struct Family {
     variant: Variant,
 }
 
+impl Family {
+    /// `None` if none of it can get in.
+    fn new(question: &Question<'_>, variant: Variant, covers: &mut Covers, best: &Best) -> Option<Self> {
+        let (least_us, more_us) = family::of_family(question, &variant, covers, best.bar())?;
+        (!best.is_full_below(least_us)).then_some(Self { least_us, more_us, variant })
+    }
+}
+
+/// How far a search goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Until nothing can be better.
+    Whole,
+    /// Until it cost as much as [`Limits`] say.
+    FirstLook,
+}
+
+/// What steps of a search cost, in units of some 10 ns on a core of 2.3 GHz: the same on every machine, so that picks are, too.
+const BEGIN: u32 = 700;
+const TILE: u32 = 44;
+const NODE: u32 = 20;
+const WAY: u32 = 10;
+const COMBINATION: u32 = 7;
+const FAMILY: u32 = 20;
+const VARIANT: u32 = 80;
+const DEPTHS: u32 = 30;
+
+/// Of a first look, by what it cost so far.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// From here on it climbs, whenever there is another best.
+    climb: u32,
+    /// It opens no more nodes.
+    end: u32,
+    /// And does not climb any further.
+    climb_end: u32,
+}
+
+impl Limits {
+    const FIRST_LOOK: Self = Self { climb: 10_000, end: 14_000, climb_end: 16_500 };
+
+    /// Nodes of tokens that may be decoded before, or of weights that are rounded, have more bounds than others; those of warps that
+    /// are alike have fewer. In per cent, of what steps cost.
+    fn of(problem: &Problem, axes: &Axes) -> Self {
+        let share = match (problem.a_format(), problem.compute_format()) {
+            _ if !axes.are_specialised() => 70,
+            (Format::Nvfp4, _) => 135,
+            (_, Format::E4m3) => 120,
+            _ => 100,
+        };
+        let Self { climb, end, climb_end } = Self::FIRST_LOOK;
+        let [climb, end, climb_end] = [climb, end, climb_end].map(|limit| limit * 100 / share);
+        Self { climb, end, climb_end }
+    }
+}
+
 pub(super) fn rank(
     axes: &Axes,
     problem: &Problem,
     load: &Load,
     arch: &Arch,
-    count: usize,
+    (count, effort): (usize, Effort),
     accepts: &dyn Fn(&Spec) -> bool,
     constants: &Constants,
 ) -> Vec<Ranked> {
@@ -57,100 +118,37 @@ pub(super) fn rank(
         covers: Covers::default(),
         families: Vec::new(),
         best: Best::new(count),
+        spent: BEGIN,
     };
     let mut nodes = Nodes::new(&question, axes);
     search.probe(&nodes);
+    let probed = search.best.found.first().copied();
     search.best = Best { limit: search.best.last(), ..Best::new(count) };
-    while let Some((least_us, at)) = nodes.next(search.best.bar()) {
+    let limits = (effort == Effort::FirstLook).then(|| Limits::of(problem, axes));
+    let mut climbed = None;
+    while let Some((least_us, at)) = nodes.next(search.best.bar(), &mut search.spent) {
         if search.best.is_full_below(least_us) {
             break;
         }
         let (node, least) = &nodes.made[at];
+        // Without bounds those that come first are not those that are good.
+        let is_long = |limits: &Limits| search.spent > limits.climb && node.is_bounded();
+        if let Some(Limits { end, climb_end, .. }) = limits.filter(is_long) {
+            let is_end = search.spent > end;
+            let best = search.best.found.first().copied().or(probed);
+            if let Some(best) = best.filter(|best| climbed != Some(best.1)) {
+                climbed = Some(search.climb(best, &nodes, if is_end { climb_end } else { end }));
+            }
+            if is_end {
+                probed.into_iter().for_each(|probed| search.best.add(probed));
+                break;
+            }
+        }
         search.open(node, least);
     }
     let ranked = |(_, spec): (f64, Spec)| Ranked { spec, prediction: cost::predict(&spec, load, constants) };
     search.best.found.into_iter().map(ranked).collect()
 }
-
-/// A tile that is often good: of so many times the fewest columns the height that may be the best, or the one so many behind it.
-struct Probe {
-    columns: usize,
-    behind: usize,
-    k: u32,
-    warps: Warps,
-    epilogue: Epilogue,
-    cluster: Cluster,
-    persistent: bool,
-}
-
-impl Probe {
-    const fn new(columns: usize, behind: usize, k: u32, warpgroups: u32) -> Self {
-        let warps = Warps::Specialised(warpgroups);
-        let (epilogue, cluster) = (Epilogue::Shared, Cluster::None);
-        Self { columns, behind, k, warps, epilogue, cluster, persistent: false }
-    }
-
-    const fn direct(self) -> Self {
-        Self { epilogue: Epilogue::Direct, ..self }
-    }
-
-    /// Blocks of a cluster that share K.
-    const fn by(self, blocks: u32) -> Self {
-        Self { cluster: Cluster::SplitK(blocks), ..self }
-    }
-
-    /// Blocks that stay.
-    const fn staying(self) -> Self {
-        Self { persistent: true, ..self }
-    }
-
-    const fn uniform(columns: usize, behind: usize) -> Self {
-        Self { warps: Warps::Uniform, ..Self::new(columns, behind, 128, 1).direct() }
-    }
-}
-
-/// Rows up to which there are few, and some.
-const FEW: u32 = 64;
-const SOME: u32 = 512;
-/// Where warps may be specialised, without groups: of few rows, of some, of many; with groups, in blocks that stay; where warps are alike.
-/// Each is what brought those before it nearest to the best of random problems on an H200.
-const OF_FEW: [Probe; 7] = [
-    Probe::new(1, 0, 256, 2),
-    Probe::new(2, 0, 256, 2),
-    Probe::new(1, 1, 256, 2).direct().by(2),
-    Probe::new(3, 0, 256, 3),
-    Probe::new(1, 3, 256, 2).direct().by(4),
-    Probe::new(1, 2, 128, 2).direct().by(2),
-    Probe::new(3, 1, 256, 3).by(2),
-];
-const OF_SOME: [Probe; 7] = [
-    Probe::new(2, 0, 128, 2),
-    Probe::new(1, 0, 128, 2),
-    Probe::new(2, 1, 128, 2),
-    Probe::new(3, 0, 128, 3),
-    Probe::new(2, 3, 256, 2),
-    Probe::new(3, 1, 128, 3),
-    Probe::new(1, 1, 128, 2),
-];
-const OF_MANY: [Probe; 7] = [
-    Probe::new(2, 0, 64, 2).staying(),
-    Probe::new(2, 6, 256, 2).staying(),
-    Probe::new(2, 1, 128, 2),
-    Probe::new(2, 9, 256, 2).staying(),
-    Probe::new(2, 2, 128, 2),
-    Probe::new(2, 7, 256, 2).staying(),
-    Probe::new(2, 4, 128, 2).staying(),
-];
-const OF_GROUPS: [Probe; 7] = [
-    Probe::new(2, 3, 256, 2),
-    Probe::new(1, 2, 256, 3).direct(),
-    Probe::new(2, 2, 128, 2),
-    Probe::new(3, 3, 256, 3),
-    Probe::new(1, 3, 256, 3).direct(),
-    Probe::new(2, 4, 128, 2),
-    Probe::new(4, 3, 128, 4),
-];
-const UNIFORM: [Probe; 3] = [Probe::uniform(1, 0), Probe::uniform(2, 0), Probe::uniform(1, 1)];
 
 struct Search<'a> {
     question: &'a Question<'a>,
@@ -162,39 +160,13 @@ struct Search<'a> {
     /// Of the node that is open.
     families: Vec<Family>,
     best: Best,
+    /// What it cost so far.
+    spent: u32,
 }
 
 impl Search<'_> {
-    /// Looks at what is often good, so that little else needs to be looked at.
-    fn probe(&mut self, nodes: &Nodes<'_>) {
-        let (axes, Question { problem, load, .. }) = (self.axes, self.question);
-        let (specialised, has_groups) = (axes.warps.contains(&Warps::Specialised(2)), problem.groups().is_some());
-        let probes: &[Probe] = match (specialised, has_groups) {
-            (true, true) => &OF_GROUPS,
-            (true, false) if load.m() <= FEW => &OF_FEW,
-            (true, false) if load.m() <= SOME => &OF_SOME,
-            (true, false) => &OF_MANY,
-            (false, _) => &UNIFORM,
-        };
-        for Probe { columns, behind, k, warps, epilogue, cluster, persistent } in probes {
-            let Some(plain) = nodes.least(axes.columns[columns - 1], *behind) else { continue };
-            let variant = Variant {
-                tile: Tile { k: *k, ..plain.tile },
-                warps: *warps,
-                epilogue: *epilogue,
-                cluster: *cluster,
-                persistent: *persistent || plain.persistent || (specialised && has_groups),
-                prepass: axes.prepass[0],
-                ..plain
-            };
-            if Spec::can_combine(problem, &variant) {
-                self.add_depths(&variant);
-            }
-        }
-    }
-
     fn open(&mut self, node: &Node<'_>, least: &Least) {
-        let Self { question, axes, combinations, covers, families, best, .. } = self;
+        let Self { question, axes, combinations, covers, families, best, spent, .. } = self;
         let Variant { tile, fusion, .. } = *node.plain();
         let ways = node.ways();
         let combinations = combinations.entry((fusion, tile.columns)).or_default();
@@ -203,25 +175,29 @@ impl Search<'_> {
             if best.is_full_below(least.us_of(&way)) {
                 continue;
             }
+            *spent += WAY;
             let known = ways.of(&way);
             if known.as_ref().is_some_and(|way| best.is_full_below(way.least_us(best.bar()))) {
                 continue;
             }
-            if combinations.len() <= at {
-                combinations.resize(at + 1, None);
-            }
-            let combinations = combinations[at].get_or_insert_with(|| axes.families(question.problem, &way));
+            let combinations = of_way(combinations, at, || axes.families(question.problem, &way));
             families.extend(combinations.iter().filter_map(|other| {
+                *spent += COMBINATION;
                 let us = known.as_ref().map_or(0.0, |way| way.least_us_with(other.tile.k, other.warps, best.bar()));
                 if best.is_full_below(us) {
                     return None;
                 }
+                *spent += FAMILY;
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                let (least_us, more_us) = family::of_family(question, &variant, covers, best.bar())?;
-                (!best.is_full_below(least_us)).then_some(Family { least_us, more_us, variant })
+                Family::new(question, variant, covers, best)
             }));
         }
-        families.sort_unstable_by(|a, b| a.least_us.total_cmp(&b.least_us));
+        self.add_families();
+    }
+
+    /// Adds what is in `families`, what may be best first.
+    fn add_families(&mut self) {
+        self.families.sort_unstable_by(|a, b| a.least_us.total_cmp(&b.least_us));
         for at in 0..self.families.len() {
             let Family { least_us, more_us, variant } = self.families[at];
             if self.best.is_full_below(least_us) {
@@ -243,11 +219,13 @@ impl Search<'_> {
     /// the shallowest; both of those at which places stay their warpgroups' and of the others. Beside the best of them there
     /// is the depth at which no stage is held longer than it is multiplied.
     fn add_depths(&mut self, variant: &Variant) {
-        let Self { question, accepts, covers, best, .. } = self;
+        let Self { question, accepts, covers, best, spent, .. } = self;
+        *spent += VARIANT;
         let Question { problem, load, arch, constants, .. } = **question;
         // What a grid has room for does not depend on the depth.
         let fits = |spec: &Spec| spec.fits_grid(load.m()) && accepts(spec);
         for deepest in deepest(problem, variant, arch, &fits) {
+            *spent += DEPTHS;
             let cover = covers.get(question, variant, &deepest.geometry().layout);
             let shared = cost::Shared::new(&deepest, load, cover, constants);
             let (deepest_us, memory_us) = shared.us(&deepest);
@@ -268,7 +246,7 @@ impl Search<'_> {
                 [true, false].map(|in_turn| until_worse((1..whole).rev().filter(is_kind(in_turn)).filter_map(&mut at)));
             let mut found = (deepest_us, top);
             for other in hold_all.into_iter().chain(others).flatten() {
-                if other.0 <= found.0 {
+                if other < found {
                     found = other;
                 }
             }
@@ -281,6 +259,14 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// The families of one of the ways, made if they are not known.
+fn of_way(known: &mut Vec<Option<Vec<Variant>>>, at: usize, make: impl FnOnce() -> Vec<Variant>) -> &[Variant] {
+    if known.len() <= at {
+        known.resize(at + 1, None);
+    }
+    known[at].get_or_insert_with(make)
 }
 
 /// The last one before times begin to grow; looks no further.
@@ -299,6 +285,7 @@ fn until_worse(depths: impl Iterator<Item = (f64, u32)>) -> Option<(f64, u32)> {
 struct Nodes<'a> {
     question: &'a Question<'a>,
     axes: &'a Axes,
+    tokens: Vec<u32>,
     heights: Vec<Height>,
     /// What is not made yet: a height, tile and fusion with a bound, the least last.
     plain: Vec<(f64, usize, Variant)>,
@@ -328,7 +315,7 @@ impl<'a> Nodes<'a> {
             }
         }
         plain.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        Self { question, axes, heights, plain, made: Vec::with_capacity(64), queue: BinaryHeap::new() }
+        Self { question, axes, tokens, heights, plain, made: Vec::with_capacity(64), queue: BinaryHeap::new() }
     }
 
     /// Of so many columns and products beside each other what has the least bound, or is so many behind it.
@@ -340,14 +327,16 @@ impl<'a> Nodes<'a> {
     }
 
     /// The next one's bound, or something less that is above `limit`, and where it is among those that are made.
-    fn next(&mut self, limit: f64) -> Option<(f64, usize)> {
+    fn next(&mut self, limit: f64, spent: &mut u32) -> Option<(f64, usize)> {
         let least = |queue: &BinaryHeap<Reverse<(u64, usize)>>| queue.peek().map(|least| f64::from_bits(least.0.0));
         while let Some((us, height, plain)) = self.plain.last().copied() {
             if least(&self.queue).is_some_and(|least| least <= us) {
                 break;
             }
             self.plain.pop();
+            *spent += TILE;
             if let Some(node) = Node::new(self.question, self.axes, &plain, &self.heights[height]) {
+                *spent += NODE;
                 let least = node.least(limit);
                 self.queue.push(Reverse((least.us().to_bits(), self.made.len())));
                 self.made.push((node, least));

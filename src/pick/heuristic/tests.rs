@@ -90,11 +90,39 @@ proptest! {
             ranked.iter().map(|ranked| format!("{} {}", ranked.prediction.us, ranked.spec.variant())).collect()
         };
         prop_assert_eq!(shown(&found), shown(&all[..all.len().min(8)]));
+        // A first look may end before.
+        let first = first_for(&problem, &load, &arch, &accepts);
+        prop_assert_eq!(first.is_some(), !all.is_empty());
+        for (first, best) in first.iter().zip(&all) {
+            let times = first.prediction.us / best.prediction.us;
+            prop_assert!((1.0..2.5).contains(&times) && accepts(&first.spec), "{times}: {}", first.spec.variant());
+        }
+    }
+}
+
+/// Of these it is long before it is certain what is best; of the first three the best is found before.
+#[test]
+fn a_long_first_look_ends_near_the_best() {
+    for (problem, m, most) in [
+        ("dual_gemm.silu:f16*nvfp4>f16:n3584:k5120:prepared", 512, 1.0),
+        ("grouped32.dual_gemm.silu:f16*nvfp4>f16:n640:k1280:prepared:top2:skew60", 512, 1.0),
+        ("gemm:f16*nvfp4>f16:n5120:k6400:prepared", 200, 1.0),
+        ("dual_gemm.silu:f16*nvfp4>f16:n2560:k2048:prepared", 1024, 1.03),
+        ("grouped8.gemm:f16*nvfp4>f16:n2048:k3584:prepared:top1", 1024, 1.03),
+    ] {
+        let problem: Problem = problem.parse().unwrap();
+        let [best] = rank(&problem, m, &Arch::H200, 1)[..] else { panic!("{problem}") };
+        let found = first(&problem, m, &Arch::H200).unwrap();
+        assert_eq!(first(&problem, m, &Arch::H200), Some(found), "{problem}");
+        let times = found.prediction.us / best.prediction.us;
+        assert!((1.0..=most).contains(&times), "{problem}: {times}, {}", found.spec.variant());
+        assert!(most > 1.0 || found == best, "{problem}");
     }
 }
 
 /// A depth at which places stay their warpgroups' below one at which they do not; tiles of e4m3 values for which shallower ones
-/// have no registers; e4m3 tiles that are sooner where no warp of its own stores them, or in one width where others have several.
+/// have no registers; e4m3 tiles that are sooner where no warp of its own stores them, or in one width where others have several; depths
+/// of both kinds that take equally long.
 #[test]
 fn what_was_missed_once_is_found() {
     for (problem, m) in [
@@ -103,6 +131,7 @@ fn what_was_missed_once_is_found() {
         ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n1968:k2624:prepared:skew116", 452),
         ("grouped2.dual_gemm.silu:e4m3*nvfp4>f16:n4112:k5376:prepared:top2", 1122),
         ("grouped32.dual_gemm.silu:e4m3*nvfp4>f16:n640:k1280:prepared:top2:skew60", 512),
+        ("grouped2.gemm:e4m3*nvfp4>f16:n16:k1344:prepared", 1),
     ] {
         let problem: Problem = problem.parse().unwrap();
         let load = problem.load(m);

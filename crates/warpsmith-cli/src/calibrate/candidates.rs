@@ -22,9 +22,9 @@ pub fn untuned(arch: &Arch) -> warpsmith::Result<Picker> {
 /// choose, and the rest of what the heuristic ranks highest.
 pub fn ranked(problem: &Problem, m: u32, picker: &Picker) -> Vec<Spec> {
     let arch = picker.arch();
-    let mut ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
+    let ranked = heuristic::rank(problem, m, arch, RANKED).into_iter().map(|ranked| ranked.spec);
     let mut found = Found::default();
-    ranked.next().into_iter().for_each(|first| found.add(first));
+    heuristic::first(problem, m, arch).into_iter().for_each(|first| found.add(first.spec));
     picker.choose(problem, m).into_iter().for_each(|choice| found.add(*choice.spec()));
     Rule::ALL.iter().filter_map(|rule| rule.choose(problem, m, arch)).for_each(|spec| found.add(spec));
     ranked.for_each(|spec| found.add(spec));

@@ -57,7 +57,7 @@ fn drawn(rng: &mut Rng, arch: &Arch) -> (Problem, Vec<u32>, Vec<Spec>) {
             continue;
         }
         let rows = families::rows(&problem, m, rng.u64(..));
-        let picked = heuristic::rank(&problem, m, arch, 1).into_iter().map(|best| best.spec);
+        let picked = heuristic::first(&problem, m, arch).into_iter().map(|best| best.spec);
         let specs: Vec<Spec> = picked.chain(legal(rng, &problem, &paths, arch)).collect();
         if !specs.is_empty() {
             return (problem, rows, specs);
