@@ -83,15 +83,14 @@ struct Limits {
 }
 
 impl Limits {
-    const FIRST_LOOK: Self = Self { climb: 10_000, end: 14_000, climb_end: 16_500 };
+    const FIRST_LOOK: Self = Self { climb: 10_000, end: 12_500, climb_end: 15_000 };
 
-    /// Nodes of tokens that may be decoded before, or of weights that are rounded, have more bounds than others; those of warps that
-    /// are alike have fewer. In per cent, of what steps cost.
+    /// Nodes of tokens that may be decoded before have twice the bounds of others, those of warps that are alike fewer. In per cent, of
+    /// what steps cost.
     fn of(problem: &Problem, axes: &Axes) -> Self {
-        let share = match (problem.a_format(), problem.compute_format()) {
+        let share = match problem.a_format() {
             _ if !axes.are_specialised() => 70,
-            (Format::Nvfp4, _) => 135,
-            (_, Format::E4m3) => 120,
+            Format::Nvfp4 => 135,
             _ => 100,
         };
         let Self { climb, end, climb_end } = Self::FIRST_LOOK;
