@@ -134,13 +134,15 @@ pub(super) fn rank(
         let is_long = |limits: &Limits| search.spent > limits.climb && node.is_bounded();
         if let Some(Limits { end, climb_end, .. }) = limits.filter(is_long) {
             let is_end = search.spent > end;
-            let best = search.best.found.first().copied().or(probed);
-            if let Some(best) = best.filter(|best| climbed != Some(best.1)) {
-                climbed = Some(search.climb(best, &nodes, if is_end { climb_end } else { end }));
-            }
-            if is_end {
-                probed.into_iter().for_each(|probed| search.best.add(probed));
-                break;
+            // What accepts little may have found nothing yet.
+            if let Some(best) = search.best.found.first().copied().or(probed) {
+                if climbed != Some(best.1) {
+                    climbed = Some(search.climb(best, &nodes, if is_end { climb_end } else { end }));
+                }
+                if is_end {
+                    probed.into_iter().for_each(|probed| search.best.add(probed));
+                    break;
+                }
             }
         }
         search.open(node, least);

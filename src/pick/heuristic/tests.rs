@@ -141,6 +141,15 @@ fn what_was_missed_once_is_found() {
     }
 }
 
+/// However long it takes to come to one that is accepted.
+#[test]
+fn a_first_look_finds_what_is_there() {
+    let problem = Problem::dual_gemm(Activation::Silu).n(2560).k(2048).prepared();
+    let worst = *rank(&problem, 1024, &Arch::H200, 20_000).last().unwrap();
+    let found = first_for(&problem, &problem.load(1024), &Arch::H200, &|spec| spec == &worst.spec);
+    assert_eq!(found, Some(worst));
+}
+
 /// The kernel that is picked, by its tile and whether its blocks are persistent, and what it is predicted to take.
 fn picked(problem: &Problem, load: &Load) -> (Variant, Prediction) {
     let first = rank_for(problem, load, &Arch::H200, 1, &|_| true)[0];
