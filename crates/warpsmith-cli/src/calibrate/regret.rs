@@ -61,13 +61,16 @@ pub fn show(pairs: &[Pair], arch: &Arch) -> Result<()> {
     for (what, held_out) in [("calibration", false), ("held out", true)] {
         let of_set: Vec<&Row<'_>> = rows.iter().filter(|row| row.pair.held_out == held_out).collect();
         say!("\n{what}: {} pairs", of_set.len())?;
+        if of_set.is_empty() {
+            continue;
+        }
         for (at, who) in WHO.iter().enumerate() {
             let known: Vec<f64> = of_set.iter().filter_map(|row| row.regrets[at]).collect();
             let ([mean, worst], missing) = (mean_and_worst(&known), of_set.len() - known.len());
             say!("{who:>12}: geometric mean {mean:.2} %, worst {worst:.1} %, {missing} not measured")?;
         }
         let looks = || of_set.iter().map(|row| row.look_us);
-        let mean = looks().sum::<f64>() / of_set.len().max(1) as f64;
+        let mean = looks().sum::<f64>() / of_set.len() as f64;
         let (longest, above) = (looks().fold(0.0, f64::max), looks().filter(|us| *us > LONG_LOOK_US).count());
         say!(
             "  first look: {mean:.0} µs in the mean, {longest:.0} at most, {above} above {LONG_LOOK_US}, on this host"
