@@ -46,7 +46,14 @@ struct Family {
 
 impl Family {
     /// `None` if none of it can get in.
-    fn new(question: &Question<'_>, variant: Variant, covers: &mut Covers, best: &Best) -> Option<Self> {
+    fn new(
+        question: &Question<'_>,
+        variant: Variant,
+        covers: &mut Covers,
+        best: &Best,
+        spent: &mut u32,
+    ) -> Option<Self> {
+        *spent += FAMILY;
         let (least_us, more_us) = family::of_family(question, &variant, covers, best.bar())?;
         (!best.is_full_below(least_us)).then_some(Self { least_us, more_us, variant })
     }
@@ -188,9 +195,8 @@ impl Search<'_> {
                 if best.is_full_below(us) {
                     return None;
                 }
-                *spent += FAMILY;
                 let variant = Variant { tile: Tile { tokens: tile.tokens, ..other.tile }, ..*other };
-                Family::new(question, variant, covers, best)
+                Family::new(question, variant, covers, best, spent)
             }));
         }
         self.add_families();

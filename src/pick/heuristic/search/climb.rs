@@ -1,6 +1,6 @@
 //! From what is good to what is better, by one thing at a time.
 
-use super::{FAMILY, Family, Nodes, Search, of_way};
+use super::{Family, Nodes, Search, of_way};
 use crate::spec::{Cluster, Fusion, Rows, Spec, Tile, Variant};
 
 impl Search<'_> {
@@ -25,8 +25,10 @@ impl Search<'_> {
     fn add_neighbours(&mut self, middle: &Variant, heights: &[u32]) {
         let axes = self.axes;
         let Variant { tile: Tile { tokens, columns, .. }, fusion, .. } = *middle;
+        let Self { question, covers, families, best, spent, .. } = self;
         for &tokens in heights.iter().filter(|other| **other != tokens) {
-            self.add_family(Variant { tile: Tile { tokens, ..middle.tile }, ..*middle });
+            let variant = Variant { tile: Tile { tokens, ..middle.tile }, stages: 1, ..*middle };
+            families.extend(Family::new(question, variant, covers, best, spent));
         }
         self.add_node(middle, middle, |is_way, is_family| is_way != is_family);
         let plain = |tokens, columns, fusion| axes.plainest(Tile { tokens, columns, k: axes.k[0] }, fusion);
@@ -47,29 +49,20 @@ impl Search<'_> {
     /// whether their warps and K are the same.
     fn add_node(&mut self, plain: &Variant, middle: &Variant, takes: impl Fn(bool, bool) -> bool) {
         let Variant { tile: Tile { tokens, columns, .. }, fusion, .. } = *plain;
-        for (at, way) in self.axes.ways(plain).enumerate() {
+        let Self { question, axes, combinations, covers, families, best, spent, .. } = self;
+        let combinations = combinations.entry((fusion, columns)).or_default();
+        for (at, way) in axes.ways(plain).enumerate() {
             let is_way = shares(&way) == shares(middle);
             if !takes(is_way, true) && !takes(is_way, false) {
                 continue;
             }
-            let known = self.combinations.entry((fusion, columns)).or_default();
-            let families = of_way(known, at, || self.axes.families(self.question.problem, &way)).len();
-            for of in 0..families {
-                let Some(Some(known)) = self.combinations.get(&(fusion, columns)).and_then(|ways| ways.get(at)) else {
-                    break;
-                };
-                let family = known[of];
-                if takes(is_way, family.tile.k == middle.tile.k && family.warps == middle.warps) {
-                    self.add_family(Variant { tile: Tile { tokens, ..family.tile }, ..family });
+            for other in of_way(combinations, at, || axes.families(question.problem, &way)) {
+                if takes(is_way, other.tile.k == middle.tile.k && other.warps == middle.warps) {
+                    let variant = Variant { tile: Tile { tokens, ..other.tile }, ..*other };
+                    families.extend(Family::new(question, variant, covers, best, spent));
                 }
             }
         }
-    }
-
-    fn add_family(&mut self, variant: Variant) {
-        self.spent += FAMILY;
-        let family = Family::new(self.question, Variant { stages: 1, ..variant }, &mut self.covers, &self.best);
-        self.families.extend(family);
     }
 }
 
